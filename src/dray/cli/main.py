@@ -1,0 +1,56 @@
+"""The `dray` command group. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world."""
+
+import importlib
+import sys
+
+import click
+
+from dray import __version__
+
+# One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
+    "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
+}
+
+EXIT_NO = 1
+EXIT_USAGE = 2
+EXIT_BROKEN_WORLD = 3
+
+
+class BrokenWorld(click.ClickException):
+    """The command was right, but something outside is not: no server, no permission, a full disk."""
+
+    exit_code = EXIT_BROKEN_WORLD
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(f"dray.cli.{module}"), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in sorted(COMMANDS)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="dray")
+def cli() -> None:
+    """Kubernetes Dynamic Resource Allocation, whole, in Python."""
+
+
+def main() -> None:
+    """Entry point of `dray` and of `kubectl dray`."""
+    try:
+        cli(prog_name="kubectl dray" if sys.argv[0].endswith("kubectl-dray") else "dray")
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(EXIT_NO)
