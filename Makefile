@@ -36,7 +36,7 @@ fix: setup
 	$(BIN)/ruff format src tests benchmarks scripts
 
 bench: setup
-	$(BIN)/dray bench
+	$(BIN)/python benchmarks/run.py $(ROOMS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
