@@ -1,0 +1,60 @@
+"""What can go wrong between a caller and its store."""
+
+from collections.abc import Sequence
+
+
+class StoreError(Exception):
+    """Every error of this room."""
+
+
+class AlreadyExists(StoreError):
+    """A create met a key that is there."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key} already exists")
+        self.key = key
+
+
+class NotFound(StoreError):
+    """An update or delete met a key that is not there."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"key {key} does not exist")
+        self.key = key
+
+
+class Conflict(StoreError):
+    """At least one precondition of a commit did not hold; nothing was written."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(f"changed since it was read: {', '.join(keys)}")
+        self.keys = tuple(keys)
+
+
+class Compacted(StoreError):
+    """The revision asked for is older than what the store remembers."""
+
+    def __init__(self, requested: int, compacted: int) -> None:
+        super().__init__(f"revision {requested} is gone: history starts after revision {compacted}")
+        self.requested = requested
+        self.compacted = compacted
+
+
+class FutureRevision(StoreError):
+    """The revision asked for has not happened yet."""
+
+    def __init__(self, requested: int, current: int) -> None:
+        super().__init__(f"revision {requested} has not happened yet: the current revision is {current}")
+        self.requested = requested
+        self.current = current
+
+
+class StoreUnavailable(StoreError):
+    """The disk or the etcd cluster did not answer as it should.
+
+    The write it interrupted was not acknowledged: it may or may not have happened.
+    """
+
+
+class StoreInUse(StoreError):
+    """Another process has this store file open."""
