@@ -1,128 +1,223 @@
-"""Answers that are refusals, as exceptions: raised anywhere below a handler, sent as a Status by the handler.
+"""Every failure the API answers with, as a Status document with the words Kubernetes users know."""
 
-Texts, reasons and details are those of Kubernetes; clients match on them.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from dray.api.scheme import Resource
 
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One entry of `details.causes`."""
+Document = dict[str, Any]
 
-    reason: str
-    message: str
-    field: str = ""
+CONFLICT_TEXT = "the object has been modified; please apply your changes to the latest version and try again"
 
 
 class ApiError(Exception):
-    """A request that is answered with a Status of the given code."""
+    """An answer other than success. `headers` go out with it (Retry-After, WWW-Authenticate)."""
 
     def __init__(
         self,
         code: int,
         reason: str,
         message: str,
-        *,
-        group: str = "",
-        kind: str = "",
-        name: str = "",
-        uid: str = "",
-        causes: Sequence[Cause] = (),
-        retry_after_s: int = 0,
-        with_details: bool = True,
+        details: Document | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
-        self.group = group
-        self.kind = kind
-        self.name = name
-        self.uid = uid
-        self.causes = tuple(causes)
-        self.retry_after_s = retry_after_s
-        self.with_details = with_details
+        self.details = details
+        self.headers = headers
 
-    def details(self) -> dict[str, Any]:
-        found: dict[str, Any] = {
-            "name": self.name,
-            "group": self.group,
-            "kind": self.kind,
-            "uid": self.uid,
-            "causes": [_cause_document(cause) for cause in self.causes],
-            "retryAfterSeconds": self.retry_after_s,
-        }
-        return {key: value for key, value in found.items() if value}
-
-    def document(self) -> dict[str, Any]:
-        """The Status object to send."""
-        status: dict[str, Any] = {
+    def status(self) -> Document:
+        """The Status document; an empty `details` is kept, an absent one is not."""
+        document: Document = {
             "kind": "Status",
             "apiVersion": "v1",
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
-            "code": self.code,
         }
-        if self.with_details:
-            status["details"] = self.details()
-        return status
+        if self.reason:
+            document["reason"] = self.reason
+        if self.details is not None:
+            document["details"] = self.details
+        document["code"] = self.code
+        return document
 
 
-def _cause_document(cause: Cause) -> dict[str, Any]:
-    document = {"reason": cause.reason, "message": cause.message, "field": cause.field}
-    return {key: value for key, value in document.items() if value}
+class FieldErrorLike(Protocol):
+    """What `dray.validation` reports: prints as `path: Type: detail`."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def field(self) -> str: ...
+
+    def __str__(self) -> str: ...
 
 
-def qualified(group: str, resource: str) -> str:
-    """`resourceclaims.resource.k8s.io`; core resources have no suffix."""
-    return f"{resource}.{group}" if group else resource
+@dataclass(frozen=True, slots=True)
+class OptionError:
+    """A field error found in the options of a request rather than in an object."""
+
+    type: str
+    field: str
+    body: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.body}"
 
 
-def _subject(group: str, resource: str, name: str) -> str:
-    return f'{qualified(group, resource)} "{name}"' if name else qualified(group, resource)
+CAUSE_REASONS = {
+    "Required": "FieldValueRequired",
+    "Invalid": "FieldValueInvalid",
+    "Duplicate": "FieldValueDuplicate",
+    "NotFound": "FieldValueNotFound",
+    "NotSupported": "FieldValueNotSupported",
+    "Forbidden": "FieldValueForbidden",
+    "TooLong": "FieldValueTooLong",
+    "TooMany": "FieldValueTooMany",
+    "InternalError": "InternalError",
+    "TypeInvalid": "FieldValueTypeInvalid",
+}
+
+
+def _details(name: str = "", group: str = "", kind: str = "", **more: Any) -> Document:
+    found = {"name": name, "group": group, "kind": kind, **more}
+    return {key: value for key, value in found.items() if value}
+
+
+def of_object(row: Resource, name: str, **more: Any) -> Document:
+    return _details(name, row.group, row.plural, **more)
 
 
 def bad_request(message: str) -> ApiError:
-    return ApiError(400, "BadRequest", message, with_details=False)
+    return ApiError(400, "BadRequest", message)
 
 
 def unauthorized() -> ApiError:
-    return ApiError(401, "Unauthorized", "Unauthorized", with_details=False)
+    return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(group: str, resource: str, name: str, why: str, causes: Sequence[Cause] = ()) -> ApiError:
-    message = f"{_subject(group, resource, name)} is forbidden: {why}"
-    return ApiError(403, "Forbidden", message, group=group, kind=resource, name=name, causes=causes)
+def forbidden(row: Resource, name: str, why: str, causes: Sequence[Document] = ()) -> ApiError:
+    subject = f'{row.qualified_plural} "{name}"' if name else row.qualified_plural
+    return ApiError(403, "Forbidden", f"{subject} is forbidden: {why}", of_object(row, name, causes=list(causes)))
 
 
-def forbidden_path(why: str) -> ApiError:
-    """A path that is no resource."""
-    return ApiError(403, "Forbidden", f"forbidden: {why}")
+def not_found(row: Resource, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{row.qualified_plural} "{name}" not found', of_object(row, name))
 
 
-def not_found(group: str, resource: str, name: str) -> ApiError:
+def no_such_resource() -> ApiError:
+    return ApiError(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def method_not_allowed() -> ApiError:
+    return ApiError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
+
+
+def already_exists(row: Resource, name: str, *, deleting: bool = False, generated: bool = False) -> ApiError:
+    message = f'{row.qualified_plural} "{name}" already exists'
+    if deleting:
+        message = f"object is being deleted: {message}"
+    if generated:
+        message += ", the server was not able to generate a unique name for the object"
+        return ApiError(
+            409, "AlreadyExists", message, of_object(row, name, retryAfterSeconds=1), (("Retry-After", "1"),)
+        )
+    return ApiError(409, "AlreadyExists", message, of_object(row, name))
+
+
+def conflict(row: Resource, name: str, why: str = CONFLICT_TEXT, *, subresource: str = "") -> ApiError:
+    plural = f"{row.plural}/{subresource}" if subresource else row.plural
+    subject = f"{plural}.{row.group}" if row.group else plural
     return ApiError(
-        404, "NotFound", f'{qualified(group, resource)} "{name}" not found', group=group, kind=resource, name=name
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {subject} "{name}": {why}',
+        _details(name, row.group, plural),
     )
 
 
-def conflict(group: str, resource: str, name: str, why: str) -> ApiError:
-    message = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
-    return ApiError(409, "Conflict", message, group=group, kind=resource, name=name)
+def kind_conflict(row: Resource, name: str, why: str) -> ApiError:
+    """A delete precondition that did not hold: here Kubernetes names the kind, not the resource."""
+    return ApiError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {row.qualified_kind} "{name}": {why}',
+        _details(name, row.group, row.kind),
+    )
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    """422; each cause's message already reads like `Invalid value: 0: must be greater than zero`."""
-    texts = [f"{cause.field}: {cause.message}" for cause in causes]
-    joined = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-    message = f'{qualified(group, kind)} "{name}" is invalid: {joined}'
-    return ApiError(422, "Invalid", message, group=group, kind=kind, name=name, causes=causes)
+def expired(message: str) -> ApiError:
+    return ApiError(410, "Expired", message)
+
+
+def too_large(limit: int) -> ApiError:
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+
+
+def invalid(group: str, kind: str, name: str, found: Iterable[FieldErrorLike]) -> ApiError:
+    """422 from field errors, in the order found, each once."""
+    errors = list({str(error): error for error in found}.values())
+    causes = []
+    for error in errors:
+        text = str(error)
+        message = text.removeprefix(f"{error.field}: ") if error.field else text
+        causes.append({"reason": CAUSE_REASONS[error.type], "message": message, "field": error.field})
+    texts = [str(error) for error in errors]
+    summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    subject = f"{kind}.{group}" if group else kind
+    return ApiError(
+        422,
+        "Invalid",
+        f'{subject} "{name}" is invalid: {summary}' if texts else f'{subject} "{name}" is invalid',
+        _details(name, group, kind, causes=causes),
+    )
+
+
+def invalid_object(row: Resource, name: str, found: Iterable[FieldErrorLike]) -> ApiError:
+    return invalid(row.group, row.kind, name, found)
+
+
+def unprocessable() -> ApiError:
+    """A JSON patch that does not apply; Kubernetes does not say why."""
+    return ApiError(422, "Invalid", "the server rejected our request due to an error in our request", {})
+
+
+def too_many_requests(message: str, retry_after_s: int = 1) -> ApiError:
+    return ApiError(
+        429,
+        "TooManyRequests",
+        message,
+        {"retryAfterSeconds": retry_after_s},
+        (("Retry-After", str(retry_after_s)),),
+    )
 
 
 def internal(message: str) -> ApiError:
-    return ApiError(500, "InternalError", f"Internal error occurred: {message}", causes=[Cause("", message)])
+    return ApiError(
+        500,
+        "InternalError",
+        f"Internal error occurred: {message}",
+        {"causes": [{"message": message}]},
+    )
+
+
+def unavailable(message: str) -> ApiError:
+    return ApiError(503, "ServiceUnavailable", message, {"retryAfterSeconds": 1}, (("Retry-After", "1"),))
+
+
+def revision_too_large(requested: int, current: int) -> ApiError:
+    return ApiError(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
+        {
+            "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            "retryAfterSeconds": 1,
+        },
+        (("Retry-After", "1"),),
+    )

@@ -1,16 +1,17 @@
-"""Who asks: the user behind a request, and the names that mean something to the server itself."""
+"""Who asks: the user a request acts for, and the names that mean something to the server itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 
-ANONYMOUS = "system:anonymous"
-UNAUTHENTICATED = "system:unauthenticated"
-AUTHENTICATED = "system:authenticated"
 MASTERS = "system:masters"
-NODES = "system:nodes"
-NODE_PREFIX = "system:node:"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
-SERVICE_ACCOUNTS = "system:serviceaccounts"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
+NODE_PREFIX = "system:node:"
+NODES_GROUP = "system:nodes"
+
 NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 NODE_UID_EXTRA = "authentication.kubernetes.io/node-uid"
 POD_NAME_EXTRA = "authentication.kubernetes.io/pod-name"
@@ -20,19 +21,17 @@ CREDENTIAL_EXTRA = "authentication.kubernetes.io/credential-id"
 
 @dataclass(frozen=True, slots=True)
 class User:
+    """`extra` holds what the credentials say besides name and groups, such as the node a token is bound to."""
+
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    @property
-    def is_anonymous(self) -> bool:
-        return self.name == ANONYMOUS
+    extra: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
     @property
     def node_name(self) -> str:
         """The node this user is the identity of, or empty."""
-        if NODES in self.groups and self.name.startswith(NODE_PREFIX):
+        if NODES_GROUP in self.groups and self.name.startswith(NODE_PREFIX):
             return self.name.removeprefix(NODE_PREFIX)
         return ""
 
@@ -49,5 +48,6 @@ def service_account_user_name(namespace: str, name: str) -> str:
     return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
 
 
-# The server's own hands: first-start objects, and components that run in the same process as administrators.
-ADMIN = User("kubernetes-admin", (MASTERS, AUTHENTICATED))
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+# The caller inside the server's own process: it may do everything.
+LOOPBACK = User("system:apiserver", (MASTERS, AUTHENTICATED))

@@ -1,8 +1,8 @@
 """Where things live in the store.
 
-`/registry/<group>/<plural>/[<namespace>/]<name>` for objects (`core` for the core group), in the storage version, without
-resourceVersion; events of both groups are one set of keys below `core`. `/guard/...` holds who has which device: it is derived
-from claims and changes in the same commit as they do. `/server/...` holds what servers share: keys that sign tokens.
+`/registry/<group>/<plural>/[<namespace>/]<name>` for objects (`core` for the core group), in the storage version and
+without resourceVersion; events of both groups are one set of keys below `core`. `/guard/...` holds who has which device:
+it is derived from claims and changes in the same commit as they do. `/server/...` holds what several servers share.
 """
 
 REGISTRY = "/registry/"

@@ -1,7 +1,7 @@
 """The promise both stores keep.
 
-One global revision counts commits. All changes of a commit carry its revision, become visible together and reach a watch
-in one batch. A commit that was acknowledged survives the death of the process and of the machine.
+One global revision counts commits. All changes of a commit carry its revision, become visible together and reach a
+watch in one batch. A commit that was acknowledged survives the death of the process and of the machine.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -113,8 +113,8 @@ class Store(Protocol):
     def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Batch]:
         """Every change below `prefix` after `after_revision`, without gaps, in order, until closed.
 
-        Starts with the past, goes on with the present. The first iteration raises Compacted if `after_revision` is older
-        than the history kept. Empty batches report progress. Close it with `aclose()`, or by cancelling its reader.
+        Starts with the past, goes on with the present. The first iteration raises Compacted if `after_revision` is
+        older than the history kept. Empty batches report progress. Close it with `aclose()`, or by cancelling its reader.
         """
         ...
 
