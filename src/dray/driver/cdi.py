@@ -1,0 +1,71 @@
+"""CDI files of prepared claims: one file per claim and driver, written whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from dray.api.cdi import CdiDevice, ContainerEdits, make_spec, qualified_name
+
+
+class CdiFiles:
+    """The CDI directory, as far as one driver writes it."""
+
+    def __init__(self, directory: Path, driver: str) -> None:
+        self._directory = directory
+        self._driver = driver
+        self.kind = f"{driver}/claim"
+
+    def write(self, claim_uid: str, edits_by_device: Sequence[tuple[str, ContainerEdits]]) -> dict[str, str]:
+        """Write the claim's devices; the answer has the qualified CDI name for each device that needs edits.
+
+        Names carry the claim's UID and are never used again, since runtimes cache what they read under a name.
+        """
+        devices = [
+            CdiDevice(name=f"{claim_uid}-{name}", container_edits=edits)
+            for name, edits in edits_by_device
+            if not edits.is_empty
+        ]
+        if not devices:
+            return {}
+        write_atomically(self._path(claim_uid), msgspec.json.encode(make_spec(self.kind, devices)))
+        names = [name for name, edits in edits_by_device if not edits.is_empty]
+        return {name: qualified_name(self.kind, device.name) for name, device in zip(names, devices, strict=True)}
+
+    def remove(self, claim_uid: str) -> None:
+        self._path(claim_uid).unlink(missing_ok=True)
+
+    def _path(self, claim_uid: str) -> Path:
+        return self._directory / f"{self._driver}-{safe_file_part(claim_uid)}.json"
+
+
+def safe_file_part(text: str) -> str:
+    """Text that comes from outside, as part of a file name: no separators, no dots that climb."""
+    return "".join(character if character.isalnum() or character in "-_" else "_" for character in text)
+
+
+def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replace `path` by `content`; after a crash there is the old file or the new one, never a part of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+"""The protocol a driver implements, and the values it gives and gets."""
+
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from dray.api.cdi import ContainerEdits
+from dray.api.core import NodeSelector
+from dray.api.quantity import Quantity
+from dray.api.resource import CounterSet, Device, ResourceClaim
+
+Health = Literal["Healthy", "Unhealthy", "Unknown"]
+
+
+class PrepareError(Exception):
+    """Raised by `prepare` or `unprepare`: this claim cannot be served now; the kubelet shows the text and tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSlice:
+    """One published slice: devices, or the counter sets that devices of the pool draw from."""
+
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+    per_device_node_selection: bool = False
+    partition_type_attribute: str | None = None
+    skip_node_operations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Devices that are published together. Without a selector the pool belongs to the driver's own node.
+
+    `devices` and `shared_counters` are split into slices of the allowed size; who needs control gives `slices` instead.
+    """
+
+    name: str
+    devices: tuple[Device, ...] = ()
+    shared_counters: tuple[CounterSet, ...] = ()
+    slices: tuple[PoolSlice, ...] = ()
+    node_selector: NodeSelector | None = None
+    all_nodes: bool = False
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimReference:
+    """All that is known of a claim when it is given back: the object itself may be gone."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatedDevice:
+    """One device of this driver that the claim was given."""
+
+    request: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    consumed_capacity: Mapping[str, Quantity] = field(default_factory=dict)
+    admin_access: bool = False
+    config: tuple[Mapping[str, Any], ...] = ()
+    """Opaque parameters that apply to this device, class before claim; later ones win."""
+
+    @property
+    def base_request(self) -> str:
+        """The request's own name, without the chosen alternative."""
+        return self.request.partition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimToPrepare:
+    """An allocated claim, with the devices of this driver only."""
+
+    reference: ClaimReference
+    devices: tuple[AllocatedDevice, ...]
+    claim: ResourceClaim
+
+    @property
+    def uid(self) -> str:
+        return self.reference.uid
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """The answer for one device: what a container that uses it gets.
+
+    `edits` go into a CDI file that the kit writes; a driver that keeps CDI files of its own names devices of them in
+    `cdi_device_ids`.
+    """
+
+    device: AllocatedDevice
+    edits: ContainerEdits = ContainerEdits()
+    cdi_device_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceHealth:
+    """How a device is now; valid for `timeout_s`, after which it counts as unknown."""
+
+    pool: str
+    device: str
+    health: Health = "Unknown"
+    message: str = ""
+    timeout_s: int = 0
+
+
+class Driver:
+    """Subclass this. `prepare`, `unprepare` and `health` may be plain or async; plain ones run in a thread."""
+
+    name: str = ""
+    """The driver's name: a DNS subdomain of at most 63 characters, such as `gpu.example.com`."""
+
+    def pools(self, node_name: str) -> Iterable[Pool]:
+        """The devices this driver offers on a node."""
+        raise NotImplementedError
+
+    def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice] | Awaitable[Iterable[PreparedDevice]]:
+        """Make the devices usable. May be called again for the same claim and must then answer the same."""
+        return [PreparedDevice(device) for device in claim.devices]
+
+    def unprepare(self, claim: ClaimReference) -> Awaitable[None] | None:
+        """Undo `prepare`. A claim that is not known is fine."""
+        return None
+
+    def health(self) -> Iterable[DeviceHealth] | Awaitable[Iterable[DeviceHealth]] | None:
+        """The health of devices, asked for every few seconds; None says that this driver does not report health."""
+        return None

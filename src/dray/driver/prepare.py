@@ -1,0 +1,156 @@
+"""Prepare and unprepare: fetch and verify claims, ask the driver once per claim, remember the answer, write CDI files."""
+
+import asyncio
+import inspect
+import logging
+from collections import Counter as Tally
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from dray.api.cdi import CdiError, split_qualified_name
+from dray.api.resource import ResourceClaim
+from dray.driver.cdi import CdiFiles
+from dray.driver.checkpoint import Checkpoint, StoredClaim, StoredDevice
+from dray.driver.claims import ClaimError, claim_to_prepare
+from dray.driver.metadata import DeviceMetadata
+from dray.driver.plugin import ClaimReference, ClaimToPrepare, Driver, PreparedDevice, PrepareError
+
+log = logging.getLogger(__name__)
+
+FetchClaim = Callable[[ClaimReference], Awaitable[ResourceClaim]]
+T = TypeVar("T")
+
+
+class ClaimPreparer:
+    """Serves the two calls of the kubelet for one driver. One claim at a time: drivers need no locks of their own."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        fetch_claim: FetchClaim,
+        checkpoint: Checkpoint,
+        cdi: CdiFiles,
+        metadata: DeviceMetadata | None = None,
+    ) -> None:
+        self._driver = driver
+        self._fetch_claim = fetch_claim
+        self._checkpoint = checkpoint
+        self._cdi = cdi
+        self._metadata = metadata
+        self._lock = asyncio.Lock()
+
+    async def prepare(self, references: Sequence[ClaimReference]) -> dict[str, StoredClaim | str]:
+        """An answer per claim UID: its devices, or why not. ClaimError voids the whole call."""
+        claims = await asyncio.gather(*(self._fetch(reference) for reference in references))
+        async with self._lock:
+            return {claim.uid: await self._prepare_one(claim) for claim in claims}
+
+    async def unprepare(self, references: Sequence[ClaimReference]) -> dict[str, str]:
+        """An error text per claim UID; empty means done."""
+        async with self._lock:
+            return {reference.uid: await self._unprepare_one(reference) for reference in references}
+
+    async def _fetch(self, reference: ClaimReference) -> ClaimToPrepare:
+        try:
+            claim = await self._fetch_claim(reference)
+        except Exception as error:
+            raise ClaimError(f"retrieve claim {reference}: {error}") from error
+        return claim_to_prepare(reference, claim, self._driver.name)
+
+    async def _prepare_one(self, claim: ClaimToPrepare) -> StoredClaim | str:
+        known = self._checkpoint.get(claim.uid)
+        if known is not None:
+            return known
+        try:
+            self._refuse_devices_of_others(claim)
+            prepared = list(await _call(self._driver.prepare, claim))
+            _check_answer(claim, prepared)
+            return self._store(claim, prepared)
+        except (PrepareError, CdiError) as error:
+            log.warning("prepare claim %s: %s", claim.reference, error)
+            return str(error)
+        except Exception as error:
+            log.exception("prepare claim %s: the driver failed", claim.reference)
+            return f"{type(error).__name__}: {error}"
+
+    def _refuse_devices_of_others(self, claim: ClaimToPrepare) -> None:
+        for device in claim.devices:
+            if device.admin_access or device.share_id:
+                continue
+            holder = self._checkpoint.holder_of(device.pool, device.device, besides=claim.uid)
+            if holder is not None:
+                other = f"{holder.claim.namespace}/{holder.claim.name}"
+                raise PrepareError(
+                    f"device {device.pool}/{device.device} is already prepared for claim {other} ({holder.claim_uid})"
+                )
+
+    def _store(self, claim: ClaimToPrepare, prepared: Sequence[PreparedDevice]) -> StoredClaim:
+        names = _unique_names(prepared)
+        cdi_names = self._cdi.write(claim.uid, [(name, item.edits) for name, item in zip(names, prepared, strict=True)])
+        ids_by_item = [
+            (*item.cdi_device_ids, *([cdi_names[name]] if name in cdi_names else []))
+            for name, item in zip(names, prepared, strict=True)
+        ]
+        if self._metadata is not None:
+            ids_by_item = self._metadata.add(claim, prepared, ids_by_item)
+        stored = StoredClaim(
+            namespace=claim.reference.namespace,
+            name=claim.reference.name,
+            devices=tuple(_stored(item, ids) for item, ids in zip(prepared, ids_by_item, strict=True)),
+        )
+        self._checkpoint.put(claim.uid, stored)
+        return stored
+
+    async def _unprepare_one(self, reference: ClaimReference) -> str:
+        try:
+            await _call(self._driver.unprepare, reference)
+            self._cdi.remove(reference.uid)
+            if self._metadata is not None:
+                self._metadata.remove(reference)
+            self._checkpoint.remove(reference.uid)
+        except PrepareError as error:
+            return str(error)
+        except Exception as error:
+            log.exception("unprepare claim %s: the driver failed", reference)
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+
+def _check_answer(claim: ClaimToPrepare, prepared: Sequence[PreparedDevice]) -> None:
+    for item in prepared:
+        if item.device not in claim.devices:
+            raise PrepareError(
+                f"the driver answered with device {item.device.pool}/{item.device.device}, which the claim was not given"
+            )
+        for name in item.cdi_device_ids:
+            split_qualified_name(name)
+
+
+def _unique_names(prepared: Iterable[PreparedDevice]) -> list[str]:
+    """A CDI device name for each answer: the device, and a number where a device serves several requests or shares."""
+    seen: Tally[str] = Tally()
+    names = []
+    for item in prepared:
+        name = item.device.device
+        seen[name] += 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return names
+
+
+def _stored(item: PreparedDevice, cdi_device_ids: Iterable[str]) -> StoredDevice:
+    return StoredDevice(
+        requests=(item.device.base_request,),
+        pool=item.device.pool,
+        device=item.device.device,
+        cdi_device_ids=tuple(cdi_device_ids),
+        share_id=item.device.share_id,
+        is_exclusive=not (item.device.admin_access or item.device.share_id),
+    )
+
+
+async def _call(function: Callable[..., T | Awaitable[T]], *arguments: object) -> T:
+    """Call a driver's method, plain or async; a plain one runs in a thread so that it may block."""
+    if inspect.iscoroutinefunction(function):
+        return await function(*arguments)  # type: ignore[no-any-return]
+    result = await asyncio.to_thread(function, *arguments)
+    return await result if inspect.isawaitable(result) else result

@@ -1,0 +1,172 @@
+"""The driver's two sockets: the service that prepares claims, and the registration that tells the kubelet of it."""
+
+import logging
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import grpc
+
+from dray.driver.checkpoint import StoredClaim, StoredDevice
+from dray.driver.claims import ClaimError
+from dray.driver.health import HealthReports
+from dray.driver.plugin import ClaimReference
+from dray.driver.prepare import ClaimPreparer
+from dray.proto import (
+    dra_health_v1_pb2,
+    dra_health_v1_pb2_grpc,
+    dra_health_v1alpha1_pb2,
+    dra_health_v1alpha1_pb2_grpc,
+    dra_v1_pb2,
+    dra_v1_pb2_grpc,
+    dra_v1beta1_pb2,
+    dra_v1beta1_pb2_grpc,
+    pluginregistration_pb2,
+    pluginregistration_pb2_grpc,
+)
+
+log = logging.getLogger(__name__)
+
+PLUGIN_TYPE = "DRAPlugin"
+DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+HEALTH_SERVICES = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+_HEALTH_NUMBERS = {"Unknown": 0, "Healthy": 1, "Unhealthy": 2}
+
+
+class _DraService:
+    """Both versions of the service: the messages differ in one field, the behaviour in none."""
+
+    def __init__(self, preparer: ClaimPreparer, messages: ModuleType) -> None:
+        self._preparer = preparer
+        self._messages = messages
+
+    async def NodePrepareResources(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
+        response = self._messages.NodePrepareResourcesResponse()
+        try:
+            answers = await self._preparer.prepare(_references(request.claims))
+        except ClaimError as error:
+            await context.abort(grpc.StatusCode.INTERNAL, f"get resource claims: {error}")
+        for uid, answer in answers.items():
+            if isinstance(answer, str):
+                response.claims[uid].error = answer
+            else:
+                response.claims[uid].devices.extend(self._devices(answer))
+        return response
+
+    async def NodeUnprepareResources(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
+        response = self._messages.NodeUnprepareResourcesResponse()
+        for uid, error in (await self._preparer.unprepare(_references(request.claims))).items():
+            response.claims[uid].error = error
+        return response
+
+    def _devices(self, claim: StoredClaim) -> Iterable[Any]:
+        return (self._device(device) for device in claim.devices)
+
+    def _device(self, device: StoredDevice) -> Any:
+        message = self._messages.Device(
+            request_names=device.requests,
+            pool_name=device.pool,
+            device_name=device.device,
+            cdi_device_ids=device.cdi_device_ids,
+        )
+        if device.share_id is not None and "share_id" in message.DESCRIPTOR.fields_by_name:
+            message.share_id = device.share_id
+        return message
+
+
+def _references(claims: Iterable[Any]) -> list[ClaimReference]:
+    return [ClaimReference(claim.namespace, claim.name, claim.uid) for claim in claims]
+
+
+class _HealthService:
+    def __init__(self, reports: HealthReports, messages: ModuleType) -> None:
+        self._reports = reports
+        self._messages = messages
+
+    async def NodeWatchResources(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[Any]:  # noqa: N802
+        async for reports in self._reports.stream():
+            devices = [
+                self._messages.DeviceHealth(
+                    device=self._messages.DeviceIdentifier(pool_name=report.pool, device_name=report.device),
+                    health=_HEALTH_NUMBERS[report.health],
+                    health_check_timeout_seconds=report.timeout_s,
+                    message=report.message[:1024],
+                )
+                for report in reports
+            ]
+            yield self._messages.NodeWatchResourcesResponse(devices=devices)
+
+
+class _RegistrationService:
+    def __init__(self, driver: str, endpoint: str, services: tuple[str, ...]) -> None:
+        self._info = pluginregistration_pb2.PluginInfo(
+            type=PLUGIN_TYPE, name=driver, endpoint=endpoint, supported_versions=services
+        )
+        self.is_registered = False
+
+    async def GetInfo(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
+        return self._info
+
+    async def NotifyRegistrationStatus(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
+        self.is_registered = request.plugin_registered
+        if not request.plugin_registered:
+            log.error("the kubelet refused driver %s: %s", self._info.name, request.error)
+            await context.abort(grpc.StatusCode.INTERNAL, f"failed registration process: {request.error}")
+        log.info("driver %s is registered with the kubelet", self._info.name)
+        return pluginregistration_pb2.RegistrationStatusResponse()
+
+
+class DriverServer:
+    """Serves prepare, unprepare and health first; only then does the registration socket appear."""
+
+    def __init__(
+        self,
+        driver: str,
+        preparer: ClaimPreparer,
+        service_socket: Path,
+        registration_socket: Path,
+        health: HealthReports | None = None,
+        services: tuple[str, ...] = DRA_SERVICES,
+    ) -> None:
+        self._service_socket = service_socket
+        self._registration_socket = registration_socket
+        self._service = grpc.aio.server()
+        if "v1.DRAPlugin" in services:
+            dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(_DraService(preparer, dra_v1_pb2), self._service)
+        if "v1beta1.DRAPlugin" in services:
+            dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(_DraService(preparer, dra_v1beta1_pb2), self._service)
+        if health is not None:
+            dra_health_v1_pb2_grpc.add_DRAResourceHealthServicer_to_server(
+                _HealthService(health, dra_health_v1_pb2), self._service
+            )
+            dra_health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(
+                _HealthService(health, dra_health_v1alpha1_pb2), self._service
+            )
+            services = (*services, *HEALTH_SERVICES)
+        self._registration = _RegistrationService(driver, str(service_socket), services)
+        self._registrar = grpc.aio.server()
+        pluginregistration_pb2_grpc.add_RegistrationServicer_to_server(self._registration, self._registrar)
+
+    @property
+    def is_registered(self) -> bool:
+        return self._registration.is_registered
+
+    async def start(self) -> None:
+        await _listen(self._service, self._service_socket)
+        await _listen(self._registrar, self._registration_socket)
+
+    async def stop(self) -> None:
+        self._registration_socket.unlink(missing_ok=True)
+        await self._registrar.stop(None)
+        await self._service.stop(None)
+        self._service_socket.unlink(missing_ok=True)
+
+
+async def _listen(server: grpc.aio.Server, socket: Path) -> None:
+    if len(str(socket)) > 107:
+        raise OSError(f"socket path {socket}: {len(str(socket))} characters, at most 107 are possible")
+    socket.parent.mkdir(parents=True, exist_ok=True)
+    socket.unlink(missing_ok=True)
+    server.add_insecure_port(f"unix://{socket}")
+    await server.start()
