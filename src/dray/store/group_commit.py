@@ -1,0 +1,206 @@
+"""Many callers, one transaction, one wait for the disk.
+
+Commits that arrive while the disk is busy form the next group. Statements run on the event loop, where they take
+microseconds; only COMMIT, which waits for the disk, runs in the writer thread. (A thread that ran the statements would
+fight the loop for the interpreter lock at every step.) While COMMIT runs nobody touches the connection.
+"""
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from dray.store import sqlite_tables as tables
+from dray.store.errors import Conflict, StoreError, StoreUnavailable
+from dray.store.interface import Change, Operation, Precondition, Put
+
+# Operations per group: bounds how long one group keeps the event loop.
+GROUP_LIMIT = 256
+
+
+@dataclass(slots=True)
+class PendingCommit:
+    operations: Sequence[Operation]
+    preconditions: Sequence[Precondition]
+    done: asyncio.Future[int]
+    answer: int | StoreError = 0
+
+    def deliver(self) -> None:
+        if self.done.done():
+            return  # the caller gave up waiting; the write stands
+        if isinstance(self.answer, StoreError):
+            self.done.set_exception(self.answer)
+        else:
+            self.done.set_result(self.answer)
+
+
+@dataclass(slots=True)
+class Group:
+    commits: list[PendingCommit] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    revision: int = 0
+    expiries: dict[str, int | None] = field(default_factory=dict)
+
+
+class GroupCommit:
+    """Owns the writing connection. `publish` hears of every group once it is on disk, before its callers do."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        now_s: Callable[[], int],
+        publish: Callable[[int, list[Change]], None],
+    ) -> None:
+        self._connection = connection
+        self._now_s = now_s
+        self._publish = publish
+        self.revision = tables.number(connection, "revision")
+        self.expiries = tables.read_expiries(connection)
+        self._waiting: deque[PendingCommit] = deque()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-commit")
+        self._busy = False
+        self._scheduled = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._jobs_waiting = 0
+        self._closed = False
+
+    def submit(self, operations: Sequence[Operation], preconditions: Sequence[Precondition]) -> asyncio.Future[int]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[int] = loop.create_future()
+        if self._closed:
+            done.set_exception(StoreUnavailable("the store is closed"))
+            return done
+        self._waiting.append(PendingCommit(operations, preconditions, done))
+        self._schedule(loop)
+        return done
+
+    async def run_between_groups(self, work: Callable[[sqlite3.Connection], None]) -> None:
+        """Run `work` in a transaction of its own, without revision and without events."""
+        self._jobs_waiting += 1
+        try:
+            while self._busy:
+                await self._idle.wait()
+        finally:
+            self._jobs_waiting -= 1
+        if self._closed:
+            return
+        self._busy = True
+        self._idle.clear()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            work(self._connection)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._connection.execute, "COMMIT")
+        except sqlite3.Error as error:
+            self._rollback()
+            raise StoreUnavailable(f"cannot write the store: {error}") from error
+        finally:
+            self._finish()
+
+    async def close(self) -> None:
+        """Let everything submitted reach the disk, then refuse more."""
+        while self._busy or self._waiting:
+            await self._idle.wait()
+            await asyncio.sleep(0)
+        self._closed = True
+        self._thread.shutdown()
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._busy and not self._scheduled:
+            self._scheduled = True
+            loop.call_soon(self._start_group)
+
+    def _start_group(self) -> None:
+        self._scheduled = False
+        # Work between groups has its turn first: under steady load there is never an idle moment by chance.
+        if self._busy or self._jobs_waiting or not self._waiting:
+            return
+        self._busy = True
+        self._idle.clear()
+        group = Group(revision=self.revision)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._fill(group)
+            tables.set_number(self._connection, "revision", group.revision)
+        except sqlite3.Error as error:
+            self._fail(group, error)
+            return
+        if group.changes or group.expiries:
+            loop = asyncio.get_running_loop()
+            committing = loop.run_in_executor(self._thread, self._connection.execute, "COMMIT")
+            committing.add_done_callback(lambda finished: self._end_group(group, finished.exception()))
+        else:
+            self._rollback()  # nothing but refusals and empty deletes
+            self._end_group(group, None)
+
+    def _fill(self, group: Group) -> None:
+        size = 0
+        while self._waiting and size < GROUP_LIMIT:
+            pending = self._waiting.popleft()
+            group.commits.append(pending)
+            size += len(pending.operations) + 1
+            pending.answer = self._apply(group, pending)
+
+    def _apply(self, group: Group, pending: PendingCommit) -> int | StoreError:
+        connection = self._connection
+        failed = [
+            wanted.key
+            for wanted in pending.preconditions
+            if tables.revision_of_key(connection, wanted.key) != wanted.revision
+        ]
+        if failed:
+            return Conflict(failed)
+        revision = group.revision + 1
+        changed = False
+        for position, operation in enumerate(pending.operations):
+            value = operation.value if isinstance(operation, Put) else None
+            change = tables.write(connection, revision, position, operation.key, value)
+            if change:
+                changed = True
+                group.changes.append(change)
+                self._note_expiry(group, operation)
+        if changed:
+            group.revision = revision
+        return group.revision
+
+    def _note_expiry(self, group: Group, operation: Operation) -> None:
+        at = self._now_s() + operation.ttl_s if isinstance(operation, Put) and operation.ttl_s else None
+        if at is None and operation.key not in self.expiries and operation.key not in group.expiries:
+            return
+        tables.set_expiry(self._connection, operation.key, at)
+        group.expiries[operation.key] = at
+
+    def _end_group(self, group: Group, error: BaseException | None) -> None:
+        if error is not None:
+            self._fail(group, error)
+            return
+        self.revision = group.revision
+        for key, at in group.expiries.items():
+            if at is None:
+                self.expiries.pop(key, None)
+            else:
+                self.expiries[key] = at
+        if group.changes:
+            self._publish(group.revision, group.changes)
+        for pending in group.commits:
+            pending.deliver()
+        self._finish()
+
+    def _fail(self, group: Group, error: BaseException) -> None:
+        self._rollback()
+        for pending in group.commits:
+            pending.answer = StoreUnavailable(f"cannot write the store: {error}")
+            pending.deliver()
+        self._finish()
+
+    def _rollback(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _finish(self) -> None:
+        self._busy = False
+        self._idle.set()
+        if self._waiting:
+            self._schedule(asyncio.get_running_loop())

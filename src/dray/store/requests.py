@@ -1,0 +1,34 @@
+"""What both stores refuse before looking at a single key: mistakes of the caller, not of the world."""
+
+from collections.abc import Sequence
+
+from dray.store.interface import Operation, Precondition, Put
+
+MAX_OPERATIONS = 4096
+MAX_KEY_BYTES = 4096
+
+
+def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precondition]) -> None:
+    """Raise ValueError unless every key is sane text and occurs once among the operations."""
+    keys = [operation.key for operation in operations]
+    if len(set(keys)) != len(keys):
+        raise ValueError("a key occurs twice in one commit")
+    if len(keys) > MAX_OPERATIONS:
+        raise ValueError(f"a commit has {len(keys)} operations; at most {MAX_OPERATIONS} are allowed")
+    for key in keys:
+        check_key(key)
+    for precondition in preconditions:
+        check_key(precondition.key)
+    if any(not isinstance(operation.value, bytes) for operation in operations if isinstance(operation, Put)):
+        raise ValueError("a value is not bytes")
+
+
+def check_key(key: str) -> None:
+    if not key or "\0" in key:
+        raise ValueError(f"{key!r} is not a key: it is empty or holds a zero byte")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{key!r} is not a key: it is not valid Unicode") from None
+    if size > MAX_KEY_BYTES:
+        raise ValueError(f"a key has {size} bytes; at most {MAX_KEY_BYTES} are allowed")

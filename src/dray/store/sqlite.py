@@ -1,0 +1,209 @@
+"""The store in one SQLite file: write-ahead log, full synchronisation, one writer, commits in groups."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from dray.clock import Clock, RealClock
+from dray.store import sqlite_tables as tables
+from dray.store.errors import AlreadyExists, Compacted, Conflict, FutureRevision, NotFound, StoreError, StoreUnavailable
+from dray.store.file_lock import FileLock
+from dray.store.followers import Followers
+from dray.store.group_commit import GroupCommit
+from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, Put
+from dray.store.requests import check_commit
+
+# Rows read or dropped before the event loop gets its turn.
+READ_CHUNK = 1000
+SWEEP_CHUNK = 200
+EXPIRY_INTERVAL_S = 5.0
+
+
+class SqliteStore:
+    """Opens (and recovers) the file at once; belongs to the event loop it is opened in."""
+
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+        path = path.resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._clock = clock or RealClock()
+        self._lock = FileLock(path)
+        try:
+            self._open(path)
+        except (sqlite3.Error, StoreError) as error:
+            self._lock.release()
+            if isinstance(error, StoreError):
+                raise
+            raise StoreUnavailable(f"cannot open {path}: {error}") from error
+        self._followers = Followers()
+        self._list_turn = asyncio.Lock()
+        self._expiring = asyncio.get_running_loop().create_task(self._expire())
+
+    def _open(self, path: Path) -> None:
+        self._writing = tables.connect(path)
+        path.chmod(0o600)
+        tables.prepare(self._writing, path)
+        self._reading = tables.connect(path)
+        self._listing = tables.connect(path)
+        self._compacted = tables.number(self._writing, "compacted")
+        self._commits = GroupCommit(self._writing, self._now_s, self._publish)
+
+    def _now_s(self) -> int:
+        return int(self._clock.now().timestamp())
+
+    def _publish(self, revision: int, changes: list[Change]) -> None:
+        self._followers.publish(revision, changes)
+
+    async def close(self) -> None:
+        self._expiring.cancel()
+        await self._commits.close()
+        self._followers.fail_all(StoreUnavailable("the store is closed"))
+        for connection in (self._listing, self._reading, self._writing):
+            connection.close()
+        self._lock.release()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def get(self, key: str) -> Entry | None:
+        return tables.read_entry(self._reading, key)
+
+    async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        self._reading.execute("BEGIN")
+        try:
+            found = (tables.read_entry(self._reading, key) for key in keys)
+            return {entry.key: entry for entry in found if entry}
+        finally:
+            self._reading.execute("COMMIT")
+
+    async def list(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
+        async with self._list_turn:
+            self._listing.execute("BEGIN")
+            try:
+                return await self._list_in_snapshot(prefix, limit, start_after, revision)
+            finally:
+                self._listing.execute("COMMIT")
+
+    async def _list_in_snapshot(self, prefix: str, limit: int, start_after: str, revision: int) -> Page:
+        now = tables.number(self._listing, "revision")
+        at = revision or now
+        if at > now:
+            raise FutureRevision(at, now)
+        if at < self._compacted:
+            raise Compacted(at, self._compacted)
+        past = at if at < now else 0
+        entries: list[Entry] = []
+        for entry in tables.read_entries(self._listing, prefix, start_after, limit or -1, past):
+            entries.append(entry)
+            if len(entries) % READ_CHUNK == 0:
+                await asyncio.sleep(0)
+        remaining = 0
+        if limit and len(entries) == limit:
+            remaining = tables.count_entries(self._listing, prefix, entries[-1].key, past)
+        return Page(tuple(entries), at, remaining)
+
+    async def current_revision(self) -> int:
+        return tables.number(self._reading, "revision")
+
+    async def compacted_revision(self) -> int:
+        return self._compacted
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    async def create(self, key: str, value: bytes, *, ttl_s: int = 0) -> int:
+        try:
+            return await self.commit([Put(key, value, ttl_s=ttl_s)], [Precondition(key, 0)])
+        except Conflict:
+            raise AlreadyExists(key) from None
+
+    async def update(self, key: str, value: bytes, expected_revision: int) -> int:
+        return await self._replace(Put(key, value), expected_revision)
+
+    async def delete(self, key: str, expected_revision: int) -> int:
+        return await self._replace(Delete(key), expected_revision)
+
+    async def _replace(self, operation: Operation, expected_revision: int) -> int:
+        try:
+            return await self.commit([operation], [Precondition(operation.key, expected_revision)])
+        except Conflict:
+            if await self.get(operation.key) is None:
+                raise NotFound(operation.key) from None
+            raise
+
+    async def commit(self, operations: Sequence[Operation], preconditions: Sequence[Precondition] = ()) -> int:
+        check_commit(operations, preconditions)
+        return await self._commits.submit(operations, preconditions)
+
+    # --- watching ----------------------------------------------------------------------------------------------------
+
+    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Batch]:
+        follower = self._followers.add(prefix)
+        delivered = after_revision
+        try:
+            while True:
+                # From here on the follower collects; everything up to `published` is read from the file.
+                follower.restart()
+                published = self._commits.revision
+                async for batch in self._replay(prefix, delivered, published):
+                    delivered = batch.revision
+                    yield batch
+                while batch_or_overrun := await follower.next():
+                    if batch_or_overrun.revision > delivered:
+                        delivered = batch_or_overrun.revision
+                        yield batch_or_overrun
+        finally:
+            self._followers.remove(follower)
+
+    async def _replay(self, prefix: str, after: int, up_to: int) -> AsyncIterator[Batch]:
+        seq, end = tables.first_seq(after + 1), tables.first_seq(up_to + 1)
+        if after < self._compacted:
+            raise Compacted(after, self._compacted)
+        while seq < end:
+            found: Sequence[tuple[int, Change]] = tables.read_changes(self._reading, seq, end, READ_CHUNK)
+            if tables.revision_of(seq) <= self._compacted and seq > tables.first_seq(after + 1):
+                raise Compacted(tables.revision_of(seq), self._compacted)
+            if len(found) < READ_CHUNK:
+                last, seq = up_to, end
+            else:
+                # The last commit of a full chunk may go on in the next one: leave it to that.
+                last = found[-1][1].revision - 1
+                seq = tables.first_seq(last + 1)
+                found = [row for row in found if row[0] < seq] or self._whole_commit(seq)
+                last = found[-1][1].revision
+                seq = tables.first_seq(last + 1)
+            yield Batch(last, tuple(change for _, change in found if change.key.startswith(prefix)))
+            await asyncio.sleep(0)
+
+    def _whole_commit(self, seq: int) -> Sequence[tuple[int, Change]]:
+        return tables.read_changes(self._reading, seq, seq + tables.MAX_OPERATIONS, tables.MAX_OPERATIONS)
+
+    # --- forgetting --------------------------------------------------------------------------------------------------
+
+    async def compact(self, revision: int) -> None:
+        now = await self.current_revision()
+        if revision > now:
+            raise FutureRevision(revision, now)
+        if revision < self._compacted:
+            raise Compacted(revision, self._compacted)
+        await self._commits.run_between_groups(lambda db: tables.set_number(db, "compacted", revision))
+        self._compacted = max(self._compacted, revision)
+        more = True
+
+        def sweep(connection: sqlite3.Connection) -> None:
+            nonlocal more
+            more = tables.forget_history(connection, revision, SWEEP_CHUNK)
+
+        while more:
+            await self._commits.run_between_groups(sweep)
+            await asyncio.sleep(0)
+
+    async def _expire(self) -> None:
+        """Delete keys whose time has come, unless they were written again meanwhile."""
+        while True:
+            await self._clock.sleep(EXPIRY_INTERVAL_S)
+            now = self._now_s()
+            due = [key for key, at in self._commits.expiries.items() if at <= now]
+            for entry in (await self.get_many(due)).values():
+                try:
+                    await self.commit([Delete(entry.key)], [Precondition(entry.key, entry.revision)])
+                except StoreError:
+                    continue  # written again, or the disk is unwell: the next round looks again

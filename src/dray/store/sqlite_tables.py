@@ -1,0 +1,176 @@
+"""The SQLite file: its tables, and every statement that reads or changes them.
+
+`versions` holds every value once, under a sequence number that is revision * 65536 + position in the commit, so rows in
+row order are history in order. `current` points each living key at its newest version. `expiry` says which keys vanish
+by themselves. A version without value is a deletion.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from dray.store.errors import StoreError
+from dray.store.interface import Change, Entry
+
+SCHEMA_VERSION = 1
+_POSITION_BITS = 16
+MAX_OPERATIONS = 1 << _POSITION_BITS
+# Sorts after every key that continues a prefix.
+_LAST = "\U0010ffff"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS numbers (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS versions (
+    seq INTEGER PRIMARY KEY, key TEXT NOT NULL, value BLOB, created INTEGER NOT NULL, previous INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS versions_by_key ON versions (key, seq);
+CREATE TABLE IF NOT EXISTS current (key TEXT PRIMARY KEY, seq INTEGER NOT NULL, created INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS expiry (key TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+INSERT OR IGNORE INTO numbers VALUES ('schema', 1), ('revision', 0), ('compacted', 0), ('swept', 0);
+"""
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA cache_size=-8192")
+    connection.execute("PRAGMA mmap_size=268435456")
+    connection.execute("PRAGMA wal_autocheckpoint=4000")
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables of a new file; refuse a file of a later or foreign layout."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and "numbers" not in tables:
+        raise StoreError(f"{path} is an SQLite file of something else")
+    connection.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
+    found = number(connection, "schema")
+    if found != SCHEMA_VERSION:
+        raise StoreError(f"{path} has layout {found}; this release reads layout {SCHEMA_VERSION}")
+
+
+def number(connection: sqlite3.Connection, name: str) -> int:
+    return int(connection.execute("SELECT value FROM numbers WHERE name = ?", (name,)).fetchone()[0])
+
+
+def set_number(connection: sqlite3.Connection, name: str, value: int) -> None:
+    connection.execute("UPDATE numbers SET value = ? WHERE name = ?", (value, name))
+
+
+def revision_of(seq: int) -> int:
+    return seq >> _POSITION_BITS
+
+
+def first_seq(revision: int) -> int:
+    return revision << _POSITION_BITS
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+_GET = """SELECT c.key, v.value, c.seq, c.created FROM current c JOIN versions v ON v.seq = c.seq WHERE c.key = ?"""
+_LIST = """SELECT c.key, v.value, c.seq, c.created FROM current c JOIN versions v ON v.seq = c.seq
+    WHERE c.key >= ? AND c.key > ? AND c.key < ? ORDER BY c.key LIMIT ?"""
+_COUNT = "SELECT count(*) FROM current WHERE key >= ? AND key > ? AND key < ?"
+# The newest version at or before a moment: no later one of the same key is at or before it.
+_AT = """FROM versions v WHERE v.key >= ? AND v.key > ? AND v.key < ? AND v.seq < ? AND v.value IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM versions n WHERE n.key = v.key AND n.seq > v.seq AND n.seq < ?)"""
+_LIST_AT = f"SELECT v.key, v.value, v.seq, v.created {_AT} ORDER BY v.key LIMIT ?"
+_COUNT_AT = f"SELECT count(*) {_AT}"
+_REPLAY = """SELECT v.key, v.seq, v.value, v.created, p.value, v.previous FROM versions v
+    LEFT JOIN versions p ON p.seq = v.previous
+    WHERE v.seq >= ? AND v.seq < ? ORDER BY v.seq LIMIT ?"""
+
+Row = tuple[str, bytes, int, int]
+
+
+def _entry(row: Row) -> Entry:
+    return Entry(row[0], row[1], revision_of(row[2]), row[3])
+
+
+def read_entry(connection: sqlite3.Connection, key: str) -> Entry | None:
+    row = connection.execute(_GET, (key,)).fetchone()
+    return _entry(row) if row else None
+
+
+def read_entries(
+    connection: sqlite3.Connection, prefix: str, start_after: str, limit: int, revision: int
+) -> Iterator[Entry]:
+    """Entries of a key range, now (`revision` 0) or as they were; `limit` -1 means all."""
+    span = (prefix, start_after, prefix + _LAST)
+    if not revision:
+        rows = connection.execute(_LIST, (*span, limit))
+    else:
+        end = first_seq(revision + 1)
+        rows = connection.execute(_LIST_AT, (*span, end, end, limit))
+    return map(_entry, rows)
+
+
+def count_entries(connection: sqlite3.Connection, prefix: str, start_after: str, revision: int) -> int:
+    span = (prefix, start_after, prefix + _LAST)
+    if not revision:
+        return int(connection.execute(_COUNT, span).fetchone()[0])
+    end = first_seq(revision + 1)
+    return int(connection.execute(_COUNT_AT, (*span, end, end)).fetchone()[0])
+
+
+def read_changes(connection: sqlite3.Connection, from_seq: int, to_seq: int, limit: int) -> list[tuple[int, Change]]:
+    """Changes with their sequence numbers, oldest first."""
+    found = []
+    for key, seq, value, created, previous, previous_seq in connection.execute(_REPLAY, (from_seq, to_seq, limit)):
+        found.append((seq, Change(key, revision_of(seq), value, previous, revision_of(previous_seq), created)))
+    return found
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def revision_of_key(connection: sqlite3.Connection, key: str) -> int:
+    row = connection.execute("SELECT seq FROM current WHERE key = ?", (key,)).fetchone()
+    return revision_of(row[0]) if row else 0
+
+
+def write(connection: sqlite3.Connection, revision: int, position: int, key: str, value: bytes | None) -> Change | None:
+    """Put a value, or (None) delete the key; answers None if there was nothing to delete."""
+    old = connection.execute(_GET, (key,)).fetchone()
+    if old is None and value is None:
+        return None
+    old_value, old_seq, created = (old[1], old[2], old[3]) if old else (None, 0, revision)
+    seq = first_seq(revision) + position
+    connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (seq, key, value, created, old_seq))
+    if value is None:
+        connection.execute("DELETE FROM current WHERE key = ?", (key,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO current VALUES (?, ?, ?)", (key, seq, created))
+    return Change(key, revision, value, old_value, revision_of(old_seq), created)
+
+
+def forget_history(connection: sqlite3.Connection, revision: int, limit: int) -> bool:
+    """Drop up to `limit` versions that were replaced or deleted at `revision`; False when none is left.
+
+    Every change up to `revision` makes its predecessor forgettable, and itself if it is a deletion. The newest version of
+    a living key stays: lists at later revisions and later changes refer to it. `swept` remembers how far this came, so
+    the work is that of the changes since last time and goes on after a crash.
+    """
+    swept = number(connection, "swept")
+    rows: Sequence[tuple[int, int, bool]] = connection.execute(
+        "SELECT seq, previous, value IS NULL FROM versions WHERE seq > ? AND seq < ? ORDER BY seq LIMIT ?",
+        (swept, first_seq(revision + 1), limit),
+    ).fetchall()
+    gone = [(previous,) for _, previous, _ in rows if previous]
+    gone += [(seq,) for seq, _, is_deletion in rows if is_deletion]
+    connection.executemany("DELETE FROM versions WHERE seq = ?", gone)
+    if rows:
+        set_number(connection, "swept", rows[-1][0])
+    return len(rows) == limit
+
+
+def set_expiry(connection: sqlite3.Connection, key: str, at: int | None) -> None:
+    if at is None:
+        connection.execute("DELETE FROM expiry WHERE key = ?", (key,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO expiry VALUES (?, ?)", (key, at))
+
+
+def read_expiries(connection: sqlite3.Connection) -> dict[str, int]:
+    return dict(connection.execute("SELECT key, at FROM expiry").fetchall())
