@@ -1,0 +1,288 @@
+"""The driver's sockets, spoken to as a kubelet does: real gRPC over unix sockets."""
+
+from pathlib import Path
+
+import grpc
+import msgspec
+import pytest
+
+from dray.api.cdi import decode_spec
+from dray.api.meta import ObjectMeta
+from dray.api.resource import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+    OpaqueDeviceConfiguration,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from dray.clock import RealClock
+from dray.driver import ContainerEdits, DeviceHealth, Driver, PreparedDevice, PrepareError
+from dray.driver.cdi import CdiFiles
+from dray.driver.checkpoint import Checkpoint
+from dray.driver.health import HealthReports
+from dray.driver.metadata import DeviceMetadata
+from dray.driver.prepare import ClaimPreparer
+from dray.driver.server import DriverServer
+from dray.proto import (
+    dra_health_v1_pb2,
+    dra_health_v1_pb2_grpc,
+    dra_v1_pb2,
+    dra_v1_pb2_grpc,
+    dra_v1beta1_pb2,
+    dra_v1beta1_pb2_grpc,
+    pluginregistration_pb2,
+    pluginregistration_pb2_grpc,
+)
+
+DRIVER = "gpu.example.com"
+
+
+class RecordingDriver(Driver):
+    name = DRIVER
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def prepare(self, claim):
+        self.calls.append(f"prepare {claim.reference.name}")
+        if claim.reference.name == "bad":
+            raise PrepareError("fan is broken")
+        if claim.reference.name == "bug":
+            return 1 / 0
+        return [
+            PreparedDevice(
+                device,
+                ContainerEdits(
+                    env=(f"GPU={device.device}", *(f"{k}={v}" for c in device.config for k, v in c.items()))
+                ),
+            )
+            for device in claim.devices
+        ]
+
+    async def unprepare(self, claim):
+        self.calls.append(f"unprepare {claim.name}")
+
+    def health(self):
+        return [DeviceHealth("node-1", "gpu-0", "Unhealthy", "hot", 30)]
+
+
+def result(device="gpu-0", request="req", driver=DRIVER, **fields):
+    return DeviceRequestAllocationResult(request=request, driver=driver, pool="node-1", device=device, **fields)
+
+
+def a_claim(name="c", uid="", *results, config=(), annotations=None):
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=results or (result(),), config=config))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", annotations=annotations or {}),
+        status=ResourceClaimStatus(allocation=allocation),
+    )
+
+
+class Rig:
+    """A driver with its sockets, and the claims the API would have."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.driver = RecordingDriver()
+        self.claims: dict[str, ResourceClaim] = {}
+        self.service_socket = root / "plugins" / DRIVER / "dra.sock"
+        self.registration_socket = root / "registry" / f"{DRIVER}-reg.sock"
+        self.cdi_dir = root / "cdi"
+        self.server: DriverServer | None = None
+
+    async def fetch(self, reference):
+        return self.claims[f"{reference.namespace}/{reference.name}"]
+
+    def has(self, claim: ResourceClaim) -> ResourceClaim:
+        self.claims[f"{claim.metadata.namespace}/{claim.metadata.name}"] = claim
+        return claim
+
+    async def start(self):
+        data = self.root / "plugins" / DRIVER
+        metadata = DeviceMetadata(DRIVER, data, self.cdi_dir, lambda device: {})
+        preparer = ClaimPreparer(
+            self.driver, self.fetch, Checkpoint(data / "prepared.json"), CdiFiles(self.cdi_dir, DRIVER), metadata
+        )
+        health = HealthReports(self.driver, RealClock(), 0.01)
+        self.server = DriverServer(DRIVER, preparer, self.service_socket, self.registration_socket, health)
+        await self.server.start()
+
+    async def prepare(self, *claims, messages=dra_v1_pb2, stubs=dra_v1_pb2_grpc):
+        async with grpc.aio.insecure_channel(f"unix://{self.service_socket}") as channel:
+            stub = stubs.DRAPluginStub(channel)
+            return await stub.NodePrepareResources(
+                messages.NodePrepareResourcesRequest(claims=[self._message(messages, c) for c in claims]), timeout=10
+            )
+
+    async def unprepare(self, *claims):
+        async with grpc.aio.insecure_channel(f"unix://{self.service_socket}") as channel:
+            stub = dra_v1_pb2_grpc.DRAPluginStub(channel)
+            return await stub.NodeUnprepareResources(
+                dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[self._message(dra_v1_pb2, c) for c in claims]),
+                timeout=10,
+            )
+
+    @staticmethod
+    def _message(messages, claim):
+        return messages.Claim(namespace=claim.metadata.namespace, name=claim.metadata.name, uid=claim.metadata.uid)
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path)
+    await rig.start()
+    yield rig
+    await rig.server.stop()
+
+
+def environment_of(rig: Rig, cdi_id: str) -> tuple[str, ...]:
+    for path in rig.cdi_dir.glob("*.json"):
+        spec = decode_spec(path.read_bytes())
+        for device in spec.devices:
+            if f"{spec.kind}={device.name}" == cdi_id:
+                return device.container_edits.env
+    raise AssertionError(f"no CDI file has {cdi_id}")
+
+
+async def test_registration_names_the_driver_its_socket_and_its_services(rig):
+    async with grpc.aio.insecure_channel(f"unix://{rig.registration_socket}") as channel:
+        stub = pluginregistration_pb2_grpc.RegistrationStub(channel)
+        info = await stub.GetInfo(pluginregistration_pb2.InfoRequest())
+        assert (info.type, info.name, info.endpoint) == ("DRAPlugin", DRIVER, str(rig.service_socket))
+        assert list(info.supported_versions) == [
+            "v1.DRAPlugin",
+            "v1beta1.DRAPlugin",
+            "v1.DRAResourceHealth",
+            "v1alpha1.DRAResourceHealth",
+        ]
+        await stub.NotifyRegistrationStatus(pluginregistration_pb2.RegistrationStatus(plugin_registered=True))
+        assert rig.server.is_registered
+        with pytest.raises(grpc.aio.AioRpcError, match="failed registration process: too old"):
+            await stub.NotifyRegistrationStatus(pluginregistration_pb2.RegistrationStatus(error="too old"))
+
+
+async def test_prepare_answers_with_devices_and_writes_what_containers_get(rig):
+    parameters = DeviceAllocationConfiguration(
+        source="FromClass",
+        requests=("req",),
+        opaque=OpaqueDeviceConfiguration(driver=DRIVER, parameters=msgspec.Raw(b'{"MODE":"fast"}')),
+    )
+    other = DeviceAllocationConfiguration(
+        source="FromClaim", opaque=OpaqueDeviceConfiguration(driver="other", parameters=msgspec.Raw(b'{"MODE":"no"}'))
+    )
+    claim = rig.has(
+        a_claim(
+            "c",
+            "u1",
+            result("gpu-0", "req/big"),
+            result("x", driver="other"),
+            result("gpu-1", "second"),
+            config=(parameters, other),
+        )
+    )
+    answer = (await rig.prepare(claim)).claims["u1"]
+    assert [(list(d.request_names), d.pool_name, d.device_name) for d in answer.devices] == [
+        (["req"], "node-1", "gpu-0"),
+        (["second"], "node-1", "gpu-1"),
+    ]
+    assert environment_of(rig, answer.devices[0].cdi_device_ids[0]) == ("GPU=gpu-0", "MODE=fast")
+    assert environment_of(rig, answer.devices[1].cdi_device_ids[0]) == ("GPU=gpu-1",)
+
+
+async def test_prepare_is_idempotent_also_after_a_restart(rig):
+    claim = rig.has(a_claim())
+    first = await rig.prepare(claim)
+    assert await rig.prepare(claim) == first
+    await rig.server.stop()
+    await rig.start()
+    assert await rig.prepare(claim) == first
+    assert rig.driver.calls == ["prepare c"]
+
+
+async def test_unprepare_removes_the_traces_and_an_unknown_claim_is_fine(rig):
+    claim = rig.has(a_claim())
+    await rig.prepare(claim)
+    unknown = a_claim("never")
+    answer = await rig.unprepare(claim, unknown)
+    assert {uid: entry.error for uid, entry in answer.claims.items()} == {"uid-c": "", "uid-never": ""}
+    assert list(rig.cdi_dir.glob("*.json")) == []
+    assert not list((rig.root / "plugins" / DRIVER / "dra-device-metadata").iterdir())
+
+
+async def test_a_refusal_concerns_its_claim_only(rig):
+    good, bad, bug = (rig.has(a_claim(name, "", result(f"gpu-{i}"))) for i, name in enumerate(("good", "bad", "bug")))
+    claims = (await rig.prepare(good, bad, bug)).claims
+    assert claims["uid-good"].error == ""
+    assert claims["uid-bad"].error == "fan is broken"
+    assert "ZeroDivisionError" in claims["uid-bug"].error
+
+
+async def test_a_device_is_not_prepared_for_two_claims(rig):
+    await rig.prepare(rig.has(a_claim("first")))
+    answer = (await rig.prepare(rig.has(a_claim("second")))).claims["uid-second"]
+    assert "already prepared for claim ns/first" in answer.error
+    shared = rig.has(a_claim("third", "", result(share_id="s-1")))
+    assert (await rig.prepare(shared)).claims["uid-third"].devices[0].share_id == "s-1"
+
+
+@pytest.mark.parametrize(
+    ("stored", "text"),
+    [
+        (lambda: a_claim("c", "other-uid"), "claim ns/c got replaced"),
+        (lambda: msgspec.structs.replace(a_claim(), status=ResourceClaimStatus()), "claim ns/c not allocated"),
+        (None, "retrieve claim ns/c"),
+    ],
+)
+async def test_a_claim_that_does_not_stand_fails_the_whole_call(rig, stored, text):
+    if stored:
+        rig.has(stored())
+    with pytest.raises(grpc.aio.AioRpcError, match=f"get resource claims: .*{text}"):
+        await rig.prepare(a_claim())
+    assert rig.driver.calls == []
+
+
+async def test_v1beta1_is_served_too_without_share_ids(rig):
+    claim = rig.has(a_claim("c", "", result(share_id="s-1")))
+    answer = await rig.prepare(claim, messages=dra_v1beta1_pb2, stubs=dra_v1beta1_pb2_grpc)
+    assert answer.claims["uid-c"].devices[0].device_name == "gpu-0"
+
+
+async def test_health_is_streamed(rig):
+    async with grpc.aio.insecure_channel(f"unix://{rig.service_socket}") as channel:
+        stream = dra_health_v1_pb2_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
+            dra_health_v1_pb2.NodeWatchResourcesRequest()
+        )
+        report = (await stream.read()).devices[0]
+        stream.cancel()
+    assert (report.device.device_name, report.health, report.message) == ("gpu-0", 2, "hot")
+    assert report.health_check_timeout_seconds == 30
+
+
+async def test_a_corrupt_checkpoint_is_put_aside(rig):
+    await rig.server.stop()
+    checkpoint = rig.root / "plugins" / DRIVER / "prepared.json"
+    checkpoint.write_text("{not json")
+    await rig.start()
+    assert (await rig.prepare(rig.has(a_claim()))).claims["uid-c"].error == ""
+    assert checkpoint.with_suffix(".corrupt").read_text() == "{not json"
+
+
+async def test_metadata_files_are_mounted_where_containers_look_for_them(rig):
+    claim = rig.has(a_claim(annotations={"resource.kubernetes.io/pod-claim-name": "gpus"}))
+    device = (await rig.prepare(claim)).claims["uid-c"].devices[0]
+    assert device.cdi_device_ids[-1] == f"{DRIVER}/metadata=uid-c_req"
+    spec = decode_spec((rig.cdi_dir / f"{DRIVER}_metadata_uid-c_req.json").read_bytes())
+    mount = spec.devices[0].container_edits.mounts[0]
+    root = "/var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates"
+    assert mount.container_path == f"{root}/gpus/req/{DRIVER}-metadata.json"
+    versions = [msgspec.json.decode(line)["apiVersion"] for line in Path(mount.host_path).read_bytes().splitlines()]
+    assert versions == ["metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1"]
+
+
+async def test_sockets_disappear_on_stop(rig):
+    await rig.server.stop()
+    assert not rig.service_socket.exists()
+    assert not rig.registration_socket.exists()
+    await rig.start()
