@@ -1,0 +1,93 @@
+"""The table of field names against our own structs: where both know a type, they know the same fields."""
+
+import msgspec
+import pytest
+
+from dray.api import core, resource
+from dray.api.schemas import known_kinds, schema_for, struct, struct_names
+
+WHOLE = [
+    ("resource.k8s.io/v1", "ResourceSlice", resource.ResourceSlice),
+    ("resource.k8s.io/v1", "ResourceClaim", resource.ResourceClaim),
+    ("resource.k8s.io/v1", "ResourceClaimTemplate", resource.ResourceClaimTemplate),
+    ("resource.k8s.io/v1", "DeviceClass", resource.DeviceClass),
+    ("resource.k8s.io/v1", "DeviceTaintRule", resource.DeviceTaintRule),
+    ("resource.k8s.io/v1alpha3", "ResourcePoolStatusRequest", resource.ResourcePoolStatusRequest),
+]
+VIEWS = [("v1", "Pod", core.Pod), ("v1", "Node", core.Node), ("v1", "Event", core.Event)]
+
+
+def fields_by_path(struct_type: type, path: str = "") -> dict[str, set[str]]:
+    info = msgspec.inspect.type_info(struct_type)
+    found: dict[str, set[str]] = {}
+
+    def visit(node: object, path: str) -> None:
+        if isinstance(node, msgspec.inspect.StructType):
+            found[path] = {field.encode_name for field in node.fields} | ({node.tag_field} if node.tag_field else set())
+            for field in node.fields:
+                visit(field.type, f"{path}.{field.encode_name}")
+        elif isinstance(node, msgspec.inspect.UnionType):
+            for member in node.types:
+                visit(member, path)
+        elif isinstance(node, msgspec.inspect.VarTupleType):
+            visit(node.item_type, path)
+        elif isinstance(node, msgspec.inspect.DictType):
+            visit(node.value_type, path)
+
+    visit(info, path)
+    return found
+
+
+def table_fields_by_path(api_version: str, kind: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+
+    def visit(name: str, path: str) -> None:
+        schema = struct(name)
+        found[path] = set(schema.fields)
+        for field in schema.fields.values():
+            inner = field.type
+            while inner.item is not None:
+                inner = inner.item
+            if inner.shape == "struct" and path.count(".") < 12:
+                visit(inner.name, f"{path}.{field.name}")
+
+    schema = schema_for(api_version, kind)
+    assert schema is not None
+    visit(schema.name, "")
+    return found
+
+
+@pytest.mark.parametrize(("api_version", "kind", "struct_type"), WHOLE)
+def test_our_structs_are_complete(api_version, kind, struct_type):
+    ours, table = fields_by_path(struct_type), table_fields_by_path(api_version, kind)
+    assert ours == {path: names for path, names in table.items() if path in ours}
+
+
+@pytest.mark.parametrize(("api_version", "kind", "struct_type"), VIEWS)
+def test_our_views_name_real_fields(api_version, kind, struct_type):
+    ours, table = fields_by_path(struct_type), table_fields_by_path(api_version, kind)
+    # One struct stands for keys of ConfigMaps and Secrets and for whole ones, which have no key.
+    whole = {path: {"key"} for path in ours if path.endswith(("envFrom.configMapRef", "envFrom.secretRef"))}
+    strange = {path: names - table.get(path, set()) - whole.get(path, set()) for path, names in ours.items()}
+    assert {path: names for path, names in strange.items() if names} == {}
+
+
+def test_every_type_can_be_read():
+    assert len(known_kinds()) > 50
+    for name in struct_names():
+        for field in struct(name).fields.values():
+            inner = field.type
+            while inner.item is not None:
+                inner = inner.item
+            assert inner.shape == "scalar" or struct(inner.name)
+
+
+def test_lists_know_their_keys():
+    pod = struct("core.v1.PodSpec").fields
+    assert pod["containers"].merge_key == "name"
+    assert pod["containers"].list_keys == ("name",)
+    assert pod["resourceClaims"].retain_keys
+    claim = struct("resource.v1.ResourceClaimStatus").fields
+    assert claim["devices"].list_type == "map"
+    assert claim["devices"].merge_key is None
+    assert struct("core.v1.Pod").openapi_name == "io.k8s.api.core.v1.Pod"
