@@ -1,0 +1,34 @@
+"""Which devices serve these claims on this node?
+
+The same devices in the same order as Kubernetes, every "no" with its reasons, and no search that blows up. Pure: no
+clock, no I/O, nothing random. Nothing here writes: the caller stores what it is given.
+
+    inventory = Inventory(features)            what is published: slices and taint rules, kept up to date one by one
+    inventory.apply_slice(slice)               new or changed; inventory.remove_slice(name)
+    inventory.apply_taint_rule(rule)           new or changed; inventory.remove_taint_rule(name)
+
+    ledger = Ledger(features)                  what is taken: by stored claims, and tentatively by claims in flight
+    ledger.apply_claim(claim)                  added or changed; ledger.remove_claim(namespace, name)
+    ledger.assume(namespace, name, result)     an AllocationResult in flight, until apply_claim shows it stored
+    ledger.forget(namespace, name)             the write failed: the tentative entry goes
+    ledger.check(claims)                       raises LedgerError unless rebuilding from these claims gives the same
+
+    allocator = Allocator(inventory, ledger)   one per process; remembers selectors and answers
+    allocator.apply_class(device_class)        allocator.remove_class(name)
+
+    question = allocator.question(claims)      the claims of one pod, in order; pods with equal claims share what is known
+    question.on(node)                          Allocation | NoFit | Failure, for one node
+    question.on(node, deadline)                `deadline()` is asked in mid-search; true ends it with Failure(TIMED_OUT)
+    question.on_nodes(nodes)                   an iterator of (node, answer); each kind of node is searched once
+    question.fitting(nodes, limit)             the first `limit` nodes that fit, in the given order, with allocations, and
+                                               the failures; a node costs a dict lookup if nothing changed on it
+
+    allocation.results(share_ids)              one AllocationResult per claim; `share_ids()` gives a fresh ID each time
+    allocation.devices()                       just the devices; allocation.score is what scheduling adds for alternatives
+    no_fit.reasons, no_fit.nearest_miss        worked out when first asked, on the state as it is then
+
+`allocate(node, claims, slices=..., classes=..., allocated=...)` does all of it once, for scripts and tests.
+
+An answer is about the moment it was given: after a claim or slice event ask again. Answers of `Question.on` are remembered
+per node until something on that node changes, so asking again is cheap.
+"""
