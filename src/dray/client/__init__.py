@@ -1,0 +1,137 @@
+"""Typed access to the Kubernetes API: every component knows the cluster only through this room.
+
+    client = connect("~/.kube/config", component="my-driver")            # HTTPS to any API server
+    client = Client(InProcessTransport(server.handle, partial(Request, user=LOOPBACK)))   # our own server, no sockets
+
+    pod = await client.get(PODS, "web-0", "default")                     # a frozen struct; ApiError if refused
+    listing = await client.list(CLAIMS, "default", label_selector="a=b") # .items, .revision; fetched in pages
+    async with client.watch(CLAIMS, since=listing.revision) as events:   # WatchEvent(type, object)
+        async for event in events: ...
+    claim = await client.create(CLAIMS, claim)                           # a struct, or a JSON document (dict)
+    claim = await client.update(CLAIMS, claim)                           # compare-and-set by resourceVersion
+    claim = await client.update_status(CLAIMS, claim)
+    pod = await client.patch(PODS, "web-0", {"metadata": {...}}, "default", subresource="status", uid=pod.metadata.uid)
+    pod = await client.apply(PODS, document, field_manager="me", force=True, subresource="status")
+    await client.delete(PODS, "web-0", "default", uid=pod.metadata.uid, grace_seconds=0)
+    await client.bind(pod, "node-1"); await client.evict(pod)
+
+    informers = Informers(client)                                        # shared: one copy per kind and process
+    pods = informers.of(PODS)                                            # Informer[Pod]
+    pods.add_indexer("node", lambda pod: (pod.spec.node_name,))
+    pods.add_handler(Handler(on_add=..., on_update=..., on_delete=...))  # plain synchronous functions
+    informers.start(); await informers.synced()
+    pods.get("default/web-0"), pods.by_index("node", "node-1"), len(pods), pods.has_synced
+
+    queue = WorkQueue("resource_claim"); queue.add(key); await queue.run(reconcile, workers=50)
+    recorder = EventRecorder(client, "scheduler"); recorder.event(reference_to(PODS, pod), WARNING, "Reason", "text")
+    await LeaderElector(client, "dray-scheduler", identity).run(lead)
+
+`ApiError` (code, reason, is_conflict, ...) is an answer; `ServerUnreachable` means that none came. Answers 429 and 5xx with
+Retry-After are obeyed inside the client. Pod, Node and Namespace structs are views: patch them, never write them back.
+
+`kinds` has the constants; `transport` the border to `https` and `in_process`; `informer`, `informers`, `indexed`,
+`own_writes` the local copies; `workqueue`, `rate_limit`, `events`, `leader` what controllers are built of; `kubeconfig`,
+`credentials`, `connect` the way in. No decisions about the cluster live here.
+"""
+
+from dray.client.connect import connect
+from dray.client.decoding import WatchEvent
+from dray.client.errors import ApiError, CredentialsError, KubeconfigError, LeadershipLost, ServerUnreachable
+from dray.client.events import NORMAL, WARNING, EventRecorder, Recorder, reference_to
+from dray.client.in_process import InProcessTransport
+from dray.client.indexed import BY_NAMESPACE, BY_OWNER, IndexedObjects, Indexer, by_namespace, by_owner
+from dray.client.informer import Handler, Informer
+from dray.client.informers import Informers
+from dray.client.kinds import (
+    CLAIMS,
+    DEVICE_CLASSES,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    POOL_STATUS_REQUESTS,
+    PRIORITY_CLASSES,
+    QUOTAS,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    ApiObject,
+    Kind,
+    PartialObject,
+    metadata_of,
+    object_key,
+    split_key,
+)
+from dray.client.kubeconfig import Connection, load_connection
+from dray.client.leader import LeaderElector, LeaseTiming
+from dray.client.own_writes import OwnWrites, is_newer
+from dray.client.rate_limit import Backoff, TokenBucket
+from dray.client.rest import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, Document, Listing
+from dray.client.transport import Answer, Call, Transport
+from dray.client.workqueue import Hopeless, QueueClosed, WorkQueue
+
+__all__ = [
+    "APPLY_PATCH",
+    "BY_NAMESPACE",
+    "BY_OWNER",
+    "CLAIMS",
+    "DEVICE_CLASSES",
+    "EVENTS",
+    "JSON_PATCH",
+    "LEASES",
+    "MERGE_PATCH",
+    "NAMESPACES",
+    "NODES",
+    "NORMAL",
+    "PODS",
+    "POOL_STATUS_REQUESTS",
+    "PRIORITY_CLASSES",
+    "QUOTAS",
+    "SLICES",
+    "STRATEGIC_PATCH",
+    "TAINT_RULES",
+    "TEMPLATES",
+    "WARNING",
+    "Answer",
+    "ApiError",
+    "ApiObject",
+    "Backoff",
+    "Call",
+    "Client",
+    "Connection",
+    "CredentialsError",
+    "Document",
+    "EventRecorder",
+    "Handler",
+    "Hopeless",
+    "InProcessTransport",
+    "IndexedObjects",
+    "Indexer",
+    "Informer",
+    "Informers",
+    "Kind",
+    "KubeconfigError",
+    "LeaderElector",
+    "LeadershipLost",
+    "LeaseTiming",
+    "Listing",
+    "OwnWrites",
+    "PartialObject",
+    "QueueClosed",
+    "Recorder",
+    "ServerUnreachable",
+    "TokenBucket",
+    "Transport",
+    "WatchEvent",
+    "WorkQueue",
+    "by_namespace",
+    "by_owner",
+    "connect",
+    "is_newer",
+    "load_connection",
+    "metadata_of",
+    "object_key",
+    "reference_to",
+    "split_key",
+]

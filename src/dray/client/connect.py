@@ -1,0 +1,24 @@
+"""From a kubeconfig to a client, in one call."""
+
+from __future__ import annotations
+
+import os
+
+from dray import __version__
+from dray.client.kubeconfig import load_connection
+from dray.client.rest import Client
+from dray.clock import Clock
+
+
+def connect(
+    kubeconfig: str | os.PathLike[str] | None = None,
+    *,
+    context: str = "",
+    component: str = "dray",
+    clock: Clock | None = None,
+) -> Client:
+    """A client for the kubeconfig's server (or the pod's own cluster). Nothing is sent yet."""
+    from dray.client.https import HttpsTransport  # The HTTP library is slow to import, and not needed in-process.
+
+    transport = HttpsTransport(load_connection(kubeconfig, context))
+    return Client(transport, clock=clock, user_agent=f"{component}/{__version__}")

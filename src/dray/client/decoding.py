@@ -1,0 +1,116 @@
+"""Bytes from the server to structs, in one pass for the usual case."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dray.api.meta import ListMeta, Status
+from dray.api.quantity import Quantity
+from dray.client.errors import ApiError
+from dray.client.kinds import ApiObject, Kind
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=ApiObject)
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+def dec_hook(wanted: type, value: Any) -> Any:
+    if wanted is Quantity:
+        return Quantity.parse(value)
+    raise NotImplementedError(f"cannot decode {wanted}")
+
+
+def enc_hook(value: Any) -> Any:
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(f"cannot encode {type(value)}")
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+class RawPage(msgspec.Struct, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class WatchEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK."""
+
+    type: str
+    object: T
+
+    @property
+    def ends_initial_events(self) -> bool:
+        return self.type == "BOOKMARK" and self.object.metadata.annotations.get(INITIAL_EVENTS_END) == "true"
+
+
+class RawEvent(msgspec.Struct, frozen=True):
+    type: str
+    object: msgspec.Raw
+
+
+@lru_cache(maxsize=256)
+def _decoder(decoded_type: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(decoded_type, dec_hook=dec_hook)
+
+
+def decode_object(kind: Kind[T], body: bytes) -> T:
+    decoded: T = _decoder(kind.type).decode(body)
+    return decoded
+
+
+def decode_page(kind: Kind[T], body: bytes) -> Page[T]:
+    """One page of a list. An item that cannot be read is left out with a log line, never the whole list."""
+    try:
+        page: Page[T] = _decoder(Page[kind.type]).decode(body)  # type: ignore[name-defined]
+        return page
+    except msgspec.ValidationError:
+        raw = _decoder(RawPage).decode(body)
+    return Page(raw.metadata, [item for item in map(_tolerant(kind), raw.items or []) if item is not None])
+
+
+def _tolerant(kind: Kind[T]) -> Callable[[msgspec.Raw], T | None]:
+    def read(raw: msgspec.Raw) -> T | None:
+        try:
+            return decode_object(kind, bytes(raw))
+        except msgspec.ValidationError as error:
+            log.error("%s: left out an object that cannot be read: %s", kind.plural, error)
+            return None
+
+    return read
+
+
+def event_decoder(kind: Kind[T]) -> Callable[[bytes], WatchEvent[T] | None]:
+    """A function from watch frames to events; None for an object that cannot be read.
+
+    The frame of an error holds a Status instead of an object: it raises `ApiError`.
+    """
+    decode = _decoder(WatchEvent[kind.type]).decode  # type: ignore[name-defined]
+
+    def read(frame: bytes) -> WatchEvent[T] | None:
+        try:
+            event: WatchEvent[T] = decode(frame)
+        except msgspec.ValidationError:
+            return _odd_event(kind, frame)
+        if event.type == "ERROR":
+            return _odd_event(kind, frame)
+        return event
+
+    return read
+
+
+def _odd_event(kind: Kind[T], frame: bytes) -> WatchEvent[T] | None:
+    raw = _decoder(RawEvent).decode(frame)
+    if raw.type == "ERROR":
+        raise ApiError.from_status(msgspec.json.decode(bytes(raw.object), type=Status))
+    item = _tolerant(kind)(raw.object)
+    return None if item is None else WatchEvent(raw.type, item)

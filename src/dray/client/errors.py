@@ -1,0 +1,103 @@
+"""What can go wrong between a component and the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dray.api.meta import Status, StatusCause
+
+RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
+
+
+class ApiError(Exception):
+    """The server answered, and the answer is no. `code` is the HTTP status, `reason` the API's word for it."""
+
+    def __init__(self, code: int, reason: str, message: str, status: Status | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.status = status or Status(status="Failure", code=code, reason=reason, message=message)
+
+    @classmethod
+    def from_status(cls, status: Status) -> ApiError:
+        return cls(status.code, status.reason, status.message, status)
+
+    @classmethod
+    def from_answer(cls, code: int, body: bytes) -> ApiError:
+        """Read a Status body; a server or proxy that answers plain text still gives a readable error."""
+        try:
+            status = msgspec.json.decode(body, type=Status)
+        except msgspec.MsgspecError:
+            status = Status()
+        if status.kind == "Status" and status.message:
+            return cls(status.code or code, status.reason, status.message, status)
+        text = body[:500].decode(errors="replace").strip()
+        return cls(code, _REASONS.get(code, ""), text or f"the server answered with status {code}")
+
+    @property
+    def is_not_found(self) -> bool:
+        return self.code == 404
+
+    @property
+    def is_already_exists(self) -> bool:
+        return self.reason == "AlreadyExists"
+
+    @property
+    def is_conflict(self) -> bool:
+        """The object changed under the write, or a precondition did not hold."""
+        return self.code == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def is_expired(self) -> bool:
+        """The revision asked for is compacted, or lies in the future of a store that was replaced: list again."""
+        return self.code == 410 or any(cause.reason == RESOURCE_VERSION_TOO_LARGE for cause in self._causes())
+
+    @property
+    def is_namespace_terminating(self) -> bool:
+        return self.code == 403 and any(cause.reason == "NamespaceTerminating" for cause in self._causes())
+
+    @property
+    def retry_after_s(self) -> float | None:
+        details = self.status.details
+        return float(details.retry_after_seconds) if details and details.retry_after_seconds else None
+
+    def _causes(self) -> tuple[StatusCause, ...]:
+        return self.status.details.causes if self.status.details else ()
+
+
+class ServerUnreachable(Exception):
+    """No answer: connection refused, cut, or timed out. Whether a write took place is unknown."""
+
+
+class KubeconfigError(Exception):
+    """The kubeconfig cannot be used; the message names the file, the entry and what is wrong."""
+
+
+class CredentialsError(Exception):
+    """A credential plugin or token file gave nothing usable."""
+
+
+class LeadershipLost(Exception):
+    """The lease could not be renewed in time, or another holder has it."""
+
+
+_REASONS: Mapping[int, str] = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    406: "NotAcceptable",
+    409: "Conflict",
+    410: "Gone",
+    413: "RequestEntityTooLarge",
+    415: "UnsupportedMediaType",
+    422: "Invalid",
+    429: "TooManyRequests",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}

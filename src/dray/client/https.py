@@ -1,0 +1,179 @@
+"""Calls over HTTPS to any Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+from yarl import URL
+
+from dray.client.credentials import Proof
+from dray.client.errors import ApiError, KubeconfigError, ServerUnreachable
+from dray.client.kubeconfig import Connection
+from dray.client.transport import Answer, Call
+
+CONNECT_TIMEOUT_S = 10.0
+# A dead peer is noticed after about this long on a connection that is otherwise silent.
+KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 30, 10, 3
+
+_BROKEN = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+
+
+class HttpsTransport:
+    """One pool of connections to one server. A watch holds a connection; everything else shares the rest."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._session: aiohttp.ClientSession | None = None
+        self._session_certificate: bytes | None = None
+        self._closed = False
+
+    async def request(self, call: Call) -> Answer:
+        answer = await self._request_once(call)
+        if answer.status == 401 and self._connection.credentials.refused():
+            answer = await self._request_once(call)
+        return answer
+
+    async def _request_once(self, call: Call) -> Answer:
+        session, headers = await self._prepare(call)
+        timeout = aiohttp.ClientTimeout(total=call.timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            async with session.request(
+                call.method, self._url(call), data=call.body or None, headers=headers, timeout=timeout, **self._extra()
+            ) as response:
+                body = await response.read()
+                return Answer(response.status, {k.lower(): v for k, v in response.headers.items()}, body)
+        except _BROKEN as error:
+            raise self._unreachable(error) from error
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
+        response = await self._open(call)
+        if response.status == 401 and self._connection.credentials.refused():
+            response.close()
+            response = await self._open(call)
+        try:
+            if response.status >= 400:
+                raise ApiError.from_answer(response.status, await response.read())
+            yield self._frames(response)
+        except _BROKEN as error:
+            raise self._unreachable(error) from error
+        finally:
+            response.close()
+
+    async def _open(self, call: Call) -> aiohttp.ClientResponse:
+        session, headers = await self._prepare(call)
+        timeout = aiohttp.ClientTimeout(total=call.timeout_s, connect=CONNECT_TIMEOUT_S)
+        try:
+            return await session.request(
+                call.method, self._url(call), headers=headers, timeout=timeout, **self._extra()
+            )
+        except _BROKEN as error:
+            raise self._unreachable(error) from error
+
+    async def _frames(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        rest = b""
+        try:
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    if line:
+                        yield line
+        except _BROKEN as error:
+            raise self._unreachable(error) from error
+        if rest.strip():
+            yield rest
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    # --- below
+
+    async def _prepare(self, call: Call) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        if self._closed:
+            raise ServerUnreachable("the connection is closed")
+        proof = await self._connection.credentials.proof()
+        headers = {"Accept": call.accept, "User-Agent": call.user_agent}
+        if call.body:
+            headers["Content-Type"] = call.content_type
+        if proof.authorization:
+            headers["Authorization"] = proof.authorization
+        return await self._session_for(proof), headers
+
+    async def _session_for(self, proof: Proof) -> aiohttp.ClientSession:
+        """A new client certificate means new connections; running requests finish on the old ones."""
+        if self._session is not None and proof.client_certificate == self._session_certificate:
+            return self._session
+        old, self._session_certificate = self._session, proof.client_certificate
+        connector = aiohttp.TCPConnector(
+            limit=0, ssl=ssl_context(self._connection, proof), socket_factory=_keepalive_socket
+        )
+        # Proxies come from the kubeconfig, or from HTTPS_PROXY and NO_PROXY (trust_env).
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, auto_decompress=True)
+        if old is not None:
+            asyncio.get_running_loop().call_later(600, lambda: asyncio.ensure_future(old.close()))
+        return self._session
+
+    def _url(self, call: Call) -> URL:
+        return URL(self._connection.server + call.path).with_query(dict(call.query))
+
+    def _extra(self) -> dict[str, Any]:
+        extra: dict[str, Any] = {}
+        if self._connection.proxy:
+            extra["proxy"] = self._connection.proxy
+        if self._connection.tls_server_name:
+            extra["server_hostname"] = self._connection.tls_server_name
+        return extra
+
+    def _unreachable(self, error: BaseException) -> ServerUnreachable:
+        reason = "timed out" if isinstance(error, asyncio.TimeoutError) else str(error) or type(error).__name__
+        return ServerUnreachable(f"{self._connection.server}: {reason}")
+
+
+def ssl_context(connection: Connection, proof: Proof) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        if connection.ca:
+            context = ssl.create_default_context(cadata=connection.ca.decode())
+        if not connection.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        certificate = proof.client_certificate or connection.client_certificate
+        key = proof.client_key or connection.client_key
+        if certificate and key:
+            _load_client_certificate(context, certificate, key)
+    except (ssl.SSLError, ValueError) as error:
+        raise KubeconfigError(f"certificates for {connection.server}: {error}") from None
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """OpenSSL reads certificates from files only: a private one that lives as long as this call."""
+    with tempfile.NamedTemporaryFile(prefix="dray-client-", suffix=".pem") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(certificate.rstrip() + b"\n" + key)
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        ("TCP_KEEPIDLE", KEEPALIVE_IDLE_S),
+        ("TCP_KEEPINTVL", KEEPALIVE_INTERVAL_S),
+        ("TCP_KEEPCNT", KEEPALIVE_PROBES),
+    ):
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return sock

@@ -1,0 +1,75 @@
+"""Calls into an API server in the same process: no sockets, no TLS, the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+from urllib.parse import quote, urlencode
+
+from dray.client.errors import ApiError, ServerUnreachable
+from dray.client.transport import Answer, Call
+
+
+class ServerResponse(Protocol):
+    """What the server's core answers with."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def stream(self) -> AsyncIterator[bytes] | None: ...
+
+
+class InProcessTransport:
+    """`InProcessTransport(server.handle, partial(Request, user=LOOPBACK))`.
+
+    `make_request` builds the server's request type from `method`, `path`, `query`, `headers` and `body`, and carries the
+    user that this component is; this room knows nothing of the server's.
+    """
+
+    def __init__(self, handle: Callable[[Any], Awaitable[ServerResponse]], make_request: Callable[..., Any]) -> None:
+        self._handle = handle
+        self._make_request = make_request
+        self._closed = False
+
+    async def request(self, call: Call) -> Answer:
+        response = await self._response(call)
+        headers = {name.lower(): value for name, value in response.headers}
+        return Answer(response.status, headers, response.body)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
+        response = await self._response(call)
+        if response.stream is None:
+            raise ApiError.from_answer(response.status, response.body)
+        try:
+            yield _frames(response.stream)
+        finally:
+            aclose = getattr(response.stream, "aclose", None)
+            if aclose is not None:
+                await aclose()
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _response(self, call: Call) -> ServerResponse:
+        if self._closed:
+            raise ServerUnreachable("the connection is closed")
+        headers = {"accept": call.accept, "user-agent": call.user_agent}
+        if call.body:
+            headers["content-type"] = call.content_type
+        path, query = quote(call.path), urlencode(call.query) if call.query else ""
+        request = self._make_request(method=call.method, path=path, query=query, headers=headers, body=call.body)
+        return await self._handle(request)
+
+
+async def _frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A chunk holds whole JSON lines, one or more."""
+    async for chunk in chunks:
+        for line in chunk.split(b"\n"):
+            if line:
+                yield line

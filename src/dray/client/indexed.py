@@ -1,0 +1,101 @@
+"""Objects by key, and by whatever else a component looks them up by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from dray.client.kinds import ApiObject, object_key
+
+T = TypeVar("T", bound=ApiObject)
+Indexer = Callable[[T], Iterable[str]]
+
+BY_NAMESPACE = "namespace"
+BY_OWNER = "owner"
+
+
+def by_namespace(obj: ApiObject) -> Iterable[str]:
+    return (obj.metadata.namespace,)
+
+
+def by_owner(obj: ApiObject) -> Iterable[str]:
+    """The UIDs of all owners."""
+    return (owner.uid for owner in obj.metadata.owner_references)
+
+
+class IndexedObjects(Generic[T]):
+    """A dictionary with secondary indexes that follow every change. Not thread-safe: one event loop owns it."""
+
+    def __init__(self, indexers: Mapping[str, Indexer[T]] | None = None) -> None:
+        self._objects: dict[str, T] = {}
+        self._indexers: dict[str, Indexer[T]] = {}
+        # Index name -> value -> keys. A dict stands for the set of keys: it keeps the order of arrival, so that
+        # what a component sees does not depend on string hashing.
+        self._indexes: dict[str, dict[str, dict[str, None]]] = {}
+        for name, indexer in (indexers or {}).items():
+            self.add_indexer(name, indexer)
+
+    def add_indexer(self, name: str, indexer: Indexer[T]) -> None:
+        if name in self._indexers:
+            return
+        self._indexers[name] = indexer
+        self._indexes[name] = {}
+        for key, obj in self._objects.items():
+            self._enter(name, key, obj)
+
+    def get(self, key: str) -> T | None:
+        return self._objects.get(key)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        return [self._objects[key] for key in self._indexes[name].get(value, ())]
+
+    def indexer(self, name: str) -> Indexer[T]:
+        return self._indexers[name]
+
+    def index_values(self, name: str) -> Iterable[str]:
+        return self._indexes[name].keys()
+
+    def keys(self) -> Iterable[str]:
+        return self._objects.keys()
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(list(self._objects.values()))
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._objects
+
+    def put(self, obj: T) -> T | None:
+        """Store the object; returns the one it replaces."""
+        key = object_key(obj)
+        old = self._objects.get(key)
+        if old is not None:
+            for name in self._indexers:
+                self._leave(name, key, old)
+        self._objects[key] = obj
+        for name in self._indexers:
+            self._enter(name, key, obj)
+        return old
+
+    def remove(self, key: str) -> T | None:
+        old = self._objects.pop(key, None)
+        if old is not None:
+            for name in self._indexers:
+                self._leave(name, key, old)
+        return old
+
+    def _enter(self, name: str, key: str, obj: T) -> None:
+        index = self._indexes[name]
+        for value in self._indexers[name](obj):
+            index.setdefault(value, {})[key] = None
+
+    def _leave(self, name: str, key: str, obj: T) -> None:
+        index = self._indexes[name]
+        for value in self._indexers[name](obj):
+            keys = index.get(value)
+            if keys is not None:
+                keys.pop(key, None)
+                if not keys:
+                    del index[value]

@@ -1,0 +1,266 @@
+"""A local copy of one kind of object, kept current by a watch, and callbacks for every change.
+
+The copy is fed by a WatchList where the server offers it, else by a chunked list and a watch from its revision. A watch
+that ends resumes from the last revision seen (bookmarks count); a revision that is gone means one new list, which is
+compared with the copy so that handlers get exactly the differences.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import msgspec
+
+from dray.client.decoding import WatchEvent
+from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
+from dray.client.indexed import IndexedObjects, Indexer
+from dray.client.kinds import ApiObject, Kind, object_key
+from dray.client.rest import Client
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=ApiObject)
+
+BACKOFF_START_S = 0.8
+BACKOFF_CAP_S = 30.0
+# A watch that lived this long was healthy: the next failure starts with a short wait again.
+HEALTHY_WATCH_S = 60.0
+# A watch that ends sooner without a single event is a server in trouble, not a timeout.
+SHORT_WATCH_S = 1.0
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Handler(Generic[T]):
+    """Plain functions, called in order on the event loop; they must not block.
+
+    An object that was deleted and re-created between two looks arrives as `on_delete` and then `on_add`.
+    """
+
+    on_add: Callable[[T], None] = _nothing
+    on_update: Callable[[T, T], None] = _nothing
+    on_delete: Callable[[T], None] = _nothing
+
+
+class Informer(Generic[T]):
+    """Start with `start()`, wait with `await synced()`, read with `get`, `by_index` and iteration."""
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        indexers: Mapping[str, Indexer[T]] | None = None,
+        resync_s: float = 0.0,
+        watch_list: bool = True,
+    ) -> None:
+        self.kind = kind
+        self.objects: IndexedObjects[T] = IndexedObjects(indexers)
+        self.revision = ""
+        self.relists = 0
+        self._client = client
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._resync_s = resync_s
+        self._watch_list = watch_list
+        self._handlers: list[Handler[T]] = []
+        self._synced = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._backoff_s = BACKOFF_START_S
+
+    # --- reading
+
+    def get(self, key: str) -> T | None:
+        return self.objects.get(key)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        return self.objects.by_index(name, value)
+
+    def add_indexer(self, name: str, indexer: Indexer[T]) -> None:
+        self.objects.add_indexer(name, indexer)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.objects)
+
+    def __len__(self) -> int:
+        return len(self.objects)
+
+    @property
+    def has_synced(self) -> bool:
+        return self._synced.is_set()
+
+    async def synced(self) -> None:
+        await self._synced.wait()
+
+    def add_handler(self, handler: Handler[T]) -> None:
+        """A handler that comes late is told of every object already there."""
+        self._handlers.append(handler)
+        for obj in self.objects:
+            self._call(handler.on_add, obj)
+
+    # --- life
+
+    def start(self) -> None:
+        if self._tasks:
+            return
+        self._tasks.append(asyncio.create_task(self.run(), name=f"informer {self.kind.plural}"))
+        if self._resync_s:
+            self._tasks.append(asyncio.create_task(self._resync(), name=f"resync {self.kind.plural}"))
+
+    async def stop(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def run(self) -> None:
+        """List and watch for ever; whatever breaks is tried again with backoff."""
+        while True:
+            started = self._client.clock.monotonic()
+            try:
+                seen = await self._follow() if self.revision else await self._load()
+            except ApiError as error:
+                if self.revision and error.is_expired:
+                    log.info("%s: revision %s is gone, listing again", self.kind.plural, self.revision)
+                    self.revision = ""
+                    continue
+                await self._back_off(error, started)
+            except (ServerUnreachable, CredentialsError, msgspec.MsgspecError) as error:
+                await self._back_off(error, started)
+            else:
+                if not seen and self._client.clock.monotonic() - started < SHORT_WATCH_S:
+                    await self._back_off("watch ended at once", started)
+
+    async def _back_off(self, reason: object, started: float) -> None:
+        if self._client.clock.monotonic() - started >= HEALTHY_WATCH_S:
+            self._backoff_s = BACKOFF_START_S
+        wait_s = self._backoff_s * random.uniform(1.0, 1.5)
+        self._backoff_s = min(self._backoff_s * 2, BACKOFF_CAP_S)
+        log.warning("%s: %s; trying again in %.1f s", self.kind.plural, reason, wait_s)
+        await self._client.clock.sleep(wait_s)
+
+    # --- the first state
+
+    async def _load(self) -> bool:
+        if self._watch_list:
+            try:
+                return await self._load_by_watch()
+            except ApiError as error:
+                if error.code not in (400, 404, 405, 422):
+                    raise
+                if error.code != 404:
+                    self._watch_list = False
+                    log.info("%s: no WatchList (%s), listing instead", self.kind.plural, error)
+        listing = await self._client.list(
+            self.kind, self._namespace, label_selector=self._label_selector, field_selector=self._field_selector
+        )
+        self._replace(listing.items, listing.revision)
+        return True
+
+    async def _load_by_watch(self) -> bool:
+        """Initial events, then live ones, in one stream. A stream that ends too early turns to listing."""
+        initial: dict[str, T] = {}
+        async with self._client.watch(
+            self.kind,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            initial_events=True,
+        ) as events:
+            async for event in events:
+                if event.ends_initial_events:
+                    self._replace(initial.values(), event.object.metadata.resource_version)
+                    async for live_event in events:
+                        self._apply(live_event)
+                    return True
+                if event.type == "DELETED":
+                    initial.pop(object_key(event.object), None)
+                elif event.type != "BOOKMARK":
+                    initial[object_key(event.object)] = event.object
+        self._watch_list = False
+        return True
+
+    def _replace(self, items: Iterable[T], revision: str) -> None:
+        """Make the copy equal to `items`, telling handlers of the differences only."""
+        self.relists += 1
+        self._backoff_s = BACKOFF_START_S
+        fresh = {object_key(item): item for item in items}
+        for key in [key for key in self.objects.keys() if key not in fresh]:  # noqa: SIM118
+            self._delete(key)
+        for obj in fresh.values():
+            self._put(obj)
+        self.revision = revision
+        self._synced.set()
+
+    # --- changes
+
+    async def _follow(self) -> bool:
+        seen = False
+        async with self._client.watch(
+            self.kind,
+            self._namespace,
+            since=self.revision,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+        ) as events:
+            async for event in events:
+                seen = True
+                self._apply(event)
+        return seen
+
+    def _apply(self, event: WatchEvent[T]) -> None:
+        if event.type == "DELETED":
+            self._delete(object_key(event.object), event.object)
+        elif event.type != "BOOKMARK":
+            self._put(event.object)
+        self.revision = event.object.metadata.resource_version or self.revision
+        self._backoff_s = BACKOFF_START_S
+
+    def _put(self, obj: T) -> None:
+        old = self.objects.get(object_key(obj))
+        if old is not None and old.metadata.uid != obj.metadata.uid:
+            self._delete(object_key(obj))
+            old = None
+        elif old is not None and old.metadata.resource_version == obj.metadata.resource_version:
+            return
+        self.objects.put(obj)
+        for handler in self._handlers:
+            if old is None:
+                self._call(handler.on_add, obj)
+            else:
+                self._call(handler.on_update, old, obj)
+
+    def _delete(self, key: str, last_state: T | None = None) -> None:
+        known = self.objects.remove(key)
+        gone = last_state if last_state is not None else known
+        if known is None or gone is None:
+            return
+        for handler in self._handlers:
+            self._call(handler.on_delete, gone)
+
+    async def _resync(self) -> None:
+        """Hand every object to the handlers again: the safety net for whatever was missed."""
+        while True:
+            await self._client.clock.sleep(self._resync_s)
+            for obj in self.objects:
+                for handler in self._handlers:
+                    self._call(handler.on_update, obj, obj)
+
+    def _call(self, callback: Callable[..., None], *objects: T) -> None:
+        try:
+            callback(*objects)
+        except Exception:
+            # One handler's bug must not stop the copy that the others rely on.
+            log.exception("%s: a handler failed on %s", self.kind.plural, object_key(objects[-1]))

@@ -1,0 +1,48 @@
+"""The border below the client: one request and one stream, over whatever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to the API server. `path` is unescaped; `query` holds text only."""
+
+    method: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+    user_agent: str = "dray"
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`headers` has lower-case names. `body` may be shared with other readers: never change it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Transport(Protocol):
+    """Carries calls. Raises `ServerUnreachable` when no answer came; any answer, also a refusal, is returned."""
+
+    async def request(self, call: Call) -> Answer: ...
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """A watch: each item is one whole JSON frame. A refusal raises `ApiError` on entering.
+
+        The iteration ends when the server ends the watch and raises `ServerUnreachable` when the connection breaks.
+        """
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,206 @@
+"""Metrics under Kubernetes' names in the Prometheus text format, and the set-up of logging."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+LabelValues = tuple[str, ...]
+Sample = tuple[Mapping[str, str], float]
+
+DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# 10 ns to 10 s, as Kubernetes' work queues have them.
+QUEUE_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+
+
+class Metric:
+    kind = "untyped"
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        self.name = name
+        self.help_text = help_text
+        self.labels = tuple(labels)
+
+    def lines(self) -> Iterable[str]:
+        raise NotImplementedError
+
+    def _line(self, values: LabelValues, number: float, suffix: str = "", extra: tuple[str, str] | None = None) -> str:
+        pairs = list(zip(self.labels, values, strict=True))
+        if extra:
+            pairs.append(extra)
+        return _line(self.name + suffix, pairs, number)
+
+
+class Counter(Metric):
+    kind = "counter"
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        super().__init__(name, help_text, labels)
+        self._values: dict[LabelValues, float] = {} if self.labels else {(): 0.0}
+
+    def inc(self, *values: str, by: float = 1.0) -> None:
+        assert len(values) == len(self.labels), f"{self.name} has labels {self.labels}"
+        self._values[values] = self._values.get(values, 0.0) + by
+
+    def value(self, *values: str) -> float:
+        return self._values.get(values, 0.0)
+
+    def lines(self) -> Iterable[str]:
+        return (self._line(values, number) for values, number in sorted(self._values.items()))
+
+
+class Gauge(Counter):
+    kind = "gauge"
+
+    def set(self, number: float, *values: str) -> None:
+        assert len(values) == len(self.labels), f"{self.name} has labels {self.labels}"
+        self._values[values] = number
+
+
+class ComputedGauge(Metric):
+    """A gauge whose samples are computed when somebody looks."""
+
+    kind = "gauge"
+
+    def __init__(self, name: str, help_text: str, compute: Callable[[], Iterable[Sample]]) -> None:
+        super().__init__(name, help_text)
+        self._compute = compute
+
+    def lines(self) -> Iterable[str]:
+        return (_line(self.name, labels.items(), number) for labels, number in self._compute())
+
+
+class Histogram(Metric):
+    kind = "histogram"
+
+    def __init__(
+        self, name: str, help_text: str, labels: Sequence[str] = (), buckets: Sequence[float] = DEFAULT_BUCKETS
+    ) -> None:
+        super().__init__(name, help_text, labels)
+        self._bounds = tuple(buckets)
+        self._counts: dict[LabelValues, list[int]] = {}
+        self._sums: dict[LabelValues, float] = {}
+
+    def observe(self, number: float, *values: str) -> None:
+        counts = self._counts.get(values)
+        if counts is None:
+            assert len(values) == len(self.labels), f"{self.name} has labels {self.labels}"
+            counts = self._counts[values] = [0] * (len(self._bounds) + 1)
+            self._sums[values] = 0.0
+        counts[bisect.bisect_left(self._bounds, number)] += 1
+        self._sums[values] += number
+
+    def count(self, *values: str) -> int:
+        return sum(self._counts.get(values, ()))
+
+    def lines(self) -> Iterable[str]:
+        for values in sorted(self._counts):
+            total = 0
+            for bound, count in zip((*self._bounds, float("inf")), self._counts[values], strict=True):
+                total += count
+                yield self._line(values, total, "_bucket", ("le", "+Inf" if bound == float("inf") else _number(bound)))
+            yield self._line(values, self._sums[values], "_sum")
+            yield self._line(values, total, "_count")
+
+
+M = TypeVar("M", bound=Metric)
+
+
+class Registry:
+    """All metrics of a process. Asking for a name again gives the same metric."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Metric] = {}
+
+    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
+        return self._add(Counter(name, help_text, labels))
+
+    def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Gauge:
+        return self._add(Gauge(name, help_text, labels))
+
+    def computed_gauge(self, name: str, help_text: str, compute: Callable[[], Iterable[Sample]]) -> ComputedGauge:
+        self._metrics.pop(name, None)
+        return self._add(ComputedGauge(name, help_text, compute))
+
+    def histogram(
+        self, name: str, help_text: str, labels: Sequence[str] = (), buckets: Sequence[float] = DEFAULT_BUCKETS
+    ) -> Histogram:
+        return self._add(Histogram(name, help_text, labels, buckets))
+
+    def _add(self, metric: M) -> M:
+        known = self._metrics.setdefault(metric.name, metric)
+        assert type(known) is type(metric), f"{metric.name} is already a {known.kind}"
+        assert known.labels == metric.labels, f"{metric.name} already has labels {known.labels}"
+        return known
+
+    def text(self) -> str:
+        """The Prometheus exposition format, sorted by name."""
+        lines: list[str] = []
+        for name in sorted(self._metrics):
+            metric = self._metrics[name]
+            lines += (f"# HELP {name} {_escape_help(metric.help_text)}", f"# TYPE {name} {metric.kind}")
+            lines += metric.lines()
+        return "\n".join(lines) + "\n"
+
+
+class WorkQueueMetrics:
+    """`workqueue_*{name=...}`, as every Kubernetes controller exports them."""
+
+    def __init__(self, registry: Registry, name: str) -> None:
+        label = ("name",)
+        self._name = name
+        self._depth = registry.gauge("workqueue_depth", "Current depth of workqueue", label)
+        self._adds = registry.counter("workqueue_adds_total", "Total number of adds handled by workqueue", label)
+        self._retries = registry.counter("workqueue_retries_total", "Total number of retries by workqueue", label)
+        self._waited = registry.histogram(
+            "workqueue_queue_duration_seconds", "Seconds an item stays in workqueue", label, QUEUE_BUCKETS
+        )
+        self._worked = registry.histogram(
+            "workqueue_work_duration_seconds", "Seconds processing an item takes", label, QUEUE_BUCKETS
+        )
+
+    def added(self) -> None:
+        self._adds.inc(self._name)
+
+    def depth(self, number: int) -> None:
+        self._depth.set(number, self._name)
+
+    def retried(self) -> None:
+        self._retries.inc(self._name)
+
+    def taken(self, depth: int, waited_s: float) -> None:
+        self._depth.set(depth, self._name)
+        self._waited.observe(waited_s, self._name)
+
+    def finished(self, worked_s: float) -> None:
+        self._worked.observe(worked_s, self._name)
+
+
+def set_up_logging(verbosity: int = 0, stream: object = None) -> None:
+    """Lines on standard error. Verbosity as in Kubernetes: below 4 is information, 4 and more shows decisions."""
+    handler = logging.StreamHandler(stream or sys.stderr)  # type: ignore[arg-type]
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+    root = logging.getLogger("dray")
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+    root.propagate = False
+
+
+def _line(name: str, pairs: Iterable[tuple[str, str]], number: float) -> str:
+    inside = ",".join(f'{label}="{_escape(value)}"' for label, value in pairs)
+    return f"{name}{{{inside}}} {_number(number)}" if inside else f"{name} {_number(number)}"
+
+
+def _number(number: float) -> str:
+    return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else repr(float(number))
+
+
+def _escape(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
+def _escape_help(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n")
