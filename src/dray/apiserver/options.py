@@ -1,0 +1,201 @@
+"""The query parameters of a request, read and checked: ListOptions, CreateOptions, UpdateOptions, PatchOptions."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote_plus
+
+from dray.apiserver.errors import ApiError, OptionError, bad_request, invalid
+from dray.apiserver.jsontext import go_json
+
+META_GROUP = "meta.k8s.io"
+FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")
+MAX_MANAGER = 128
+MAX_QUERY = 65_536
+INT64 = range(-(2**63), 2**63)
+
+
+class Query(Mapping[str, str]):
+    """Query parameters by name, the first value each; `all` gives the others."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_QUERY:
+            raise bad_request(f"query is too long: {len(text)} bytes, the limit is {MAX_QUERY}")
+        self._values: dict[str, list[str]] = {}
+        for part in text.split("&") if text else ():
+            key, _, value = part.partition("=")
+            if key and ";" not in key:
+                self._values.setdefault(unquote_plus(key), []).append(unquote_plus(value))
+
+    def __getitem__(self, key: str) -> str:
+        return self._values[key][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def all(self, key: str) -> list[str]:
+        return self._values.get(key, [])
+
+    def flag(self, key: str) -> bool:
+        """Anything but absence, "", "0" and "false" is yes."""
+        return self.get(key, "").lower() not in ("", "0", "false") if key in self._values else False
+
+    def number(self, key: str) -> int | None:
+        text = self.get(key, "")
+        return None if not text else parse_int(text)
+
+
+def parse_int(text: str) -> int:
+    """A 64-bit number in Go's spelling; raises 400 with Go's words."""
+    digits = text[1:] if text[:1] in "+-" else text
+    if not digits.isascii() or not digits.isdigit():
+        raise bad_request(f"strconv.ParseInt: parsing {go_json(text)}: invalid syntax")
+    value = int(text) if len(digits) < 25 else INT64.stop
+    if value not in INT64:
+        raise bad_request(f"strconv.ParseInt: parsing {go_json(text)}: value out of range")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    label_selector: str = ""
+    field_selector: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+    limit: int = 0
+    continue_token: str = ""
+    timeout_s: int | None = None
+    watch: bool = False
+    bookmarks: bool = False
+    send_initial_events: bool | None = None
+
+
+def list_options(query: Query, *, watch: bool) -> ListOptions:
+    """Raises 400 for what cannot be read, 422 for what does not go together."""
+    initial = query.flag("sendInitialEvents") if "sendInitialEvents" in query else None
+    options = ListOptions(
+        label_selector=query.get("labelSelector", ""),
+        field_selector=query.get("fieldSelector", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+        limit=query.number("limit") or 0,
+        continue_token=query.get("continue", ""),
+        timeout_s=query.number("timeoutSeconds"),
+        watch=watch,
+        bookmarks=query.flag("allowWatchBookmarks"),
+        send_initial_events=initial,
+    )
+    problems = list(_watch_problems(options) if watch else _list_problems(options))
+    if problems:
+        raise invalid(META_GROUP, "ListOptions", "", problems)
+    return options
+
+
+def _match_problem(body: str, type_: str = "Forbidden") -> OptionError:
+    return OptionError(type_, "resourceVersionMatch", body)
+
+
+def _list_problems(options: ListOptions) -> Iterator[OptionError]:
+    match = options.resource_version_match
+    if match:
+        if not options.resource_version:
+            yield _match_problem("Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided")
+        if options.continue_token:
+            yield _match_problem("Forbidden: resourceVersionMatch is forbidden when continue is provided")
+        if match not in ("Exact", "NotOlderThan"):
+            supported = '"Exact", "NotOlderThan", ""'
+            yield _match_problem(f"Unsupported value: {go_json(match)}: supported values: {supported}", "NotSupported")
+        if match == "Exact" and options.resource_version == "0":
+            yield _match_problem('Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"')
+    if options.send_initial_events is not None:
+        yield OptionError("Forbidden", "sendInitialEvents", "Forbidden: sendInitialEvents is forbidden for list")
+
+
+def _watch_problems(options: ListOptions) -> Iterator[OptionError]:
+    match = options.resource_version_match
+    initial = options.send_initial_events
+    if initial is not None and match != "NotOlderThan":
+        yield _match_problem("Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+    if match:
+        if initial is None:
+            yield _match_problem(
+                "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+        if match != "NotOlderThan":
+            body = f'Unsupported value: {go_json(match)}: supported values: "NotOlderThan"'
+            yield _match_problem(body, "NotSupported")
+        if options.continue_token:
+            yield _match_problem("Forbidden: resourceVersionMatch is forbidden when continue is provided")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Create, update and patch share these; `force` is for apply only."""
+
+    dry_run: bool = False
+    field_manager: str = ""
+    field_validation: str = "Warn"
+    force: bool = False
+
+
+def write_options(query: Query, kind: str, *, is_apply: bool = False) -> WriteOptions:
+    """`kind` is CreateOptions, UpdateOptions or PatchOptions: what an error message names."""
+    force = query.flag("force") if "force" in query else None
+    problems = list(_write_problems(query, kind, is_apply, force is not None))
+    if problems:
+        raise invalid(META_GROUP, kind, "", problems)
+    return WriteOptions(
+        dry_run=bool(query.get("dryRun")),
+        field_manager=query.get("fieldManager", ""),
+        field_validation=query.get("fieldValidation", "") or "Warn",
+        force=bool(force),
+    )
+
+
+def _write_problems(query: Query, kind: str, is_apply: bool, has_force: bool) -> Iterator[OptionError]:
+    manager = query.get("fieldManager", "")
+    if kind == "PatchOptions":
+        if is_apply and not manager:
+            yield OptionError("Required", "fieldManager", "Required value: is required for apply patch")
+        if not is_apply and has_force:
+            yield OptionError("Forbidden", "force", "Forbidden: may not be specified for non-apply patch")
+    yield from manager_problems(manager)
+    yield from dry_run_problems(query.all("dryRun"))
+    validation = query.get("fieldValidation", "")
+    if validation not in FIELD_VALIDATIONS:
+        supported = ", ".join(f'"{value}"' for value in FIELD_VALIDATIONS)
+        body = f"Unsupported value: {go_json(validation)}: supported values: {supported}"
+        yield OptionError("NotSupported", "fieldValidation", body)
+
+
+def manager_problems(manager: str) -> Iterator[OptionError]:
+    if len(manager.encode("utf-8", "surrogatepass")) > MAX_MANAGER:
+        yield OptionError("TooLong", "fieldManager", f"Too long: may not be more than {MAX_MANAGER} bytes")
+    if any(not char.isprintable() for char in manager):
+        body = f"Invalid value: {go_json(manager)}: should only contain printable characters"
+        yield OptionError("Invalid", "fieldManager", body)
+
+
+def dry_run_problems(values: list[str]) -> Iterator[OptionError]:
+    if values and any(value != "All" for value in values):
+        body = f'Unsupported value: {go_json(values)}: supported values: "All"'
+        yield OptionError("NotSupported", "dryRun", body)
+
+
+def revision_number(text: str, prefix: str = "invalid resource version: ") -> int:
+    """A resourceVersion from the query; raises 400."""
+    if not text:
+        return 0
+    if text.isascii() and text.isdigit() and len(text) <= 20 and int(text) < 2**64:
+        return int(text)
+    problem = "value out of range" if text.isascii() and text.isdigit() else "invalid syntax"
+    quoted = go_json(text)
+    raise ApiError(
+        400,
+        "BadRequest",
+        f"{prefix}resourceVersion: Invalid value: {quoted}: strconv.ParseUint: parsing {quoted}: {problem}",
+    )
