@@ -56,5 +56,9 @@ class StoreUnavailable(StoreError):
     """
 
 
+class ValueTooLarge(StoreError):
+    """The value is larger than this store accepts; nothing was written."""
+
+
 class StoreInUse(StoreError):
     """Another process has this store file open."""

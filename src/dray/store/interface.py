@@ -4,7 +4,7 @@ One global revision counts commits. All changes of a commit carry its revision, 
 watch in one batch. A commit that was acknowledged survives the death of the process and of the machine.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -73,6 +73,12 @@ class Batch:
     revision: int
     changes: tuple[Change, ...]
 
+    def after(self, revision: int) -> "Batch":
+        """Without what had happened by `revision`."""
+        if not self.changes or self.changes[0].revision > revision:
+            return self
+        return Batch(self.revision, tuple(change for change in self.changes if change.revision > revision))
+
 
 class Store(Protocol):
     async def get(self, key: str) -> Entry | None:
@@ -110,7 +116,7 @@ class Store(Protocol):
         """
         ...
 
-    def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Batch]:
+    def watch(self, prefix: str, after_revision: int) -> AsyncGenerator[Batch, None]:
         """Every change below `prefix` after `after_revision`, without gaps, in order, until closed.
 
         Starts with the past, goes on with the present. The first iteration raises Compacted if `after_revision` is

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from dray.store.interface import Operation, Precondition, Put
 
-MAX_OPERATIONS = 4096
+# What an etcd accepts in one transaction, unless told otherwise, is 128.
+MAX_OPERATIONS = 128
 MAX_KEY_BYTES = 4096
 
 
@@ -24,8 +25,8 @@ def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precon
 
 
 def check_key(key: str) -> None:
-    if not key or "\0" in key:
-        raise ValueError(f"{key!r} is not a key: it is empty or holds a zero byte")
+    if not key.startswith("/") or "\0" in key:
+        raise ValueError(f"{key!r} is not a key: it must start with a slash and hold no zero byte")
     try:
         size = len(key.encode())
     except UnicodeEncodeError:

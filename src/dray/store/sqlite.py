@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
 from dray.clock import Clock, RealClock
@@ -35,6 +35,7 @@ class SqliteStore:
             if isinstance(error, StoreError):
                 raise
             raise StoreUnavailable(f"cannot open {path}: {error}") from error
+        self._closed = False
         self._followers = Followers()
         self._list_turn = asyncio.Lock()
         self._expiring = asyncio.get_running_loop().create_task(self._expire())
@@ -55,6 +56,9 @@ class SqliteStore:
         self._followers.publish(revision, changes)
 
     async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
         self._expiring.cancel()
         await self._commits.close()
         self._followers.fail_all(StoreUnavailable("the store is closed"))
@@ -135,7 +139,7 @@ class SqliteStore:
 
     # --- watching ----------------------------------------------------------------------------------------------------
 
-    async def watch(self, prefix: str, after_revision: int) -> AsyncIterator[Batch]:
+    async def watch(self, prefix: str, after_revision: int) -> AsyncGenerator[Batch, None]:
         follower = self._followers.add(prefix)
         delivered = after_revision
         try:
@@ -146,14 +150,15 @@ class SqliteStore:
                 async for batch in self._replay(prefix, delivered, published):
                     delivered = batch.revision
                     yield batch
-                while batch_or_overrun := await follower.next():
-                    if batch_or_overrun.revision > delivered:
-                        delivered = batch_or_overrun.revision
-                        yield batch_or_overrun
+                while live := await follower.next():
+                    if live.revision > delivered:
+                        fresh = live.after(delivered)
+                        delivered = live.revision
+                        yield fresh
         finally:
             self._followers.remove(follower)
 
-    async def _replay(self, prefix: str, after: int, up_to: int) -> AsyncIterator[Batch]:
+    async def _replay(self, prefix: str, after: int, up_to: int) -> AsyncGenerator[Batch, None]:
         seq, end = tables.first_seq(after + 1), tables.first_seq(up_to + 1)
         if after < self._compacted:
             raise Compacted(after, self._compacted)

