@@ -4,7 +4,7 @@ Slices of a pool are numbered; the number leads the object's name, since consume
 whose slices change in more than one place gets a new generation, so that nobody sees a mixture.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,6 +18,9 @@ MAX_DEVICES = 128
 MAX_DEVICES_WITH_DETAILS = 64
 MAX_COUNTER_SETS = 8
 MIN_INDEX_DIGITS = 5
+
+
+Lower = Callable[[int, ResourceSliceSpec], ResourceSliceSpec]
 
 
 class PoolError(ValueError):
@@ -120,19 +123,24 @@ def desired_specs(publisher: Publisher, pool: Pool, generation: int) -> list[Res
     ]
 
 
-def plan_pool(publisher: Publisher, pool: Pool, existing: Iterable[ResourceSlice]) -> Plan:
-    """The fewest writes that publish `pool`, given its slices of now."""
+def plan_pool(
+    publisher: Publisher, pool: Pool, existing: Iterable[ResourceSlice], lower: Lower = lambda index, spec: spec
+) -> Plan:
+    """The fewest writes that publish `pool`, given its slices of now.
+
+    `lower` cuts a spec down to what the server is known to store.
+    """
     existing = list(existing)
     newest = max((each.spec.pool.generation for each in existing), default=0)
     generation = max(newest, pool.generation)
-    desired = desired_specs(publisher, pool, generation)
+    desired = [lower(i, spec) for i, spec in enumerate(desired_specs(publisher, pool, generation))]
     by_index, obsolete = _match(desired, existing, newest)
     specs = [_keep_taint_times(spec, by_index.get(i)) for i, spec in enumerate(desired)]
     changed = [i for i, spec in enumerate(specs) if i in by_index and not same_spec(by_index[i].spec, spec)]
     missing = [i for i in range(len(specs)) if i not in by_index]
     if generation == newest and (missing or len(changed) > 1):
         generation = newest + 1
-        specs = [_with_generation(spec, generation) for spec in specs]
+        specs = [with_generation(spec, generation) for spec in specs]
         changed = sorted(by_index)
     elif generation > newest:
         changed = sorted(by_index)
@@ -181,7 +189,7 @@ def _new_slice(publisher: Publisher, spec: ResourceSliceSpec, index: str) -> Res
     return ResourceSlice(metadata=metadata, spec=spec)
 
 
-def _with_generation(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
+def with_generation(spec: ResourceSliceSpec, generation: int) -> ResourceSliceSpec:
     return structs.replace(spec, pool=structs.replace(spec.pool, generation=generation))
 
 

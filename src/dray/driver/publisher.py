@@ -1,0 +1,173 @@
+"""Keeps the published ResourceSlices equal to what the driver describes, with as few writes as possible."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from msgspec import structs
+
+from dray.api.meta import OwnerReference
+from dray.api.resource import ResourceSlice, ResourceSliceSpec
+from dray.client.errors import ApiError
+from dray.client.informer import Handler, Informer
+from dray.client.kinds import SLICES
+from dray.client.rest import Client
+from dray.client.workqueue import WorkQueue
+from dray.driver.plugin import Pool
+from dray.driver.slices import Plan, Publisher, check_pool, index_of, plan_pool, same_spec, with_generation
+
+log = logging.getLogger(__name__)
+
+# Somebody else's change is repaired this long after it, so that two who disagree do not fight.
+REPAIR_AFTER_S = 30.0
+
+OnError = Callable[[str], None]
+
+
+class SlicePublisher:
+    """Publishes the pools of one driver, on one node or for the whole cluster (empty `node_name`)."""
+
+    def __init__(
+        self,
+        client: Client,
+        driver: str,
+        node_name: str = "",
+        owner: OwnerReference | None = None,
+        on_error: OnError = log.error,
+    ) -> None:
+        self._client = client
+        self._publisher = Publisher(driver, node_name, owner)
+        self._on_error = on_error
+        self._informer: Informer[ResourceSlice] = Informer(
+            client, SLICES, field_selector=f"spec.driver={driver},spec.nodeName={node_name}"
+        )
+        self._informer.add_indexer("pool", lambda each: [each.spec.pool.name])
+        self._informer.add_handler(
+            Handler(on_add=self._seen, on_update=lambda old, new: self._seen(new), on_delete=self._seen_deletion)
+        )
+        self._queue: WorkQueue[str] = WorkQueue("node_resource_slices", clock=client.clock)
+        self._pools: dict[str, Pool] = {}
+        # Our own writes that the informer may not show yet: the newest state by name, None once deleted.
+        self._written: dict[str, ResourceSlice | None] = {}
+        # What the server stores of a spec that it cut down, by pool and number: (wanted, stored).
+        self._lowered: dict[tuple[str, int], tuple[ResourceSliceSpec, ResourceSliceSpec]] = {}
+        self._unpublished: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+        self.writes = 0
+
+    async def start(self) -> None:
+        self._informer.start()
+        await self._informer.synced()
+        self._task = asyncio.create_task(self._queue.run(self._reconcile), name=f"slices of {self._publisher.driver}")
+
+    async def stop(self) -> None:
+        """Stop publishing. Slices stay: a driver that restarts finds them as they were."""
+        self._queue.shut_down()
+        if self._task is not None:
+            await self._task
+        await self._informer.stop()
+
+    def publish(self, pools: Iterable[Pool]) -> None:
+        """From now on exactly these pools are published; PoolError refuses all of them and changes nothing."""
+        wanted = {pool.name: pool for pool in pools}
+        for pool in wanted.values():
+            check_pool(pool)
+        published = {each.spec.pool.name for each in self._current()}
+        self._lowered.clear()
+        before, self._pools = self._pools, wanted
+        self._unpublished = {*before, *wanted, *published}
+        for name in self._unpublished:
+            self._queue.add(name)
+
+    async def settled(self) -> None:
+        """Wait until every pool is published as described."""
+        while self._unpublished:
+            await self._client.clock.sleep(0.01)
+
+    # --- one pool
+
+    async def _reconcile(self, name: str) -> None:
+        existing = [each for each in self._current() if each.spec.pool.name == name]
+        pool = self._pools.get(name)
+        plan = (
+            Plan(deletes=tuple(existing)) if pool is None else plan_pool(self._publisher, pool, existing, self._lower)
+        )
+        for each in plan.deletes:
+            await self._delete(each)
+        for each in plan.updates:
+            stored = await self._client.update(SLICES, each)
+            self._wrote(each.spec, stored)
+        for number, each in zip(_new_numbers(plan), plan.creates, strict=True):
+            stored = await self._client.create(SLICES, each)
+            self._wrote(each.spec, stored, number)
+        self._unpublished.discard(name)
+
+    async def _delete(self, each: ResourceSlice) -> None:
+        try:
+            await self._client.delete(
+                SLICES, each.metadata.name, uid=each.metadata.uid, revision=each.metadata.resource_version
+            )
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+        self.writes += 1
+        self._written[each.metadata.name] = None
+
+    def _wrote(self, wanted: ResourceSliceSpec, stored: ResourceSlice, number: int | None = None) -> None:
+        self.writes += 1
+        self._written[stored.metadata.name] = stored
+        if same_spec(wanted, stored.spec):
+            return
+        number = index_of(stored) if number is None else number
+        pool = wanted.pool.name
+        if number is not None and (pool, number) not in self._lowered:
+            self._lowered[pool, number] = (wanted, stored.spec)
+            self._on_error(
+                f'pool "{pool}", slice #{number}: some fields were dropped by the apiserver, probably because their features are disabled'
+            )
+
+    def _lower(self, index: int, spec: ResourceSliceSpec) -> ResourceSliceSpec:
+        wanted, stored = self._lowered.get((spec.pool.name, index), (None, None))
+        if wanted is None or stored is None or not same_spec(with_generation(wanted, 0), with_generation(spec, 0)):
+            return spec
+        return structs.replace(stored, pool=spec.pool)
+
+    # --- what is there now
+
+    def _current(self) -> Iterable[ResourceSlice]:
+        """The informer's copy, brought forward by our own writes."""
+        names = {each.metadata.name: each for each in self._informer}
+        for name, ours in list(self._written.items()):
+            shown = names.get(name)
+            if ours is None:
+                if shown is None:
+                    del self._written[name]
+                names.pop(name, None)
+            elif shown is not None and _revision(shown) >= _revision(ours):
+                del self._written[name]
+            else:
+                names[name] = ours
+        return names.values()
+
+    def _seen(self, each: ResourceSlice) -> None:
+        ours = self._written.get(each.metadata.name)
+        if ours is None or _revision(each) > _revision(ours):
+            self._repair_later(each)
+
+    def _seen_deletion(self, each: ResourceSlice) -> None:
+        if self._written.get(each.metadata.name, each) is not None:
+            self._written.pop(each.metadata.name, None)
+            self._repair_later(each)
+
+    def _repair_later(self, each: ResourceSlice) -> None:
+        name = each.spec.pool.name
+        self._queue.cancel_later(name)
+        self._queue.add_after(name, REPAIR_AFTER_S)
+
+
+def _revision(each: ResourceSlice) -> int:
+    return int(each.metadata.resource_version or 0)
+
+
+def _new_numbers(plan: Plan) -> list[int]:
+    return [int(each.metadata.generate_name.partition("-")[0], 16) for each in plan.creates]

@@ -1,0 +1,192 @@
+"""Which claims are prepared on this node, for which pods, by which drivers. Pure: calls and files are others' work."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
+
+PREPARE = "NodePrepareResources"
+UNPREPARE = "NodeUnprepareResources"
+
+
+class ClaimRefused(Exception):
+    """A pod may not use a claim now; the text goes into the pod's event as it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDevice:
+    """What a driver answered for one device."""
+
+    pool: str
+    device: str
+    requests: tuple[str, ...] = ()
+    cdi_device_ids: tuple[str, ...] = ()
+    share_id: str | None = None
+
+    def serves(self, request: str) -> bool:
+        """Whether a container that asks for `request` (empty: all of the claim) gets this device."""
+        return not request or not self.requests or request in self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    devices: tuple[PreparedDevice, ...] = ()
+    skipped_operations: tuple[str, ...] = ()
+
+    def skips(self, operation: str) -> bool:
+        return operation in self.skipped_operations or "*" in self.skipped_operations
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """One claim on this node. The two flags live in memory only: after a restart claims are prepared again."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod_uids: frozenset[str] = frozenset()
+    drivers: Mapping[str, DriverState] = field(default_factory=dict)
+    is_prepared: bool = False
+    is_unpreparing: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def drivers_to_call(self, operation: str) -> list[str]:
+        return [driver for driver, state in self.drivers.items() if not state.skips(operation)]
+
+
+def new_claim_state(claim: ResourceClaim) -> ClaimState:
+    """The entry of an allocated claim, before anything was prepared."""
+    results = claim.status.allocation.devices.results if claim.status.allocation else ()
+    skips: dict[str, set[str]] = {}
+    for result in results:
+        operations = set(result.skip_node_operations)
+        if "*" in operations:
+            operations = {PREPARE, UNPREPARE, "*"}
+        skips[result.driver] = skips[result.driver] & operations if result.driver in skips else operations
+    drivers = {driver: DriverState(skipped_operations=tuple(sorted(skipped))) for driver, skipped in skips.items()}
+    return ClaimState(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid, drivers=drivers)
+
+
+# --- which claims a pod has ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """A claim of a pod: `entry` is its name in the pod spec, empty for the extended-resource claim."""
+
+    entry: str
+    claim_name: str
+    is_from_template: bool
+
+
+def claims_of_pod(pod: Pod) -> list[PodClaim]:
+    """In spec order, the extended-resource claim last. ClaimRefused where a claim was not made yet."""
+    claims: list[PodClaim] = []
+    statuses = {status.name: status for status in pod.status.resource_claim_statuses}
+    for entry in pod.spec.resource_claims:
+        if entry.resource_claim_name is not None:
+            claims.append(PodClaim(entry.name, entry.resource_claim_name, False))
+        elif entry.resource_claim_template_name is not None:
+            status = statuses.get(entry.name)
+            if status is None:
+                raise ClaimRefused(f'pod "{_pod_key(pod)}": ResourceClaim not created yet')
+            if status.resource_claim_name is not None:
+                claims.append(PodClaim(entry.name, status.resource_claim_name, True))
+        else:
+            raise ClaimRefused(
+                f'pod "{_pod_key(pod)}", spec.resourceClaim "{entry.name}": none of the supported fields are set'
+            )
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        claims.append(PodClaim("", extended.resource_claim_name, True))
+    return claims
+
+
+def check_claim(pod: Pod, pod_claim: PodClaim, claim: ResourceClaim, *, may_skip_operations: bool) -> None:
+    """Everything about the claim itself that must hold before a driver is called."""
+    metadata = claim.metadata
+    if pod_claim.is_from_template and not any(
+        o.controller and o.uid == pod.metadata.uid for o in metadata.owner_references
+    ):
+        raise ClaimRefused(
+            f"ResourceClaim {metadata.namespace}/{metadata.name} was not created for Pod {_pod_key(pod)} (Pod is not owner)"
+        )
+    if not any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+        raise ClaimRefused(
+            f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {metadata.name} ({metadata.uid})"
+        )
+    if claim.status.allocation is None:
+        raise ClaimRefused(f"ResourceClaim {metadata.name}: not allocated")
+    if not may_skip_operations and any(
+        result.skip_node_operations for result in claim.status.allocation.devices.results
+    ):
+        raise ClaimRefused(
+            f"ResourceClaim {metadata.name}: DRAOptionalNodeOperations feature gate is disabled on kubelet"
+        )
+
+
+def _pod_key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+# --- the cache -------------------------------------------------------------------------------------------------------
+
+
+class ClaimCache:
+    """All claims on this node. Whoever changes it writes the checkpoint before acting on the answer."""
+
+    def __init__(self, states: Iterable[ClaimState] = ()) -> None:
+        self._states = {state.key: state for state in states}
+
+    def __iter__(self) -> Iterator[ClaimState]:
+        return iter(self._states.values())
+
+    def get(self, key: str) -> ClaimState | None:
+        return self._states.get(key)
+
+    def pod_uids(self) -> set[str]:
+        return {uid for state in self._states.values() for uid in state.pod_uids}
+
+    def of_pod(self, pod_uid: str) -> list[ClaimState]:
+        return [state for state in self._states.values() if pod_uid in state.pod_uids]
+
+    def enter(self, claim: ResourceClaim, pod_uid: str) -> ClaimState:
+        """Note that the pod uses the claim, before any driver is called for it."""
+        state = self._states.get(f"{claim.metadata.namespace}/{claim.metadata.name}") or new_claim_state(claim)
+        if state.uid != claim.metadata.uid:
+            raise ClaimRefused(
+                f"old ResourceClaim with same name {state.name} and different UID {state.uid} still exists (previous pod force-deleted?!)"
+            )
+        if state.is_unpreparing:
+            raise ClaimRefused(f"ResourceClaim {state.name} is being unprepared")
+        return self._put(replace(state, pod_uids=state.pod_uids | {pod_uid}))
+
+    def store_devices(self, key: str, driver: str, devices: Iterable[PreparedDevice]) -> None:
+        """A driver's answer replaces what it answered before."""
+        state = self._states[key]
+        drivers = {**state.drivers, driver: replace(state.drivers[driver], devices=tuple(devices))}
+        self._put(replace(state, drivers=drivers))
+
+    def set_prepared(self, key: str) -> None:
+        self._put(replace(self._states[key], is_prepared=True))
+
+    def leave(self, pod_uid: str) -> list[ClaimState]:
+        """The pod ends: claims that nobody uses any more, now being unprepared and closed to new pods."""
+        last: list[ClaimState] = []
+        for state in self.of_pod(pod_uid):
+            if state.pod_uids == {pod_uid}:
+                last.append(self._put(replace(state, is_unpreparing=True)))
+            else:
+                self._put(replace(state, pod_uids=state.pod_uids - {pod_uid}))
+        return last
+
+    def remove(self, key: str) -> None:
+        self._states.pop(key, None)
+
+    def _put(self, state: ClaimState) -> ClaimState:
+        self._states[state.key] = state
+        return state

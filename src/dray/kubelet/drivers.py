@@ -1,0 +1,217 @@
+"""Drivers on this node: found by their registration sockets, registered, watched, and chosen for calls."""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from dray.clock import Clock
+from dray.kubelet.endpoint import HEALTH_SERVICES, Endpoint, ObserveCall, choose_service
+from dray.kubelet.errors import DriverError, RegistrationError
+from dray.proto import pluginregistration_pb2, pluginregistration_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+PLUGIN_TYPE = "DRAPlugin"
+LOOK_EVERY_S = 0.25
+DIAL_TIMEOUT_S = 10.0
+GET_INFO_TIMEOUT_S = 1.0
+NOTIFY_TIMEOUT_S = 5.0
+RETRY_START_S = 0.5
+RETRY_CAP_S = 60.0
+WIPE_DELAY_S = 30.0
+
+WipeSlices = Callable[[str], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class _Socket:
+    """A registration socket that was seen: which file it is, and what became of it."""
+
+    identity: tuple[int, int]
+    endpoint: Endpoint | None = None
+    retry_at: float = 0.0
+    failures: int = 0
+
+
+class Drivers:
+    """The drivers of one node. `wipe_slices(driver)` is called when a driver stays away."""
+
+    def __init__(
+        self,
+        registry_dir: Path,
+        clock: Clock,
+        wipe_slices: WipeSlices,
+        observe: ObserveCall = lambda *_: None,
+        on_registered: Callable[[Endpoint], None] = lambda _: None,
+        on_deregistered: Callable[[Endpoint], None] = lambda _: None,
+    ) -> None:
+        self._registry_dir = registry_dir
+        self._clock = clock
+        self._wipe_slices = wipe_slices
+        self._observe = observe
+        self._on_registered = on_registered
+        self._on_deregistered = on_deregistered
+        self._sockets: dict[Path, _Socket] = {}
+        # Endpoints by driver, oldest first: two of them while a driver is being updated.
+        self._endpoints: dict[str, list[Endpoint]] = {}
+        self._followers: dict[Endpoint, asyncio.Task[None]] = {}
+        self._wipes: dict[str, asyncio.Task[None]] = {}
+
+    # --- asking
+
+    def endpoint(self, driver: str) -> Endpoint:
+        """The newest connected instance of a driver, else the newest; DriverError if there is none."""
+        if not driver:
+            raise DriverError("DRA driver name is empty")
+        endpoints = self._endpoints.get(driver)
+        if not endpoints:
+            raise DriverError(f"DRA driver {driver} is not registered")
+        return next((each for each in reversed(endpoints) if each.is_connected), endpoints[-1])
+
+    def names(self) -> list[str]:
+        return sorted(self._endpoints)
+
+    # --- life
+
+    async def run(self) -> None:
+        """Look for sockets until cancelled. Looking is cheap: names and inodes of one directory."""
+        self._registry_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            while True:
+                await self.look()
+                await self._clock.sleep(LOOK_EVERY_S)
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        for socket in list(self._sockets.values()):
+            if socket.endpoint is not None:
+                await self._deregister(socket.endpoint, plan_wipe=False)
+        self._sockets.clear()
+        for wipe in self._wipes.values():
+            wipe.cancel()
+
+    async def look(self) -> None:
+        """Compare the directory with what is registered; register and deregister the difference."""
+        found = dict(_sockets_below(self._registry_dir))
+        for path, socket in list(self._sockets.items()):
+            if found.get(path) != socket.identity:
+                del self._sockets[path]
+                if socket.endpoint is not None:
+                    await self._deregister(socket.endpoint)
+        for path, identity in found.items():
+            socket = self._sockets.setdefault(path, _Socket(identity))
+            if socket.endpoint is None and self._clock.monotonic() >= socket.retry_at:
+                await self._try_to_register(path, socket)
+
+    async def _try_to_register(self, path: Path, socket: _Socket) -> None:
+        try:
+            socket.endpoint = await self._register(path)
+            socket.failures = 0
+        except (RegistrationError, grpc.aio.AioRpcError, TimeoutError, OSError) as error:
+            socket.failures += 1
+            wait_s = min(RETRY_START_S * 2 ** (socket.failures - 1), RETRY_CAP_S)
+            socket.retry_at = self._clock.monotonic() + wait_s
+            text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
+            log.error("plugin at %s cannot be registered: %s; next try in %.1f s", path, text, wait_s)
+
+    async def _register(self, path: Path) -> Endpoint:
+        async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+            await asyncio.wait_for(channel.channel_ready(), DIAL_TIMEOUT_S)
+            stub = pluginregistration_pb2_grpc.RegistrationStub(channel)
+            info = await stub.GetInfo(pluginregistration_pb2.InfoRequest(), timeout=GET_INFO_TIMEOUT_S)
+            try:
+                endpoint = self._add(info, path)
+            except RegistrationError as error:
+                await self._notify(stub, error=str(error))
+                raise
+            try:
+                await self._notify(stub)
+            except (grpc.aio.AioRpcError, TimeoutError):
+                await self._deregister(endpoint)
+                raise
+        log.info("driver %s registered at %s with %s", endpoint.driver, endpoint.path, endpoint.service)
+        return endpoint
+
+    @staticmethod
+    async def _notify(stub: pluginregistration_pb2_grpc.RegistrationStub, error: str = "") -> None:
+        status = pluginregistration_pb2.RegistrationStatus(plugin_registered=not error, error=error)
+        await stub.NotifyRegistrationStatus(status, timeout=NOTIFY_TIMEOUT_S)
+
+    def _add(self, info: pluginregistration_pb2.PluginInfo, socket: Path) -> Endpoint:
+        if info.type != PLUGIN_TYPE:
+            raise RegistrationError(
+                f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
+            )
+        path = info.endpoint or str(socket)
+        service = choose_service(info.name, path, info.supported_versions)
+        known = self._endpoints.setdefault(info.name, [])
+        if any(each.path == path for each in known):
+            raise RegistrationError(
+                f"RegisterPlugin error -- plugin registration failed with err: endpoint {path} already registered for DRA driver plugin {info.name}"
+            )
+        health = next((each for each in HEALTH_SERVICES if each in info.supported_versions), None)
+        endpoint = Endpoint(info.name, path, service, health, self._observe)
+        known.append(endpoint)
+        self._followers[endpoint] = asyncio.create_task(
+            endpoint.follow_connection(lambda: self._connection_changed(info.name)), name=f"connection of {info.name}"
+        )
+        self._on_registered(endpoint)
+        return endpoint
+
+    async def _deregister(self, endpoint: Endpoint, *, plan_wipe: bool = True) -> None:
+        endpoints = self._endpoints.get(endpoint.driver, [])
+        if endpoint in endpoints:
+            endpoints.remove(endpoint)
+        if not endpoints:
+            self._endpoints.pop(endpoint.driver, None)
+        follower = self._followers.pop(endpoint, None)
+        if follower is not None:
+            follower.cancel()
+        endpoint.is_connected = False
+        self._on_deregistered(endpoint)
+        await endpoint.close()
+        log.info("driver %s deregistered at %s", endpoint.driver, endpoint.path)
+        if plan_wipe:
+            self._connection_changed(endpoint.driver)
+
+    # --- slices of drivers that stay away
+
+    def _connection_changed(self, driver: str) -> None:
+        is_usable = any(endpoint.is_connected for endpoint in self._endpoints.get(driver, ()))
+        wipe = self._wipes.get(driver)
+        if is_usable and wipe is not None:
+            wipe.cancel()
+            del self._wipes[driver]
+        elif not is_usable and wipe is None:
+            self._wipes[driver] = asyncio.create_task(self._wipe_later(driver), name=f"slices of {driver}")
+
+    async def _wipe_later(self, driver: str) -> None:
+        await self._clock.sleep(WIPE_DELAY_S)
+        log.warning("driver %s stayed away for %.0f s: removing its ResourceSlices", driver, WIPE_DELAY_S)
+        await self._wipe_slices(driver)
+        self._wipes.pop(driver, None)
+
+
+def _sockets_below(directory: Path) -> list[tuple[Path, tuple[int, int]]]:
+    """Sockets with what makes each the same file as before; hidden names and other files do not count."""
+    found: list[tuple[Path, tuple[int, int]]] = []
+    for root, folders, names in os.walk(directory):
+        folders[:] = [folder for folder in folders if not folder.startswith(".")]
+        for name in names:
+            if name.startswith("."):
+                continue
+            path = Path(root, name)
+            try:
+                status = path.stat()
+            except OSError:
+                continue
+            if stat.S_ISSOCK(status.st_mode):
+                found.append((path, (status.st_ino, status.st_ctime_ns)))
+    return sorted(found)
