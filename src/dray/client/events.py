@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from dray.api.core import Event, EventSource, ObjectReference
 from dray.api.meta import ObjectMeta
@@ -17,6 +17,8 @@ from dray.client.rest import Client
 from dray.clock import Clock, rfc3339
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=ApiObject)
 
 NORMAL, WARNING = "Normal", "Warning"
 
@@ -36,7 +38,7 @@ class Recorder(Protocol):
     def event(self, reference: ObjectReference, event_type: str, reason: str, message: str) -> None: ...
 
 
-def reference_to(kind: Kind[ApiObject], obj: ApiObject) -> ObjectReference:
+def reference_to(kind: Kind[T], obj: T) -> ObjectReference:
     metadata = obj.metadata
     return ObjectReference(
         kind=kind.name,

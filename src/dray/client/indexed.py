@@ -49,8 +49,9 @@ class IndexedObjects(Generic[T]):
     def by_index(self, name: str, value: str) -> list[T]:
         return [self._objects[key] for key in self._indexes[name].get(value, ())]
 
-    def indexer(self, name: str) -> Indexer[T]:
-        return self._indexers[name]
+    @property
+    def indexers(self) -> Mapping[str, Indexer[T]]:
+        return self._indexers
 
     def index_values(self, name: str) -> Iterable[str]:
         return self._indexes[name].keys()

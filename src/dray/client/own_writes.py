@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
+from dray.client.indexed import IndexedObjects
 from dray.client.informer import Informer
 from dray.client.kinds import ApiObject, object_key
 from dray.clock import Clock
@@ -17,55 +18,65 @@ LIFETIME_S = 3600.0
 
 def is_newer(one: ApiObject, other: ApiObject) -> bool:
     """By revision, which grows with every write; without numbers nothing counts as newer."""
-    try:
-        return int(one.metadata.resource_version) > int(other.metadata.resource_version)
-    except ValueError:
-        return False
+    return _number(one.metadata.resource_version) > _number(other.metadata.resource_version)
 
 
 class OwnWrites(Generic[T]):
-    """Layered over an informer: `get` and `by_index` answer with the newer of what was written and what was seen."""
+    """Layered over an informer: `get` and `by_index` answer with the newer of what was written and what was seen.
+
+    Once the informer has reached the revision of a write, it is the truth again, also when it no longer has the object.
+    """
 
     def __init__(self, informer: Informer[T], clock: Clock) -> None:
         self._informer = informer
         self._clock = clock
-        self._written: OrderedDict[str, tuple[T, float]] = OrderedDict()
+        self._written: IndexedObjects[T] = IndexedObjects(informer.objects.indexers)
+        self._expiry: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._written)
 
     def remember(self, obj: T) -> None:
+        if self._was_seen(obj):
+            return
         key = object_key(obj)
-        self._written.pop(key, None)
-        self._written[key] = (obj, self._clock.monotonic() + LIFETIME_S)
-        if len(self._written) > MAX_OBJECTS:
-            self._written.popitem(last=False)
+        self.forget(key)
+        self._written.put(obj)
+        self._expiry[key] = self._clock.monotonic() + LIFETIME_S
+        if len(self._expiry) > MAX_OBJECTS:
+            self.forget(next(iter(self._expiry)))
 
     def forget(self, key: str) -> None:
-        self._written.pop(key, None)
+        self._written.remove(key)
+        self._expiry.pop(key, None)
 
     def get(self, key: str) -> T | None:
-        seen = self._informer.get(key)
-        written = self._own(key, seen)
-        return seen if written is None else written
+        written = self._unseen(self._written.get(key))
+        return self._informer.get(key) if written is None else written
 
     def by_index(self, name: str, value: str) -> list[T]:
         """As the informer's index, plus objects written so recently that the watch has not brought them."""
         found = {object_key(obj): obj for obj in self._informer.by_index(name, value)}
-        indexer = self._informer.objects.indexer(name)
-        for key in list(self._written):
-            written = self._own(key, self._informer.get(key))
-            if written is None:
-                continue
-            if value in indexer(written):
-                found[key] = written
-            else:
-                found.pop(key, None)
+        for obj in self._written.by_index(name, value):
+            if self._unseen(obj) is not None:
+                found[object_key(obj)] = obj
         return list(found.values())
 
-    def _own(self, key: str, seen: T | None) -> T | None:
-        entry = self._written.get(key)
-        if entry is None:
+    def _unseen(self, written: T | None) -> T | None:
+        if written is None:
             return None
-        written, expires = entry
-        if self._clock.monotonic() > expires or (seen is not None and not is_newer(written, seen)):
-            del self._written[key]
+        key = object_key(written)
+        if self._was_seen(written) or self._clock.monotonic() > self._expiry[key]:
+            self.forget(key)
             return None
         return written
+
+    def _was_seen(self, obj: T) -> bool:
+        seen = self._informer.get(object_key(obj))
+        if seen is not None and not is_newer(obj, seen):
+            return True
+        return _number(self._informer.revision) >= _number(obj.metadata.resource_version)
+
+
+def _number(revision: str) -> int:
+    return int(revision) if revision.isdigit() else -1

@@ -6,12 +6,13 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from dray.api import codec
 from dray.api.core import Pod
-from dray.client.decoding import WatchEvent, decode_object, decode_page, enc_hook, event_decoder
+from dray.client.decoding import WatchEvent, decode_object, decode_page, event_decoder
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.kinds import PODS, ApiObject, Kind
 from dray.client.transport import JSON, Answer, Call, Transport
@@ -320,4 +321,4 @@ def _metadata_field(obj: ApiObject | Document, field: str) -> str:
 
 
 def _encode(obj: ApiObject | Document) -> bytes:
-    return msgspec.json.encode(obj, enc_hook=enc_hook)
+    return codec.encode_document(obj) if isinstance(obj, dict) else codec.encode(cast(msgspec.Struct, obj))

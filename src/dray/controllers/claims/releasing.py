@@ -1,0 +1,123 @@
+"""From consumers that are gone to free devices: reservations dropped, claims deallocated, unlocked and deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+
+import msgspec
+
+from dray.api.core import Pod
+from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
+from dray.client import CLAIMS, PODS, ApiError, Client, Informer, OwnWrites
+from dray.controllers.claims.pods import is_done
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_UIDS = 500
+
+
+class DeletedUids:
+    """The UIDs of pods that were seen going away, so that the usual case needs no question to the server."""
+
+    def __init__(self, limit: int = REMEMBERED_UIDS) -> None:
+        self._limit = limit
+        self._uids: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, uid: str) -> None:
+        self._uids[uid] = None
+        self._uids.move_to_end(uid)
+        if len(self._uids) > self._limit:
+            self._uids.popitem(last=False)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._uids
+
+
+class ClaimNotReleased(Exception):
+    """A claim could not be cleaned up now; the key is tried again."""
+
+
+class ClaimReleaser:
+    """One claim at a time. Every write carries the resourceVersion it was decided on; a conflict starts over."""
+
+    def __init__(
+        self, client: Client, pods: Informer[Pod], claims: OwnWrites[ResourceClaim], deleted: DeletedUids
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._claims = claims
+        self._deleted = deleted
+
+    async def sync(self, claim: ResourceClaim) -> None:
+        consumers = [item for item in claim.status.reserved_for if await self._is_alive(item, claim.metadata.namespace)]
+        if len(consumers) < len(claim.status.reserved_for):
+            claim = await self._drop_consumers(claim, consumers)
+        elif claim.metadata.deletion_timestamp is not None and not consumers and _is_protected(claim):
+            claim = await self._unprotect(await self._deallocate(claim))
+        if not consumers:
+            await self._delete_if_over(claim)
+
+    async def _is_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
+        """Does this consumer still need the claim? Who is not a pod is somebody else's business, and kept."""
+        if consumer.api_group or consumer.resource != "pods":
+            return True
+        if consumer.uid in self._deleted:
+            return False
+        pod = self._pods.get(f"{namespace}/{consumer.name}")
+        if pod is None:
+            # The scheduler may know of pods that our watch has not shown yet: ask before dropping.
+            pod = await self._client.find(PODS, consumer.name, namespace)
+            return pod is not None and pod.metadata.uid == consumer.uid
+        return pod.metadata.uid == consumer.uid and not is_done(pod)
+
+    async def _drop_consumers(
+        self, claim: ResourceClaim, consumers: list[ResourceClaimConsumerReference]
+    ) -> ResourceClaim:
+        """Deallocating goes with dropping the last consumer, in one write; the finalizer needs a second."""
+        status = msgspec.structs.replace(claim.status, reserved_for=tuple(consumers))
+        if not consumers and _is_protected(claim):
+            status = msgspec.structs.replace(status, allocation=None)
+        claim = await self._write_status(msgspec.structs.replace(claim, status=status))
+        if not consumers and claim.status.allocation is None and _is_protected(claim):
+            claim = await self._unprotect(claim)
+        return claim
+
+    async def _deallocate(self, claim: ResourceClaim) -> ResourceClaim:
+        if claim.status.allocation is None:
+            return claim
+        status = msgspec.structs.replace(claim.status, allocation=None)
+        return await self._write_status(msgspec.structs.replace(claim, status=status))
+
+    async def _unprotect(self, claim: ResourceClaim) -> ResourceClaim:
+        finalizers = tuple(item for item in claim.metadata.finalizers if item != CLAIM_FINALIZER)
+        metadata = msgspec.structs.replace(claim.metadata, finalizers=finalizers)
+        updated = await self._client.update(CLAIMS, msgspec.structs.replace(claim, metadata=metadata))
+        if finalizers or updated.metadata.deletion_timestamp is None:
+            self._claims.remember(updated)
+        return updated
+
+    async def _write_status(self, claim: ResourceClaim) -> ResourceClaim:
+        updated = await self._client.update_status(CLAIMS, claim)
+        self._claims.remember(updated)
+        return updated
+
+    async def _delete_if_over(self, claim: ResourceClaim) -> None:
+        """A claim made for a pod goes when that pod is finished. Without its pod the garbage collector takes it."""
+        metadata = claim.metadata
+        owner = next((ref for ref in metadata.owner_references if ref.controller), None)
+        if owner is None or (owner.api_version, owner.kind) != ("v1", "Pod") or metadata.deletion_timestamp is not None:
+            return
+        pod = self._pods.get(f"{metadata.namespace}/{owner.name}")
+        if pod is None or (pod.metadata.uid == owner.uid and not is_done(pod)):
+            return
+        try:
+            await self._client.delete(CLAIMS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except ApiError as error:
+            if not error.is_not_found:
+                where = f"{metadata.namespace}/{metadata.name}"
+                raise ClaimNotReleased(f"delete unused generated claim {where}: {error}") from error
+
+
+def _is_protected(claim: ResourceClaim) -> bool:
+    return CLAIM_FINALIZER in claim.metadata.finalizers
