@@ -195,6 +195,10 @@ class PodSchedulingGate(ApiStruct, frozen=True):
     name: str = ""
 
 
+class PodSchedulingGroup(ApiStruct, frozen=True):
+    pod_group_name: str | None = None
+
+
 class PodSpec(ApiStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -214,6 +218,7 @@ class PodSpec(ApiStruct, frozen=True):
     overhead: dict[str, Quantity] = {}
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
+    scheduling_group: PodSchedulingGroup | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
     resources: ResourceRequirements | None = None
 
@@ -299,7 +304,7 @@ class PodExtendedResourceClaimStatus(ApiStruct, frozen=True):
 
 class NodeAllocatableMappedQuantity(ApiStruct, frozen=True):
     name: str = ""
-    quantity: Quantity = Quantity.ZERO
+    quantity: Quantity | None = None
 
 
 class NodeAllocatableOverheadQuantity(ApiStruct, frozen=True):
@@ -308,14 +313,26 @@ class NodeAllocatableOverheadQuantity(ApiStruct, frozen=True):
     per_container: Quantity | None = None
 
 
+class NodeAllocatableAccounting(ApiStruct, frozen=True):
+    """How one mapped amount of a claim is counted, where that is not simply added once."""
+
+    name: str = ""
+    quantity: Quantity = Quantity.ZERO
+    accounting_policy: str = ""
+
+
 class NodeAllocatableResourceClaimStatus(ApiStruct, frozen=True):
-    """What one claim adds to its pod: `resources` in the KEP's spelling, `mapping` and `overhead` in Kubernetes 1.37's."""
+    """What one claim adds to its pod: `resources` in the KEP's spelling, `mapping` and `overhead` in Kubernetes 1.37's.
+
+    A resource named in `accounting` is counted as it says there, so that policies survive a scheduler's restart.
+    """
 
     resource_claim_name: str = ""
     containers: tuple[str, ...] = ()
     resources: dict[str, Quantity] = {}
     mapping: tuple[NodeAllocatableMappedQuantity, ...] = ()
     overhead: tuple[NodeAllocatableOverheadQuantity, ...] = ()
+    accounting: tuple[NodeAllocatableAccounting, ...] = ()
 
 
 class PodIP(ApiStruct, frozen=True):
