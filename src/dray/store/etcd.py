@@ -218,7 +218,13 @@ class EtcdStore:
             self._followers.remove(follower)
 
     async def _start_tail(self) -> None:
-        self._published = await self.commit([Put(TICK, b"")])
+        for endpoint in range(self._connection.size):
+            try:
+                self._published = await self.commit([Put(TICK, b"")])
+                break
+            except StoreUnavailable:
+                if endpoint == self._connection.size - 1:
+                    raise
         self._tail = asyncio.create_task(self._follow_tail())
 
     async def _follow_tail(self) -> None:

@@ -55,6 +55,10 @@ class Connection:
     def endpoint(self) -> Endpoint:
         return self._endpoints[self._current]
 
+    @property
+    def size(self) -> int:
+        return len(self._endpoints)
+
     async def close(self) -> None:
         for endpoint in self._endpoints:
             await endpoint.channel.close(None)
