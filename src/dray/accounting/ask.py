@@ -1,0 +1,243 @@
+"""What a pod's spec and status ask for, container by container, before any claim is counted."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dray.accounting.phases import Amounts, Role, Source
+from dray.accounting.resources import is_pod_level_resource
+from dray.api.core import Container, ContainerStatus, Pod, ResourceRequirements
+from dray.api.quantity import Quantity
+
+Quantities = Mapping[str, Quantity]
+
+_RESIZE_PENDING = "PodResizePending"
+_INFEASIBLE = "Infeasible"
+_NOTHING: Quantities = {}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    """Which parts of a pod are looked at; the names and defaults are those of Kubernetes."""
+
+    use_claim_status: bool = False
+    exclude_overhead: bool = False
+    skip_pod_level_resources: bool = False
+    skip_container_level_resources: bool = False
+    non_missing_container_requests: Quantities = field(default_factory=dict)
+    use_status_resources: bool = False
+    in_place_pod_level_resources: bool = False
+
+
+class Reading(NamedTuple):
+    """One answer to what the containers have. With a resize under way there are several, and the highest counts."""
+
+    sources: tuple[Source, ...]
+    # The kubelet reports what is in force with the claims' amounts in it.
+    includes_claims: bool = False
+
+
+class Ask(NamedTuple):
+    """Everything that decides a pod's amounts except its claims; equal for all pods of one template."""
+
+    readings: tuple[Reading, ...]
+    level: Amounts = ()
+    overhead: Amounts = ()
+
+
+def is_resize_infeasible(pod: Pod) -> bool:
+    for condition in pod.status.conditions:
+        if condition.type == _RESIZE_PENDING:
+            return condition.reason == _INFEASIBLE
+    return False
+
+
+def sets_pod_level_resources(pod: Pod) -> bool:
+    level = pod.spec.resources
+    return level is not None and any(map(is_pod_level_resource, (*level.requests, *level.limits)))
+
+
+def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
+    """The asking side of `pod_requests`."""
+    if options.skip_container_level_resources:
+        readings: tuple[Reading, ...] = ()
+    elif options.use_status_resources and has_resource_status(pod):
+        readings = _resizing_requests(pod, options)
+    else:
+        readings = (Reading(_sources(pod, _spec_requests, options.non_missing_container_requests)),)
+    level = pod.spec.resources
+    return Ask(
+        readings,
+        _level(pod, options, level.requests, pod.status.allocated_resources, _requests) if level else (),
+        () if options.exclude_overhead else as_amounts(pod.spec.overhead),
+    )
+
+
+def limits_asked(pod: Pod, options: RequestOptions) -> Ask:
+    """The asking side of `pod_limits`. Skipping containers is a matter of requests alone, as in Kubernetes."""
+    if options.use_status_resources and has_resource_status(pod):
+        readings = _resizing_limits(pod, options)
+    else:
+        readings = (Reading(_sources(pod, _spec_limits)),)
+    level = pod.spec.resources
+    return Ask(
+        readings,
+        _level(pod, options, level.limits, _NOTHING, _limits) if level else (),
+        () if options.exclude_overhead else as_amounts(pod.spec.overhead),
+    )
+
+
+def has_resource_status(pod: Pod) -> bool:
+    """Does the status say anything about resources that the spec does not? Most pods: no."""
+    status = pod.status
+    return bool(
+        status.container_statuses
+        or status.init_container_statuses
+        or status.resources
+        or status.allocated_resources
+        or status.conditions
+    )
+
+
+def as_amounts(quantities: Quantities) -> Amounts:
+    return tuple((name, quantity.nanos) for name, quantity in quantities.items()) if quantities else ()
+
+
+# --- containers --------------------------------------------------------------------------------------------------------
+
+Take = Callable[[Container], Quantities]
+
+
+def _spec_requests(container: Container) -> Quantities:
+    return container.resources.requests
+
+
+def _spec_limits(container: Container) -> Quantities:
+    return container.resources.limits
+
+
+def _sources(pod: Pod, take: Take, non_missing: Quantities = _NOTHING) -> tuple[Source, ...]:
+    spec = pod.spec
+    sources = [_source(container, _init_role(container), take, non_missing) for container in spec.init_containers]
+    sources += [_source(container, "container", take, non_missing) for container in spec.containers]
+    return tuple(sources)
+
+
+def _source(container: Container, role: Role, take: Take, non_missing: Quantities) -> Source:
+    amounts = as_amounts(take(container))
+    if non_missing:
+        amounts = with_defaults(amounts, as_amounts(non_missing))
+    return Source(container.name, role, amounts)
+
+
+def with_defaults(amounts: Amounts, defaults: Amounts) -> Amounts:
+    """An explicit amount stays, be it zero."""
+    present = {name for name, _ in amounts}
+    return (*amounts, *(entry for entry in defaults if entry[0] not in present))
+
+
+def _init_role(container: Container) -> Role:
+    return "sidecar" if container.restart_policy == "Always" else "init"
+
+
+# --- in-place resize ---------------------------------------------------------------------------------------------------
+
+
+def _requests(resources: ResourceRequirements) -> Quantities:
+    return resources.requests
+
+
+def _limits(resources: ResourceRequirements) -> Quantities:
+    return resources.limits
+
+
+def _resizing_requests(pod: Pod, options: RequestOptions) -> tuple[Reading, ...]:
+    """What is wanted, what the node has granted, and what is in force."""
+    infeasible, defaults = is_resize_infeasible(pod), options.non_missing_container_requests
+    readings = [] if infeasible else [Reading(_sources(pod, _spec_requests, defaults))]
+    status = pod.status
+    if options.in_place_pod_level_resources and status.allocated_resources and status.resources:
+        in_force = status.resources.requests
+        if in_force:
+            return (*readings, *_pod_readings(status.allocated_resources, in_force))
+    statuses = _statuses_by_name(pod)
+
+    def fallback(container: Container) -> Quantities:
+        return _NOTHING if infeasible else container.resources.requests
+
+    def granted(container: Container) -> Quantities:
+        found = statuses.get(container.name)
+        return (found and found.allocated_resources) or fallback(container)
+
+    def in_effect(container: Container) -> Quantities:
+        found = statuses.get(container.name)
+        actual = found.resources.requests if found and found.resources else None
+        return actual or granted(container)
+
+    readings.append(Reading(_sources(pod, granted, defaults)))
+    readings.append(Reading(_sources(pod, in_effect, defaults), includes_claims=True))
+    return tuple(readings)
+
+
+def _resizing_limits(pod: Pod, options: RequestOptions) -> tuple[Reading, ...]:
+    infeasible = is_resize_infeasible(pod)
+    readings = () if infeasible else (Reading(_sources(pod, _spec_limits)),)
+    status = pod.status
+    if options.in_place_pod_level_resources and status.resources and status.resources.limits:
+        return (*readings, *_pod_readings(status.resources.limits))
+    statuses = _statuses_by_name(pod)
+
+    def in_effect(container: Container) -> Quantities:
+        found = statuses.get(container.name)
+        actual = found.resources.limits if found and found.resources else None
+        return actual or (_NOTHING if infeasible else container.resources.limits)
+
+    return (*readings, Reading(_sources(pod, in_effect), includes_claims=True))
+
+
+def _pod_readings(*lists: Quantities) -> Iterable[Reading]:
+    return [Reading((Source("", "pod", as_amounts(quantities)),), includes_claims=True) for quantities in lists]
+
+
+def _statuses_by_name(pod: Pod) -> dict[str, ContainerStatus]:
+    both = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return {status.name: status for status in both}
+
+
+# --- pod level ---------------------------------------------------------------------------------------------------------
+
+
+def _level(
+    pod: Pod,
+    options: RequestOptions,
+    wanted: Quantities,
+    granted: Quantities,
+    part: Callable[[ResourceRequirements], Quantities],
+) -> Amounts:
+    """Pod-level amounts, which replace the sum of the containers; other names than the supported ones are ignored."""
+    if options.skip_pod_level_resources or not _names_level(pod, part):
+        return ()
+    in_force = pod.status.resources
+    if options.use_status_resources and options.in_place_pod_level_resources and in_force is not None:
+        spec = _NOTHING if is_resize_infeasible(pod) else wanted
+        wanted = _highest(spec, part(in_force), granted)
+    return tuple((name, quantity.nanos) for name, quantity in wanted.items() if is_pod_level_resource(name))
+
+
+def _names_level(pod: Pod, part: Callable[[ResourceRequirements], Quantities]) -> bool:
+    level = pod.spec.resources
+    if level is None:
+        return False
+    # Limits in force count for a pod that only sets pod-level requests, but not the other way round.
+    if part is _limits:
+        return sets_pod_level_resources(pod)
+    return any(map(is_pod_level_resource, level.requests))
+
+
+def _highest(*lists: Quantities) -> dict[str, Quantity]:
+    highest: dict[str, Quantity] = {}
+    for quantities in lists:
+        for name, quantity in quantities.items():
+            if name not in highest or quantity > highest[name]:
+                highest[name] = quantity
+    return highest

@@ -1,0 +1,96 @@
+"""Does a pod-level budget cover what containers and claims ask for?"""
+
+from collections.abc import Iterator, Sequence
+
+from dray.accounting.ask import RequestOptions, requests_asked
+from dray.accounting.charges import ClaimCharge, Policy
+from dray.accounting.footprint import requests_footprint
+from dray.accounting.pod_requests import pod_limits
+from dray.accounting.resources import is_hugepages, is_pod_level_resource
+from dray.api.core import Container, Pod
+
+_CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_overhead=True)
+
+
+def budget_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[str, ...]:
+    """What the pod-level budget is too small for, in Kubernetes' words; no other node would change that.
+
+    A pod without pod-level resources, or without amounts from claims, has nothing to check here.
+    """
+    level = pod.spec.resources
+    if level is None or not charges:
+        return ()
+    return (*_request_problems(pod, charges), *_limit_problems(pod, charges))
+
+
+def _request_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[str]:
+    assert pod.spec.resources is not None
+    footprint = requests_footprint(requests_asked(pod, _CONTAINERS_AND_CLAIMS), charges)
+    asked = footprint.amounts
+    for draw in footprint.draws:
+        asked[draw.resource] = asked.get(draw.resource, 0) + draw.nanos
+    for name, budget in sorted(pod.spec.resources.requests.items()):
+        if is_pod_level_resource(name) and asked.get(name, 0) > budget.nanos:
+            yield (
+                f"pod level request for {name} is insufficient to cover "
+                "the aggregated container and node-allocatable DRA requests"
+            )
+
+
+def _limit_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[str]:
+    assert pod.spec.resources is not None
+    aggregated = pod_limits(pod, _CONTAINERS_AND_CLAIMS, charges)
+    for name, budget in sorted(pod.spec.resources.limits.items()):
+        if is_hugepages(name):
+            if name in aggregated and aggregated[name] > budget:
+                yield (
+                    f"pod level limit for {name} is insufficient to cover "
+                    "the aggregated container and node-allocatable DRA limits"
+                )
+        elif is_pod_level_resource(name):
+            # Containers may share one budget, so each is held against it alone.
+            for container in pod.spec.containers:
+                if _limit_with_claims(container, name, charges) > budget.nanos:
+                    yield (
+                        f"pod level limit for {name} is insufficient to cover "
+                        f"the limit and DRA overhead for container {container.name}"
+                    )
+
+
+def _limit_with_claims(container: Container, resource: str, charges: Sequence[ClaimCharge]) -> int:
+    declared = container.resources.limits.get(resource)
+    if declared is None:
+        return 0
+    return effective_amount(declared.nanos, container.name, resource, charges)
+
+
+def effective_amount(own: int, container: str, resource: str, charges: Sequence[ClaimCharge]) -> int:
+    """A container's own amount with all that its claims bring: added, or raised to; a pool leaves it as it is."""
+    return max(own, raised_to(container, resource, charges)) + container_share(container, resource, charges)
+
+
+def container_share(container: str, resource: str, charges: Sequence[ClaimCharge]) -> int:
+    """What the claims of one container add for it: every claim in full, though others may share it."""
+    share = 0
+    for charge in charges:
+        if container not in charge.containers:
+            continue
+        for amount in charge.mapped:
+            if amount.resource == resource and amount.policy in (Policy.ADD_PER_CLAIM, Policy.ADD_PER_REFERENCE):
+                share += amount.quantity.nanos
+        for overhead in charge.overhead:
+            if overhead.resource == resource:
+                parts = (overhead.per_pod, overhead.per_container)
+                share += sum(part.nanos for part in parts if part is not None)
+    return share
+
+
+def raised_to(container: str, resource: str, charges: Sequence[ClaimCharge]) -> int:
+    """What Max claims raise a container's own amount to."""
+    return sum(
+        amount.quantity.nanos
+        for charge in charges
+        if container in charge.containers
+        for amount in charge.mapped
+        if amount.resource == resource and amount.policy is Policy.MAX
+    )

@@ -1,0 +1,149 @@
+"""The policies that are not mere sums: Max and ConsumeFrom, and which claims may meet in one container."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple, TypeVar
+
+from dray.accounting.charges import ClaimCharge, MappedAmount, Policy
+from dray.accounting.errors import IncompatiblePolicies
+from dray.accounting.phases import Source, moments
+
+K = TypeVar("K", bound=Hashable)
+
+_EXCLUSIVE = (Policy.MAX, Policy.CONSUME_FROM)
+
+
+class PoolSize(NamedTuple):
+    """A claim that reserves an amount on the node, for pods to draw from."""
+
+    claim: str
+    resource: str
+    nanos: int
+
+
+class Draw(NamedTuple):
+    """An amount that comes out of pools instead of the node; the first of `claims` with room gives first."""
+
+    resource: str
+    claims: tuple[str, ...]
+    nanos: int
+
+
+def pool_sizes(charges: Iterable[ClaimCharge]) -> tuple[PoolSize, ...]:
+    return tuple(
+        PoolSize(charge.claim, amount.resource, amount.quantity.nanos)
+        for charge in charges
+        for amount in charge.mapped
+        if amount.policy is Policy.CONSUME_FROM
+    )
+
+
+def check_compatibility(charges: Sequence[ClaimCharge]) -> None:
+    """Refuse claims that cannot be counted together in one container: `IncompatiblePolicies` names them.
+
+    Max and ConsumeFrom both replace the container's own request, so one of a kind decides, and one driver behind it.
+    """
+    containers = dict.fromkeys(name for charge in charges for name in charge.containers)
+    for container in containers:
+        entries = [
+            (charge.claim, amount)
+            for charge in charges
+            if container in charge.containers
+            for amount in charge.mapped
+            if amount.policy in _EXCLUSIVE
+        ]
+        for (claim, amount), (other_claim, other) in combinations(entries, 2):
+            if amount.resource == other.resource:
+                _check_pair(container, (claim, amount), (other_claim, other))
+        for claim, amount in entries:
+            _check_one_driver(container, amount, (claim, claim), _drivers(amount))
+
+
+def _check_pair(container: str, one: tuple[str, MappedAmount], other: tuple[str, MappedAmount]) -> None:
+    (claim, amount), (other_claim, second) = one, other
+    if amount.policy is not second.policy:
+        raise IncompatiblePolicies(
+            f"container {container}: claim {claim} counts {amount.resource} by {amount.policy} "
+            f"and claim {other_claim} by {second.policy}, which exclude each other"
+        )
+    _check_one_driver(container, amount, (claim, other_claim), _drivers(amount) | _drivers(second))
+
+
+def _check_one_driver(container: str, amount: MappedAmount, claims: tuple[str, str], drivers: dict[str, None]) -> None:
+    if len(drivers) > 1:
+        named = " and ".join(dict.fromkeys(claims))
+        raise IncompatiblePolicies(
+            f"container {container}: claims {named} count {amount.resource} by {amount.policy} "
+            f"for different drivers ({', '.join(drivers)})"
+        )
+
+
+def _drivers(amount: MappedAmount) -> dict[str, None]:
+    return dict.fromkeys(share.driver for share in amount.shares)
+
+
+class Replaced:
+    """Which container requests are replaced, by what; made once per pod and asked for every container."""
+
+    def __init__(self, charges: Sequence[ClaimCharge]) -> None:
+        self._raised: dict[tuple[str, str], int] = {}
+        self._pools: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._held: list[tuple[MappedAmount, frozenset[str]]] = []
+        for charge in charges:
+            for amount in charge.mapped:
+                self._enter(charge, amount)
+
+    def _enter(self, charge: ClaimCharge, amount: MappedAmount) -> None:
+        keys = [(container, amount.resource) for container in dict.fromkeys(charge.containers)]
+        if amount.policy is Policy.MAX:
+            self._held.append((amount, frozenset(charge.containers)))
+            for key in keys:
+                self._raised[key] = self._raised.get(key, 0) + amount.quantity.nanos
+        elif amount.policy is Policy.CONSUME_FROM:
+            for key in keys:
+                self._pools[key] = tuple(sorted({*self._pools.get(key, ()), charge.claim}))
+
+    def effective(self, source: Source) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+        """(resource, amount, pools it is drawn from); without pools the node gives it."""
+        own = dict(source.amounts)
+        for container, resource in self._raised:
+            if container == source.name:
+                own.setdefault(resource, 0)
+        for resource, nanos in own.items():
+            key = (source.name, resource)
+            yield resource, max(nanos, self._raised.get(key, 0)), self._pools.get(key, ())
+
+    def held_beside(self, active: Sequence[Source]) -> Iterator[tuple[str, int]]:
+        """Max claims that nobody running uses: their devices are taken all the same."""
+        names = {source.name for source in active}
+        for amount, containers in self._held:
+            if not names & containers:
+                yield amount.resource, amount.quantity.nanos
+
+
+def replaced_amounts(sources: Sequence[Source], charges: Sequence[ClaimCharge]) -> tuple[dict[str, int], list[Draw]]:
+    """Peak amounts asked of the node, and of pools, where claims replace what containers ask for."""
+    replaced = Replaced(charges)
+    peak: dict[str, int] = {}
+    drawn: dict[tuple[str, tuple[str, ...]], int] = {}
+    for active in moments(sources):
+        total: dict[str, int] = {}
+        pools: dict[tuple[str, tuple[str, ...]], int] = {}
+        for source in active:
+            for resource, nanos, claims in replaced.effective(source):
+                if claims:
+                    pools[resource, claims] = pools.get((resource, claims), 0) + nanos
+                else:
+                    total[resource] = total.get(resource, 0) + nanos
+        for resource, nanos in replaced.held_beside(active):
+            total[resource] = total.get(resource, 0) + nanos
+        raise_to(peak, total)
+        raise_to(drawn, pools)
+    return peak, [Draw(resource, claims, nanos) for (resource, claims), nanos in drawn.items()]
+
+
+def raise_to(highest: dict[K, int], amounts: Mapping[K, int]) -> None:
+    """Keep the larger of both for every key."""
+    for key, nanos in amounts.items():
+        if key not in highest or nanos > highest[key]:
+            highest[key] = nanos

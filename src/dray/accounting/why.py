@@ -1,0 +1,143 @@
+"""The rows behind an amount: for each pod, what its containers, claims, level and overhead put in."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dray.accounting.ask import Reading
+from dray.accounting.charges import ClaimCharge, DeviceShare, OverheadAmount, Policy
+from dray.accounting.demand import Demand
+from dray.accounting.phases import Source, moments
+from dray.accounting.pod_ref import PodRef
+from dray.accounting.policies import Replaced
+from dray.accounting.resources import as_quantity, format_of
+from dray.api.quantity import Quantity
+
+RowKind = Literal["container", "init container", "sidecar", "claim", "pod level", "pod overhead", "pool"]
+
+_KINDS: dict[str, RowKind] = {
+    "container": "container",
+    "sidecar": "sidecar",
+    "init": "init container",
+    "pod": "pod level",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the ledger. A pool belongs to all the pods that use it."""
+
+    pods: tuple[PodRef, ...]
+    kind: RowKind
+    resource: str
+    quantity: Quantity
+    container: str = ""
+    claim: str = ""
+    device: str = ""
+    policy: str = ""
+
+
+def pool_row(claim: str, resource: str, size: int, consumers: Sequence[PodRef], placed: Mapping[PodRef, Demand]) -> Row:
+    """The reservation of one pool, with the devices behind it if a consumer knows them."""
+    namespace, _, name = claim.rpartition("/")
+    devices = {
+        share.device_id: None
+        for pod in consumers
+        if pod.namespace == namespace
+        for charge in placed[pod].charges
+        if charge.claim == name
+        for amount in charge.mapped
+        if amount.resource == resource
+        for share in amount.shares
+    }
+    return Row(
+        tuple(consumers),
+        "pool",
+        resource,
+        as_quantity(resource, size),
+        claim=name,
+        device=", ".join(devices),
+        policy=Policy.CONSUME_FROM,
+    )
+
+
+def demand_rows(pod: PodRef, demand: Demand, resource: str) -> list[Row]:
+    """What makes up this pod's amount of the resource, pools aside; the quantities add up to it before rounding."""
+    level = dict(demand.ask.level).get(resource)
+    if level is not None:
+        from_pools = sum(draw.amount for draw in demand.draws if draw.resource == resource)
+        left = max(0, level - as_quantity(resource, from_pools).nanos)
+        rows = [_row(pod, "pod level", resource, left)]
+    else:
+        readings = [_reading_rows(pod, reading, demand.charges, resource) for reading in demand.ask.readings]
+        rows = max(readings, key=_total, default=[])
+    overhead = dict(demand.ask.overhead).get(resource, 0)
+    rows.append(_row(pod, "pod overhead", resource, overhead))
+    return [row for row in rows if row.quantity.nanos]
+
+
+def _row(pod: PodRef, kind: RowKind, resource: str, nanos: int, **names: str) -> Row:
+    return Row((pod,), kind, resource, Quantity(nanos, format_of(resource)), **names)
+
+
+def _total(rows: Iterable[Row]) -> int:
+    return sum(row.quantity.nanos for row in rows)
+
+
+def _reading_rows(pod: PodRef, reading: Reading, charges: tuple[ClaimCharge, ...], resource: str) -> list[Row]:
+    if reading.includes_claims:
+        charges = ()
+    replaced = Replaced(charges)
+    busiest: list[Row] = max(
+        ([*_moment_rows(pod, active, replaced, resource)] for active in moments(reading.sources)), key=_total
+    )
+    return busiest + [row for charge in charges for row in _claim_rows(pod, charge, resource)]
+
+
+def _moment_rows(pod: PodRef, active: Sequence[Source], replaced: Replaced, resource: str) -> Iterator[Row]:
+    for source in active:
+        own = dict(source.amounts).get(resource, 0)
+        for name, nanos, pools in replaced.effective(source):
+            if name == resource and not pools:
+                policy = Policy.MAX if nanos > own else ""
+                yield _row(pod, _KINDS[source.role], resource, nanos, container=source.name, policy=policy)
+    for name, nanos in replaced.held_beside(active):
+        if name == resource:
+            yield _row(pod, "claim", resource, nanos, policy=Policy.MAX)
+
+
+def _claim_rows(pod: PodRef, charge: ClaimCharge, resource: str) -> Iterator[Row]:
+    for amount in charge.mapped:
+        if amount.resource != resource or amount.policy in (Policy.MAX, Policy.CONSUME_FROM):
+            continue
+        times = max(1, len(charge.containers)) if amount.policy is Policy.ADD_PER_REFERENCE else 1
+        for device, nanos in _by_device(amount.shares, amount.quantity.nanos):
+            yield _row(pod, "claim", resource, nanos * times, claim=charge.claim, device=device, policy=amount.policy)
+    for overhead in charge.overhead:
+        if overhead.resource == resource:
+            yield from _overhead_rows(pod, charge, overhead)
+
+
+def _overhead_rows(pod: PodRef, charge: ClaimCharge, overhead: OverheadAmount) -> Iterator[Row]:
+    resource, claim = overhead.resource, charge.claim
+    if overhead.per_pod is not None:
+        for device, nanos in _by_device(overhead.pod_shares, overhead.per_pod.nanos):
+            yield _row(pod, "claim", resource, nanos, claim=claim, device=device, policy="overhead per pod")
+    if overhead.per_container is not None:
+        for device, nanos in _by_device(overhead.container_shares, overhead.per_container.nanos):
+            for container in charge.containers:
+                yield _row(
+                    pod,
+                    "claim",
+                    resource,
+                    nanos,
+                    container=container,
+                    claim=claim,
+                    device=device,
+                    policy="overhead per container",
+                )
+
+
+def _by_device(shares: tuple[DeviceShare, ...], total: int) -> list[tuple[str, int]]:
+    """Amounts per device; a charge read back from a pod's status no longer knows its devices."""
+    return [(share.device_id, share.nanos) for share in shares] or [("", total)]
