@@ -1,0 +1,204 @@
+"""Bytes to documents and objects, and back.
+
+- `decode` reads bytes straight into a struct: the fast way, for objects that a server has checked before.
+- `read_document` brings a JSON document into the shape of its kind and names unknown and duplicate fields: the careful
+  way, for what people send. `DecodeError` is the only thing it raises.
+- `to_object`, `to_document` and `encode` go between the two forms.
+
+YAML, files with several documents and List kinds are in `dray.api.manifests`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from dray.api.errors import DecodeError
+from dray.api.fields import Document, conform
+from dray.api.jsontext import MAX_BYTES, duplicate_fields, read_json
+from dray.api.quantity import Quantity, QuantityError
+from dray.api.schemas import StructSchema, schema_for
+from dray.api.spellings import canonical_spelling
+
+__all__ = [
+    "DecodeError",
+    "Document",
+    "Reading",
+    "decode",
+    "encode",
+    "encode_document",
+    "read_document",
+    "shape_document",
+    "to_document",
+    "to_object",
+]
+
+T = TypeVar("T")
+
+
+def _dec_hook(wanted: type, value: Any) -> Any:
+    if wanted is Quantity:
+        return Quantity.parse(value)
+    raise NotImplementedError(wanted)
+
+
+def _enc_hook(value: Any) -> Any:
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder_for(kind: type[T]) -> msgspec.json.Decoder[T]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_dec_hook)
+    return decoder
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_enc_hook)
+
+
+def decode(kind: type[T], data: bytes) -> T:
+    """An object from JSON bytes, without looking for unknown fields."""
+    try:
+        return _decoder_for(kind).decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, QuantityError):
+        return _decode_with_nulls(kind, read_json(data))
+
+
+def to_object(document: Document, kind: type[T]) -> T:
+    """The struct that a document fills; fields that the struct does not model are left out."""
+    try:
+        data = _encoder.encode(document)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise DecodeError(f"not a JSON document: {error}") from None
+    try:
+        return _decoder_for(kind).decode(data)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError, QuantityError):
+        return _decode_with_nulls(kind, document)
+
+
+def _decode_with_nulls(kind: type[T], value: Any) -> T:
+    """Nulls count as absent, as in Go; what is still wrong after taking them out is wrong indeed."""
+    if not isinstance(value, dict):
+        raise DecodeError("expected an object")
+    schema = schema_for(str(value.get("apiVersion") or _default_version(kind)), kind.__name__)
+    shaped = conform(value, schema, keep_unknown=True).document if schema else _without_nulls(value)
+    try:
+        return _decoder_for(kind).decode(_encoder.encode(_without_null_fields(shaped)))
+    except RecursionError:
+        raise DecodeError("the document is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, QuantityError, TypeError) as error:
+        message, _, path = str(error).partition(" - at ")
+        raise DecodeError(message, path=path.strip("`").removeprefix("$").removeprefix(".")) from None
+
+
+def _default_version(kind: type) -> str:
+    for field in getattr(kind, "__struct_fields__", ()):
+        if field == "api_version":
+            return str(kind().api_version)
+    return ""
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value
+
+
+def _without_null_fields(shaped: Document) -> Document:
+    """Takes out the nulls that the wire form always carries; those inside of driver parameters stay."""
+    return {
+        key: (
+            inner
+            if key in ("parameters", "data", "fieldsV1")
+            else _without_null_fields(inner)
+            if isinstance(inner, dict)
+            else [_without_null_fields(i) if isinstance(i, dict) else i for i in inner]
+            if isinstance(inner, list)
+            else inner
+        )
+        for key, inner in shaped.items()
+        if inner is not None
+    }
+
+
+def to_document(obj: msgspec.Struct) -> Document:
+    """The document of an object, with the keys that are always on the wire."""
+    document = msgspec.json.decode(_encoder.encode(obj))
+    schema = schema_for(document.get("apiVersion", ""), document.get("kind", ""))
+    return conform(document, schema, keep_unknown=True).document if schema else document
+
+
+def encode(obj: msgspec.Struct) -> bytes:
+    return _encoder.encode(obj)
+
+
+def encode_document(document: Document) -> bytes:
+    return _encoder.encode(document)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A document in the shape of its kind, and what was strange about it."""
+
+    document: Document
+    unknown_fields: tuple[str, ...] = ()
+    duplicate_fields: tuple[str, ...] = ()
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """As Kubernetes words them, in warnings and in strict decoding errors."""
+        return tuple(
+            [f'unknown field "{path}"' for path in self.unknown_fields]
+            + [f'duplicate field "{path}"' for path in self.duplicate_fields]
+        )
+
+    def strict(self) -> Document:
+        """The document, if there was nothing strange."""
+        if self.warnings:
+            raise DecodeError("strict decoding error: " + ", ".join(self.warnings))
+        return self.document
+
+
+def read_document(
+    data: bytes, *, api_version: str | None = None, kind: str | None = None, max_bytes: int = MAX_BYTES
+) -> Reading:
+    """One JSON document; `api_version` and `kind` say what it is where it does not say so itself."""
+    value = read_json(data, max_bytes=max_bytes)
+    reading = shape_document(value, api_version=api_version, kind=kind)
+    return Reading(reading.document, reading.unknown_fields, duplicate_fields(data, value))
+
+
+def shape_document(value: Any, *, api_version: str | None = None, kind: str | None = None) -> Reading:
+    """A JSON value in the shape of its kind; older spellings come out in canonical form."""
+    if type(value) is not dict:
+        raise DecodeError("expected an object with apiVersion and kind")
+    schema = _schema_of(value, api_version, kind)
+    shaped = conform(canonical_spelling(value), schema, keep_unknown=not _is_complete(schema))
+    return Reading(shaped.document, shaped.unknown_fields)
+
+
+def _is_complete(schema: StructSchema) -> bool:
+    """Kinds of our own group are known whole and lose what they do not know; a Pod or Node may be newer than we are."""
+    return schema.name.startswith("resource.")
+
+
+def _schema_of(document: Document, api_version: str | None, kind: str | None) -> StructSchema:
+    said = [document.get("apiVersion") or api_version, document.get("kind") or kind]
+    for name, text in zip(("apiVersion", "kind"), said, strict=True):
+        if type(text) is not str:
+            raise DecodeError(
+                f"Object '{name.capitalize()}' is missing" if text is None else f"{name} must be a string"
+            )
+    schema = schema_for(str(said[0]), str(said[1]))
+    if schema is None:
+        raise DecodeError(f'no kind "{said[1]}" is registered for version "{said[0]}"')
+    return schema
