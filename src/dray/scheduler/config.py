@@ -1,0 +1,189 @@
+"""KubeSchedulerConfiguration: read, checked, and with every default filled in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dray.features import FeatureGates
+from dray.scheduler.durations import DurationError, parse_duration
+from dray.scheduler.framework.plugin import EXTENSION_POINTS
+from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
+
+API_VERSION = "kubescheduler.config.k8s.io/v1"
+
+DEFAULT_PLUGINS: tuple[EnabledPlugin, ...] = (
+    EnabledPlugin("SchedulingGates"),
+    EnabledPlugin("PrioritySort"),
+    EnabledPlugin("NodeName"),
+    EnabledPlugin("NodeUnschedulable"),
+    EnabledPlugin("TaintToleration", 3),
+    EnabledPlugin("NodeAffinity", 2),
+    EnabledPlugin("NodePorts"),
+    EnabledPlugin("NodeResourcesFit", 1),
+    EnabledPlugin("PodTopologySpread", 2),
+    EnabledPlugin("InterPodAffinity", 2),
+    EnabledPlugin("DynamicResources", 2),
+    EnabledPlugin("DefaultPreemption"),
+    EnabledPlugin("NodeResourcesBalancedAllocation", 1),
+    EnabledPlugin("DefaultBinder"),
+)
+
+# Plugins of Kubernetes that have nothing to do here: naming them in a configuration is fine and changes nothing.
+WITHOUT_EFFECT = frozenset(
+    {"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "ImageLocality", "NodeDeclaredFeatures"}
+)
+
+
+class ConfigError(ValueError):
+    """The configuration cannot be used; the text names the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionConfig:
+    leader_elect: bool = True
+    namespace: str = "kube-system"
+    name: str = "kube-scheduler"
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    profiles: tuple[ProfileConfig, ...] = (ProfileConfig(),)
+    percentage_of_nodes_to_score: int = 0
+    pod_initial_backoff_s: float = 1.0
+    pod_max_backoff_s: float = 10.0
+    parallelism: int = 16
+    leader_election: LeaderElectionConfig = field(default_factory=LeaderElectionConfig)
+    qps: float = 50.0
+    burst: int = 100
+
+
+def load(path: Path, gates: FeatureGates) -> SchedulerConfig:
+    try:
+        document = yaml.safe_load(path.read_text())
+    except (OSError, yaml.YAMLError) as problem:
+        raise ConfigError(f"{path}: {problem}") from problem
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: not a KubeSchedulerConfiguration")
+    return parse(document, gates)
+
+
+def parse(document: Mapping[str, Any], gates: FeatureGates) -> SchedulerConfig:
+    """Every mistake raises ConfigError and names its field; nothing is guessed."""
+    if document.get("kind") != "KubeSchedulerConfiguration" or document.get("apiVersion") != API_VERSION:
+        raise ConfigError(f"apiVersion and kind must be {API_VERSION} KubeSchedulerConfiguration")
+    percentage = _whole(document, "percentageOfNodesToScore", 0)
+    if not 0 <= percentage <= 100:
+        raise ConfigError(f"percentageOfNodesToScore: Invalid value: {percentage}: not in valid range [0-100]")
+    initial, maximum = _whole(document, "podInitialBackoffSeconds", 1), _whole(document, "podMaxBackoffSeconds", 10)
+    if maximum < initial:
+        raise ConfigError(
+            f"podMaxBackoffSeconds: Invalid value: {maximum}: must be greater than or equal to podInitialBackoffSeconds"
+        )
+    parallelism = _whole(document, "parallelism", 16)
+    if parallelism <= 0:
+        raise ConfigError(f"parallelism: Invalid value: {parallelism}: should be an integer value greater than zero")
+    connection = document.get("clientConnection") or {}
+    return SchedulerConfig(
+        _profiles(document.get("profiles") or [{}], gates),
+        percentage,
+        float(initial),
+        float(maximum),
+        parallelism,
+        _leader_election(document.get("leaderElection") or {}),
+        float(connection.get("qps") or 50.0),
+        int(connection.get("burst") or 100),
+    )
+
+
+def _whole(document: Mapping[str, Any], name: str, default: int) -> int:
+    value = document.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigError(f"{name}: Invalid value: {value!r}: must be a whole number, zero or greater")
+    return value
+
+
+def _profiles(entries: list[Mapping[str, Any]], gates: FeatureGates) -> tuple[ProfileConfig, ...]:
+    profiles = tuple(_profile(f"profiles[{index}]", entry, gates) for index, entry in enumerate(entries))
+    names = [profile.scheduler_name for profile in profiles]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ConfigError(f'profiles[{index}].schedulerName: Duplicate value: "{name}"')
+    return profiles
+
+
+def _profile(path: str, entry: Mapping[str, Any], gates: FeatureGates) -> ProfileConfig:
+    plugins = {
+        point: _plugin_set(f"{path}.plugins.{point}", written or {})
+        for point, written in (entry.get("plugins") or {}).items()
+    }
+    for point in plugins:
+        if point != "multiPoint" and point not in EXTENSION_POINTS:
+            raise ConfigError(f"{path}.plugins: unknown extension point {point}")
+    args: dict[str, Mapping[str, Any]] = {}
+    for index, plugin in enumerate(entry.get("pluginConfig") or []):
+        name = plugin.get("name", "")
+        if name in args:
+            raise ConfigError(f'{path}.pluginConfig[{index}]: Duplicate value: "{name}"')
+        args[name] = plugin.get("args") or {}
+    if "DynamicResources" in args:
+        check_dynamic_resources_args(f"{path}.pluginConfig", args["DynamicResources"], gates)
+    return ProfileConfig(
+        entry.get("schedulerName") or "default-scheduler", entry.get("percentageOfNodesToScore"), plugins, args
+    )
+
+
+def _plugin_set(path: str, written: Mapping[str, Any]) -> PluginSet:
+    enabled = tuple(
+        EnabledPlugin(entry.get("name", ""), int(entry.get("weight") or 0)) for entry in written.get("enabled") or []
+    )
+    for index, plugin in enumerate(enabled):
+        if not plugin.name:
+            raise ConfigError(f"{path}.enabled[{index}].name: Required value")
+    disabled = tuple(entry.get("name", "") for entry in written.get("disabled") or [])
+    return PluginSet(tuple(plugin for plugin in enabled if plugin.name not in WITHOUT_EFFECT), disabled)
+
+
+def check_dynamic_resources_args(path: str, args: Mapping[str, Any], gates: FeatureGates) -> None:
+    if args.get("filterTimeout") is not None:
+        if not gates.enabled("DRASchedulerFilterTimeout"):
+            raise ConfigError(f"{path}.filterTimeout: Forbidden: the DRASchedulerFilterTimeout feature is disabled")
+        if _seconds(f"{path}.filterTimeout", args["filterTimeout"]) < 0:
+            raise ConfigError(
+                f'{path}.filterTimeout: Invalid value: "{args["filterTimeout"]}": must be zero or positive'
+            )
+    if args.get("bindingTimeout") is not None and _seconds(f"{path}.bindingTimeout", args["bindingTimeout"]) < 1:
+        raise ConfigError(
+            f'{path}.bindingTimeout: Invalid value: "{args["bindingTimeout"]}": must be at least 1 second'
+        )
+
+
+def _seconds(path: str, text: Any) -> float:
+    try:
+        return parse_duration(str(text))
+    except DurationError as problem:
+        raise ConfigError(f'{path}: Invalid value: "{text}": {problem}') from problem
+
+
+def _leader_election(entry: Mapping[str, Any]) -> LeaderElectionConfig:
+    default = LeaderElectionConfig()
+    chosen = LeaderElectionConfig(
+        bool(entry.get("leaderElect", default.leader_elect)),
+        entry.get("resourceNamespace") or default.namespace,
+        entry.get("resourceName") or default.name,
+        _seconds("leaderElection.leaseDuration", entry.get("leaseDuration", "15s")),
+        _seconds("leaderElection.renewDeadline", entry.get("renewDeadline", "10s")),
+        _seconds("leaderElection.retryPeriod", entry.get("retryPeriod", "2s")),
+    )
+    if chosen.leader_elect and chosen.lease_duration_s <= chosen.renew_deadline_s:
+        raise ConfigError("leaderElection.leaseDuration: must be greater than renewDeadline")
+    if chosen.leader_elect and chosen.renew_deadline_s <= chosen.retry_period_s:
+        raise ConfigError("leaderElection.renewDeadline: must be greater than retryPeriod")
+    return chosen

@@ -1,0 +1,176 @@
+"""One pod: find a node for it, assume it there, reserve. Nothing is written and nothing is awaited."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from dray.api.core import Pod
+from dray.scheduler.device_demand import DeviceDemands
+from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.filtering import FilterRun, Found
+from dray.scheduler.framework.plugin import NodeNames
+from dray.scheduler.framework.profile import Profile
+from dray.scheduler.framework.sampling import nodes_to_find
+from dray.scheduler.framework.scores import best_node
+from dray.scheduler.framework.scoring import ScoreRun
+from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.outcomes import Failed, Outcome, Placement, Rejection
+from dray.scheduler.snapshot import Snapshot
+
+Stopwatch = Callable[[str, str], None]
+"""Told the extension point and the status word when it ends."""
+
+
+def _no_stopwatch(point: str, status: str) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class PreFiltered:
+    """What PreFilter left: the nodes still possible, and those ruled out by name."""
+
+    candidates: int
+    ruled_out: dict[PluginStatus, int]
+
+
+class Decider:
+    """Takes decisions over one snapshot. Where the next walk over the nodes starts is remembered here."""
+
+    def __init__(
+        self, snapshot: Snapshot, nominations: Nominations, stopwatch: Callable[[str], Stopwatch] | None = None
+    ) -> None:
+        self.snapshot = snapshot
+        self._nominations = nominations
+        self._stopwatch = stopwatch
+        self.next_start = 0
+
+    def attempt(self, profile: Profile, pod: Pod) -> Outcome:
+        """A `Placement` means the pod is assumed and reserved; its caller must bind it or undo that."""
+        self.snapshot.refresh()
+        cycle = CycleState()
+        nodes = len(self.snapshot.nodes)
+        if not nodes:
+            return Rejection(0, cycle)
+        note = self._stopwatch(profile.name) if self._stopwatch else _no_stopwatch
+        allowed = self._pre_filter(profile, cycle, pod)
+        note("PreFilter", "Success" if isinstance(allowed, PreFiltered) else "Unschedulable")
+        if not isinstance(allowed, PreFiltered):
+            return allowed
+        found = self._find(profile, cycle, pod, allowed)
+        note("Filter", "Success" if found.feasible else "Unschedulable")
+        if found.failure is not None:
+            return Failed(found.failure.message, cycle)
+        if not found.feasible:
+            return Rejection(nodes, cycle, nodes_by_status=found.rejected | allowed.ruled_out)
+        node_name = self._choose(profile, cycle, pod, found)
+        note("Score", "Success")
+        if isinstance(node_name, PluginStatus):
+            return Failed(node_name.message, cycle)
+        failure = self._assume_and_reserve(profile, cycle, pod, node_name)
+        note("Reserve", "Error" if failure else "Success")
+        if failure is not None:
+            return failure
+        return Placement(node_name, cycle, found.walked, found.feasible.bit_count())
+
+    # --- PreFilter
+
+    def _pre_filter(self, profile: Profile, cycle: CycleState, pod: Pod) -> PreFiltered | Rejection | Failed:
+        names: frozenset[str] | None = None
+        named_by: list[str] = []
+        for plugin in profile.at["preFilter"]:
+            answer = plugin.pre_filter(cycle, pod, self.snapshot)
+            if isinstance(answer, NodeNames):
+                names = answer.names if names is None else names & answer.names
+                named_by.append(plugin.name)
+            elif answer is None or answer.code is Code.SUCCESS:
+                continue
+            elif answer.code is Code.SKIP:
+                cycle.skipped_filters.add(plugin.name)
+            elif answer.is_rejected:
+                return Rejection(len(self.snapshot.nodes), cycle, pre_filter=answer.by(plugin.name))
+            else:
+                return Failed(f'running PreFilter plugin "{plugin.name}": {answer.message}', cycle)
+        return self._restrict(cycle, names, named_by)
+
+    def _restrict(
+        self, cycle: CycleState, names: frozenset[str] | None, named_by: list[str]
+    ) -> PreFiltered | Rejection:
+        everything = self.snapshot.nodes.everything
+        if names is None:
+            return PreFiltered(everything, {})
+        candidates = self.snapshot.nodes.mask_of(names)
+        status = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(named_by)}]").by(named_by[-1])
+        ruled_out = {status: everything & ~candidates} if everything & ~candidates else {}
+        if not candidates:
+            return Rejection(len(self.snapshot.nodes), cycle, nodes_by_status=ruled_out)
+        return PreFiltered(candidates, ruled_out)
+
+    # --- Filter
+
+    def _find(self, profile: Profile, cycle: CycleState, pod: Pod, allowed: PreFiltered) -> Found:
+        run = FilterRun(profile.at["filter"], cycle, pod, self.snapshot)
+        nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
+        if nominated is not None and nominated.bit & allowed.candidates:
+            found = Found(run.passing(nominated.bit, {}), 0)
+            self._heed_nominations(run, pod, found)
+            if found.feasible:
+                return found
+        nodes = len(self.snapshot.nodes)
+        wanted = nodes_to_find(allowed.candidates.bit_count(), profile.percentage_of_nodes_to_score)
+        self.next_start %= nodes
+        found = run.find(allowed.candidates, self.next_start, wanted)
+        self._heed_nominations(run, pod, found)
+        return found
+
+    def _heed_nominations(self, run: FilterRun, pod: Pod, found: Found) -> None:
+        """Nodes where nominated pods are expected must have room for those as well."""
+        if not self._nominations:
+            return
+        priority = pod.spec.priority or 0
+        for position in positions(found.feasible & self.snapshot.nodes.mask_of(self._nominations.nodes())):
+            node = self.snapshot.nodes[position]
+            expected = self._nominations.at_least(node.name, priority, pod.metadata.uid)
+            if not expected:
+                continue
+            with self.snapshot.hypothetically_with(expected, node.name):
+                status = run.on_one(position)
+            if status is not None:
+                found.feasible &= ~node.bit
+                found.rejected[status] = found.rejected.get(status, 0) | node.bit
+
+    # --- Score
+
+    def _choose(self, profile: Profile, cycle: CycleState, pod: Pod, found: Found) -> str | PluginStatus:
+        start = self.next_start
+        self.next_start = (start + found.walked) % len(self.snapshot.nodes)
+        if found.feasible.bit_count() == 1:
+            return self.snapshot.nodes[found.feasible.bit_length() - 1].name
+        run = ScoreRun(cycle, pod, self.snapshot, found.feasible)
+        failure = run.pre_score(profile.at["preScore"])
+        if failure is not None:
+            return failure
+        totals = run.totals(profile.at["score"], profile.weights)
+        return self.snapshot.nodes[best_node(totals, start)].name
+
+    # --- Reserve
+
+    def _assume_and_reserve(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> Failed | None:
+        self.snapshot.assume(self._as_it_will_be(cycle, pod, node_name), node_name)
+        for plugin in profile.at["reserve"]:
+            status = plugin.reserve(cycle, pod, node_name)
+            if status is not None and status.code is not Code.SUCCESS:
+                return Failed(f'running Reserve plugin "{plugin.name}": {status.message}', cycle, node_name)
+        return None
+
+    @staticmethod
+    def _as_it_will_be(cycle: CycleState, pod: Pod, node_name: str) -> Pod:
+        """The pod with its node, and with what its claims take there; leftovers of earlier attempts go."""
+        devices = cycle.read(DeviceDemands)
+        statuses = devices.statuses_by_node.get(node_name, ()) if devices is not None else ()
+        status = pod.status
+        if statuses != status.node_allocatable_resource_claim_statuses:
+            status = replace(status, node_allocatable_resource_claim_statuses=statuses)
+        return replace(pod, spec=replace(pod.spec, node_name=node_name), status=status)

@@ -1,0 +1,131 @@
+"""Filter answers and scores per node, remembered for pods of one shape until the node changes.
+
+A set of nodes is an int with one bit per node, by position in the node list.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from typing import Generic, TypeVar
+
+from dray.scheduler.framework.changes import EVERY_NODE, ChangeLog, Reader
+from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.status import Code, PluginStatus
+
+
+def positions(mask: int) -> Iterator[int]:
+    """The positions of the set bits, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+class FilterAnswers:
+    """What one filter said about each node."""
+
+    __slots__ = ("_reader", "known", "passed", "rejected")
+
+    def __init__(self, log: ChangeLog, facets: frozenset[Facet]) -> None:
+        self._reader = Reader(log, facets)
+        self.known = 0
+        self.passed = 0
+        self.rejected: dict[PluginStatus, int] = {}
+
+    def bring_forward(self) -> None:
+        changed = self._reader.changed()
+        if changed:
+            self._forget(changed)
+
+    def _forget(self, nodes: int) -> None:
+        if nodes == EVERY_NODE:
+            self.known = self.passed = 0
+            self.rejected = {}
+            return
+        self.known &= ~nodes
+        self.passed &= ~nodes
+        for status, mask in list(self.rejected.items()):
+            left = mask & ~nodes
+            if left:
+                self.rejected[status] = left
+            else:
+                del self.rejected[status]
+
+    def ask(self, candidates: int, question: Callable[[int], PluginStatus | None]) -> int:
+        """Those of `candidates` that pass, asking about the ones not known yet.
+
+        An error is not remembered as an answer: it is left in `rejected` until the node changes, and asked again.
+        """
+        for position in positions(candidates & ~self.known):
+            status = question(position)
+            bit = 1 << position
+            if status is None or status.code is Code.SUCCESS:
+                self.passed |= bit
+            else:
+                self.rejected[status] = self.rejected.get(status, 0) | bit
+            self.known |= bit
+        return candidates & self.passed
+
+
+class ScoreAnswers:
+    """What one score plugin gave each node, before normalizing."""
+
+    __slots__ = ("_of_node", "_reader", "by_score", "known")
+
+    def __init__(self, log: ChangeLog, facets: frozenset[Facet]) -> None:
+        self._reader = Reader(log, facets)
+        self.known = 0
+        self.by_score: dict[int, int] = {}
+        self._of_node: dict[int, int] = {}
+
+    def bring_forward(self) -> None:
+        changed = self._reader.changed()
+        if not changed:
+            return
+        if changed == EVERY_NODE:
+            self.known = 0
+            self.by_score.clear()
+            self._of_node.clear()
+            return
+        for position in positions(changed & self.known):
+            score = self._of_node.pop(position)
+            left = self.by_score[score] & ~(1 << position)
+            if left:
+                self.by_score[score] = left
+            else:
+                del self.by_score[score]
+        self.known &= ~changed
+
+    def ask(self, nodes: int, question: Callable[[int], int]) -> dict[int, int]:
+        """`nodes` sorted by their score."""
+        for position in positions(nodes & ~self.known):
+            score = question(position)
+            bit = 1 << position
+            self._of_node[position] = score
+            self.by_score[score] = self.by_score.get(score, 0) | bit
+            self.known |= bit
+        return {score: mask & nodes for score, mask in self.by_score.items() if mask & nodes}
+
+
+A = TypeVar("A", FilterAnswers, ScoreAnswers)
+
+
+class Memory(Generic[A]):
+    """Answers by plugin and pod shape; the shape not used for longest goes first."""
+
+    def __init__(self, log: ChangeLog, make: type[A], kept: int = 512) -> None:
+        self._log = log
+        self._make: Callable[[ChangeLog, frozenset[Facet]], A] = make
+        self._kept = kept
+        self._answers: OrderedDict[tuple[str, Hashable], A] = OrderedDict()
+
+    def for_shape(self, plugin: str, shape: Hashable, facets: frozenset[Facet]) -> A:
+        key = (plugin, shape)
+        answers = self._answers.get(key)
+        if answers is None:
+            answers = self._answers[key] = self._make(self._log, facets)
+            if len(self._answers) > self._kept:
+                self._answers.popitem(last=False)
+        else:
+            self._answers.move_to_end(key)
+            answers.bring_forward()
+        return answers

@@ -1,0 +1,98 @@
+"""What can happen in a cluster, and whether it may help a waiting pod."""
+
+import enum
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dray.api.core import Pod
+
+
+class Resource(enum.Enum):
+    """What an event is about. The pod that waits, and pods placed on nodes, are told apart."""
+
+    NODE = "Node"
+    ASSIGNED_POD = "AssignedPod"
+    UNSCHEDULED_POD = "UnscheduledPod"
+    RESOURCE_CLAIM = "ResourceClaim"
+    RESOURCE_SLICE = "ResourceSlice"
+    DEVICE_CLASS = "DeviceClass"
+    WILDCARD = "*"
+
+
+class Action(enum.Flag):
+    ADD = enum.auto()
+    DELETE = enum.auto()
+    UPDATE_NODE_ALLOCATABLE = enum.auto()
+    UPDATE_NODE_LABEL = enum.auto()
+    UPDATE_NODE_TAINT = enum.auto()
+    UPDATE_POD_LABEL = enum.auto()
+    UPDATE_POD_SCALE_DOWN = enum.auto()
+    UPDATE_POD_TOLERATION = enum.auto()
+    UPDATE_POD_GATES = enum.auto()
+    UPDATE_POD_CLAIMS = enum.auto()
+    UPDATE_OTHER = enum.auto()
+    UPDATE = (
+        UPDATE_NODE_ALLOCATABLE
+        | UPDATE_NODE_LABEL
+        | UPDATE_NODE_TAINT
+        | UPDATE_POD_LABEL
+        | UPDATE_POD_SCALE_DOWN
+        | UPDATE_POD_TOLERATION
+        | UPDATE_POD_GATES
+        | UPDATE_POD_CLAIMS
+        | UPDATE_OTHER
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    resource: Resource
+    action: Action
+    label: str = ""
+
+    def matches(self, other: "ClusterEvent") -> bool:
+        """Does a plugin registered for `self` want to hear of `other`?"""
+        if Resource.WILDCARD in (self.resource, other.resource):
+            return True
+        return self.resource is other.resource and bool(self.action & other.action)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One event with its objects: `old` is None for additions, `new` for deletions."""
+
+    event: ClusterEvent
+    old: Any = None
+    new: Any = None
+    final_state_unknown: bool = False
+
+
+class Hint(enum.Enum):
+    QUEUE = "Queue"
+    SKIP = "QueueSkip"
+
+
+HintFunction = Callable[[Pod, Change], Hint]
+
+
+class Narrowing(Protocol):
+    """Which waiting pods a change can concern, as pod UIDs; None means any of them."""
+
+    def __call__(self, change: Change) -> Iterable[str] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EventRegistration:
+    """A plugin's interest in an event. Without a hint every pod it rejected is tried again."""
+
+    event: ClusterEvent
+    hint: HintFunction | None = None
+    narrow: Narrowing | None = None
+
+
+# The events that carry no object worth asking hints about.
+UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, Action.UPDATE, "UnschedulableTimeout")
+FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, Action.UPDATE, "ForceActivate")
+ASSIGNED_POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD, "AssignedPodAdd")
+ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")

@@ -1,0 +1,119 @@
+"""Which nodes can take the pod: filters asked over stretches of the node list until enough nodes are found."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dray.api.core import Pod
+from dray.scheduler.framework.answers import FilterAnswers
+from dray.scheduler.framework.changes import ChangeLog
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.sampling import span, steps_to_nth, windows
+from dray.scheduler.framework.status import Code, PluginStatus
+
+if TYPE_CHECKING:
+    from dray.scheduler.snapshot import Snapshot
+
+Question = Callable[[int], PluginStatus | None]
+
+
+@dataclass(slots=True)
+class Found:
+    """Feasible nodes and, by status, those that were turned away; `walked` positions were looked at."""
+
+    feasible: int = 0
+    walked: int = 0
+    rejected: dict[PluginStatus, int] = field(default_factory=dict)
+    failure: PluginStatus | None = None
+
+
+class FilterRun:
+    """The filters of one attempt; answers that may not be remembered live as long as this run."""
+
+    def __init__(self, plugins: tuple[Any, ...], cycle: CycleState, pod: Pod, snapshot: "Snapshot") -> None:
+        self._cycle = cycle
+        self._pod = pod
+        self._snapshot = snapshot
+        self._plugins = [plugin for plugin in plugins if plugin.name not in cycle.skipped_filters]
+        self._asked: list[tuple[Any, FilterAnswers, Question]] | None = None
+
+    def _answers(self) -> list[tuple[Any, FilterAnswers, Question]]:
+        if self._asked is None:
+            self._asked = [(plugin, self._memory_of(plugin), self._question(plugin)) for plugin in self._plugins]
+        return self._asked
+
+    def _memory_of(self, plugin: Any) -> FilterAnswers:
+        shape = plugin.filter_shape(self._cycle, self._pod) if hasattr(plugin, "filter_shape") else None
+        if shape is None:
+            return FilterAnswers(_NO_CHANGES, frozenset())
+        return self._snapshot.filter_answers.for_shape(plugin.name, shape, plugin.filter_depends_on)
+
+    def _question(self, plugin: Any) -> Question:
+        nodes, cycle, pod, name = self._snapshot.nodes, self._cycle, self._pod, plugin.name
+        ask = plugin.filter
+
+        def question(position: int) -> PluginStatus | None:
+            status = ask(cycle, pod, nodes[position])
+            return None if status is None else status.by(name)
+
+        return question
+
+    def passing(self, candidates: int, rejected: dict[PluginStatus, int]) -> int:
+        """Those of `candidates` that every filter lets pass; the others are entered under their first refusal."""
+        for plugin, answers, question in self._answers():
+            if hasattr(plugin, "reject"):
+                for mask, status in plugin.reject(self._cycle, self._pod, self._snapshot, candidates):
+                    turned_away = mask & candidates
+                    if turned_away:
+                        status = status.by(plugin.name)
+                        rejected[status] = rejected.get(status, 0) | turned_away
+                        candidates &= ~turned_away
+            passed = answers.ask(candidates, question)
+            if passed != candidates:
+                for status, mask in answers.rejected.items():
+                    turned_away = mask & candidates
+                    if turned_away:
+                        rejected[status] = rejected.get(status, 0) | turned_away
+            candidates = passed
+            if not candidates:
+                break
+        return candidates
+
+    def on_one(self, position: int) -> PluginStatus | None:
+        """The first refusal of one node as it is now, without remembering anything; None if it passes."""
+        for plugin in self._plugins:
+            if hasattr(plugin, "reject"):
+                bit = 1 << position
+                for mask, status in plugin.reject(self._cycle, self._pod, self._snapshot, bit):
+                    if mask & bit:
+                        return status.by(plugin.name)  # type: ignore[no-any-return]
+            status = plugin.filter(self._cycle, self._pod, self._snapshot.nodes[position])
+            if status is not None and status.code is not Code.SUCCESS:
+                return status.by(plugin.name)  # type: ignore[no-any-return]
+        return None
+
+    def find(self, candidates: int, start: int, wanted: int) -> Found:
+        """Walk from `start` until `wanted` nodes pass. A filter's error counts only if the walk reaches that node."""
+        nodes = len(self._snapshot.nodes)
+        found = Found()
+        for offset, window in windows(start, nodes, wanted):
+            found.feasible |= self.passing(window & candidates, found.rejected)
+            found.walked = min(offset + window.bit_count(), nodes)
+            if found.feasible.bit_count() >= wanted:
+                break
+        if found.feasible.bit_count() >= wanted and nodes:
+            found.walked = steps_to_nth(found.feasible, start, nodes, wanted)
+        reached = span(start, found.walked, nodes)
+        found.feasible &= reached
+        found.failure = next(self._failures(found, reached), None)
+        return found
+
+    def _failures(self, found: Found, reached: int) -> Iterator[PluginStatus]:
+        for status, mask in found.rejected.items():
+            if status.code is Code.ERROR and mask & reached:
+                yield PluginStatus(
+                    Code.ERROR, (f'running "{status.plugin}" filter plugin: {status.message}',), status.plugin
+                )
+
+
+_NO_CHANGES = ChangeLog()

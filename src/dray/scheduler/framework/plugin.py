@@ -1,0 +1,197 @@
+"""The extension points. A plugin implements the ones it needs; the runner finds them by their method names."""
+
+import enum
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from dray.api.core import Pod
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import EventRegistration
+from dray.scheduler.framework.status import PluginStatus
+
+if TYPE_CHECKING:
+    from dray.scheduler.nodes import NodeState
+    from dray.scheduler.snapshot import Snapshot
+
+
+class Facet(enum.Enum):
+    """The parts of a node that change apart from each other."""
+
+    OBJECT = "object"  # labels, taints, unschedulable, allocatable
+    RESOURCES = "resources"  # what its pods request, and how many there are
+    PODS = "pods"  # which pods, with their labels and ports
+    DEVICES = "devices"  # what it can reach, and what of that is free
+
+
+class Plugin(Protocol):
+    name: str
+
+
+@runtime_checkable
+class PreEnqueuePlugin(Protocol):
+    name: str
+
+    def pre_enqueue(self, pod: Pod) -> PluginStatus | None: ...
+
+
+@runtime_checkable
+class QueueSortPlugin(Protocol):
+    name: str
+
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[float, ...]: ...
+
+
+@runtime_checkable
+class EnqueuePlugin(Protocol):
+    name: str
+
+    def events_to_register(self) -> Iterable[EventRegistration]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeNames:
+    """A PreFilter answer that rules out every other node without asking about it."""
+
+    names: frozenset[str]
+
+
+@runtime_checkable
+class PreFilterPlugin(Protocol):
+    name: str
+
+    def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: "Snapshot") -> PluginStatus | NodeNames | None: ...
+
+
+@runtime_checkable
+class FilterPlugin(Protocol):
+    name: str
+
+    def filter(self, cycle: CycleState, pod: Pod, node: "NodeState") -> PluginStatus | None: ...
+
+
+@runtime_checkable
+class BulkFilterPlugin(Protocol):
+    """A filter that can turn away many nodes at once, before any of them is asked about one by one."""
+
+    name: str
+
+    def reject(
+        self, cycle: CycleState, pod: Pod, snapshot: "Snapshot", candidates: int
+    ) -> Iterable[tuple[int, PluginStatus]]: ...
+
+
+@runtime_checkable
+class RememberedFilter(Protocol):
+    """A filter whose answer follows from the pod's shape and some facets of the node, and so can be remembered."""
+
+    name: str
+    filter_depends_on: frozenset[Facet]
+
+    def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable | None:
+        """Pods of equal shape get equal answers; None means this answer must not be remembered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    status: PluginStatus
+    nominated_node: str | None = None
+
+
+@runtime_checkable
+class PostFilterPlugin(Protocol):
+    name: str
+
+    async def post_filter(
+        self, cycle: CycleState, pod: Pod, snapshot: "Snapshot", rejections: Mapping[PluginStatus, int]
+    ) -> PostFilterResult: ...
+
+
+@runtime_checkable
+class PreScorePlugin(Protocol):
+    name: str
+
+    def pre_score(self, cycle: CycleState, pod: Pod, snapshot: "Snapshot", feasible: int) -> PluginStatus | None: ...
+
+
+@runtime_checkable
+class ScorePlugin(Protocol):
+    name: str
+
+    def score(self, cycle: CycleState, pod: Pod, node: "NodeState") -> int: ...
+
+
+@runtime_checkable
+class RememberedScore(Protocol):
+    name: str
+    score_depends_on: frozenset[Facet]
+
+    def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable | None: ...
+
+
+@runtime_checkable
+class NormalizePlugin(Protocol):
+    name: str
+
+    def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
+        """Each raw score that occurs, with the score from 0 to 100 that takes its place."""
+        ...
+
+
+@runtime_checkable
+class ReservePlugin(Protocol):
+    name: str
+
+    def reserve(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None: ...
+
+    async def unreserve(self, cycle: CycleState, pod: Pod, node_name: str) -> None:
+        """Undo `reserve` and `pre_bind`, as far as they got. Must not fail."""
+        ...
+
+
+@runtime_checkable
+class PermitPlugin(Protocol):
+    name: str
+
+    def permit(self, cycle: CycleState, pod: Pod, node_name: str) -> tuple[PluginStatus | None, float]:
+        """Yes, no, or WAIT with the seconds to wait at most."""
+        ...
+
+
+@runtime_checkable
+class PreBindPlugin(Protocol):
+    name: str
+
+    async def pre_bind(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None: ...
+
+
+@runtime_checkable
+class BindPlugin(Protocol):
+    name: str
+
+    async def bind(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None: ...
+
+
+@runtime_checkable
+class PostBindPlugin(Protocol):
+    name: str
+
+    def post_bind(self, cycle: CycleState, pod: Pod, node_name: str) -> None: ...
+
+
+EXTENSION_POINTS: dict[str, str] = {
+    # The field of KubeSchedulerConfiguration, and the method that shows a plugin implements it.
+    "preEnqueue": "pre_enqueue",
+    "queueSort": "sort_key",
+    "preFilter": "pre_filter",
+    "filter": "filter",
+    "postFilter": "post_filter",
+    "preScore": "pre_score",
+    "score": "score",
+    "reserve": "reserve",
+    "permit": "permit",
+    "preBind": "pre_bind",
+    "bind": "bind",
+    "postBind": "post_bind",
+}

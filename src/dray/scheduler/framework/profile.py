@@ -1,0 +1,110 @@
+"""One profile: a scheduler name and its plugins, in order, per extension point."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.scheduler.framework.plugin import EXTENSION_POINTS, Plugin
+
+
+@dataclass(frozen=True, slots=True)
+class EnabledPlugin:
+    name: str
+    weight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSet:
+    """Enabled and disabled names of one extension point, as written in the configuration."""
+
+    enabled: tuple[EnabledPlugin, ...] = ()
+    disabled: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileConfig:
+    scheduler_name: str = "default-scheduler"
+    percentage_of_nodes_to_score: int | None = None
+    plugins: Mapping[str, PluginSet] = field(default_factory=dict)
+    args: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Plugins ready to run; `at` holds them per extension point, `weights` those of the score plugins."""
+
+    name: str
+    at: Mapping[str, tuple[Any, ...]]
+    weights: Mapping[str, int]
+    percentage_of_nodes_to_score: int
+
+    def plugins(self) -> dict[str, Plugin]:
+        return {plugin.name: plugin for plugins in self.at.values() for plugin in plugins}
+
+
+def merge(default: Iterable[EnabledPlugin], custom: PluginSet) -> tuple[EnabledPlugin, ...]:
+    """The defaults without the disabled ones, then the custom ones.
+
+    A custom entry for a default plugin keeps the default's place and takes the new weight.
+    """
+    replaced = {plugin.name: plugin for plugin in custom.enabled}
+    everything_off = "*" in custom.disabled
+    kept: list[EnabledPlugin] = []
+    for plugin in default:
+        if everything_off or plugin.name in custom.disabled:
+            continue
+        kept.append(replaced.pop(plugin.name, plugin))
+    return (*kept, *(plugin for plugin in custom.enabled if plugin.name in replaced))
+
+
+def names_in_use(config: ProfileConfig, defaults: Iterable[EnabledPlugin]) -> tuple[EnabledPlugin, ...]:
+    """Every plugin some extension point needs, MultiPoint order first."""
+    multi = merge(defaults, config.plugins.get("multiPoint", PluginSet()))
+    seen = {plugin.name for plugin in multi}
+    extra = [
+        plugin
+        for point, custom in config.plugins.items()
+        if point != "multiPoint"
+        for plugin in custom.enabled
+        if plugin.name not in seen and not seen.add(plugin.name)  # type: ignore[func-returns-value]
+    ]
+    return (*multi, *extra)
+
+
+def resolve(
+    config: ProfileConfig, defaults: tuple[EnabledPlugin, ...], instances: Mapping[str, Plugin], percentage: int
+) -> Profile:
+    """Which instance runs where.
+
+    A MultiPoint plugin that is also named for one extension point comes first there; then the other MultiPoint plugins;
+    then what is named for that point alone.
+    """
+    multi = merge(defaults, config.plugins.get("multiPoint", PluginSet()))
+    at: dict[str, tuple[Plugin, ...]] = {}
+    weights: dict[str, int] = {}
+    for point, method in EXTENSION_POINTS.items():
+        custom = config.plugins.get(point, PluginSet())
+        chosen = _at_point(multi, custom, instances, method)
+        at[point] = tuple(instances[plugin.name] for plugin in chosen)
+        if point == "score":
+            weights = {plugin.name: plugin.weight or 1 for plugin in chosen}
+    chosen_percentage = config.percentage_of_nodes_to_score
+    return Profile(config.scheduler_name, at, weights, percentage if chosen_percentage is None else chosen_percentage)
+
+
+def _at_point(
+    multi: tuple[EnabledPlugin, ...], custom: PluginSet, instances: Mapping[str, Plugin], method: str
+) -> list[EnabledPlugin]:
+    named = {plugin.name for plugin in custom.enabled}
+    everywhere = {plugin.name for plugin in multi}
+    inherited = [
+        plugin
+        for plugin in multi
+        if plugin.name not in named
+        and "*" not in custom.disabled
+        and plugin.name not in custom.disabled
+        and hasattr(instances[plugin.name], method)
+    ]
+    moved_ahead = [plugin for plugin in custom.enabled if plugin.name in everywhere]
+    only_here = [plugin for plugin in custom.enabled if plugin.name not in everywhere]
+    return [*moved_ahead, *inherited, *only_here]

@@ -1,0 +1,71 @@
+"""Which of the feasible nodes is best."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dray.api.core import Pod
+from dray.scheduler.framework.answers import ScoreAnswers
+from dray.scheduler.framework.changes import ChangeLog
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.scores import WeightedScores, totals
+from dray.scheduler.framework.status import Code, PluginStatus
+
+if TYPE_CHECKING:
+    from dray.scheduler.snapshot import Snapshot
+
+_NO_CHANGES = ChangeLog()
+
+
+class ScoreRun:
+    """PreScore, Score and Normalize of one attempt."""
+
+    def __init__(self, cycle: CycleState, pod: Pod, snapshot: "Snapshot", feasible: int) -> None:
+        self._cycle = cycle
+        self._pod = pod
+        self._snapshot = snapshot
+        self._feasible = feasible
+
+    def pre_score(self, plugins: tuple[Any, ...]) -> PluginStatus | None:
+        for plugin in plugins:
+            status = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.code is not Code.SKIP:
+                return PluginStatus(
+                    Code.ERROR, (f'running PreScore plugin "{plugin.name}": {status.message}',), plugin.name
+                )
+            self._cycle.skipped_scores.add(plugin.name)
+        return None
+
+    def rows(self, plugins: tuple[Any, ...], weights: Mapping[str, int]) -> list[WeightedScores]:
+        return [
+            WeightedScores(plugin.name, weights[plugin.name], self._normalized(plugin))
+            for plugin in plugins
+            if plugin.name not in self._cycle.skipped_scores
+        ]
+
+    def totals(self, plugins: tuple[Any, ...], weights: Mapping[str, int]) -> dict[int, int]:
+        return totals(self._feasible, self.rows(plugins, weights))
+
+    def _normalized(self, plugin: Any) -> dict[int, int]:
+        raw = self._answers(plugin).ask(self._feasible, self._question(plugin))
+        if not hasattr(plugin, "normalize"):
+            return raw
+        nodes_by_score: dict[int, int] = {}
+        for score, normalized in plugin.normalize(raw).items():
+            nodes_by_score[normalized] = nodes_by_score.get(normalized, 0) | raw[score]
+        return nodes_by_score
+
+    def _answers(self, plugin: Any) -> ScoreAnswers:
+        shape = plugin.score_shape(self._cycle, self._pod) if hasattr(plugin, "score_shape") else None
+        if shape is None:
+            return ScoreAnswers(_NO_CHANGES, frozenset())
+        return self._snapshot.score_answers.for_shape(plugin.name, shape, plugin.score_depends_on)
+
+    def _question(self, plugin: Any) -> Callable[[int], int]:
+        nodes, cycle, pod, score = self._snapshot.nodes, self._cycle, self._pod, plugin.score
+
+        def question(position: int) -> int:
+            return score(cycle, pod, nodes[position])  # type: ignore[no-any-return]
+
+        return question

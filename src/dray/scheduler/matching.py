@@ -1,0 +1,103 @@
+"""Label selectors, node selectors and tolerations: does this match?"""
+
+from collections.abc import Iterable, Mapping
+
+from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from dray.api.meta import LabelSelector, LabelSelectorRequirement
+
+
+def matches_requirement(
+    requirement: NodeSelectorRequirement | LabelSelectorRequirement, labels: Mapping[str, str]
+) -> bool:
+    value = labels.get(requirement.key)
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compares(requirement.operator, value, requirement.values)
+    return False
+
+
+def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
+    """Both sides must be whole numbers; anything else never matches."""
+    try:
+        mine, bound = int(value or ""), int(values[0])
+    except (ValueError, IndexError):
+        return False
+    return mine > bound if operator == "Gt" else mine < bound
+
+
+def matches_labels(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
+    """An absent selector matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
+        matches_requirement(requirement, labels) for requirement in selector.match_expressions
+    )
+
+
+def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
+    """A term without any requirement matches no node."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    fields = {"metadata.name": node.metadata.name}
+    return all(matches_requirement(row, node.metadata.labels) for row in term.match_expressions) and all(
+        matches_requirement(row, fields) for row in term.match_fields
+    )
+
+
+def matches_node(selector: NodeSelector | None, node: Node) -> bool:
+    """Terms are alternatives; no selector means every node."""
+    return selector is None or any(matches_term(term, node) for term in selector.node_selector_terms)
+
+
+def names_of(term: NodeSelectorTerm) -> frozenset[str] | None:
+    """The only node names the term can match, if it says so."""
+    names: frozenset[str] | None = None
+    for row in term.match_fields:
+        if row.key == "metadata.name" and row.operator == "In":
+            names = frozenset(row.values) if names is None else names & frozenset(row.values)
+    return names
+
+
+def only_names(selector: NodeSelector | None) -> frozenset[str] | None:
+    """The nodes a selector can match by name alone; None if labels decide."""
+    if selector is None or not selector.node_selector_terms:
+        return None
+    named = [names_of(term) for term in selector.node_selector_terms]
+    if any(names is None for names in named):
+        return None
+    return frozenset().union(*(names for names in named if names is not None))
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case "Gt" | "Lt":
+            return _compares(toleration.operator, taint.value, (toleration.value,))
+    return False
+
+
+def is_tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+def untolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...], effects: frozenset[str]) -> Taint | None:
+    """The first taint with one of `effects` that nothing tolerates."""
+    for taint in taints:
+        if taint.effect in effects and not is_tolerated(tolerations, taint):
+            return taint
+    return None

@@ -1,0 +1,75 @@
+"""How an attempt to find a node ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.status import Code, PluginStatus
+
+NO_NODES = "no nodes available to schedule pods"
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A node was found and the pod is assumed there; binding comes next."""
+
+    node_name: str
+    cycle: CycleState
+    evaluated: int
+    feasible: int
+
+
+@dataclass(slots=True)
+class Rejection:
+    """No node can take the pod now. `nodes_by_status` are masks of nodes by their first refusal."""
+
+    nodes: int
+    cycle: CycleState
+    pre_filter: PluginStatus | None = None
+    nodes_by_status: Mapping[PluginStatus, int] = field(default_factory=dict)
+    post_filter: tuple[str, ...] = ()
+
+    @property
+    def rejected_by(self) -> set[str]:
+        plugins = {status.plugin for status in self.nodes_by_status}
+        if self.pre_filter is not None:
+            plugins.add(self.pre_filter.plugin)
+        return plugins - {""}
+
+    @property
+    def message(self) -> str:
+        """The familiar `0/N nodes are available: ...`, counted by reason."""
+        if not self.nodes:
+            return NO_NODES
+        text = f"0/{self.nodes} nodes are available:"
+        if self.pre_filter is not None:
+            text += f" {self.pre_filter.message}."
+        elif self.nodes_by_status:
+            text += f" {counted_reasons(self.nodes_by_status)}."
+        after = ", ".join(part for part in self.post_filter if part)
+        return f"{text} {after}" if after else text
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Something went wrong: the pod is tried again after a pause, whatever happens meanwhile.
+
+    `assumed_on` names the node if the pod was already assumed there, so that this must be undone.
+    """
+
+    message: str
+    cycle: CycleState
+    assumed_on: str = ""
+
+
+Outcome = Placement | Rejection | Failed
+
+
+def counted_reasons(nodes_by_status: Mapping[PluginStatus, int]) -> str:
+    counts: dict[str, int] = {}
+    for status, mask in nodes_by_status.items():
+        if status.code is Code.SUCCESS:
+            continue
+        for reason in status.reasons:
+            counts[reason] = counts.get(reason, 0) + mask.bit_count()
+    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))

@@ -1,0 +1,49 @@
+"""Prefers nodes whose cpu and memory are used evenly, and more evenly with the pod than without."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from statistics import pstdev
+from typing import Any
+
+from dray.api.core import Pod
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.status import SKIP, PluginStatus
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.node_resources_fit import SpecDemand, demand_on, is_extended, varies_by_node
+from dray.scheduler.snapshot import Snapshot
+
+
+class NodeResourcesBalancedAllocation:
+    name = "NodeResourcesBalancedAllocation"
+    score_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES})
+
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        resources = (args or {}).get("resources") or [{"name": "cpu"}, {"name": "memory"}]
+        self._resources = tuple(str(row["name"]) for row in resources)
+
+    def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
+        demand = cycle.expect(SpecDemand).demand
+        asks = varies_by_node(cycle) or any(demand.amount(name) for name in self._resources)
+        return None if asks else SKIP
+
+    def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        return None if varies_by_node(cycle) else (cycle.expect(SpecDemand).demand, self._resources)
+
+    def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
+        demand, ledger = demand_on(cycle, node), node.ledger
+        before, after = [], []
+        for name in self._resources:
+            allocatable, wanted = ledger.allocatable(name), demand.amount(name)
+            if not allocatable or (not wanted and is_extended(name)):
+                continue
+            requested = ledger.requested(name)
+            before.append(min(requested / allocatable, 1.0))
+            after.append(min((requested + wanted) / allocatable, 1.0))
+        return 50 + (50 + _evenness(after) - _evenness(before)) // 2
+
+
+def _evenness(fractions: Sequence[float]) -> int:
+    if len(fractions) < 2:
+        return 100
+    spread = abs(fractions[0] - fractions[1]) / 2 if len(fractions) == 2 else pstdev(fractions)
+    return int((1 - spread) * 100)

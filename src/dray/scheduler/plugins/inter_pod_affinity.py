@@ -1,0 +1,133 @@
+"""Pod affinity and anti-affinity that must hold, of the pod itself and of pods already placed."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dray.api.core import Pod, PodAffinityTerm
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, Resource
+from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
+from dray.scheduler.matching import matches_labels
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.snapshot import Snapshot
+
+NO_FRIEND = unresolvable("node(s) didn't match pod affinity rules")
+ENEMY = unschedulable("node(s) didn't match pod anti-affinity rules")
+UNWELCOME = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
+
+Domain = tuple[str, str]
+"""A topology key and its value."""
+
+
+def required_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    wanted = affinity.pod_affinity if affinity else None
+    return wanted.required_during_scheduling_ignored_during_execution if wanted else ()
+
+
+def required_anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    affinity = pod.spec.affinity
+    wanted = affinity.pod_anti_affinity if affinity else None
+    return wanted.required_during_scheduling_ignored_during_execution if wanted else ()
+
+
+def term_matches(term: PodAffinityTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
+    """Does `owner`'s term speak of `other`?"""
+    return _in_namespaces(term, owner, other.metadata.namespace, namespaces) and matches_labels(
+        term.label_selector, other.metadata.labels
+    )
+
+
+def _in_namespaces(
+    term: PodAffinityTerm, owner: Pod, namespace: str, namespaces: Mapping[str, Mapping[str, str]]
+) -> bool:
+    if not term.namespaces and term.namespace_selector is None:
+        return namespace == owner.metadata.namespace
+    if namespace in term.namespaces:
+        return True
+    return matches_labels(term.namespace_selector, namespaces.get(namespace, {}))
+
+
+@dataclass(slots=True)
+class Neighbours:
+    """Topology domains that hold pods the attempt must be near to, or far from."""
+
+    friends: list[Counter[Domain]] = field(default_factory=list)
+    enemies: Counter[Domain] = field(default_factory=Counter)
+    unwelcome_in: Counter[Domain] = field(default_factory=Counter)
+    is_own_friend: bool = False
+
+
+class InterPodAffinity:
+    name = "InterPodAffinity"
+
+    def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
+        near, far = required_affinity(pod), required_anti_affinity(pod)
+        seen = Neighbours([Counter() for _ in near])
+        names = snapshot.namespace_labels
+        for placed in snapshot.with_anti_affinity():
+            node = snapshot.nodes.get(snapshot.node_of(placed.pod.metadata.uid) or "")
+            if node is not None:
+                _note_unwelcome(seen, placed.pod, pod, node, names)
+        if near or far:
+            for node in snapshot.nodes:
+                for placed in node.pods.values():
+                    _note_friends_and_enemies(seen, pod, placed.pod, node, names)
+        elif not seen.unwelcome_in:
+            return SKIP
+        seen.is_own_friend = bool(near) and all(term_matches(term, pod, pod, names) for term in near)
+        cycle.write(seen)
+        return None
+
+    def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
+        seen = cycle.expect(Neighbours)
+        if not _has_friends(seen, required_affinity(pod), node):
+            return NO_FRIEND
+        for term in required_anti_affinity(pod):
+            value = node.labels.get(term.topology_key)
+            if value is not None and seen.enemies[(term.topology_key, value)]:
+                return ENEMY
+        if any(node.labels.get(key) == value for key, value in seen.unwelcome_in):
+            return UNWELCOME
+        return None
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
+        return [
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, pods)),
+            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+        ]
+
+
+def _note_unwelcome(
+    seen: Neighbours, owner: Pod, pod: Pod, node: NodeState, names: Mapping[str, Mapping[str, str]]
+) -> None:
+    for term in required_anti_affinity(owner):
+        value = node.labels.get(term.topology_key)
+        if value is not None and term_matches(term, owner, pod, names):
+            seen.unwelcome_in[(term.topology_key, value)] += 1
+
+
+def _note_friends_and_enemies(
+    seen: Neighbours, pod: Pod, other: Pod, node: NodeState, names: Mapping[str, Mapping[str, str]]
+) -> None:
+    near = required_affinity(pod)
+    if near and all(term_matches(term, pod, other, names) for term in near):
+        for term, domains in zip(near, seen.friends, strict=True):
+            if term.topology_key in node.labels:
+                domains[(term.topology_key, node.labels[term.topology_key])] += 1
+    for term in required_anti_affinity(pod):
+        if term.topology_key in node.labels and term_matches(term, pod, other, names):
+            seen.enemies[(term.topology_key, node.labels[term.topology_key])] += 1
+
+
+def _has_friends(seen: Neighbours, near: tuple[PodAffinityTerm, ...], node: NodeState) -> bool:
+    if any(term.topology_key not in node.labels for term in near):
+        return False
+    there = all(
+        domains[(term.topology_key, node.labels[term.topology_key])]
+        for term, domains in zip(near, seen.friends, strict=True)
+    )
+    # The first pod of a group that wants to be near its own kind may start anywhere.
+    return there or (seen.is_own_friend and not any(seen.friends))

@@ -1,0 +1,44 @@
+"""A host port can be used once per node, protocol and address."""
+
+from collections.abc import Hashable, Iterable
+
+from dray.api.core import Pod
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.status import SKIP, PluginStatus, unschedulable
+from dray.scheduler.nodes import HostPort, NodeState, host_ports
+from dray.scheduler.snapshot import Snapshot
+
+REASON = unschedulable("node(s) didn't have free ports for the requested pod ports")
+ANY_ADDRESS = "0.0.0.0"
+
+
+def clashes(wanted: HostPort, taken: HostPort) -> bool:
+    same_port = wanted[0] == taken[0] and wanted[2] == taken[2]
+    return same_port and (wanted[1] == taken[1] or ANY_ADDRESS in (wanted[1], taken[1]))
+
+
+class NodePorts:
+    name = "NodePorts"
+    filter_depends_on = frozenset({Facet.PODS})
+
+    def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
+        return None if host_ports(pod) else SKIP
+
+    def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        return host_ports(pod)
+
+    def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
+        taken = any(clashes(wanted, port) for wanted in host_ports(pod) for port in node.ports)
+        return REASON if taken else None
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        gone = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+        return [EventRegistration(gone, self._hint), EventRegistration(ClusterEvent(Resource.NODE, Action.ADD))]
+
+    @staticmethod
+    def _hint(pod: Pod, change: Change) -> Hint:
+        freed = host_ports(change.old)
+        helps = any(clashes(wanted, port) for wanted in host_ports(pod) for port in freed)
+        return Hint.QUEUE if helps else Hint.SKIP

@@ -1,0 +1,139 @@
+"""Does the node have room for what the pod's spec asks for, and how full would it be?"""
+
+from collections.abc import Hashable, Iterable, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from dray.accounting.ask import RequestOptions
+from dray.accounting.demand import Demand, pod_demand
+from dray.accounting.fit import Fits, NoFit
+from dray.accounting.node_ledger import NodeLedger
+from dray.accounting.resources import is_node_allocatable
+from dray.api.core import Pod
+from dray.scheduler.device_demand import DeviceDemands
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.resource_scores import Strategy, strategy_from
+from dray.scheduler.snapshot import Snapshot
+
+# What the spec alone asks for: amounts that devices bring along are checked where devices are chosen.
+SPEC_ONLY = RequestOptions(use_status_resources=True, in_place_pod_level_resources=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SpecDemand:
+    """What this attempt's pod asks for without its claims."""
+
+    demand: Demand
+
+
+def spec_demand(pod: Pod) -> Demand:
+    return pod_demand(pod, (), SPEC_ONLY)
+
+
+def is_extended(name: str) -> bool:
+    return name != "pods" and not is_node_allocatable(name)
+
+
+def as_status(answer: Fits | NoFit) -> PluginStatus | None:
+    if isinstance(answer, Fits):
+        return None
+    return PluginStatus(Code.UNRESOLVABLE if answer.is_unresolvable else Code.UNSCHEDULABLE, answer.messages)
+
+
+class NodeResourcesFit:
+    name = "NodeResourcesFit"
+    filter_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES})
+    score_depends_on = filter_depends_on
+
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        args = args or {}
+        self._strategy: Strategy = strategy_from(args)
+        self._ignored = frozenset(args.get("ignoredResources") or ())
+        self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
+
+    # --- filter
+
+    def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> None:
+        demand = spec_demand(pod)
+        if self._ignored or self._ignored_groups:
+            demand = _without(demand, {name for name, _ in demand.scalars if self._is_ignored(name)})
+        cycle.write(SpecDemand(demand))
+
+    def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        return (cycle.expect(SpecDemand).demand, _delegated(cycle))
+
+    def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
+        demand = cycle.expect(SpecDemand).demand
+        delegated = _delegated(cycle)
+        if delegated:
+            demand = _without(demand, {name for name in delegated if not node.ledger.allocatable(name)})
+        return as_status(node.ledger.fits(demand))
+
+    def _is_ignored(self, name: str) -> bool:
+        return name in self._ignored or name.partition("/")[0] in self._ignored_groups
+
+    # --- score
+
+    def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        if varies_by_node(cycle):
+            return None
+        return (cycle.expect(SpecDemand).demand, self._strategy)
+
+    def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
+        demand = demand_on(cycle, node)
+        return self._strategy.score([_used(name, demand, node.ledger) for name, _ in self._strategy.weights])
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        pod = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+        mine = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)
+        return [EventRegistration(pod), EventRegistration(node, self._node_hint), EventRegistration(mine)]
+
+    @staticmethod
+    def _node_hint(pod: Pod, change: Change) -> Hint:
+        """Only a node that could hold the pod when empty is worth a try."""
+        demand = spec_demand(pod)
+        ledger = NodeState(change.new).ledger
+        fits = all(amount <= ledger.allocatable(name) for name, amount in demand.amounts() if not is_extended(name))
+        return Hint.QUEUE if fits else Hint.SKIP
+
+
+def _delegated(cycle: CycleState) -> frozenset[str]:
+    """Extended resources that devices serve on nodes without a device plugin for them."""
+    devices = cycle.read(DeviceDemands)
+    return devices.delegated if devices is not None else frozenset()
+
+
+def _without(demand: Demand, names: Set[str]) -> Demand:
+    return replace(demand, scalars=tuple(entry for entry in demand.scalars if entry[0] not in names))
+
+
+def _used(name: str, demand: Demand, ledger: NodeLedger) -> tuple[int, int]:
+    """(requested with the pod, allocatable); an extended resource the pod does not ask for does not count."""
+    match name:
+        case "cpu":
+            return ledger.non_zero_milli_cpu + demand.non_zero_milli_cpu, ledger.allocatable_milli_cpu
+        case "memory":
+            return ledger.non_zero_memory + demand.non_zero_memory, ledger.allocatable_memory
+    wanted = demand.amount(name)
+    if not wanted and is_extended(name):
+        return 0, 0
+    return ledger.requested(name) + wanted, ledger.allocatable(name)
+
+
+def varies_by_node(cycle: CycleState) -> bool:
+    devices = cycle.read(DeviceDemands)
+    return devices is not None and bool(devices.by_node)
+
+
+def demand_on(cycle: CycleState, node: NodeState) -> Demand:
+    """What the pod would ask of this node, with what its devices there bring along."""
+    devices = cycle.read(DeviceDemands)
+    with_devices = devices.by_node.get(node.name) if devices is not None else None
+    return with_devices if with_devices is not None else cycle.expect(SpecDemand).demand

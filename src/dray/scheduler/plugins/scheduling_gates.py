@@ -1,0 +1,24 @@
+"""Holds back pods whose `spec.schedulingGates` is not empty."""
+
+from collections.abc import Iterable
+
+from dray.api.core import Pod
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.status import PluginStatus, unresolvable
+
+
+class SchedulingGates:
+    name = "SchedulingGates"
+
+    def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
+        gates = [gate.name for gate in pod.spec.scheduling_gates]
+        return unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]") if gates else None
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        event = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_GATES)
+        return [EventRegistration(event, self._hint)]
+
+    @staticmethod
+    def _hint(pod: Pod, change: Change) -> Hint:
+        mine = change.new is not None and change.new.metadata.uid == pod.metadata.uid
+        return Hint.QUEUE if mine and not change.new.spec.scheduling_gates else Hint.SKIP

@@ -1,0 +1,50 @@
+"""Node taints: NoSchedule and NoExecute keep a pod away, PreferNoSchedule costs points."""
+
+from collections.abc import Hashable, Iterable, Mapping
+
+from dray.api.core import Pod
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.scores import MAX_SCORE
+from dray.scheduler.framework.status import PluginStatus, unresolvable
+from dray.scheduler.matching import is_tolerated, untolerated
+from dray.scheduler.nodes import NodeState
+
+REASON = unresolvable("node(s) had untolerated taint(s)")
+HARD = frozenset({"NoSchedule", "NoExecute"})
+
+
+class TaintToleration:
+    name = "TaintToleration"
+    filter_depends_on = frozenset({Facet.OBJECT})
+    score_depends_on = frozenset({Facet.OBJECT})
+
+    def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        return pod.spec.tolerations
+
+    score_shape = filter_shape
+
+    def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
+        taints = node.node.spec.taints
+        return REASON if taints and untolerated(taints, pod.spec.tolerations, HARD) else None
+
+    def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
+        """How many soft taints the pod would have to put up with."""
+        tolerations = [row for row in pod.spec.tolerations if row.effect in ("", "PreferNoSchedule")]
+        soft = (taint for taint in node.node.spec.taints if taint.effect == "PreferNoSchedule")
+        return sum(not is_tolerated(tolerations, taint) for taint in soft)
+
+    def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
+        found = set(scores)
+        most = max(found, default=0)
+        return {score: MAX_SCORE - (score * MAX_SCORE // most if most else 0) for score in found}
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        mine = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_TOLERATION)
+        return [EventRegistration(node, self._hint), EventRegistration(mine)]
+
+    @staticmethod
+    def _hint(pod: Pod, change: Change) -> Hint:
+        return Hint.SKIP if untolerated(change.new.spec.taints, pod.spec.tolerations, HARD) else Hint.QUEUE

@@ -1,0 +1,128 @@
+"""Topology spread constraints that must hold (`whenUnsatisfiable: DoNotSchedule`)."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dray.api.core import Pod, TopologySpreadConstraint
+from dray.api.meta import LabelSelector, LabelSelectorRequirement
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
+from dray.scheduler.matching import matches_labels, untolerated
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.node_affinity import matches_pod_affinity
+from dray.scheduler.plugins.taint_toleration import HARD
+from dray.scheduler.snapshot import Snapshot
+
+TOO_UNEVEN = unschedulable("node(s) didn't match pod topology spread constraints")
+NO_LABEL = unresolvable("node(s) didn't match pod topology spread constraints (missing required label)")
+
+
+@dataclass(slots=True)
+class Spread:
+    """One constraint with the matching pods counted per value of its topology key."""
+
+    constraint: TopologySpreadConstraint
+    selector: LabelSelector | None
+    counts_itself: bool
+    pods_by_value: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def least(self) -> int:
+        """The emptiest domain; too few domains count as one that is empty."""
+        if len(self.pods_by_value) < (self.constraint.min_domains or 1):
+            return 0
+        return min(self.pods_by_value.values(), default=0)
+
+
+@dataclass(slots=True)
+class Spreads:
+    """What this attempt's PreFilter counted."""
+
+    rows: tuple[Spread, ...]
+
+
+class PodTopologySpread:
+    name = "PodTopologySpread"
+
+    def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
+        hard = [row for row in pod.spec.topology_spread_constraints if row.when_unsatisfiable == "DoNotSchedule"]
+        if not hard:
+            return SKIP
+        rows = tuple(_spread(row, pod) for row in hard)
+        for node in snapshot.nodes:
+            _count(rows, pod, node)
+        cycle.write(Spreads(rows))
+        return None
+
+    def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
+        for row in cycle.expect(Spreads).rows:
+            value = node.labels.get(row.constraint.topology_key)
+            if value is None:
+                return NO_LABEL
+            skew = row.pods_by_value.get(value, 0) + row.counts_itself - row.least
+            if skew > row.constraint.max_skew:
+                return TOO_UNEVEN
+        return None
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
+        nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+        return [
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, pods), self._pod_hint),
+            EventRegistration(ClusterEvent(Resource.NODE, nodes)),
+        ]
+
+    @staticmethod
+    def _pod_hint(pod: Pod, change: Change) -> Hint:
+        other: Pod = change.new if change.new is not None else change.old
+        if other.metadata.namespace != pod.metadata.namespace:
+            return Hint.SKIP
+        counts = any(
+            matches_labels(_selector(row, pod), other.metadata.labels) for row in pod.spec.topology_spread_constraints
+        )
+        return Hint.QUEUE if counts else Hint.SKIP
+
+
+def _selector(constraint: TopologySpreadConstraint, pod: Pod) -> LabelSelector | None:
+    """The constraint's selector, narrowed to pods that share the values of `matchLabelKeys`."""
+    labels, selector = pod.metadata.labels, constraint.label_selector
+    extra = tuple(
+        LabelSelectorRequirement(key=key, operator="In", values=(labels[key],))
+        for key in constraint.match_label_keys
+        if key in labels
+    )
+    if selector is None or not extra:
+        return selector
+    return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *extra))
+
+
+def _spread(constraint: TopologySpreadConstraint, pod: Pod) -> Spread:
+    selector = _selector(constraint, pod)
+    return Spread(constraint, selector, matches_labels(selector, pod.metadata.labels))
+
+
+def _count(rows: tuple[Spread, ...], pod: Pod, node: NodeState) -> None:
+    if any(row.constraint.topology_key not in node.labels for row in rows):
+        return
+    for row in rows:
+        if not _takes_part(row.constraint, pod, node):
+            continue
+        value = node.labels[row.constraint.topology_key]
+        row.pods_by_value[value] += sum(
+            placed.pod.metadata.namespace == pod.metadata.namespace
+            and placed.pod.metadata.deletion_timestamp is None
+            and matches_labels(row.selector, placed.pod.metadata.labels)
+            for placed in node.pods.values()
+        )
+
+
+def _takes_part(constraint: TopologySpreadConstraint, pod: Pod, node: NodeState) -> bool:
+    if (constraint.node_affinity_policy or "Honor") == "Honor" and not matches_pod_affinity(pod, node):
+        return False
+    if (constraint.node_taints_policy or "Ignore") == "Honor":
+        return untolerated(node.node.spec.taints, pod.spec.tolerations, HARD) is None
+    return True

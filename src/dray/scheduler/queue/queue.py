@@ -1,0 +1,300 @@
+"""The scheduling queue: active, backoff, unschedulable and gated pods."""
+
+import heapq
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from dray.api.core import Pod
+from dray.scheduler.framework.events import (
+    UNSCHEDULABLE_TIMEOUT,
+    Action,
+    Change,
+    ClusterEvent,
+    EventRegistration,
+    Hint,
+    Resource,
+)
+from dray.scheduler.framework.status import PluginStatus
+from dray.scheduler.queue.entry import Backoff, QueuedPod, Where
+from dray.scheduler.queue.in_flight import InFlight
+from dray.scheduler.queue.interests import Interests
+
+PreEnqueue = Callable[[Pod], PluginStatus | None]
+SortKey = Callable[[Pod, float], tuple[float, ...]]
+HeapEntry = tuple[tuple[float, ...], int, int, QueuedPod]
+
+PARKED_AT_MOST_S = 300.0
+
+POD_ADDED = "PodAdd"
+BACKOFF_COMPLETE = "BackoffComplete"
+ATTEMPT_FAILED = "ScheduleAttemptFailure"
+
+
+class SchedulingQueue:
+    """Holds each waiting pod in exactly one place. `on_ready` is called whenever a pod may be popped."""
+
+    def __init__(
+        self,
+        pre_enqueue: PreEnqueue,
+        registrations: Mapping[str, Iterable[EventRegistration]],
+        sort_key: SortKey,
+        *,
+        backoff: Backoff | None = None,
+        pop_from_backoff: bool = True,
+        on_ready: Callable[[], None] = lambda: None,
+        on_incoming: Callable[[str, str], None] = lambda queue, event: None,
+    ) -> None:
+        self._pre_enqueue = pre_enqueue
+        self._interests = Interests(registrations)
+        self._sort_key = sort_key
+        self._backoff = backoff or Backoff()
+        self._pop_from_backoff = pop_from_backoff
+        self._on_ready = on_ready
+        self._on_incoming = on_incoming
+        self._tickets = itertools.count(1)
+        self._entries: dict[str, QueuedPod] = {}
+        self._active: list[HeapEntry] = []
+        self._backing_off: list[HeapEntry] = []
+        self._parked: dict[str, dict[str, QueuedPod]] = {}
+        self._in_flight = InFlight()
+        self.counts: Counter[Where] = Counter()
+
+    # --- pods coming and going
+
+    def add(self, pod: Pod, now: float) -> None:
+        if pod.metadata.uid in self._entries or pod.metadata.uid in self._in_flight:
+            self.update(pod, pod, now)
+            return
+        entry = QueuedPod(pod, now, now)
+        self._entries[entry.uid] = entry
+        self._activate_or_gate(entry, now, POD_ADDED)
+
+    def update(self, old: Pod, new: Pod, now: float, changes: Iterable[Change] = ()) -> None:
+        """The waiting pod itself changed; `changes` say how, as far as plugins may care."""
+        entry = self._entries.get(new.metadata.uid)
+        if entry is None:
+            if new.metadata.uid not in self._in_flight:
+                self.add(new, now)
+            for change in changes:
+                self._in_flight.saw(change)
+            return
+        entry.pod = new
+        if entry.where in (Where.UNSCHEDULABLE, Where.GATED):
+            for change in changes:
+                self._in_flight.saw(change)
+                if self._is_woken_by(entry, change):
+                    self._wake(entry, now, change.event.label)
+                    return
+        elif old.spec.priority != new.spec.priority:
+            self._place(entry, entry.where, now)
+
+    def delete(self, uid: str) -> QueuedPod | None:
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            self._leave(entry)
+        self._in_flight.end(uid)
+        return entry
+
+    def get(self, uid: str) -> QueuedPod | None:
+        return self._entries.get(uid)
+
+    def waiting(self) -> Iterator[QueuedPod]:
+        return iter(self._entries.values())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # --- an attempt
+
+    def pop(self, now: float) -> QueuedPod | None:
+        """The next pod to try. With nothing active, a pod that waits out a rejection is taken early."""
+        entry = self._pop_heap(self._active)
+        if entry is None and self._pop_from_backoff:
+            entry = self._pop_early()
+        if entry is None:
+            return None
+        self._leave(entry)
+        del self._entries[entry.uid]
+        entry.where = Where.IN_FLIGHT
+        entry.attempts += 1
+        self._in_flight.begin(entry.uid)
+        return entry
+
+    def done(self, uid: str) -> None:
+        """The pod was bound or is gone; nothing it missed matters any more."""
+        self._in_flight.end(uid)
+
+    def put_back_rejected(self, entry: QueuedPod, rejected_by: Iterable[str], now: float) -> None:
+        """After a rejection the pod waits for an event that can help, unless it already came during the attempt."""
+        entry.rejected_by = set(rejected_by)
+        entry.rejections += 1
+        entry.errors_in_a_row = 0
+        entry.queued_at = now
+        self._entries[entry.uid] = entry
+        missed = list(self._in_flight.missed_by(entry.uid))
+        self._in_flight.end(entry.uid)
+        for change in missed:
+            if self._is_woken_by(entry, change):
+                self._wake(entry, now, ATTEMPT_FAILED)
+                return
+        self._place(entry, Where.UNSCHEDULABLE, now)
+        self._on_incoming(Where.UNSCHEDULABLE.value, ATTEMPT_FAILED)
+
+    def put_back_failed(self, entry: QueuedPod, now: float) -> None:
+        """After an error the pod is tried again when its backoff is over, whatever happens meanwhile."""
+        entry.rejected_by = set()
+        entry.errors_in_a_row += 1
+        entry.queued_at = now
+        self._entries[entry.uid] = entry
+        self._in_flight.end(entry.uid)
+        self._wake(entry, now, ATTEMPT_FAILED)
+
+    # --- events and time
+
+    def move(self, change: Change, now: float) -> int:
+        """Wake the parked pods this change may help; how many were."""
+        self._in_flight.saw(change)
+        if not self._parked:
+            return 0
+        woken = 0
+        for plugin, row in self._interests.by_event(change.event):
+            parked = self._parked.get(plugin)
+            if not parked:
+                continue
+            for entry in self._concerned(parked, row, change):
+                if row.hint is None or row.hint(entry.pod, change) is Hint.QUEUE:
+                    self._wake(entry, now, change.event.label)
+                    woken += 1
+        return woken
+
+    @staticmethod
+    def _concerned(parked: dict[str, QueuedPod], row: EventRegistration, change: Change) -> list[QueuedPod]:
+        uids = row.narrow(change) if row.narrow is not None else None
+        if uids is None:
+            return list(parked.values())
+        return [parked[uid] for uid in uids if uid in parked]
+
+    def activate(self, uid: str, now: float, label: str = "ForceActivate") -> None:
+        entry = self._entries.get(uid)
+        if entry is not None and entry.where is not Where.ACTIVE:
+            self._leave(entry)
+            self._activate_or_gate(entry, now, label)
+
+    def flush_backoff(self, now: float) -> None:
+        while self._backing_off:
+            key, _, ticket, entry = self._backing_off[0]
+            if ticket == entry.ticket and key[0] > now:
+                return
+            heapq.heappop(self._backing_off)
+            if ticket == entry.ticket:
+                self._leave(entry)
+                self._activate_or_gate(entry, now, BACKOFF_COMPLETE)
+
+    def flush_unschedulable(self, now: float) -> None:
+        for entry in list(self._entries.values()):
+            is_parked = entry.where in (Where.UNSCHEDULABLE, Where.GATED)
+            if is_parked and now - entry.parked_at > PARKED_AT_MOST_S:
+                self._wake(entry, now, UNSCHEDULABLE_TIMEOUT.label)
+
+    # --- places
+
+    def _activate_or_gate(self, entry: QueuedPod, now: float, label: str) -> None:
+        status = self._pre_enqueue(entry.pod)
+        if status is not None and status.is_rejected:
+            entry.gated_by = status.plugin
+            self._place(entry, Where.GATED, now)
+            return
+        entry.gated_by = ""
+        self._place(entry, Where.ACTIVE, now)
+        self._on_incoming(Where.ACTIVE.value, label)
+        self._on_ready()
+
+    def _wake(self, entry: QueuedPod, now: float, label: str) -> None:
+        self._leave(entry)
+        if self._backoff.ends_at(entry) > now:
+            self._place(entry, Where.BACKOFF, now)
+            self._on_incoming(Where.BACKOFF.value, label)
+            if not entry.ended_in_error:
+                self._on_ready()
+        else:
+            self._activate_or_gate(entry, now, label)
+
+    def _place(self, entry: QueuedPod, where: Where, now: float) -> None:
+        self._leave(entry)
+        entry.where = where
+        entry.ticket = next(self._tickets)
+        self.counts[where] += 1
+        if where is Where.ACTIVE:
+            key = self._sort_key(entry.pod, entry.queued_at)
+            heapq.heappush(self._active, (key, entry.ticket, entry.ticket, entry))
+        elif where is Where.BACKOFF:
+            key = (math.ceil(self._backoff.ends_at(entry)), *self._sort_key(entry.pod, entry.queued_at))
+            heapq.heappush(self._backing_off, (key, entry.ticket, entry.ticket, entry))
+        else:
+            entry.parked_at = now
+            for plugin in self._waits_for(entry):
+                self._parked.setdefault(plugin, {})[entry.uid] = entry
+
+    def _leave(self, entry: QueuedPod) -> None:
+        """Out of its place; heap entries of old tickets are skipped when they surface."""
+        if entry.ticket == 0:
+            return
+        self.counts[entry.where] -= 1
+        entry.ticket = 0
+        for plugin in self._waits_for(entry):
+            parked = self._parked.get(plugin)
+            if parked is not None and parked.pop(entry.uid, None) is not None and not parked:
+                del self._parked[plugin]
+
+    @staticmethod
+    def _waits_for(entry: QueuedPod) -> Iterable[str]:
+        return (entry.gated_by,) if entry.gated_by else tuple(entry.rejected_by)
+
+    def _is_woken_by(self, entry: QueuedPod, change: Change) -> bool:
+        if change.event.resource is Resource.WILDCARD:
+            return True
+        plugins = set(self._waits_for(entry))
+        return any(
+            plugin in plugins and (row.hint is None or row.hint(entry.pod, change) is Hint.QUEUE)
+            for plugin, row in self._interests.by_event(change.event)
+        )
+
+    def _pop_heap(self, heap: list[HeapEntry]) -> QueuedPod | None:
+        while heap:
+            _, _, ticket, entry = heapq.heappop(heap)
+            if ticket == entry.ticket:
+                return entry
+        return None
+
+    def _pop_early(self) -> QueuedPod | None:
+        """The next backing-off pod whose last attempt was a rejection; errors wait out their time."""
+        errors: list[HeapEntry] = []
+        found: QueuedPod | None = None
+        while self._backing_off and found is None:
+            item = heapq.heappop(self._backing_off)
+            if item[2] != item[3].ticket:
+                continue
+            if item[3].ended_in_error:
+                errors.append(item)
+            elif self._is_gated(item[3]):
+                continue
+            else:
+                found = item[3]
+        for item in errors:
+            heapq.heappush(self._backing_off, item)
+        return found
+
+    def _is_gated(self, entry: QueuedPod) -> bool:
+        status = self._pre_enqueue(entry.pod)
+        if status is None or not status.is_rejected:
+            return False
+        self._leave(entry)
+        entry.gated_by = status.plugin
+        self._place(entry, Where.GATED, entry.queued_at)
+        return True
+
+
+def pod_update(action: Action, label: str, old: Pod, new: Pod) -> Change:
+    return Change(ClusterEvent(Resource.UNSCHEDULED_POD, action, label), old, new)

@@ -1,0 +1,223 @@
+"""The cluster as the scheduler knows it, brought forward by what changes.
+
+One event loop owns it and an attempt never yields, so what an attempt reads is one consistent moment that already
+contains every write of our own.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from dray.accounting.ask import RequestOptions
+from dray.accounting.demand import SCHEDULING, Demand, pod_demand
+from dray.accounting.pod_ref import PodRef
+from dray.api.core import Node, Pod
+from dray.scheduler.framework.answers import FilterAnswers, Memory, ScoreAnswers
+from dray.scheduler.framework.changes import ChangeLog
+from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.nodes import NodeList, NodeState, PlacedPod, host_ports
+
+_POD_FACETS = (Facet.RESOURCES, Facet.PODS)
+
+
+def is_finished(pod: Pod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+class Snapshot:
+    """Nodes and the pods on them, bound or assumed."""
+
+    def __init__(self, counts: RequestOptions = SCHEDULING) -> None:
+        self._counts = counts
+        self.log = ChangeLog()
+        self.nodes = NodeList(self.log)
+        self.filter_answers: Memory[FilterAnswers] = Memory(self.log, FilterAnswers)
+        self.score_answers: Memory[ScoreAnswers] = Memory(self.log, ScoreAnswers)
+        self.namespace_labels: dict[str, dict[str, str]] = {}
+        self.priorities: Counter[int] = Counter()
+        self._node_of: dict[str, str] = {}
+        self._assumed: dict[str, PlacedPod] = {}
+        self._pods_without_node: dict[str, dict[str, PlacedPod]] = {}
+        self._with_anti_affinity: dict[str, PlacedPod] = {}
+
+    # --- nodes
+
+    def set_node(self, node: Node) -> None:
+        is_new = self.nodes.get(node.metadata.name) is None
+        self.nodes.set(node)
+        if is_new:
+            self._take_in(node.metadata.name)
+
+    def _take_in(self, name: str) -> None:
+        """Pods may be known before their node is."""
+        state = self.nodes.get(name)
+        assert state is not None
+        for placed in self._pods_without_node.pop(name, {}).values():
+            state.enter(placed)
+
+    def remove_node(self, name: str) -> None:
+        state = self.nodes.remove(name)
+        if state is not None and state.pods:
+            self._pods_without_node[name] = dict(state.pods)
+
+    # --- pods
+
+    def placed(self, uid: str) -> PlacedPod | None:
+        name = self._node_of.get(uid)
+        if name is None:
+            return None
+        state = self.nodes.get(name)
+        return state.pods.get(uid) if state is not None else self._pods_without_node.get(name, {}).get(uid)
+
+    def node_of(self, uid: str) -> str | None:
+        return self._node_of.get(uid)
+
+    def is_assumed(self, uid: str) -> bool:
+        return uid in self._assumed
+
+    def assume(self, pod: Pod, node_name: str) -> None:
+        """Count the pod on the node before the API server knows; `forget` or the bound pod itself ends this."""
+        if pod.metadata.uid in self._node_of:
+            raise ValueError(f"pod {pod.metadata.namespace}/{pod.metadata.name} is already on a node")
+        self._assumed[pod.metadata.uid] = self._enter(pod, node_name)
+
+    def forget(self, uid: str) -> None:
+        if self._assumed.pop(uid, None) is not None:
+            self._leave(uid)
+
+    def set_pod(self, pod: Pod) -> None:
+        """A pod that is bound according to the API server; takes the place of the assumed one."""
+        uid = pod.metadata.uid
+        if is_finished(pod):
+            self.remove_pod(uid)
+            return
+        was_on = self._node_of.get(uid)
+        self._assumed.pop(uid, None)
+        if was_on == pod.spec.node_name and self._is_same_load(uid, pod):
+            self._swap(uid, pod)
+            return
+        if was_on is not None:
+            self._leave(uid)
+        self._enter(pod, pod.spec.node_name)
+
+    def remove_pod(self, uid: str) -> None:
+        self._assumed.pop(uid, None)
+        if uid in self._node_of:
+            self._leave(uid)
+
+    def pods(self) -> Iterator[PlacedPod]:
+        for state in self.nodes:
+            yield from state.pods.values()
+
+    def with_anti_affinity(self) -> Iterable[PlacedPod]:
+        """Placed pods that keep others away; most clusters have none."""
+        return self._with_anti_affinity.values()
+
+    def refresh(self) -> None:
+        """Before an attempt: let added and removed nodes take their places."""
+        self.nodes.refresh()
+
+    def demand_of(self, pod: Pod) -> Demand:
+        """All the pod takes from its node, claims included; equal for pods of one template."""
+        return pod_demand(pod, options=self._counts)
+
+    def as_placed(self, pod: Pod) -> PlacedPod:
+        return PlacedPod(pod, PodRef.of(pod), self.demand_of(pod), host_ports(pod))
+
+    @contextmanager
+    def hypothetically_with(self, pods: Iterable[Pod], node_name: str) -> Iterator[None]:
+        """As if these pods were on the node as well. For questions only: nothing may be awaited inside."""
+        state = self.nodes.get(node_name)
+        assert state is not None
+        guests = [self.as_placed(pod) for pod in pods if pod.metadata.uid not in state.pods]
+        for placed in guests:
+            state.enter(placed)
+        self._touch(state)
+        try:
+            yield
+        finally:
+            for placed in guests:
+                state.leave(placed.pod.metadata.uid)
+            self._touch(state)
+
+    @contextmanager
+    def hypothetically_without(self, uids: Iterable[str], node_name: str) -> Iterator[None]:
+        """As if these pods had left the node."""
+        state = self.nodes.get(node_name)
+        assert state is not None
+        gone = [placed for uid in uids if (placed := state.leave(uid)) is not None]
+        self._touch(state)
+        try:
+            yield
+        finally:
+            for placed in gone:
+                state.enter(placed)
+            self._touch(state)
+
+    def _is_same_load(self, uid: str, pod: Pod) -> bool:
+        placed = self.placed(uid)
+        return (
+            placed is not None
+            and placed.demand == self.demand_of(pod)
+            and placed.pod.metadata.labels == pod.metadata.labels
+            and placed.priority == (pod.spec.priority or 0)
+        )
+
+    def _swap(self, uid: str, pod: Pod) -> None:
+        """The object is newer, but nothing that filters or scores look at differs."""
+        old = self.placed(uid)
+        assert old is not None
+        state = self.nodes.get(pod.spec.node_name)
+        pods = state.pods if state is not None else self._pods_without_node[pod.spec.node_name]
+        pods[uid] = PlacedPod(pod, old.ref, old.demand, old.ports)
+        if uid in self._with_anti_affinity:
+            self._with_anti_affinity[uid] = pods[uid]
+
+    def _enter(self, pod: Pod, node_name: str) -> PlacedPod:
+        placed = self.as_placed(pod)
+        self._node_of[pod.metadata.uid] = node_name
+        self.priorities[placed.priority] += 1
+        if has_anti_affinity(pod):
+            self._with_anti_affinity[pod.metadata.uid] = placed
+        state = self.nodes.get(node_name)
+        if state is None:
+            self._pods_without_node.setdefault(node_name, {})[pod.metadata.uid] = placed
+        else:
+            state.enter(placed)
+            self._touch(state)
+        return placed
+
+    def _leave(self, uid: str) -> None:
+        name = self._node_of.pop(uid)
+        self._with_anti_affinity.pop(uid, None)
+        state = self.nodes.get(name)
+        placed = self._pods_without_node.get(name, {}).pop(uid, None) if state is None else state.leave(uid)
+        if placed is None:
+            return
+        self.priorities[placed.priority] -= 1
+        if not self.priorities[placed.priority]:
+            del self.priorities[placed.priority]
+        if state is not None:
+            self._touch(state)
+
+    def _touch(self, state: NodeState) -> None:
+        for facet in _POD_FACETS:
+            self.nodes.touch(state, facet)
+
+    def check(self) -> None:
+        """Raise if any ledger disagrees with its pods, or a pod is counted on two nodes."""
+        seen: dict[str, str] = {}
+        for state in self.nodes:
+            state.check()
+            for uid in state.pods:
+                if seen.setdefault(uid, state.name) != state.name or self._node_of.get(uid) != state.name:
+                    raise AssertionError(
+                        f"pod {uid} is counted on {state.name}, but belongs to {self._node_of.get(uid)}"
+                    )
+
+
+def has_anti_affinity(pod: Pod) -> bool:
+    affinity = pod.spec.affinity
+    if affinity is None or affinity.pod_anti_affinity is None:
+        return False
+    return bool(affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution)
