@@ -1,0 +1,208 @@
+"""What the server fills into a Pod, and into the pod templates of the kinds that make pods."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.names import is_node_allocatable
+from dray.api.quantity import Quantity
+
+Document = dict[str, Any]
+
+
+def pod(document: Document) -> Document:
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return document
+    made = {**document, "spec": pod_spec(spec, fill_requests=True)}
+    return document if made == document else made
+
+
+def controller(document: Document) -> Document:
+    """ReplicaSet and its kin: their own defaults, and the pod template's."""
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return document
+    made = {**_CONTROLLER_DEFAULTS.get(document["kind"], {}), **spec}
+    template = spec.get("template")
+    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+        made["template"] = {**template, "spec": pod_spec(template["spec"], fill_requests=False)}
+    if document["kind"] == "Job" and made.get("completions") is None and made.get("parallelism") is None:
+        made |= {"completions": 1, "parallelism": 1}
+    return document if made == spec else {**document, "spec": made}
+
+
+_CONTROLLER_DEFAULTS: dict[str, Document] = {
+    "ReplicaSet": {"replicas": 1},
+    "Deployment": {
+        "replicas": 1,
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    },
+    "StatefulSet": {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+    },
+    "DaemonSet": {
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
+        "revisionHistoryLimit": 10,
+    },
+    "Job": {
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "manualSelector": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+    },
+}
+
+
+def pod_spec(spec: Document, *, fill_requests: bool) -> Document:
+    """`fill_requests`: a pod asks for at least what it limits itself to; a template keeps what was written."""
+    made: Document = {
+        "restartPolicy": "Always",
+        "terminationGracePeriodSeconds": 30,
+        "dnsPolicy": "ClusterFirst",
+        "securityContext": {},
+        "schedulerName": "default-scheduler",
+        "enableServiceLinks": True,
+    }
+    made |= {key: value for key, value in spec.items() if value != "" or key not in made}
+    for key in ("containers", "initContainers", "ephemeralContainers"):
+        if made.get(key):
+            made[key] = [_container(c, bool(spec.get("hostNetwork")), fill_requests) for c in made[key]]
+    if fill_requests and isinstance(made.get("resources"), dict):
+        made["resources"] = _pod_level(
+            made["resources"], made.get("containers") or [], made.get("initContainers") or []
+        )
+    if made.get("volumes"):
+        made["volumes"] = [_volume(volume) for volume in made["volumes"]]
+    if made.get("serviceAccountName") and not made.get("serviceAccount"):
+        made["serviceAccount"] = made["serviceAccountName"]
+    return made
+
+
+def _container(container: Document, on_host_network: bool, fill_requests: bool) -> Document:
+    made: Document = {
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": _pull_policy(container.get("image") or ""),
+        "resources": {},
+    }
+    made |= container
+    if fill_requests:
+        made["resources"] = _with_requests(made["resources"])
+    if made.get("ports"):
+        made["ports"] = [_port(port, on_host_network) for port in made["ports"]]
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if isinstance(made.get(probe), dict):
+            made[probe] = _probe(made[probe])
+    if made.get("env"):
+        made["env"] = [_environment(variable) for variable in made["env"]]
+    return made
+
+
+def _pull_policy(image: str) -> str:
+    """Always for the tag `latest`, said or meant; a digest pins the image."""
+    name = image.rpartition("/")[2]
+    if "@" in name:
+        return "IfNotPresent"
+    tag = name.partition(":")[2]
+    return "Always" if tag in ("", "latest") else "IfNotPresent"
+
+
+def _with_requests(resources: Document) -> Document:
+    limits = resources.get("limits")
+    if not limits:
+        return resources
+    return {**resources, "requests": {**limits, **(resources.get("requests") or {})}}
+
+
+def _pod_level(resources: Document, containers: list[Document], init_containers: list[Document]) -> Document:
+    """Pod-level requests default to what the containers ask for, or else to the pod-level limits."""
+    said = resources.get("requests") or {}
+    asked = {
+        name: str(amount) for name, amount in _asked(containers, init_containers).items() if name in ("cpu", "memory")
+    }
+    limits = {name: limit for name, limit in (resources.get("limits") or {}).items() if is_node_allocatable(name)}
+    made = {**limits, **asked, **said}
+    return resources if made == said else {**resources, "requests": made}
+
+
+def _asked(containers: list[Document], init_containers: list[Document]) -> dict[str, Quantity]:
+    """What the containers need at their peak: all that run together, or the largest init container if that is more."""
+    running: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in init_containers:
+        own = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            running = _sum(running, own)
+            peak = _larger(peak, running)
+        else:
+            peak = _larger(peak, _sum(running, own))
+    for container in containers:
+        running = _sum(running, _requests(container))
+    return _larger(peak, running)
+
+
+def _requests(container: Document) -> dict[str, Quantity]:
+    return {name: Quantity.parse(q) for name, q in ((container.get("resources") or {}).get("requests") or {}).items()}
+
+
+def _sum(a: dict[str, Quantity], b: dict[str, Quantity]) -> dict[str, Quantity]:
+    return {**a, **{name: a[name] + amount if name in a else amount for name, amount in b.items()}}
+
+
+def _larger(a: dict[str, Quantity], b: dict[str, Quantity]) -> dict[str, Quantity]:
+    return {**a, **{name: amount for name, amount in b.items() if name not in a or amount > a[name]}}
+
+
+def _port(port: Document, on_host_network: bool) -> Document:
+    made = {"protocol": "TCP", **port}
+    if on_host_network and not made.get("hostPort") and made.get("containerPort"):
+        made["hostPort"] = made["containerPort"]
+    return made
+
+
+def _probe(probe: Document) -> Document:
+    made = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3, **probe}
+    if isinstance(made.get("httpGet"), dict):
+        made["httpGet"] = {"path": "/", "scheme": "HTTP", **made["httpGet"]}
+    if isinstance(made.get("grpc"), dict):
+        made["grpc"] = {"service": "", **made["grpc"]}
+    return made
+
+
+def _environment(variable: Document) -> Document:
+    source = variable.get("valueFrom")
+    if not isinstance(source, dict) or not isinstance(source.get("fieldRef"), dict):
+        return variable
+    return {**variable, "valueFrom": {**source, "fieldRef": {"apiVersion": "v1", **source["fieldRef"]}}}
+
+
+_MODE = 0o644
+_VOLUME_MODES = ("secret", "configMap", "downwardAPI", "projected")
+
+
+def _volume(volume: Document) -> Document:
+    if not any(value is not None for key, value in volume.items() if key != "name"):
+        return {**volume, "emptyDir": {}}
+    for source in _VOLUME_MODES:
+        if isinstance(volume.get(source), dict):
+            made = {"defaultMode": _MODE, **volume[source]}
+            if source == "projected" and made.get("sources"):
+                made["sources"] = [_projection(s) for s in made["sources"]]
+            return {**volume, source: made}
+    if isinstance(volume.get("hostPath"), dict):
+        return {**volume, "hostPath": {"type": "", **volume["hostPath"]}}
+    return volume
+
+
+def _projection(source: Document) -> Document:
+    token = source.get("serviceAccountToken")
+    if not isinstance(token, dict):
+        return source
+    return {**source, "serviceAccountToken": {"expirationSeconds": 3600, **token}}
