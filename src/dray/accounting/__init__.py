@@ -16,11 +16,15 @@ The path of a pod through this room:
     ledger.assume(PodRef.of(pod), demand); ledger.forget(...); ledger.add(...); ledger.remove(...)
     claim_statuses(charges)                                             # pod.status.nodeAllocatableResourceClaimStatuses
 
+On the node: `qos_class`, `pod_cgroup`, `container_cgroup`, `oom_score_adj`, each by an `Enforcement` (Kubernetes' rules
+of today, or the KEP's, which is the default). Whole clusters: `ClusterLedger`, a `NodeLedger` per node.
+
 Bad input raises a subclass of `AccountingError` and changes nothing.
 """
 
 from dray.accounting.ask import RequestOptions
 from dray.accounting.budget import budget_problems
+from dray.accounting.cgroups import CgroupValues, container_cgroup, pod_cgroup
 from dray.accounting.charges import ClaimCharge, Policy, charges_in_status, claim_statuses
 from dray.accounting.claim_state import ClaimState
 from dray.accounting.cluster_ledger import ClusterLedger
@@ -35,9 +39,11 @@ from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice, de
 from dray.accounting.errors import AccountingError
 from dray.accounting.fit import Fits, NoFit, SharedClaim, Shortage
 from dray.accounting.node_ledger import NodeLedger
+from dray.accounting.oom import oom_score_adj
 from dray.accounting.pod_ref import PodRef
 from dray.accounting.pod_requests import pod_limits, pod_requests
 from dray.accounting.policies import check_compatibility
+from dray.accounting.qos import Enforcement, QosClass, qos_class
 from dray.accounting.resources import as_quantity
 from dray.accounting.sharing import sharing_conflict
 from dray.accounting.why import Row
@@ -46,12 +52,14 @@ __all__ = [
     "SCHEDULING",
     "AccountingError",
     "AllocatedClaim",
+    "CgroupValues",
     "ClaimCharge",
     "ClaimState",
     "ClusterLedger",
     "Demand",
     "DeviceIndex",
     "DeviceNeed",
+    "Enforcement",
     "Fits",
     "Inventory",
     "NoFit",
@@ -59,6 +67,7 @@ __all__ = [
     "PodRef",
     "Policy",
     "PublishedDevice",
+    "QosClass",
     "RequestOptions",
     "Row",
     "SharedClaim",
@@ -70,9 +79,13 @@ __all__ = [
     "claim_charges",
     "claim_charges_of_published",
     "claim_statuses",
+    "container_cgroup",
     "device_needs",
+    "oom_score_adj",
+    "pod_cgroup",
     "pod_demand",
     "pod_limits",
     "pod_requests",
+    "qos_class",
     "sharing_conflict",
 ]

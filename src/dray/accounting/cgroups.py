@@ -1,0 +1,205 @@
+"""cgroup v2 values of pods and containers, from the same amounts that the scheduler counts."""
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from dray.accounting.ask import RequestOptions, requests_asked, sets_pod_level_resources
+from dray.accounting.budget import container_share
+from dray.accounting.charges import ClaimCharge, charges_in_status
+from dray.accounting.footprint import add_to, requests_footprint
+from dray.accounting.pod_requests import pod_limits
+from dray.accounting.qos import Enforcement, effective_limit, qos_class
+from dray.accounting.resources import CPU, HUGEPAGES_PREFIX, MEMORY, is_hugepages, ledger_amount
+from dray.accounting.shares import split_share
+from dray.api.core import Container, Pod
+
+PERIOD_US = 100_000
+_MIN_QUOTA_US = 1_000
+_MIN_SHARES, _MAX_SHARES = 2, 262_144
+
+
+def cpu_shares(milli_cpu: int) -> int:
+    return max(_MIN_SHARES, min(_MAX_SHARES, milli_cpu * 1024 // 1000))
+
+
+def cpu_weight(shares: int) -> int:
+    """The kubelet's way from shares (2 to 262144) to cpu.weight (1 to 10000)."""
+    return 1 + (shares - _MIN_SHARES) * 9999 // (_MAX_SHARES - _MIN_SHARES)
+
+
+def runtime_cpu_weight(shares: int) -> int:
+    """The way of current container runtimes, under which 1024 shares are weight 100."""
+    if shares <= _MIN_SHARES:
+        return 1
+    if shares >= _MAX_SHARES:
+        return 10_000
+    scale = math.log2(shares)
+    return math.ceil(10 ** ((scale * scale + 125 * scale) / 612 - 7 / 34))
+
+
+def cpu_quota(milli_cpu: int) -> int:
+    """Microseconds per period; 0 means no limit."""
+    return max(_MIN_QUOTA_US, milli_cpu * PERIOD_US // 1000) if milli_cpu else 0
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupValues:
+    """What to write for one pod or container; None or 0 leaves a limit open."""
+
+    cpu_shares: int
+    cpu_quota_us: int = 0
+    memory_min: int = 0
+    memory_max: int | None = None
+    # Page size as the kernel names it ("2MB") to bytes.
+    hugetlb: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def cpu_weight(self) -> int:
+        return cpu_weight(self.cpu_shares)
+
+    @property
+    def cpu_max(self) -> str:
+        return f"{self.cpu_quota_us or 'max'} {PERIOD_US}"
+
+    def files(self) -> dict[str, str]:
+        """File names and contents, ready to be written."""
+        values = {
+            "cpu.weight": str(self.cpu_weight),
+            "cpu.max": self.cpu_max,
+            "memory.min": str(self.memory_min),
+            "memory.max": "max" if self.memory_max is None else str(self.memory_max),
+        }
+        values.update((f"hugetlb.{size}.max", str(limit)) for size, limit in self.hugetlb.items())
+        return values
+
+
+def pod_cgroup(
+    pod: Pod,
+    enforcement: Enforcement = Enforcement.KEP,
+    charges: Sequence[ClaimCharge] | None = None,
+    page_sizes: Collection[str] = (),
+) -> CgroupValues:
+    """The pod's own group. `page_sizes` ("2Mi") are those the node has: a pod may use none that it did not ask for."""
+    charges = _charges(pod, charges)
+    tier = qos_class(pod, enforcement, charges)
+    requests = usable_requests(pod, charges)
+    hugetlb = {kernel_page_size(size): 0 for size in page_sizes}
+    hugetlb.update(
+        (kernel_page_size(name.removeprefix(HUGEPAGES_PREFIX)), ledger_amount(name, nanos))
+        for name, nanos in requests.items()
+        if is_hugepages(name)
+    )
+    if tier == "BestEffort":
+        return CgroupValues(_MIN_SHARES, hugetlb=hugetlb)
+    cpu, memory = (_pod_limit(pod, name, enforcement, charges) for name in (CPU, MEMORY))
+    return CgroupValues(
+        cpu_shares(ledger_amount(CPU, requests.get(CPU, 0))),
+        cpu_quota(ledger_amount(CPU, cpu or 0)),
+        ledger_amount(MEMORY, requests.get(MEMORY, 0)) if enforcement is Enforcement.KEP else 0,
+        ledger_amount(MEMORY, memory) if memory else None,
+        hugetlb,
+    )
+
+
+def usable_requests(pod: Pod, charges: Sequence[ClaimCharge]) -> dict[str, int]:
+    """What the pod itself may use, in nano-units: of a pool the part it draws, not all of it."""
+    footprint = requests_footprint(requests_asked(pod, RequestOptions()), charges)
+    for draw in footprint.draws:
+        add_to(footprint.amounts, {draw.resource: draw.nanos})
+    return footprint.amounts
+
+
+def _pod_limit(pod: Pod, resource: str, enforcement: Enforcement, charges: Sequence[ClaimCharge]) -> int | None:
+    """The pod's limit; None if some container may use as much as there is."""
+    level = pod.spec.resources
+    by_level = level is not None and resource in level.limits
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    counted = charges if enforcement is Enforcement.KEP else ()
+    if not by_level and any(_limit(container, resource, counted) is None for container in containers):
+        return None
+    declared = by_level or any(resource in container.resources.limits for container in containers)
+    if declared:
+        return pod_limits(pod, charges=charges)[resource].nanos
+    # Nobody declares a limit: what claims map is all there is.
+    return usable_requests(pod, charges).get(resource)
+
+
+def _limit(container: Container, resource: str, charges: Sequence[ClaimCharge]) -> int | None:
+    return effective_limit(container, resource, charges) or None
+
+
+def container_cgroup(
+    pod: Pod,
+    container: Container,
+    enforcement: Enforcement = Enforcement.KEP,
+    charges: Sequence[ClaimCharge] | None = None,
+) -> CgroupValues:
+    """One container's group: its weight among the pod's containers, and its limits with all that its claims allow."""
+    charges = _charges(pod, charges)
+    cpu = _container_limit(pod, container, CPU, enforcement, charges)
+    memory = _container_limit(pod, container, MEMORY, enforcement, charges)
+    return CgroupValues(
+        cpu_shares(ledger_amount(CPU, _weight(container, enforcement, charges))),
+        cpu_quota(ledger_amount(CPU, cpu or 0)),
+        _memory_min(pod, container, enforcement, charges),
+        ledger_amount(MEMORY, memory) if memory else None,
+        _container_hugetlb(pod, container, charges),
+    )
+
+
+def _weight(container: Container, enforcement: Enforcement, charges: Sequence[ClaimCharge]) -> int:
+    resources = container.resources
+    own = resources.requests.get(CPU) or resources.limits.get(CPU)
+    nanos = own.nanos if own else 0
+    if enforcement is Enforcement.KUBERNETES:
+        return nanos
+    return split_share(container.name, CPU, nanos, charges)
+
+
+def _memory_min(pod: Pod, container: Container, enforcement: Enforcement, charges: Sequence[ClaimCharge]) -> int:
+    if enforcement is Enforcement.KUBERNETES or qos_class(pod, enforcement, charges) == "BestEffort":
+        return 0
+    own = container.resources.requests.get(MEMORY)
+    return ledger_amount(MEMORY, split_share(container.name, MEMORY, own.nanos if own else 0, charges))
+
+
+def _container_limit(
+    pod: Pod, container: Container, resource: str, enforcement: Enforcement, charges: Sequence[ClaimCharge]
+) -> int | None:
+    if resource in container.resources.limits or enforcement is Enforcement.KEP:
+        limit = effective_limit(container, resource, charges)
+        if limit is not None:
+            return limit
+    level = pod.spec.resources
+    if level is not None and resource in level.limits and sets_pod_level_resources(pod):
+        return level.limits[resource].nanos
+    return None
+
+
+def _container_hugetlb(pod: Pod, container: Container, charges: Sequence[ClaimCharge]) -> dict[str, int]:
+    level = pod.spec.resources.limits if pod.spec.resources else {}
+    names = {*container.resources.limits, *level, *_resources(charges)}
+    sizes: dict[str, int] = {}
+    for name in sorted(filter(is_hugepages, names)):
+        own = container.resources.limits.get(name)
+        if own is None and name in level:
+            nanos = level[name].nanos
+        else:
+            nanos = (own.nanos if own else 0) + container_share(container.name, name, charges)
+        sizes[kernel_page_size(name.removeprefix(HUGEPAGES_PREFIX))] = ledger_amount(name, nanos)
+    return sizes
+
+
+def _resources(charges: Sequence[ClaimCharge]) -> set[str]:
+    mapped = {amount.resource for charge in charges for amount in charge.mapped}
+    return mapped | {amount.resource for charge in charges for amount in charge.overhead}
+
+
+def _charges(pod: Pod, charges: Sequence[ClaimCharge] | None) -> Sequence[ClaimCharge]:
+    return charges_in_status(pod.status.node_allocatable_resource_claim_statuses) if charges is None else charges
+
+
+def kernel_page_size(size: str) -> str:
+    """ "2Mi" is "2MB" in file names and in the container runtime interface."""
+    return size.removesuffix("i") + "B"
