@@ -1,0 +1,240 @@
+"""Who owns which field: metadata.managedFields, kept up to date by every write.
+
+An update makes its author the owner of what it changed. An apply makes its author the owner of all it names, takes away what it
+named before and names no more, and refuses to change what others own unless forced to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dray.api.schemas import StructSchema
+from dray.apiserver import fieldsets
+from dray.apiserver.errors import ApiError
+from dray.apiserver.fieldsets import FieldSet
+
+Document = dict[str, Any]
+
+UPDATE, APPLY = "Update", "Apply"
+BEFORE_FIRST_APPLY = "before-first-apply"
+# Fields that belong to the server, whoever sends them.
+SYSTEM_FIELDS: FieldSet = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        f"f:{name}": {}
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """What tells one entry from another. An applier is the same whatever version it speaks."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    def identity(self) -> tuple[str, ...]:
+        version = "" if self.operation == APPLY else self.api_version
+        return (self.name, self.operation, version, self.subresource)
+
+    def __str__(self) -> str:
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    manager: Manager
+    fields: FieldSet
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How to see a document in the version of each manager; `reset` is what an endpoint ignores."""
+
+    schema_of: Callable[[str], StructSchema | None]
+    in_version: Callable[[Document, str], Document]
+    reset: FieldSet
+
+
+Owners = dict[tuple[str, ...], Owned]
+
+
+def read(entries: list[Document] | None) -> Owners:
+    owners: Owners = {}
+    for entry in entries or ():
+        manager = Manager(
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
+        owners[manager.identity()] = Owned(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
+    return owners
+
+
+def write(owners: Owners) -> list[Document]:
+    """Appliers first, then by time and name."""
+    return [
+        _entry(owned)
+        for owned in sorted(owners.values(), key=lambda o: (o.manager.operation, o.time, o.manager.identity()))
+    ]
+
+
+def _entry(owned: Owned) -> Document:
+    manager = owned.manager
+    entry: Document = {"manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version}
+    if owned.time:
+        entry["time"] = owned.time
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": owned.fields}
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    return entry
+
+
+def owned_by_creator(document: Document, empty: Document, manager: Manager, kind: Kind, now: str) -> list[Document]:
+    """The entries of a new object; both documents are in the manager's version."""
+    schema = kind.schema_of(manager.api_version)
+    if schema is None:
+        return []
+    fields = _own(fieldsets.compare(empty, document, schema).added, kind)
+    fields = fieldsets.union(fields, _own(fieldsets.compare(empty, document, schema).modified, kind))
+    return write({manager.identity(): Owned(manager, fields, now)}) if fields else []
+
+
+def _own(fields: FieldSet, kind: Kind) -> FieldSet:
+    return fieldsets.without_below(_without_system(fields), kind.reset) if kind.reset else _without_system(fields)
+
+
+def _without_system(fields: FieldSet) -> FieldSet:
+    return fieldsets.difference(fields, SYSTEM_FIELDS)
+
+
+def after_update(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind, now: str) -> Owners:
+    """Ownership after `manager` turned `old` into `new` (both in the storage version)."""
+    schema = kind.schema_of(manager.api_version)
+    if schema is None or not owners:
+        return owners
+    change = _compared(old, new, manager.api_version, kind, schema)
+    owners = _give_up(owners, old, new, manager, kind)
+    mine = owners.get(manager.identity())
+    before = mine.fields if mine else {}
+    fields = fieldsets.difference(before, change.removed)
+    fields = fieldsets.union(fields, _own(fieldsets.union(change.modified, change.added), kind))
+    fields = _without_system(fields)
+    if not fields:
+        owners.pop(manager.identity(), None)
+    elif mine is None or fields != before:
+        owners[manager.identity()] = Owned(manager, fields, now)
+    return owners
+
+
+def _compared(old: Document, new: Document, version: str, kind: Kind, schema: StructSchema) -> fieldsets.Comparison:
+    return fieldsets.compare(_plain(kind.in_version(old, version)), _plain(kind.in_version(new, version)), schema)
+
+
+def _plain(document: Document) -> Document:
+    """Without managedFields, which nobody owns."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return {**document, "metadata": metadata}
+
+
+def _give_up(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind) -> Owners:
+    """What everybody else still owns after the change."""
+    left = {}
+    for identity, owned in owners.items():
+        if identity == manager.identity():
+            left[identity] = owned
+            continue
+        schema = kind.schema_of(owned.manager.api_version)
+        if schema is None:
+            continue
+        change = _compared(old, new, owned.manager.api_version, kind, schema)
+        lost = fieldsets.union(_own(fieldsets.union(change.modified, change.added), kind), change.removed)
+        fields = fieldsets.difference(owned.fields, lost)
+        if fields:
+            left[identity] = replace(owned, fields=fields)
+    return left
+
+
+# --- apply -----------------------------------------------------------------------------------------------------------
+
+
+def conflicts(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind) -> list[tuple[Manager, str]]:
+    """Fields of others that an apply would change, with their owners."""
+    found = []
+    for identity, owned in sorted(owners.items()):
+        if identity == manager.identity():
+            continue
+        schema = kind.schema_of(owned.manager.api_version)
+        if schema is None:
+            continue
+        change = _compared(old, new, owned.manager.api_version, kind, schema)
+        changed = _own(fieldsets.union(change.modified, change.added), kind)
+        found += [
+            (owned.manager, fieldsets.path_text(path))
+            for path in fieldsets.paths(fieldsets.intersection(owned.fields, changed))
+        ]
+    return found
+
+
+def conflict_error(found: list[tuple[Manager, str]]) -> ApiError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
+        for manager, path in found
+    ]
+    if len(found) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {found[0][0]}: {found[0][1]}"
+    else:
+        by_manager: dict[str, list[str]] = {}
+        for manager, path in found:
+            by_manager.setdefault(str(manager), []).append(path)
+        lines = []
+        for text, fields in sorted(by_manager.items()):
+            lines += [f"conflicts with {text}:", *(f"- {path}" for path in fields)]
+        message = f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", message, {"causes": causes})
+
+
+def applied_fields(config: Document, schema: StructSchema, kind: Kind) -> FieldSet:
+    return _own(fieldsets.fields_set(_plain(config), schema), kind)
+
+
+def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
+    """What `manager` applied before, does not apply now, and nobody else owns: it goes away."""
+    mine = owners.get(manager.identity())
+    left = fieldsets.difference(mine.fields, fields) if mine else {}
+    for identity, owned in owners.items():
+        if left and identity != manager.identity():
+            left = fieldsets.difference(left, owned.fields)
+    return left
+
+
+def after_apply(
+    owners: Owners, old: Document, new: Document, manager: Manager, fields: FieldSet, kind: Kind, now: str
+) -> Owners:
+    owners = _give_up(owners, old, new, manager, kind)
+    mine = owners.get(manager.identity())
+    if not fields:
+        owners.pop(manager.identity(), None)
+    elif mine is None or mine.fields != fields or mine.manager != manager:
+        owners[manager.identity()] = Owned(manager, fields, now)
+    return owners
+
+
+def everything(document: Document, empty: Document, api_version: str, kind: Kind, now: str) -> Owners:
+    """Somebody wrote an object nobody tracked: from its first apply on, that is a manager of its own."""
+    manager = Manager(BEFORE_FIRST_APPLY, UPDATE, api_version)
+    return read(owned_by_creator(_plain(kind.in_version(document, api_version)), empty, manager, kind, now))

@@ -1,0 +1,183 @@
+"""Strategic merge patch: a merge patch that knows which lists are maps in disguise.
+
+Directives: `$patch: delete|replace|merge` in an object or a list entry, `$deleteFromPrimitiveList/FIELD`,
+`$setElementOrder/FIELD`, `$retainKeys`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
+
+Document = dict[str, Any]
+
+DELETE_FROM = "$deleteFromPrimitiveList/"
+SET_ORDER = "$setElementOrder/"
+RETAIN_KEYS = "$retainKeys"
+PATCH = "$patch"
+
+
+class BadPatch(Exception):
+    """The patch contradicts itself or the kind's schema."""
+
+
+def apply(document: Document, patch: Document, schema: StructSchema) -> Document:
+    return _merge_objects(document, patch, schema)
+
+
+def _merge_objects(old: Document, patch: Document, schema: StructSchema | None) -> Document:
+    directive = patch.get(PATCH)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != PATCH}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise BadPatch(f"Unknown patch directive: {directive}")
+    result = _retained(old, patch)
+    for key, value in patch.items():
+        if key in (PATCH, RETAIN_KEYS) or key.startswith(SET_ORDER):
+            continue
+        if key.startswith(DELETE_FROM):
+            _delete_scalars(result, key.removeprefix(DELETE_FROM), value)
+            continue
+        if value is None:
+            result.pop(key, None)
+            continue
+        field = schema.fields.get(key) if schema else None
+        result[key] = _merge_value(result.get(key), value, field, patch.get(SET_ORDER + key))
+    for key, order in patch.items():
+        if key.startswith(SET_ORDER) and key.removeprefix(SET_ORDER) not in patch:
+            _reorder(result, key.removeprefix(SET_ORDER), order, schema)
+    return result
+
+
+def _retained(old: Document, patch: Document) -> Document:
+    """$retainKeys names all keys that may stay."""
+    keys = patch.get(RETAIN_KEYS)
+    if keys is None:
+        return dict(old)
+    if not isinstance(keys, list):
+        raise BadPatch("$retainKeys must be a list")
+    return {key: value for key, value in old.items() if key in keys}
+
+
+def _delete_scalars(result: Document, key: str, values: Any) -> None:
+    if isinstance(result.get(key), list) and isinstance(values, list):
+        result[key] = [entry for entry in result[key] if entry not in values]
+
+
+def _merge_value(old: Any, value: Any, field: FieldSchema | None, order: Any) -> Any:
+    if isinstance(value, dict):
+        inner = _struct_of(field.type) if field else None
+        if inner is not None and inner.atomic:
+            return without_directives(value)
+        if field is not None and field.type.shape == "map" and field.type.item is not None:
+            inner = _struct_of(field.type.item)
+            return _merge_map(old if isinstance(old, dict) else {}, value, inner)
+        return _merge_objects(old if isinstance(old, dict) else {}, value, inner)
+    if isinstance(value, list):
+        return _merge_lists(old if isinstance(old, list) else [], value, field, order)
+    return value
+
+
+def _merge_map(old: Document, patch: Document, inner: StructSchema | None) -> Document:
+    if inner is None:
+        return _merge_objects(old, patch, None)
+    if patch.get(PATCH) == "replace":
+        return {key: value for key, value in patch.items() if key != PATCH}
+    result = dict(old)
+    for key, value in patch.items():
+        if key == PATCH:
+            continue
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merge_objects(result.get(key) or {}, value, inner)
+        else:
+            result[key] = value
+    return result
+
+
+def _struct_of(ref: TypeRef) -> StructSchema | None:
+    return struct(ref.name) if ref.shape == "struct" else None
+
+
+def _merge_lists(old: list[Any], patch: list[Any], field: FieldSchema | None, order: Any) -> list[Any]:
+    if any(isinstance(entry, dict) and entry.get(PATCH) == "replace" and len(entry) == 1 for entry in patch):
+        return [
+            without_directives(entry)
+            for entry in patch
+            if not (isinstance(entry, dict) and entry.get(PATCH) == "replace")
+        ]
+    if field is None or field.merge_key is None:
+        return [without_directives(entry) for entry in patch]
+    if not field.merge_key:
+        merged = old + [entry for entry in patch if entry not in old]
+        return _ordered_scalars(merged, order)
+    key = field.merge_key
+    inner = _struct_of(field.type.item) if field.type.item else None
+    return _merge_by_key(old, patch, key, inner, order)
+
+
+def _merge_by_key(old: list[Any], patch: list[Any], key: str, inner: StructSchema | None, order: Any) -> list[Any]:
+    result = [entry for entry in old if isinstance(entry, dict)]
+    for entry in patch:
+        if not isinstance(entry, dict):
+            raise BadPatch(f"a list merged by {key} holds objects only")
+        if key not in entry:
+            raise BadPatch(f"map: {entry} does not contain declared merge key: {key}")
+        same = [at for at, other in enumerate(result) if other.get(key) == entry[key]]
+        if entry.get(PATCH) == "delete":
+            result = [other for other in result if other.get(key) != entry[key]]
+        elif not same:
+            result.append(_merge_objects({}, entry, inner))
+        elif entry.get(PATCH) == "replace":
+            result[same[0]] = {name: value for name, value in entry.items() if name != PATCH}
+        else:
+            result[same[0]] = _merge_objects(result[same[0]], entry, inner)
+    return _ordered_entries(result, key, order)
+
+
+def _ordered_entries(entries: list[Any], key: str, order: Any) -> list[Any]:
+    """Entries named in the order stand in that order; the others keep their place relative to their neighbours."""
+    if not isinstance(order, list):
+        return entries
+    rank = {_hashable(entry.get(key) if isinstance(entry, dict) else entry): at for at, entry in enumerate(order)}
+    return _by_rank(entries, lambda entry: rank.get(_hashable(entry.get(key))))
+
+
+def _ordered_scalars(entries: list[Any], order: Any) -> list[Any]:
+    if not isinstance(order, list):
+        return entries
+    rank = {_hashable(entry): at for at, entry in enumerate(order)}
+    return _by_rank(entries, lambda entry: rank.get(_hashable(entry)))
+
+
+def _by_rank(entries: list[Any], rank: Any) -> list[Any]:
+    named = iter(sorted((entry for entry in entries if rank(entry) is not None), key=rank))
+    return [entry if rank(entry) is None else next(named) for entry in entries]
+
+
+def _hashable(value: Any) -> Any:
+    return repr(value) if isinstance(value, dict | list) else value
+
+
+def _reorder(result: Document, name: str, order: Any, schema: StructSchema | None) -> None:
+    field = schema.fields.get(name) if schema else None
+    if field is None or not isinstance(result.get(name), list):
+        return
+    if field.merge_key:
+        result[name] = _ordered_entries(result[name], field.merge_key, order)
+    else:
+        result[name] = _ordered_scalars(result[name], order)
+
+
+def without_directives(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: without_directives(entry)
+            for key, entry in value.items()
+            if key != PATCH and not key.startswith((DELETE_FROM, SET_ORDER)) and key != RETAIN_KEYS
+        }
+    return [without_directives(entry) for entry in value] if isinstance(value, list) else value
