@@ -106,6 +106,15 @@ def _claim_status(entry: Any) -> Any:
     resources = made.get("resources")
     if isinstance(resources, list) and all(isinstance(r, dict) and "resourceName" in r for r in resources):
         made["resources"] = {str(r["resourceName"]): r.get("quantity") for r in resources}
+        if any("accountingPolicy" in r for r in resources):
+            made["accounting"] = [
+                {
+                    "name": r["resourceName"],
+                    "quantity": r.get("quantity"),
+                    "accountingPolicy": r.get("accountingPolicy", "AddPerClaim"),
+                }
+                for r in resources
+            ]
     return made
 
 
