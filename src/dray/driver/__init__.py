@@ -47,10 +47,13 @@ __all__ = [
     "DeviceNode",
     "DeviceTaint",
     "Driver",
+    "DriverPaths",
     "Hook",
     "Mount",
     "Pool",
     "PoolSlice",
     "PrepareError",
     "PreparedDevice",
+    "RunningDriver",
+    "run",
 ]

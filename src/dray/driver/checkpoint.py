@@ -44,6 +44,10 @@ class Checkpoint:
         self._path = path
         self._claims = _load(path)
 
+    def reload(self) -> None:
+        """Another instance of the driver may have written since."""
+        self._claims = _load(self._path)
+
     def get(self, claim_uid: str) -> StoredClaim | None:
         return self._claims.get(claim_uid)
 

@@ -1,10 +1,13 @@
 """Prepare and unprepare: fetch and verify claims, ask the driver once per claim, remember the answer, write CDI files."""
 
 import asyncio
+import contextlib
+import fcntl
 import inspect
 import logging
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from dray.api.cdi import CdiError, split_qualified_name
@@ -31,6 +34,7 @@ class ClaimPreparer:
         checkpoint: Checkpoint,
         cdi: CdiFiles,
         metadata: DeviceMetadata | None = None,
+        lock_file: Path | None = None,
     ) -> None:
         self._driver = driver
         self._fetch_claim = fetch_claim
@@ -38,17 +42,30 @@ class ClaimPreparer:
         self._cdi = cdi
         self._metadata = metadata
         self._lock = asyncio.Lock()
+        self._lock_file = lock_file
 
     async def prepare(self, references: Sequence[ClaimReference]) -> dict[str, StoredClaim | str]:
         """An answer per claim UID: its devices, or why not. ClaimError voids the whole call."""
         claims = await asyncio.gather(*(self._fetch(reference) for reference in references))
-        async with self._lock:
+        async with self._one_at_a_time():
             return {claim.uid: await self._prepare_one(claim) for claim in claims}
 
     async def unprepare(self, references: Sequence[ClaimReference]) -> dict[str, str]:
         """An error text per claim UID; empty means done."""
-        async with self._lock:
+        async with self._one_at_a_time():
             return {reference.uid: await self._unprepare_one(reference) for reference in references}
+
+    @contextlib.asynccontextmanager
+    async def _one_at_a_time(self) -> AsyncIterator[None]:
+        """One call at a time; with a lock file also among the instances of a driver that is being updated."""
+        async with self._lock:
+            if self._lock_file is None:
+                yield
+                return
+            with self._lock_file.open("w") as file:
+                await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
+                self._checkpoint.reload()
+                yield
 
     async def _fetch(self, reference: ClaimReference) -> ClaimToPrepare:
         try:

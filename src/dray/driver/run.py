@@ -1,0 +1,52 @@
+"""`run(driver)`: the whole main program of a driver."""
+
+import argparse
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from dray.client import connect
+from dray.driver.plugin import Driver
+from dray.driver.running import KUBELET_ROOT, DriverPaths, RunningDriver
+from dray.telemetry import set_up_logging
+
+
+def run(driver: Driver, arguments: Sequence[str] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C. Options come from the command line, or from the environment of a pod."""
+    options = _parser(driver).parse_args(arguments)
+    set_up_logging(options.verbose)
+    asyncio.run(serve(driver, options))
+
+
+async def serve(driver: Driver, options: argparse.Namespace) -> None:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    client = connect(options.kubeconfig, component=driver.name)
+    running = RunningDriver(
+        driver,
+        client,
+        options.node_name,
+        DriverPaths(options.kubelet_root, options.cdi_dir),
+        instance=options.instance,
+    )
+    try:
+        await running.start()
+        await stopping.wait()
+    finally:
+        await running.stop()
+        await client.close()
+
+
+def _parser(driver: Driver) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=f"DRA driver {driver.name}")
+    node_name = os.environ.get("NODE_NAME")
+    parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help="in a pod: left out")
+    parser.add_argument("--node-name", default=node_name, required=node_name is None, help="default: $NODE_NAME")
+    parser.add_argument("--kubelet-root", type=Path, default=KUBELET_ROOT)
+    parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"))
+    parser.add_argument("--instance", default=os.environ.get("POD_UID", ""), help="the pod's UID, for rolling updates")
+    parser.add_argument("-v", "--verbose", action="count", default=0)
+    return parser

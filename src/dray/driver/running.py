@@ -1,0 +1,116 @@
+"""A driver at work on a node: sockets, slices and claims, started and stopped together."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray.api.cdi import DYNAMIC_DIR
+from dray.api.meta import OwnerReference
+from dray.api.resource import DeviceAttribute, ResourceClaim
+from dray.client import CLAIMS, NODES, Client
+from dray.driver.cdi import CdiFiles
+from dray.driver.checkpoint import Checkpoint
+from dray.driver.health import HealthReports, reports_health
+from dray.driver.metadata import DeviceMetadata
+from dray.driver.plugin import AllocatedDevice, ClaimReference, Driver, Pool
+from dray.driver.prepare import ClaimPreparer
+from dray.driver.publisher import SlicePublisher
+from dray.driver.server import DriverServer
+from dray.driver.slices import split_pool
+from dray.driver.sockets import socket_paths
+
+log = logging.getLogger(__name__)
+
+KUBELET_ROOT = Path("/var/lib/kubelet")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverPaths:
+    """Where a driver meets its kubelet and its container runtime."""
+
+    kubelet_root: Path = KUBELET_ROOT
+    cdi_dir: Path = Path(DYNAMIC_DIR)
+
+    def registry_dir(self) -> Path:
+        return self.kubelet_root / "plugins_registry"
+
+    def data_dir(self, driver: str) -> Path:
+        return self.kubelet_root / "plugins" / driver
+
+
+class RunningDriver:
+    """`await start()`; `republish()` after devices changed; `await stop()`."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        client: Client,
+        node_name: str,
+        paths: DriverPaths | None = None,
+        *,
+        instance: str = "",
+        with_metadata: bool = True,
+    ) -> None:
+        if not driver.name:
+            raise ValueError("driver name must be set")
+        self.driver = driver
+        self._client = client
+        self._node_name = node_name
+        paths = paths or DriverPaths()
+        data_dir = paths.data_dir(driver.name)
+        data_dir.mkdir(parents=True, exist_ok=True)
+        sockets = socket_paths(driver.name, data_dir, paths.registry_dir(), instance)
+        metadata = DeviceMetadata(driver.name, data_dir, paths.cdi_dir, self._attributes_of) if with_metadata else None
+        preparer = ClaimPreparer(
+            driver,
+            self._fetch,
+            Checkpoint(data_dir / "prepared.json"),
+            CdiFiles(paths.cdi_dir, driver.name),
+            metadata,
+            lock_file=data_dir / "serialize.lock" if instance else None,
+        )
+        health = HealthReports(driver, client.clock) if reports_health(driver) else None
+        self.server = DriverServer(driver.name, preparer, sockets.service, sockets.registration, health)
+        self.publisher: SlicePublisher | None = None
+        self._pools: tuple[Pool, ...] = ()
+
+    async def start(self) -> None:
+        """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
+        await self.server.start()
+        node = await self._client.get(NODES, self._node_name)
+        owner = OwnerReference(
+            api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
+        )
+        self.publisher = SlicePublisher(self._client, self.driver.name, self._node_name, owner)
+        await self.publisher.start()
+        await self.republish()
+
+    async def republish(self) -> None:
+        """Ask the driver for its devices again and publish what changed."""
+        assert self.publisher is not None, "start the driver first"
+        self._pools = tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self._node_name))))
+        self.publisher.publish(self._pools)
+
+    async def published(self) -> None:
+        """Wait until the API has every device as described."""
+        assert self.publisher is not None, "start the driver first"
+        await self.publisher.settled()
+
+    async def stop(self) -> None:
+        if self.publisher is not None:
+            await self.publisher.stop()
+        await self.server.stop()
+
+    async def _fetch(self, reference: ClaimReference) -> ResourceClaim:
+        return await self._client.get(CLAIMS, reference.name, reference.namespace)
+
+    def _attributes_of(self, allocated: AllocatedDevice) -> dict[str, DeviceAttribute]:
+        for pool in self._pools:
+            if pool.name != allocated.pool:
+                continue
+            for each in split_pool(pool):
+                for device in each.devices:
+                    if device.name == allocated.device:
+                        return dict(device.attributes)
+        return {}

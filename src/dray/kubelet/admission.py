@@ -1,0 +1,74 @@
+"""May this pod run here? The node's own check, by the same ledger as the scheduler's."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dray.accounting import AccountingError, Fits, NodeLedger, NoFit, PodRef, Shortage, pod_demand
+from dray.api.core import Node, Pod, Taint, Toleration
+from dray.api.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """The pod ends in phase Failed with this reason and message."""
+
+    reason: str
+    message: str
+
+
+class Admission:
+    """Pods that were let in, and what is left for the next."""
+
+    def __init__(self, node_name: str, allocatable: Mapping[str, Quantity]) -> None:
+        self._node_name = node_name
+        self.ledger = NodeLedger(node_name, allocatable)
+
+    def admit(self, pod: Pod, node: Node | None) -> Rejection | None:
+        """Count the pod in, or say why not. A pod that is counted already stays in."""
+        reference = PodRef.of(pod)
+        if self.ledger.demand_of(reference) is not None:
+            return None
+        if pod.spec.node_name != self._node_name:
+            return Rejection("NodeName", "Predicate NodeName failed: node didn't match the requested node name")
+        try:
+            demand = pod_demand(pod)
+        except AccountingError as error:
+            return Rejection("UnexpectedAdmissionError", str(error))
+        answer = self.ledger.fits(demand)
+        if isinstance(answer, NoFit):
+            return _no_room(answer)
+        if node is not None and (rejection := _node_rejects(pod, node)):
+            return rejection
+        assert isinstance(answer, Fits)
+        self.ledger.add(reference, demand)
+        return None
+
+    def release(self, pod: Pod) -> None:
+        self.ledger.remove(PodRef.of(pod))
+
+
+def _no_room(answer: NoFit) -> Rejection:
+    first = answer.reasons[0]
+    if isinstance(first, Shortage):
+        text = f"Node didn't have enough resource: {first.resource}, requested: {first.asked}, used: {first.used}, capacity: {first.capacity}"
+        return Rejection(f"OutOf{first.resource}", text)
+    return Rejection("UnexpectedAdmissionError", first.message)
+
+
+def _node_rejects(pod: Pod, node: Node) -> Rejection | None:
+    if any(node.metadata.labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return Rejection(
+            "NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node affinity/selector"
+        )
+    for taint in node.spec.taints:
+        if taint.effect == "NoExecute" and not any(_tolerates(each, taint) for each in pod.spec.tolerations):
+            return Rejection("TaintToleration", "Predicate TaintToleration failed: node had untolerated taint(s)")
+    return None
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)

@@ -1,0 +1,136 @@
+"""The health of devices, as drivers stream it, and what of it belongs into the status of a container."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from dray.api.core import Container, Pod
+from dray.clock import Clock
+from dray.kubelet.claims import ClaimCache, ClaimRefused, claims_of_pod
+from dray.kubelet.endpoint import Endpoint
+
+log = logging.getLogger(__name__)
+
+DEFAULT_LEASE_S = 30
+RESTART_AFTER_S = 5.0
+MAX_DEVICES = 16384
+MAX_MESSAGE = 1024
+_NAMES = {0: "Unknown", 1: "Healthy", 2: "Unhealthy"}
+
+DeviceKey = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was said of a device, and until when it counts."""
+
+    health: str
+    message: str
+    expires: float
+
+
+class DeviceHealth:
+    """Health by driver, pool and device. `changed` is told which devices to look at again."""
+
+    def __init__(self, clock: Clock, changed: Callable[[set[DeviceKey]], None]) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._reports: dict[DeviceKey, Report] = {}
+        self._streams: dict[Endpoint, asyncio.Task[None]] = {}
+
+    def follow(self, endpoint: Endpoint) -> None:
+        if endpoint.health_service is not None:
+            self._streams[endpoint] = asyncio.create_task(self._follow(endpoint), name=f"health of {endpoint.driver}")
+
+    def unfollow(self, endpoint: Endpoint) -> None:
+        stream = self._streams.pop(endpoint, None)
+        if stream is not None:
+            stream.cancel()
+            self._forget(endpoint.driver)
+
+    def of(self, key: DeviceKey) -> Report:
+        report = self._reports.get(key)
+        if report is None or report.expires < self._clock.monotonic():
+            return Report("Unknown", "", 0.0)
+        return report
+
+    def expire(self) -> None:
+        """Tell of devices whose driver has been silent for too long."""
+        now = self._clock.monotonic()
+        late = {key for key, report in self._reports.items() if report.expires < now}
+        for key in late:
+            del self._reports[key]
+        if late:
+            self._changed(late)
+
+    async def _follow(self, endpoint: Endpoint) -> None:
+        while True:
+            try:
+                async for response in endpoint.watch_health():
+                    self._take(endpoint.driver, response.devices)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    return
+                log.info("health of %s: %s", endpoint.driver, error.details())
+            self._forget(endpoint.driver)
+            await self._clock.sleep(RESTART_AFTER_S)
+
+    def _take(self, driver: str, devices: Iterable[Any]) -> None:
+        now = self._clock.monotonic()
+        changed: set[DeviceKey] = set()
+        for each in devices:
+            key = (driver, each.device.pool_name, each.device.device_name)
+            if key not in self._reports and len(self._reports) >= MAX_DEVICES:
+                log.error("health of %s: more than %d devices, the rest is ignored", driver, MAX_DEVICES)
+                break
+            lease_s = each.health_check_timeout_seconds if each.health_check_timeout_seconds > 0 else DEFAULT_LEASE_S
+            report = Report(_NAMES.get(each.health, "Unknown"), _cut(each.message), now + lease_s)
+            before = self._reports.get(key)
+            if before is None or (before.health, before.message) != (report.health, report.message):
+                changed.add(key)
+            self._reports[key] = report
+        if changed:
+            self._changed(changed)
+
+    def _forget(self, driver: str) -> None:
+        gone = {key for key in self._reports if key[0] == driver}
+        for key in gone:
+            del self._reports[key]
+        if gone:
+            self._changed(gone)
+
+    def statuses(self, pod: Pod, container: Container, cache: ClaimCache) -> list[dict[str, Any]]:
+        """`allocatedResourcesStatus` of a container: one entry per claim it names, one line per device."""
+        try:
+            names = {each.entry: each.claim_name for each in claims_of_pod(pod)}
+        except ClaimRefused:
+            return []
+        found: list[dict[str, Any]] = []
+        for use in container.resources.claims:
+            state = cache.get(f"{pod.metadata.namespace}/{names.get(use.name, '')}")
+            if state is None:
+                continue
+            lines: dict[str, dict[str, Any]] = {}
+            for driver, driver_state in state.drivers.items():
+                for device in driver_state.devices:
+                    if device.serves(use.request):
+                        report = self.of((driver, device.pool, device.device))
+                        id_ = (
+                            device.cdi_device_ids[0]
+                            if device.cdi_device_ids
+                            else f"{driver}/{device.pool}/{device.device}"
+                        )
+                        line = {"resourceID": id_, "health": report.health}
+                        lines.setdefault(id_, line | ({"message": report.message} if report.message else {}))
+            if lines:
+                name = f"claim:{use.name}" + (f"/{use.request}" if use.request else "")
+                found.append({"name": name, "resources": list(lines.values())})
+        return found
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 3] + "..."

@@ -1,0 +1,48 @@
+"""The node agent's metrics, by the kubelet's names."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from dray.kubelet.claims import PREPARE
+from dray.telemetry import Registry
+
+# 15 buckets from 0.1 to 40 seconds, each the same factor above the last.
+_BUCKETS = tuple(round(0.1 * (400 ** (i / 14)), 6) for i in range(15))
+
+
+class KubeletMetrics:
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+        self.claims_in_use: Callable[[], Mapping[str, int]] = dict
+        self._operations = registry.histogram(
+            "dra_operations_duration_seconds",
+            "Latency of preparing and unpreparing the claims of a pod.",
+            ("operation_name", "is_error"),
+            buckets=_BUCKETS,
+        )
+        self._calls = registry.histogram(
+            "dra_grpc_operations_duration_seconds",
+            "Latency of calls to DRA drivers.",
+            ("driver_name", "method_name", "grpc_status_code"),
+            buckets=_BUCKETS,
+        )
+        self._prepare_skips = registry.counter(
+            "dra_node_prepare_skips_total", "Prepare calls that drivers asked to skip.", ("driver_name",)
+        )
+        self._unprepare_skips = registry.counter(
+            "dra_node_unprepare_skips_total", "Unprepare calls that drivers asked to skip.", ("driver_name",)
+        )
+        registry.computed_gauge(
+            "dra_resource_claims_in_use", "Prepared claims by driver; <any> counts each claim once.", self._in_use
+        )
+
+    def observe_call(self, driver: str, method: str, code: str, seconds: float) -> None:
+        self._calls.observe(seconds, driver, method, code)
+
+    def observe_operation(self, operation: str, is_error: bool, seconds: float) -> None:
+        self._operations.observe(seconds, operation, "true" if is_error else "false")
+
+    def count_skip(self, driver: str, operation: str) -> None:
+        (self._prepare_skips if operation == PREPARE else self._unprepare_skips).inc(driver)
+
+    def _in_use(self) -> Iterable[tuple[Mapping[str, str], float]]:
+        return [({"driver_name": driver}, float(count)) for driver, count in self.claims_in_use().items()]

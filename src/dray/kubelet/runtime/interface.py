@@ -1,0 +1,78 @@
+"""The border between a pod's worker and whatever runs its containers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from dray.accounting import CgroupValues
+from dray.api.cdi import ContainerEdits
+from dray.api.core import Pod
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """One container, with everything resolved: nothing here refers to the API any more."""
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    args: tuple[str, ...]
+    working_dir: str
+    env: Mapping[str, str]
+    cdi_device_ids: tuple[str, ...]
+    edits: ContainerEdits
+    log_path: Path
+    attempt: int = 0
+    cgroup: CgroupValues | None = None
+    oom_score_adj: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a container ended."""
+
+    code: int
+    signal: int = 0
+    reason: str = ""
+    finished_at: str | None = None
+
+
+class RunningContainer(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def started_at(self) -> str: ...
+
+    async def wait(self) -> Exit:
+        """The end of the container; may be asked for more than once."""
+        ...
+
+    async def stop(self, grace_s: float) -> None:
+        """End it: politely, and after `grace_s` seconds for sure."""
+        ...
+
+
+class Runtime(Protocol):
+    name: str
+
+    async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        """Get ready for the pod's containers; the answer names the sandbox. Idempotent."""
+        ...
+
+    async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer: ...
+
+    async def find_container(self, pod: Pod, spec_name: str) -> tuple[RunningContainer, int] | None:
+        """A container that an earlier life of this agent started, and its attempt."""
+        ...
+
+    async def stop_pod(self, pod_uid: str) -> None:
+        """Remove everything of the pod; containers have been stopped before. Idempotent."""
+        ...
+
+    async def known_pods(self) -> set[str]:
+        """UIDs of pods that left traces, for cleaning up after a restart."""
+        ...
+
+    async def close(self) -> None: ...

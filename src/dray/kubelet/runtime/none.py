@@ -1,0 +1,53 @@
+"""A runtime that runs nothing: containers exist as status only. For simulating many nodes in one process."""
+
+import asyncio
+
+from dray.accounting import CgroupValues
+from dray.api.core import Pod
+from dray.clock import Clock, rfc3339
+from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
+
+
+class PaperContainer:
+    """A container with nothing to run: it stays up until it is told to stop."""
+
+    def __init__(self, id_: str, started_at: str, clock: Clock) -> None:
+        self.id = id_
+        self.started_at = started_at
+        self._clock = clock
+        self._ended = asyncio.Event()
+        self._exit = Exit(0)
+
+    async def wait(self) -> Exit:
+        await self._ended.wait()
+        return self._exit
+
+    async def stop(self, grace_s: float) -> None:
+        if not self._ended.is_set():
+            self._exit = Exit(0, finished_at=rfc3339(self._clock.now()))
+            self._ended.set()
+
+
+class NoRuntime:
+    name = "none"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        return pod.metadata.uid
+
+    async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
+        return PaperContainer(f"none://{sandbox}/{spec.name}/{spec.attempt}", rfc3339(self._clock.now()), self._clock)
+
+    async def find_container(self, pod: Pod, spec_name: str) -> tuple[RunningContainer, int] | None:
+        return None
+
+    async def stop_pod(self, pod_uid: str) -> None:
+        return None
+
+    async def known_pods(self) -> set[str]:
+        return set()
+
+    async def close(self) -> None:
+        return None

@@ -1,0 +1,305 @@
+"""Containers as local processes: real commands, real environment, real exit codes, no isolation.
+
+A container without a command is a placeholder that stays up. Output goes straight to the log file and exit codes to a file
+beside it, so containers outlive a restart of the agent and are found again.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from dray.accounting import CgroupValues
+from dray.api.cdi import Hook, Mount
+from dray.api.core import Pod
+from dray.clock import Clock, rfc3339
+from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.cgroup import CgroupTree
+from dray.kubelet.runtime.cpus import cpus_of_environment
+from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
+from dray.kubelet.runtime.none import PaperContainer
+
+log = logging.getLogger(__name__)
+
+# Runs the command, leaves its exit code in a file, and passes the code on. The traps keep the shell alive until then.
+_SUPERVISE = 'trap : TERM INT HUP; "$@"; code=$?; echo $code > "$DRAY_EXIT_FILE"; exit $code'
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Metadata files are mounted below this; other mount points must exist on the machine.
+_OWN_MOUNT_ROOT = "/var/run/kubernetes.io"
+
+
+class ProcessContainer:
+    """A process group led by the supervising shell; ours, or found after a restart."""
+
+    def __init__(
+        self, id_: str, started_at: str, pid: int, folder: Path, clock: Clock, hooks: tuple[Hook, ...] = ()
+    ) -> None:
+        self.id = id_
+        self.started_at = started_at
+        self._pid = pid
+        self._folder = folder
+        self._clock = clock
+        self._hooks = hooks
+        self._exit: asyncio.Task[Exit] | None = None
+
+    async def wait(self) -> Exit:
+        if self._exit is None:
+            self._exit = asyncio.create_task(self._watch(), name=f"container {self.id}")
+        return await asyncio.shield(self._exit)
+
+    async def stop(self, grace_s: float) -> None:
+        ended = asyncio.ensure_future(self.wait())
+        _signal_group(self._pid, signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(ended), grace_s)
+            return
+        _signal_group(self._pid, signal.SIGKILL)
+        await ended
+
+    async def _watch(self) -> Exit:
+        await _until_gone(self._pid, self._folder)
+        _signal_group(self._pid, signal.SIGKILL)
+        for hook in self._hooks:
+            await _run_hook(hook, "poststop")
+        code = _exit_code(self._folder)
+        finished = rfc3339(self._clock.now())
+        if code is None:
+            return Exit(137, signal=9, reason="Error", finished_at=finished)
+        return Exit(
+            code,
+            signal=code - 128 if code > 128 else 0,
+            reason="Completed" if code == 0 else "Error",
+            finished_at=finished,
+        )
+
+
+class ProcessRuntime:
+    name = "process"
+
+    def __init__(self, root: Path, clock: Clock, cgroups: CgroupTree | None = None) -> None:
+        self._root = root / "pods"
+        self._clock = clock
+        self._cgroups = cgroups
+
+    async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        folder = self._root / pod.metadata.uid
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._cgroups is not None and cgroup is not None:
+            self._cgroups.apply_pod(pod.metadata.uid, cgroup)
+        return str(folder)
+
+    async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
+        id_ = f"process://{pod.metadata.uid}/{spec.name}/{spec.attempt}"
+        started_at = rfc3339(self._clock.now())
+        spec.log_path.parent.mkdir(parents=True, exist_ok=True)
+        spec.log_path.touch()
+        if not spec.command:
+            return PaperContainer(id_, started_at, self._clock)
+        folder = Path(sandbox) / "containers" / spec.name
+        folder.mkdir(parents=True, exist_ok=True)
+        _exit_file(folder).unlink(missing_ok=True)
+        for hook in spec.edits.hooks:
+            if hook.hook_name in ("prestart", "createRuntime", "createContainer"):
+                await _run_hook(hook, hook.hook_name)
+        pid = self._spawn(spec, folder)
+        state = {
+            "pid": pid,
+            "start": _start_time(pid),
+            "attempt": spec.attempt,
+            "startedAt": started_at,
+            "id": id_,
+        }
+        _state_file(folder).write_text(json.dumps(state))
+        self._confine(pod, spec, pid)
+        for hook in spec.edits.hooks:
+            if hook.hook_name == "poststart":
+                await _run_hook(hook, "poststart")
+        poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
+        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop)
+
+    def _spawn(self, spec: ContainerSpec, folder: Path) -> int:
+        environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **spec.env}
+        command = [*spec.command, *spec.args]
+        program = shutil.which(command[0], path=environment["PATH"])
+        if program is None:
+            raise ContainerError("StartError", f'exec: "{command[0]}": executable file not found in $PATH')
+        if spec.working_dir and not Path(spec.working_dir).is_dir():
+            raise ContainerError("StartError", f'working directory "{spec.working_dir}" does not exist on this machine')
+        argv = ["/bin/sh", "-c", _SUPERVISE, "sh", program, *command[1:]]
+        if spec.edits.mounts:
+            argv = _with_mounts(argv, spec.edits.mounts)
+        with spec.log_path.open("ab") as output:
+            try:
+                return subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    cwd=spec.working_dir or "/",
+                    env={**environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
+                    start_new_session=True,
+                ).pid
+            except (OSError, ValueError) as error:
+                raise ContainerError("StartError", f"{command[0]}: {error}") from error
+
+    def _confine(self, pod: Pod, spec: ContainerSpec, pid: int) -> None:
+        """Pin and limit what can be pinned and limited without being a container engine."""
+        cpus = cpus_of_environment(spec.env)
+        if cpus:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(pid, cpus)
+        if self._cgroups is not None:
+            self._cgroups.apply_container(pod.metadata.uid, spec, pid)
+
+    async def find_container(self, pod: Pod, spec_name: str) -> tuple[RunningContainer, int] | None:
+        folder = self._root / pod.metadata.uid / "containers" / spec_name
+        try:
+            state = json.loads(_state_file(folder).read_text())
+        except (OSError, ValueError):
+            return None
+        if _exit_code(folder) is None and _start_time(state["pid"]) != state["start"]:
+            return None
+        return ProcessContainer(state["id"], state["startedAt"], state["pid"], folder, self._clock), state["attempt"]
+
+    async def stop_pod(self, pod_uid: str) -> None:
+        folder = self._root / pod_uid
+        for state_file in folder.glob("containers/*/state.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                state = json.loads(state_file.read_text())
+                if _start_time(state["pid"]) == state["start"]:
+                    _signal_group(state["pid"], signal.SIGKILL)
+        if self._cgroups is not None:
+            self._cgroups.remove_pod(pod_uid)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    async def known_pods(self) -> set[str]:
+        return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
+
+    async def close(self) -> None:
+        return None
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+def _exit_file(folder: Path) -> Path:
+    return folder / "exit-code"
+
+
+def _state_file(folder: Path) -> Path:
+    return folder / "state.json"
+
+
+def _exit_code(folder: Path) -> int | None:
+    try:
+        return int(_exit_file(folder).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _start_time(pid: int) -> str:
+    """What tells a process from a later one with the same number; empty if it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+async def _until_gone(pid: int, folder: Path) -> None:
+    """Wait for the end of a process, child or not; a child is reaped."""
+    try:
+        state = json.loads(_state_file(folder).read_text())
+        descriptor = os.pidfd_open(pid)
+    except (OSError, ValueError):
+        return
+    try:
+        if _start_time(pid) == state["start"]:
+            ended = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            loop.add_reader(descriptor, ended.set)
+            try:
+                await ended.wait()
+            finally:
+                loop.remove_reader(descriptor)
+        _reap(pid)
+    finally:
+        os.close(descriptor)
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+async def _run_hook(hook: Hook, stage: str) -> None:
+    """A CDI hook; one that fails before the start fails the container, later ones are only reported."""
+    environment: Mapping[str, str] = dict(entry.partition("=")[::2] for entry in hook.env)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            hook.path,
+            *hook.args[1:],
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+        )
+        code = await asyncio.wait_for(process.wait(), hook.timeout or 30)
+        problem = f"exit code {code}" if code else ""
+    except TimeoutError:
+        process.kill()
+        problem = "no end within its timeout"
+    except OSError as error:
+        problem = str(error.strerror)
+    if problem and stage in ("poststart", "poststop"):
+        log.warning("CDI hook %s (%s): %s", hook.path, stage, problem)
+    elif problem:
+        raise ContainerError("StartError", f"CDI hook {hook.path} ({stage}): {problem}")
+
+
+def _with_mounts(argv: list[str], mounts: tuple[Mount, ...]) -> list[str]:
+    """Bind mounts in a mount namespace of its own, where this process may make one and the mount point can exist."""
+    usable = [
+        mount
+        for mount in mounts
+        if mount.container_path.startswith(_OWN_MOUNT_ROOT) or Path(mount.container_path).exists()
+    ]
+    if os.geteuid() != 0 or shutil.which("unshare") is None or not usable:
+        log.info(
+            "mounts %s are left out: they need root, unshare and an existing mount point",
+            [m.container_path for m in mounts],
+        )
+        return argv
+    Path(_OWN_MOUNT_ROOT).mkdir(parents=True, exist_ok=True)
+    script = [f"mount -t tmpfs dray {_OWN_MOUNT_ROOT}"]
+    arguments: list[str] = []
+    for mount in usable:
+        arguments += [mount.host_path, mount.container_path]
+        host, point = f"${{{len(arguments) - 1}}}", f"${{{len(arguments)}}}"
+        make = f'if [ -d "{host}" ]; then mkdir -p "{point}"; else mkdir -p "$(dirname "{point}")"; [ -e "{point}" ] || : > "{point}"; fi'
+        bind = f'mount --bind "{host}" "{point}"'
+        read_only = f' && mount -o remount,ro,bind "{point}"' if "ro" in mount.options else ""
+        script.append(f"{make}; {bind}{read_only}")
+    script.append(f'shift {len(arguments)}; exec "$@"')
+    return [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        "/bin/sh",
+        "-ec",
+        "\n".join(script),
+        "sh",
+        *arguments,
+        *argv,
+    ]

@@ -1,0 +1,256 @@
+"""The node agent of one node: feeds pods to their workers, finds drivers, keeps the Node object, cleans up."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dray.accounting import Enforcement
+from dray.api.core import Container, Node, Pod
+from dray.api.resource import Device, ResourceSlice
+from dray.client import PODS, SLICES, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
+from dray.clock import Clock
+from dray.features import FeatureGates
+from dray.kubelet.admission import Admission
+from dray.kubelet.checkpoint import CheckpointFile
+from dray.kubelet.container_devices import CdiDirectories
+from dray.kubelet.containers import ContainerSpecs
+from dray.kubelet.drivers import Drivers
+from dray.kubelet.endpoint import CALL_TIMEOUT_S
+from dray.kubelet.errors import DriverError
+from dray.kubelet.health import DeviceHealth, DeviceKey
+from dray.kubelet.metrics import KubeletMetrics
+from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
+from dray.kubelet.pod_worker import NodeContext, PodWorker
+from dray.kubelet.prepare import PodClaims
+from dray.kubelet.runtime.interface import Runtime
+from dray.telemetry import Registry
+
+log = logging.getLogger(__name__)
+
+RECONCILE_EVERY_S = 60.0
+WIPE_RETRY_CAP_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletOptions:
+    """Where things are on this node, and how it behaves."""
+
+    node: NodeDescription
+    root_dir: Path
+    cdi_dirs: tuple[Path, ...]
+    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    enforcement: Enforcement = Enforcement.KEP
+    call_timeout_s: float = CALL_TIMEOUT_S
+
+    @property
+    def registry_dir(self) -> Path:
+        return self.root_dir / "plugins_registry"
+
+    @property
+    def log_root(self) -> Path:
+        return self.root_dir / "logs"
+
+
+class Kubelet:
+    """`start()`, then it runs in the background until `stop()`."""
+
+    def __init__(
+        self, client: Client, options: KubeletOptions, runtime: Runtime, registry: Registry | None = None
+    ) -> None:
+        self._client = client
+        self._clock: Clock = client.clock
+        self._options = options
+        self._runtime = runtime
+        name = options.node.name
+        self._registration = NodeRegistration(client, options.node)
+        self._node: Node | None = None
+        self._recorder = EventRecorder(client, "kubelet", host=name)
+        self.metrics = KubeletMetrics(registry or Registry())
+        self._health = DeviceHealth(self._clock, self._health_changed)
+        self.drivers = Drivers(
+            options.registry_dir,
+            self._clock,
+            self._wipe_slices,
+            self.metrics.observe_call,
+            on_registered=self._health.follow,
+            on_deregistered=self._health.unfollow,
+        )
+        self._slices: Informer[ResourceSlice] = Informer(client, SLICES, field_selector=f"spec.nodeName={name}")
+        self._slices.add_indexer("pool", lambda each: (f"{each.spec.driver}/{each.spec.pool.name}",))
+        self._pods: Informer[Pod] = Informer(client, PODS, field_selector=f"spec.nodeName={name}")
+        self._workers: dict[str, PodWorker] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._background: list[asyncio.Task[None]] = []
+        self.claims: PodClaims
+        self._context: NodeContext
+
+    @property
+    def name(self) -> str:
+        return self._options.node.name
+
+    async def start(self) -> None:
+        """Register the node, remove slices of an earlier life, then take pods."""
+        options = self._options
+        options.root_dir.mkdir(parents=True, exist_ok=True)
+        self.claims = PodClaims(
+            self._client,
+            self.drivers,
+            CheckpointFile(options.root_dir),
+            may_skip_operations=options.gates.enabled("DRAOptionalNodeOperations"),
+            call_timeout_s=options.call_timeout_s,
+            count_skip=self.metrics.count_skip,
+        )
+        self.metrics.claims_in_use = self.claims.claims_in_use
+        self._context = self._make_context()
+        self._node = await self._registration.register()
+        await self._registration.renew(self._node)
+        await self._wipe_slices("")
+        self._slices.start()
+        self._run(self.drivers.run(), "drivers")
+        self._pods.add_handler(Handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_gone))
+        self._pods.start()
+        await asyncio.gather(self._slices.synced(), self._pods.synced())
+        self._run(self._beat(), "heartbeat")
+        self._run(self._reconcile_for_ever(), "claims")
+
+    def _make_context(self) -> NodeContext:
+        options = self._options
+        specs = ContainerSpecs(
+            self._client,
+            self.claims.cache,
+            CdiDirectories(options.cdi_dirs),
+            options.log_root,
+            self.find_device,
+            host_ip=options.node.address,
+            allocatable=options.node.capacity,
+            device_attributes_enabled=options.gates.enabled("DRADownwardDeviceAttributes"),
+            enforcement=options.enforcement,
+        )
+        return NodeContext(
+            client=self._client,
+            clock=self._clock,
+            recorder=self._recorder,
+            admission=Admission(self.name, options.node.capacity),
+            claims=self.claims,
+            runtime=self._runtime,
+            specs=specs,
+            log_root=options.log_root,
+            host_ip=options.node.address,
+            node=lambda: self._node,
+            observe_operation=self.metrics.observe_operation,
+        )
+
+    async def stop(self) -> None:
+        """Stop looking after pods. Containers and prepared claims stay as they are: a restart finds them."""
+        tasks = [*self._background, *self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._pods.stop()
+        await self._slices.stop()
+        await self._runtime.close()
+
+    def _run(self, coroutine: object, name: str) -> None:
+        self._background.append(asyncio.create_task(coroutine, name=f"{self.name} {name}"))  # type: ignore[arg-type]
+
+    # --- pods
+
+    def _pod_added(self, pod: Pod) -> None:
+        uid = pod.metadata.uid
+        if uid in self._workers:
+            self._workers[uid].update(pod)
+            return
+        worker = PodWorker(self._context, pod)
+        self._workers[uid] = worker
+        self._tasks[uid] = asyncio.create_task(self._work(worker), name=f"{self.name} pod {pod.metadata.name}")
+
+    def _pod_updated(self, old: Pod, pod: Pod) -> None:
+        self._pod_added(pod)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        worker = self._workers.get(pod.metadata.uid)
+        if worker is not None:
+            worker.remove()
+
+    async def _work(self, worker: PodWorker) -> None:
+        uid = worker.pod.metadata.uid
+        try:
+            await worker.run()
+        except Exception:
+            log.exception("pod %s: its worker ended unexpectedly", worker.pod.metadata.name)
+        finally:
+            self._workers.pop(uid, None)
+            self._tasks.pop(uid, None)
+
+    # --- loops
+
+    async def _beat(self) -> None:
+        while True:
+            await self._clock.sleep(RENEW_EVERY_S)
+            self._health.expire()
+            try:
+                if self._node is not None:
+                    await self._registration.renew(self._node)
+            except (ApiError, ServerUnreachable) as error:
+                log.warning("node %s: heartbeat: %s", self.name, error)
+
+    async def _reconcile_for_ever(self) -> None:
+        while True:
+            await self.reconcile()
+            await self._clock.sleep(RECONCILE_EVERY_S)
+
+    async def reconcile(self) -> None:
+        """Give back claims and traces of pods that are gone: force-deleted, or deleted while nobody looked."""
+        for uid in self.claims.cache.pod_uids() - set(self._workers):
+            try:
+                await self.claims.unprepare(uid)
+            except DriverError as error:
+                log.warning("claims of pod %s, which is gone: unprepare dynamic resources: %s", uid, error)
+        for uid in await self._runtime.known_pods() - set(self._workers):
+            await self._runtime.stop_pod(uid)
+
+    # --- slices and devices
+
+    async def _wipe_slices(self, driver: str) -> None:
+        """Delete this node's slices, of one driver or of all; again and again until it worked."""
+        selector = f"spec.nodeName={self.name}" + (f",spec.driver={driver}" if driver else "")
+        wait_s = 1.0
+        while True:
+            try:
+                await self._client.delete_collection(SLICES, field_selector=selector)
+                return
+            except (ApiError, ServerUnreachable) as error:
+                if isinstance(error, ApiError) and error.is_not_found:
+                    return
+                log.warning("ResourceSlices with %s cannot be deleted now: %s", selector, error)
+            await self._clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, WIPE_RETRY_CAP_S)
+
+    def find_device(self, driver: str, pool: str, name: str) -> Device | None:
+        """A device as this node's slices publish it, in the newest generation of its pool."""
+        slices = self._slices.by_index("pool", f"{driver}/{pool}")
+        newest = max((each.spec.pool.generation for each in slices), default=0)
+        current = (each for each in slices if each.spec.pool.generation == newest)
+        return next((device for each in current for device in each.spec.devices if device.name == name), None)
+
+    def _health_changed(self, devices: set[DeviceKey]) -> None:
+        if not self._options.gates.enabled("ResourceHealthStatus"):
+            return
+        affected = {
+            uid
+            for state in self.claims.cache
+            for driver, driver_state in state.drivers.items()
+            if any((driver, device.pool, device.device) in devices for device in driver_state.devices)
+            for uid in state.pod_uids
+        }
+        for uid in affected:
+            worker = self._workers.get(uid)
+            if worker is not None:
+                worker.health_changed(self._device_statuses())
+                self._background.append(asyncio.create_task(worker.report(), name=f"health of pod {uid}"))
+        self._background = [task for task in self._background if not task.done()]
+
+    def _device_statuses(self) -> Callable[[Pod, Container], list[dict[str, object]]]:
+        return lambda pod, container: self._health.statuses(pod, container, self.claims.cache)

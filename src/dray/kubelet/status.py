@@ -1,0 +1,158 @@
+"""A pod's status, computed from the state of its containers. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dray.api.core import Container, Pod
+from dray.kubelet.runtime.interface import Exit
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerProgress:
+    """Where one container is: waiting, running or ended; and how it ended the time before."""
+
+    waiting: str = "ContainerCreating"
+    message: str = ""
+    container_id: str = ""
+    started_at: str | None = None
+    exit: Exit | None = None
+    last: Document | None = None
+    restarts: int = 0
+    resources_status: tuple[Document, ...] = ()
+
+    @property
+    def is_running(self) -> bool:
+        return self.started_at is not None and self.exit is None
+
+
+@dataclass(frozen=True, slots=True)
+class PodProgress:
+    """What the node knows of a pod."""
+
+    containers: Mapping[str, ContainerProgress] = field(default_factory=dict)
+    start_time: str | None = None
+    is_initialized: bool = False
+    is_finished: bool = False
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = ""
+    host_ip: str = ""
+
+
+def state_document(progress: ContainerProgress) -> Document:
+    if progress.exit is not None:
+        ended: Document = {"exitCode": progress.exit.code, "reason": progress.exit.reason or "Completed"}
+        if progress.exit.signal:
+            ended["signal"] = progress.exit.signal
+        ended |= {
+            "startedAt": progress.started_at,
+            "finishedAt": progress.exit.finished_at,
+            "containerID": progress.container_id,
+        }
+        return {"terminated": {key: value for key, value in ended.items() if value not in (None, "")}}
+    if progress.started_at is not None:
+        return {"running": {"startedAt": progress.started_at}}
+    waiting = {"reason": progress.waiting} | ({"message": progress.message} if progress.message else {})
+    return {"waiting": waiting}
+
+
+def container_status(container: Container, progress: ContainerProgress, *, is_ready: bool) -> Document:
+    document: Document = {
+        "name": container.name,
+        "state": state_document(progress),
+        "ready": is_ready,
+        "restartCount": progress.restarts,
+        "image": container.image,
+        "imageID": "",
+        "started": progress.is_running,
+    }
+    if progress.last is not None:
+        document["lastState"] = progress.last
+    if progress.container_id:
+        document["containerID"] = progress.container_id
+    if progress.resources_status:
+        document["allocatedResourcesStatus"] = list(progress.resources_status)
+    return document
+
+
+def pod_phase(pod: Pod, progress: PodProgress) -> str:
+    """Pending until every init container is done, Running while something runs or will run again."""
+    if progress.reason and progress.is_finished:
+        return "Failed"
+    main = [progress.containers.get(each.name, ContainerProgress()) for each in pod.spec.containers]
+    if progress.is_finished:
+        failed_init = any(
+            (ended := progress.containers.get(each.name, ContainerProgress()).exit) is not None and ended.code != 0
+            for each in pod.spec.init_containers
+            if each.restart_policy != "Always"
+        )
+        return (
+            "Failed" if failed_init or any(each.exit is None or each.exit.code != 0 for each in main) else "Succeeded"
+        )
+    if not progress.is_initialized:
+        return "Pending"
+    started = [each for each in main if each.started_at is not None or each.exit is not None or each.restarts]
+    return "Running" if len(started) == len(main) else "Pending"
+
+
+def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
+    """The node's part of the pod's status: conditions keep their transition time while they stay the same."""
+    phase = pod_phase(pod, progress)
+    is_ready = phase == "Running" and all(_progress(progress, each).is_running for each in pod.spec.containers)
+    reason_not_ready = (
+        ""
+        if is_ready
+        else ("PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady")
+    )
+    wanted = [
+        ("PodReadyToStartContainers", progress.start_time is not None and not progress.is_finished, ""),
+        ("Initialized", progress.is_initialized, "" if progress.is_initialized else "ContainersNotInitialized"),
+        ("Ready", is_ready, reason_not_ready),
+        ("ContainersReady", is_ready, reason_not_ready),
+    ]
+    document: Document = {
+        "phase": phase,
+        "conditions": [_condition(pod, kind, value, reason, now) for kind, value, reason in wanted],
+        "containerStatuses": _statuses(pod.spec.containers, progress),
+    }
+    if pod.spec.init_containers:
+        document["initContainerStatuses"] = _statuses(pod.spec.init_containers, progress)
+    optional = {
+        "startTime": progress.start_time,
+        "hostIP": progress.host_ip,
+        "podIP": progress.pod_ip,
+        "podIPs": [{"ip": progress.pod_ip}] if progress.pod_ip else None,
+        "hostIPs": [{"ip": progress.host_ip}] if progress.host_ip else None,
+        "reason": progress.reason,
+        "message": progress.message,
+    }
+    return document | {key: value for key, value in optional.items() if value}
+
+
+def _statuses(containers: Sequence[Container], progress: PodProgress) -> list[Document]:
+    found = []
+    for container in containers:
+        each = _progress(progress, container)
+        is_done_init = container.restart_policy is None and each.exit is not None and each.exit.code == 0
+        found.append(
+            container_status(container, each, is_ready=each.is_running or (is_done_init and not progress.is_finished))
+        )
+    return found
+
+
+def _progress(progress: PodProgress, container: Container) -> ContainerProgress:
+    return progress.containers.get(
+        container.name,
+        ContainerProgress(waiting="PodInitializing" if not progress.is_initialized else "ContainerCreating"),
+    )
+
+
+def _condition(pod: Pod, kind: str, value: bool, reason: str, now: str) -> Document:
+    status = "True" if value else "False"
+    before = next((each for each in pod.status.conditions if each.type == kind), None)
+    since = before.last_transition_time if before is not None and before.status == status else now
+    document: Document = {"type": kind, "status": status, "lastTransitionTime": since}
+    return document | ({"reason": reason} if reason else {})
