@@ -14,6 +14,7 @@ from dray.apiserver.authentication.service_accounts import (
 )
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.objects import Objects
+from dray.apiserver.parts import mapping, strings, text
 from dray.clock import rfc3339
 
 GROUP = "authentication.k8s.io"
@@ -31,19 +32,19 @@ class TokenRequests:
 
     async def answer(self, namespace: str, account: str, request: Document) -> Document:
         """The TokenRequest with its token. Raises 404, 409 or 422."""
-        spec = request.get("spec") or {}
+        spec = mapping(request, "spec")
         lifetime = _checked_lifetime(spec)
         found = await self.objects.get("", "serviceaccounts", namespace, account)
         if found is None:
             raise errors.not_found(by_kind("ServiceAccount"), account)
-        reference = spec.get("boundObjectRef") or None
+        reference = mapping(spec, "boundObjectRef") or None
         bound, node = await self._bound(namespace, account, reference)
-        audiences = tuple(spec.get("audiences") or (ISSUER,))
+        audiences = tuple(strings(spec, "audiences")) or (ISSUER,)
         uid = found["metadata"]["uid"]
         wish = TokenWish(namespace, account, uid, min(lifetime, LONGEST_S), audiences, bound, node)
         token, expires = self.tokens.issue(wish)
         metadata = {
-            **(request.get("metadata") or {}),
+            **mapping(request, "metadata"),
             "name": account,
             "namespace": namespace,
             "uid": uid,
@@ -61,7 +62,7 @@ class TokenRequests:
     ) -> tuple[BoundObject | None, BoundObject | None]:
         if not reference:
             return None, None
-        kind, name = reference.get("kind") or "", reference.get("name") or ""
+        kind, name = text(reference, "kind"), text(reference, "name")
         if kind not in BOUND_PLURALS or reference.get("apiVersion") not in ("v1", None, ""):
             what = f"{kind}.{reference.get('apiVersion')}" if reference.get("apiVersion") else kind
             raise errors.bad_request(f"cannot bind token for serviceaccount {account!r} to object type {what}")
@@ -79,12 +80,11 @@ class TokenRequests:
             )
         if kind != "Pod":
             return BoundObject(kind, name, uid), None
-        spec = found.get("spec") or {}
-        if spec.get("serviceAccountName") != account:
+        if text(found, "spec", "serviceAccountName") != account:
             raise errors.bad_request(
                 f'cannot bind token for serviceaccount "{account}" to pod running with different serviceaccount name.'
             )
-        return BoundObject(kind, name, uid), await self._node(spec.get("nodeName") or "")
+        return BoundObject(kind, name, uid), await self._node(text(found, "spec", "nodeName"))
 
     async def _node(self, name: str) -> BoundObject | None:
         """The node of a pod; one that is not there yet is named without uid."""

@@ -4,7 +4,6 @@ Each takes the review as sent and answers it with its status filled in. Nothing 
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from dray.apiserver import errors
 from dray.apiserver.attributes import Attributes, Authorizer, Document, FieldRequirement
@@ -15,6 +14,7 @@ from dray.apiserver.authorization.rbac import RbacIndex
 from dray.apiserver.authorization.rules import Rule
 from dray.apiserver.errors import OptionError
 from dray.apiserver.identity import User
+from dray.apiserver.parts import mapping, mappings, part, strings, text
 from dray.clock import Clock, rfc3339
 
 AUTHORIZATION = "authorization.k8s.io"
@@ -47,8 +47,7 @@ class Reviews:
         return {**review, "metadata": metadata, "status": {"userInfo": user_document(user)}}
 
     async def _token(self, review: Document) -> Document:
-        spec = review.get("spec") or {}
-        token, audiences = spec.get("token") or "", spec.get("audiences") or []
+        token, audiences = text(review, "spec", "token"), strings(review, "spec", "audiences")
         if not token:
             raise _invalid("authentication.k8s.io", "TokenReview", "spec.token", "Required value: token is required")
         status: Document = {"user": {}, "error": "invalid bearer token"}
@@ -61,7 +60,7 @@ class Reviews:
         return {**review, "status": status}
 
     async def _access(self, review: Document, user: User) -> Document:
-        attributes = _attributes(review.get("kind", ""), review.get("spec") or {}, user)
+        attributes = _attributes(mapping(review, "spec"), user)
         decision = await self.authorizer.authorize(attributes)
         status: Document = {"allowed": decision.allowed}
         if decision.reason:
@@ -69,7 +68,7 @@ class Reviews:
         return {**review, "status": status}
 
     def _rules(self, review: Document, user: User) -> Document:
-        namespace = (review.get("spec") or {}).get("namespace") or ""
+        namespace = text(review, "spec", "namespace")
         if not namespace:
             raise errors.bad_request("no namespace on request")
         held = self.rbac.rules_for(user, namespace)
@@ -110,61 +109,56 @@ def _resource_rule(rule: Rule) -> Document:
 
 
 def _named_user(kind: str, review: Document) -> User:
-    spec = review.get("spec") or {}
-    name, groups = spec.get("user") or "", spec.get("groups") or []
+    name, groups = text(review, "spec", "user"), strings(review, "spec", "groups")
     if not name and not groups:
-        text = 'Invalid value: "": at least one of user or group must be specified'
-        raise _invalid(AUTHORIZATION, kind, "spec.user", text)
-    extra = {key.lower(): tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
-    return User(name, tuple(groups), spec.get("uid") or "", extra)
+        why = 'Invalid value: "": at least one of user or group must be specified'
+        raise _invalid(AUTHORIZATION, kind, "spec.user", why)
+    said = mapping(review, "spec", "extra")
+    extra = {key.lower(): tuple(strings(said, key)) for key in said}
+    return User(name, tuple(groups), text(review, "spec", "uid"), extra)
 
 
 def _check_local(review: Document, namespace: str) -> None:
-    asked = ((review.get("spec") or {}).get("resourceAttributes") or {}).get("namespace") or ""
-    if (review.get("spec") or {}).get("nonResourceAttributes"):
-        text = "Invalid value: null: disallowed on this kind of request"
-        raise _invalid(AUTHORIZATION, "", "spec.nonResourceAttributes", text)
-    if asked != namespace:
+    if part(review, "spec", "nonResourceAttributes") is not None:
+        why = "Invalid value: null: disallowed on this kind of request"
+        raise _invalid(AUTHORIZATION, "", "spec.nonResourceAttributes", why)
+    if text(review, "spec", "resourceAttributes", "namespace") != namespace:
         raise errors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
 
 
-def _attributes(kind: str, spec: Document, user: User) -> Attributes:
-    resource, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (resource is None) == (plain is None):
-        both = resource is not None
-        text = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        if both:
-            field = "spec.nonResourceAttributes"
-            text = "Invalid value: null: cannot be specified in combination with resourceAttributes"
-        else:
-            field = "spec"
-        raise _invalid(AUTHORIZATION, "", field, text)
-    if plain is not None:
-        return Attributes(user, plain.get("verb") or "", path=plain.get("path") or "")
+def _attributes(spec: Document, user: User) -> Attributes:
+    has_resource, has_path = (part(spec, name) is not None for name in ("resourceAttributes", "nonResourceAttributes"))
+    if has_resource and has_path:
+        why = "Invalid value: null: cannot be specified in combination with resourceAttributes"
+        raise _invalid(AUTHORIZATION, "", "spec.nonResourceAttributes", why)
+    if not has_resource and not has_path:
+        why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise _invalid(AUTHORIZATION, "", "spec", why)
+    if has_path:
+        plain = mapping(spec, "nonResourceAttributes")
+        return Attributes(user, text(plain, "verb"), path=text(plain, "path"))
+    asked = mapping(spec, "resourceAttributes")
     return Attributes(
         user,
-        resource.get("verb") or "",
-        resource.get("group") or "",
-        resource.get("version") or "",
-        resource.get("resource") or "",
-        resource.get("subresource") or "",
-        resource.get("namespace") or "",
-        resource.get("name") or "",
-        field_requirements=tuple(_field_requirements(resource)),
+        text(asked, "verb"),
+        text(asked, "group"),
+        text(asked, "version"),
+        text(asked, "resource"),
+        text(asked, "subresource"),
+        text(asked, "namespace"),
+        text(asked, "name"),
+        field_requirements=_field_requirements(asked),
     )
 
 
-def _field_requirements(resource: Document) -> list[FieldRequirement]:
+def _field_requirements(resource: Document) -> tuple[FieldRequirement, ...]:
     """What a review says about the fields a list would be restricted to; only single values restrict."""
-    requirements: list[Any] = (resource.get("fieldSelector") or {}).get("requirements") or []
-    found = []
-    for requirement in requirements:
-        values = requirement.get("values") or []
-        if requirement.get("operator") == "In" and len(values) == 1:
-            found.append(FieldRequirement(requirement.get("key") or "", "=", values[0]))
-    return found
+    return tuple(
+        FieldRequirement(text(requirement, "key"), "=", strings(requirement, "values")[0])
+        for requirement in mappings(resource, "fieldSelector", "requirements")
+        if requirement.get("operator") == "In" and len(strings(requirement, "values")) == 1
+    )
 
 
-def _invalid(group: str, kind: str, field: str, text: str) -> errors.ApiError:
-    kind_of_error = text.partition(" value")[0]
-    return errors.invalid(group, kind, "", [OptionError(kind_of_error, field, text)])
+def _invalid(group: str, kind: str, field: str, why: str) -> errors.ApiError:
+    return errors.invalid(group, kind, "", [OptionError(why.partition(" value")[0], field, why)])
