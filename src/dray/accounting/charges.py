@@ -107,8 +107,6 @@ def added_amounts(charges: Iterable[ClaimCharge]) -> dict[str, int]:
             nanos = overhead.per_pod.nanos if overhead.per_pod is not None else 0
             if overhead.per_container is not None:
                 nanos += overhead.per_container.nanos * references
-            elif overhead.per_pod is None:
-                continue
             added[overhead.resource] = added.get(overhead.resource, 0) + nanos
     return added
 

@@ -102,13 +102,18 @@ def _check(device: Device, need: DeviceNeed) -> None:
         )
 
 
+DeviceKey = tuple[str, str, str]
+
+
 class DeviceIndex:
     """Published devices by driver, pool and name, brought forward slice by slice."""
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
-        self._devices: dict[tuple[str, str, str], PublishedDevice] = {}
-        self._keys_by_slice: dict[str, list[tuple[str, str, str]]] = {}
-        self._needs: dict[tuple[str, str, str], tuple[DeviceNeed, ...]] = {}
+        self._devices: dict[DeviceKey, PublishedDevice] = {}
+        # Other slices with the same device, by slice: what is left of older generations.
+        self._shadowed: dict[DeviceKey, dict[str, PublishedDevice]] = {}
+        self._keys_by_slice: dict[str, list[DeviceKey]] = {}
+        self._needs: dict[DeviceKey, tuple[DeviceNeed, ...]] = {}
         for published in slices:
             self.apply(published)
 
@@ -119,18 +124,26 @@ class DeviceIndex:
         keys = self._keys_by_slice[name] = []
         for device in spec.devices:
             key = (spec.driver, spec.pool.name, device.name)
-            present = self._devices.get(key)
-            if present is None or present.generation <= spec.pool.generation:
-                self._devices[key] = PublishedDevice(*key[:2], spec.pool.generation, name, device)
-                self._needs.pop(key, None)
-                keys.append(key)
+            keys.append(key)
+            self._enter(key, PublishedDevice(spec.driver, spec.pool.name, spec.pool.generation, name, device))
+
+    def _enter(self, key: DeviceKey, published: PublishedDevice) -> None:
+        present = self._devices.get(key)
+        if present is not None and present.slice_name != published.slice_name:
+            older, published = sorted((present, published), key=lambda each: each.generation)
+            self._shadowed.setdefault(key, {})[older.slice_name] = older
+        self._devices[key] = published
+        self._needs.pop(key, None)
 
     def drop(self, slice_name: str) -> None:
         for key in self._keys_by_slice.pop(slice_name, ()):
-            present = self._devices.get(key)
-            if present is not None and present.slice_name == slice_name:
+            others = self._shadowed.pop(key, {})
+            others.pop(slice_name, None)
+            if self._devices[key].slice_name == slice_name:
                 del self._devices[key]
                 self._needs.pop(key, None)
+            for other in others.values():
+                self._enter(key, other)
 
     def find(self, driver: str, pool: str, device: str) -> PublishedDevice | None:
         return self._devices.get((driver, pool, device))

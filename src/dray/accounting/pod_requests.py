@@ -1,14 +1,14 @@
 """What a pod asks for and where its limits are, as Kubernetes' users see it: resource names to quantities."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from dray.accounting.ask import RequestOptions, limits_asked, requests_asked
+from dray.accounting.ask import Quantities, RequestOptions, limits_asked, requests_asked
 from dray.accounting.charges import ClaimCharge, charges_in_status
 from dray.accounting.footprint import add_to, limits_footprint, requests_footprint
 from dray.accounting.resources import is_hugepages
-from dray.api.core import Pod
+from dray.api.core import Container, Pod
 from dray.api.quantity import Format, Quantity
 
 DEFAULT_OPTIONS = RequestOptions()
@@ -27,7 +27,11 @@ def pod_requests(
     footprint = requests_footprint(requests_asked(pod, options), charges)
     for pool in footprint.pools:
         add_to(footprint.amounts, {pool.resource: pool.nanos})
-    return _as_quantities(footprint.amounts, pod, charges)
+    level = pod.spec.resources
+    lists: list[Quantities] = [level.requests] if level else []
+    lists += [container.resources.requests for container in _containers(pod)]
+    lists.append(options.non_missing_container_requests)
+    return _as_quantities(footprint.amounts, lists, charges, pod.spec.overhead)
 
 
 def pod_limits(
@@ -35,7 +39,15 @@ def pod_limits(
 ) -> dict[str, Quantity]:
     """The pod's limits. Claims raise limits that some container declares, and huge pages always."""
     charges = limited_charges(pod, _charges(pod, options, charges))
-    return _as_quantities(limits_footprint(limits_asked(pod, options), charges), pod, charges)
+    amounts = limits_footprint(limits_asked(pod, options), charges)
+    level = pod.spec.resources
+    lists: list[Quantities] = [level.limits] if level else []
+    lists += [container.resources.limits for container in _containers(pod)]
+    return _as_quantities(amounts, lists, charges, pod.spec.overhead)
+
+
+def _containers(pod: Pod) -> tuple[Container, ...]:
+    return (*pod.spec.containers, *pod.spec.init_containers)
 
 
 def _charges(pod: Pod, options: RequestOptions, given: Sequence[ClaimCharge] | None) -> Sequence[ClaimCharge]:
@@ -46,7 +58,7 @@ def _charges(pod: Pod, options: RequestOptions, given: Sequence[ClaimCharge] | N
 
 def limited_charges(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[ClaimCharge, ...]:
     """The claims' amounts of resources for which the pod has limits."""
-    declared = {name for c in (*pod.spec.init_containers, *pod.spec.containers) for name in c.resources.limits}
+    declared = {name for container in _containers(pod) for name in container.resources.limits}
 
     def counts(resource: str) -> bool:
         return resource in declared or is_hugepages(resource)
@@ -61,29 +73,21 @@ def limited_charges(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[ClaimChar
     )
 
 
-def _as_quantities(amounts: dict[str, int], pod: Pod, charges: Sequence[ClaimCharge]) -> dict[str, Quantity]:
-    formats = _formats(pod, charges)
-    return {name: Quantity(nanos, formats.get(name, "DecimalSI")) for name, nanos in amounts.items()}
-
-
-def _formats(pod: Pod, charges: Sequence[ClaimCharge]) -> dict[str, Format]:
-    """How each resource is written: as in the first place that names an amount of it."""
-    level = pod.spec.resources
-    lists = [level.requests, level.limits] if level else []
-    for container in (*pod.spec.containers, *pod.spec.init_containers):
-        lists += [container.resources.requests, container.resources.limits]
-    lists += [{amount.resource: amount.quantity} for charge in charges for amount in charge.mapped]
-    lists += [
-        {entry.resource: part}
-        for charge in charges
-        for entry in charge.overhead
-        for part in (entry.per_pod, entry.per_container)
-        if part is not None
-    ]
-    lists.append(pod.spec.overhead)
+def _as_quantities(
+    amounts: dict[str, int], lists: Iterable[Quantities], charges: Sequence[ClaimCharge], overhead: Quantities
+) -> dict[str, Quantity]:
+    """Each resource is written as in the first place that names an amount of it."""
     formats: dict[str, Format] = {}
-    for quantities in lists:
+    for quantities in (*lists, *_quantities_of(charges), overhead):
         for name, quantity in quantities.items():
             if quantity.nanos:
                 formats.setdefault(name, quantity.format)
-    return formats
+    return {name: Quantity(nanos, formats.get(name, "DecimalSI")) for name, nanos in amounts.items()}
+
+
+def _quantities_of(charges: Sequence[ClaimCharge]) -> Iterator[Quantities]:
+    for charge in charges:
+        for amount in charge.mapped:
+            yield {amount.resource: amount.quantity}
+        for entry in charge.overhead:
+            yield from ({entry.resource: part} for part in (entry.per_pod, entry.per_container) if part is not None)
