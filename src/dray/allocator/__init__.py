@@ -32,3 +32,44 @@ clock, no I/O, nothing random. Nothing here writes: the caller stores what it is
 An answer is about the moment it was given: after a claim or slice event ask again. Answers of `Question.on` are remembered
 per node until something on that node changes, so asking again is cheap.
 """
+
+from dray.allocator.inventory import Inventory
+from dray.allocator.ledger import Ledger, LedgerError
+from dray.allocator.question import Allocator, Question, allocate
+from dray.allocator.types import (
+    INVALID_POOLS,
+    TIMED_OUT,
+    Allocation,
+    Answer,
+    ChosenDevice,
+    Deadline,
+    DeviceID,
+    Failure,
+    Features,
+    Miss,
+    NoFit,
+    Reason,
+    ShareIDs,
+)
+
+__all__ = [
+    "INVALID_POOLS",
+    "TIMED_OUT",
+    "Allocation",
+    "Allocator",
+    "Answer",
+    "ChosenDevice",
+    "Deadline",
+    "DeviceID",
+    "Failure",
+    "Features",
+    "Inventory",
+    "Ledger",
+    "LedgerError",
+    "Miss",
+    "NoFit",
+    "Question",
+    "Reason",
+    "ShareIDs",
+    "allocate",
+]

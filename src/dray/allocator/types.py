@@ -72,7 +72,7 @@ GATE_OF_FEATURE: dict[str, str] = {
     "list_type_attributes": "DRAListTypeAttributes",
     "optional_node_operations": "DRAOptionalNodeOperations",
     "derived_attributes": "DRADerivedAttributes",
-    "compatibility_groups": "DRACompatibilityGroups",
+    "compatibility_groups": "DRADeviceCompatibilityGroups",
 }
 
 

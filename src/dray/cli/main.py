@@ -9,6 +9,7 @@ from dray import __version__
 
 # One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
 }

@@ -1,0 +1,194 @@
+"""One question on one node: what each option sees there, and the rules that have a say."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from dray.allocator.devices import DeviceKind
+from dray.allocator.inventory import NodePools
+from dray.allocator.ledger import Amounts, Ledger
+from dray.allocator.requests import Lens, Option, Problem
+from dray.allocator.rules import Rule
+from dray.allocator.rules.capacity import Capacity
+from dray.allocator.rules.compatibility import Compatibility, Groups, SetKey
+from dray.allocator.rules.constraints import Scope, constraint_rule
+from dray.allocator.rules.counters import Counters, Drawn, PoolBudget
+from dray.allocator.types import FatalError, bits
+
+
+class Sight:
+    """What one option sees on one node. Masks are over all devices of the node."""
+
+    __slots__ = ("_node", "barred", "lenses", "option", "unknown", "wrong", "yes")
+
+    def __init__(self, option: Option, node: NodePools, blocked: int) -> None:
+        self.option = option
+        self._node = node
+        self.lenses: list[Lens] = [option.lens(shape) for shape in node.shapes]
+        # Matching but out of reach: another node's device, a taint, operations that the node does not know.
+        self.barred = blocked | node.unreachable
+        self.yes = self.unknown = self.wrong = 0
+        late = 0
+        for lens, offset in zip(self.lenses, node.offsets, strict=True):
+            self.yes |= lens.yes << offset
+            self.unknown |= lens.unknown << offset
+            self.wrong |= lens.wrong << offset
+            late |= lens.late << offset
+            self.barred |= lens.tainted << offset
+        self.wrong |= late & ~node.unreachable
+
+    def ask(self, position: int) -> None:
+        """Finds out about a device that nobody has asked this option about."""
+        index = len(self.lenses) - 1
+        offsets = self._node.offsets
+        while offsets[index] > position:
+            index -= 1
+        lens, place = self.lenses[index], position - offsets[index]
+        local, bit = 1 << place, 1 << position
+        if lens.unknown & local:
+            lens.ask(place)
+        self.unknown &= ~bit
+        if lens.yes & local:
+            self.yes |= bit
+        elif lens.wrong & local or (lens.late & local and not self._node.unreachable & bit):
+            self.wrong |= bit
+
+    def ask_all(self) -> None:
+        for position in bits(self.unknown):
+            self.ask(position)
+
+    def error(self, position: int) -> FatalError:
+        pool, place = self._node.locate(position)
+        lens = self.lenses[self._node.pools.index(pool)]
+        return FatalError("selector-error", lens.errors[place].replace("{device}", str(pool.device_id(place))))
+
+    @property
+    def good(self) -> int:
+        return self.yes & ~self.barred
+
+
+class Attempt:
+    """Everything a search needs to know about a node; raises FatalError where an `All` request cannot be laid out."""
+
+    __slots__ = ("_kinds", "all_sets", "ledger", "node", "problem", "rules", "shareable", "sights", "stored")
+
+    def __init__(self, problem: Problem, node: NodePools, ledger: Ledger, scopes: Sequence[Scope]) -> None:
+        self.problem = problem
+        self.node = node
+        self.ledger = ledger
+        features = problem.features
+        blocked = 0
+        shareable = 0
+        stored = 0
+        shared = 0
+        consumed: dict[int, Amounts] = {}
+        draws = False
+        grouped = False
+        for view, offset in zip(node.pools, node.offsets, strict=True):
+            shape = view.shape
+            taken = ledger.taken(view)
+            stored |= taken.dedicated << offset
+            if shape.allows_multiple:
+                shareable |= shape.allows_multiple << offset
+            if taken.shared:
+                shared |= taken.shared << offset
+            if taken.consumed:
+                for place, amounts in taken.consumed.items():
+                    consumed[offset + place] = amounts
+            if shape.consumes and view.counters is not None:
+                draws = True
+                grouped = grouped or shape.grouped
+            if shape.skipping and not (features.optional_node_operations and node.declares_operations):
+                blocked |= shape.skipping << offset
+        self.stored = stored
+        self.shareable = shareable if features.consumable_capacity else 0
+        self._kinds: list[DeviceKind] | None = None
+        self.sights = [Sight(option, node, blocked) for option in problem.options]
+        self.rules: list[Rule] = []
+        if features.consumable_capacity and (shareable or consumed):
+            self.rules.append(Capacity(problem, self.kinds, shareable, consumed))
+        if draws:
+            if grouped and features.compatibility_groups:
+                self.rules.append(self._compatibility())
+            self.rules.append(self._counters(shared))
+        for scope in scopes:
+            self.rules.append(constraint_rule(scope, self.kinds))
+        self.all_sets: dict[int, list[int]] = {}
+        if problem.has_all:
+            self._lay_out_all()
+
+    @property
+    def kinds(self) -> list[DeviceKind]:
+        if self._kinds is None:
+            self._kinds = [kind for shape in self.node.shapes for kind in shape.kinds]
+        return self._kinds
+
+    def kind_of_node(self) -> Hashable:
+        """Equal for nodes with the same devices in the same state, whatever they are called; None: not comparable."""
+        parts: list[Hashable] = [self.node.unreachable, self.node.declares_operations]
+        for view in self.node.pools:
+            taken = self.ledger.taken(view)
+            consumed = tuple(sorted((place, tuple(sorted(sums.items()))) for place, sums in taken.consumed.items()))
+            parts += [view.shape, taken.dedicated, taken.shared, consumed]
+            if view.counters is not None and view.shape.consumes:
+                if view.shape.grouped:
+                    return None
+                parts += [tuple(view.counters.names), tuple(self.ledger.counters(view).available)]
+        return tuple(parts)
+
+    def _counters(self, shared: int) -> Counters:
+        budgets: dict[int, PoolBudget] = {}
+        drawn: dict[int, Drawn] = {}
+        for index, (view, offset) in enumerate(zip(self.node.pools, self.node.offsets, strict=True)):
+            if view.counters is None or not view.shape.consumes:
+                continue
+            budget = PoolBudget(index, self.ledger.counters(view), view.counters.names)
+            for place in bits(view.shape.consumes):
+                budgets[offset + place] = budget
+                drawn[offset + place] = view.counters.drawn_by(view.shape.kinds[place])
+        return Counters(budgets, drawn, self.shareable, shared)
+
+    def _compatibility(self) -> Compatibility:
+        groups: dict[int, tuple[tuple[SetKey, Groups], ...]] = {}
+        allocated: list[tuple[SetKey, Groups]] = []
+        for index, (view, offset) in enumerate(zip(self.node.pools, self.node.offsets, strict=True)):
+            for place in bits(view.shape.consumes):
+                groups[offset + place] = _groups(view.shape.kinds[place], index)
+            use = self.ledger.use(view.pool_id)
+            for kind in view.kinds_of_pool(use.allocated()):
+                allocated += _groups(kind, index)
+        return Compatibility(groups, allocated)
+
+    def _lay_out_all(self) -> None:
+        """Decides how many "all" is, for each request that wants all; in the order of the claims."""
+        for claim in self.problem.claims:
+            options = [option for request in claim.requests for option in request.options]
+            for option in options:
+                if option.all_devices:
+                    self._check_pools(option)
+                    sight = self.sights[option.index]
+                    self._ask_in_order(sight)
+                    self.all_sets[option.index] = list(bits(sight.yes & ~self.node.unreachable))
+            if any(option.all_devices for option in options):
+                claim.check_minimum(self.count_of)
+
+    def count_of(self, option: Option) -> int:
+        return len(self.all_sets[option.index]) if option.all_devices else option.count
+
+    def _ask_in_order(self, sight: Sight) -> None:
+        sight.ask_all()
+        if sight.wrong:
+            raise sight.error((sight.wrong & -sight.wrong).bit_length() - 1)
+
+    def _check_pools(self, option: Option) -> None:
+        for pools, state in ((self.node.incomplete, "being updated"), (self.node.invalid, "invalid")):
+            for view in pools:
+                raise FatalError(
+                    "pool-not-ready",
+                    f"claim {option.claim.label}, request {option.name}: asks for all devices, "
+                    f"but resource pool {view.driver}/{view.name} is currently {state}",
+                )
+
+
+def _groups(kind: DeviceKind, pool: int) -> tuple[tuple[SetKey, Groups], ...]:
+    return tuple([((pool, counter_set), frozenset(groups)) for counter_set, _, groups in kind.consumes])

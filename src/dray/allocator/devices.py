@@ -1,0 +1,155 @@
+"""Published devices, as the search sees them: equal in everything but their name means one and the same kind."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+from weakref import WeakValueDictionary
+
+from dray.allocator.types import Features
+from dray.api.resource import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
+
+BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
+
+# How many selectors a kind remembers its answer to before it starts afresh.
+MOST_ANSWERS = 512
+
+Consumption = tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]]
+"""Counter set, its counters with amounts in nano-units, compatibility groups."""
+
+
+class DeviceKind:
+    """What selectors, rules and constraints can see of a device. Interned: equal devices share one object."""
+
+    __slots__ = (
+        "__weakref__",
+        "allows_multiple",
+        "amounts",
+        "answers",
+        "cel_device",
+        "consumes",
+        "device",
+        "driver",
+        "has_binding_conditions",
+        "skips_node_operations",
+        "taints",
+    )
+
+    def __init__(self, driver: str, device: Device, taints: tuple[DeviceTaint, ...], skips: bool) -> None:
+        self.driver = driver
+        self.device = device
+        self.taints = tuple(taint for taint in taints if taint.effect in BLOCKING_EFFECTS)
+        self.allows_multiple = bool(device.allow_multiple_allocations)
+        self.has_binding_conditions = bool(device.binding_conditions)
+        self.skips_node_operations = skips
+        self.consumes: tuple[Consumption, ...] = _consumption(device)
+        self.cel_device: Any = None
+        # Selector to True, False or the error it ends in; filled when first asked.
+        self.answers: dict[Hashable, Any] = {}
+        # Capacity request to the amounts it comes to on such a device.
+        self.amounts: dict[Hashable, Any] = {}
+
+    def remember(self, memory: dict[Hashable, Any], key: Hashable, value: Any) -> Any:
+        if len(memory) >= MOST_ANSWERS:
+            memory.clear()
+        memory[key] = value
+        return value
+
+
+def _consumption(device: Device) -> tuple[Consumption, ...]:
+    if not device.consumes_counters:
+        return ()
+    return tuple(
+        (
+            drawn.counter_set,
+            tuple(sorted((name, counter.value.nanos) for name, counter in drawn.counters.items())),
+            drawn.compatibility_groups,
+        )
+        for drawn in device.consumes_counters
+    )
+
+
+class KindTable:
+    """Finds the kind of a device. Kinds nobody publishes any more vanish by themselves."""
+
+    def __init__(self) -> None:
+        self._kinds: WeakValueDictionary[Hashable, DeviceKind] = WeakValueDictionary()
+
+    def kind_of(self, driver: str, device: Device, taints: tuple[DeviceTaint, ...], skips: bool) -> DeviceKind:
+        key = (
+            driver,
+            frozenset(device.attributes.items()),
+            frozenset(device.capacity.items()) if device.capacity else None,
+            device.allow_multiple_allocations,
+            tuple([(taint.key, taint.value, taint.effect) for taint in taints]) if taints else None,
+            _consumption(device) if device.consumes_counters else None,
+            not device.binding_conditions,
+            skips,
+        )
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = DeviceKind(driver, device, taints, skips)
+        return kind
+
+    def forget_answers(self) -> None:
+        for kind in self._kinds.values():
+            kind.answers.clear()
+            kind.amounts.clear()
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+class CompiledSlice:
+    """One slice with its devices' kinds, and the taints that rules add."""
+
+    __slots__ = ("devices", "kinds", "name", "slice", "spec")
+
+    def __init__(self, published: ResourceSlice, kinds: KindTable, rules: Iterable[DeviceTaintRule]) -> None:
+        self.slice = published
+        self.spec = spec = published.spec
+        self.name = published.metadata.name
+        # Slices with counter sets carry no devices that could be allocated.
+        self.devices = () if spec.shared_counters else spec.devices
+        skips = bool(spec.skip_node_operations)
+        rules = [rule for rule in rules if _concerns_slice(rule, published)]
+        self.kinds = [
+            kinds.kind_of(spec.driver, device, _taints(device, rules) if rules else device.taints, skips)
+            for device in self.devices
+        ]
+
+
+def taint_rule_matches(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
+    wanted = rule.spec.device_selector
+    return wanted is None or (
+        wanted.driver in (None, driver) and wanted.pool in (None, pool) and wanted.device in (None, device)
+    )
+
+
+def _concerns_slice(rule: DeviceTaintRule, published: ResourceSlice) -> bool:
+    wanted = rule.spec.device_selector
+    spec = published.spec
+    return wanted is None or (wanted.driver in (None, spec.driver) and wanted.pool in (None, spec.pool.name))
+
+
+def _taints(device: Device, rules: list[DeviceTaintRule]) -> tuple[DeviceTaint, ...]:
+    added = []
+    for rule in rules:
+        wanted = rule.spec.device_selector
+        if wanted is None or wanted.device in (None, device.name):
+            added.append(rule.spec.taint)
+    return (*device.taints, *added)
+
+
+def uses_switched_off_features(published: ResourceSlice, features: Features) -> bool:
+    """Whether the allocator must act as if the slice did not exist."""
+    spec = published.spec
+    if not features.partitionable_devices and (
+        spec.per_device_node_selection is not None
+        or spec.shared_counters
+        or any(device.consumes_counters for device in spec.devices)
+    ):
+        return True
+    return not features.compatibility_groups and any(
+        drawn.compatibility_groups for device in spec.devices for drawn in device.consumes_counters
+    )

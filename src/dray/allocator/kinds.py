@@ -1,0 +1,74 @@
+"""Which devices are interchangeable for the requests still to come?"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from dray.allocator.attempt import Attempt
+from dray.allocator.rules.capacity import Capacity
+from dray.allocator.rules.counters import Counters
+
+
+class Kinds:
+    """Numbers for kinds of devices, seen from a request on. Equal numbers: exchanging the two changes nothing."""
+
+    __slots__ = ("_attempt", "_live", "_numbers", "_static", "_suffixes")
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._numbers: dict[Hashable, int] = {}
+        self._static: dict[tuple[int, int], Hashable] = {}
+        self._suffixes: dict[int, list[tuple[int, int, int, int]]] = {}
+        self._live = [rule for rule in attempt.rules if isinstance(rule, (Capacity, Counters))]
+        for sight in attempt.sights:
+            sight.ask_all()
+
+    def number(self, first_request: int, position: int) -> int:
+        if self._attempt.problem.has_admin:
+            return position  # whether a device is taken matters to admin access, and no two are alike in that
+        key = (first_request, position)
+        static = self._static.get(key)
+        if static is None:
+            static = self._static[key] = self._numbered((first_request, self._describe(first_request, position)))
+        if self._live and self._attempt.shareable >> position & 1:
+            return self._numbered((static, *[rule.live_kind(position) for rule in self._live]))
+        assert isinstance(static, int)
+        return static
+
+    def _numbered(self, description: Hashable) -> int:
+        return self._numbers.setdefault(description, len(self._numbers))
+
+    def _describe(self, first_request: int, position: int) -> Hashable:
+        seen = [
+            ((good >> position & 1) | (wrong >> position & 1) << 1 | (stored >> position & 1) << 2)
+            for good, wrong, stored, _ in self._suffix(first_request)
+        ]
+        # The order in which a request for all devices takes them decides whether a constraint is violated first.
+        ordered = any(special >> position & 1 for *_, special in self._suffix(first_request))
+        return (
+            tuple(seen),
+            position if ordered else -1,
+            *[rule.kind(first_request, position) for rule in self._attempt.rules],
+        )
+
+    def _suffix(self, first_request: int) -> list[tuple[int, int, int, int]]:
+        """Distinct views of the options from a request on: good, wrong, stored (admin only), ordered."""
+        views = self._suffixes.get(first_request)
+        if views is None:
+            attempt = self._attempt
+            distinct: dict[tuple[int, int, int, int], None] = {}
+            for request in attempt.problem.requests[first_request:]:
+                for option in request.options:
+                    sight = attempt.sights[option.index]
+                    stored = attempt.stored if option.admin_access else 0
+                    good = sight.yes & ~sight.barred
+                    special = 0
+                    if option.all_devices:
+                        good = 0
+                        for place in attempt.all_sets[option.index]:
+                            good |= 1 << place
+                        special = good if option.claim.constraints else 0
+                        stored |= sight.barred
+                    distinct[good, sight.wrong, stored, special] = None
+            views = self._suffixes[first_request] = list(distinct)
+        return views

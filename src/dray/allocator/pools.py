@@ -1,0 +1,205 @@
+"""Slices to pools: newest generation; complete, incomplete, invalid or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import Enum
+
+from dray.allocator.devices import CompiledSlice, DeviceKind
+from dray.allocator.shapes import Shape, ShapeTable
+from dray.allocator.types import DeviceID, Features, PoolID
+from dray.api.resource import Device
+
+
+class PoolState(Enum):
+    VALID = "valid"
+    INCOMPLETE = "incomplete"
+    INVALID = "invalid"
+
+
+class PoolCounters:
+    """Counter sets of one pool and what each of its devices draws, also devices that other nodes see."""
+
+    __slots__ = ("drawn_by_name", "index", "kinds_by_name", "names", "problem", "sets", "totals")
+
+    def __init__(self, slices: Sequence[CompiledSlice]) -> None:
+        self.problem = ""
+        self.totals: list[int] = []
+        self.names: list[tuple[str, str]] = []
+        self.sets: dict[str, dict[str, int]] = {}
+        self.index: dict[DeviceKind, tuple[tuple[int, int], ...]] = {}
+        self.drawn_by_name: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.kinds_by_name: dict[str, DeviceKind] = {}
+        for compiled in slices:
+            self._add_sets(compiled)
+        for compiled in slices:
+            self._add_devices(compiled)
+
+    def _add_sets(self, compiled: CompiledSlice) -> None:
+        for counter_set in compiled.spec.shared_counters:
+            if counter_set.name in self.sets:
+                self._report(f"duplicate counter set name {counter_set.name}")
+            positions = self.sets.setdefault(counter_set.name, {})
+            for name, counter in counter_set.counters.items():
+                if name not in positions:
+                    positions[name] = len(self.totals)
+                    self.names.append((counter_set.name, name))
+                    self.totals.append(counter.value.nanos)
+
+    def _add_devices(self, compiled: CompiledSlice) -> None:
+        for device, kind in zip(compiled.devices, compiled.kinds, strict=True):
+            if kind.consumes:
+                drawn = self.drawn_by(kind)
+                self.kinds_by_name[device.name] = kind
+                known = self.drawn_by_name.get(device.name)
+                self.drawn_by_name[device.name] = drawn if known is None else known + drawn
+
+    def drawn_by(self, kind: DeviceKind) -> tuple[tuple[int, int], ...]:
+        """(counter, amount) pairs of such a device; counters that do not exist are reported and left out."""
+        drawn = self.index.get(kind)
+        if drawn is None:
+            amounts: dict[int, int] = {}
+            for counter_set, counters, _ in kind.consumes:
+                self._collect(amounts, counter_set, counters)
+            drawn = self.index[kind] = tuple(amounts.items())
+        return drawn
+
+    def _collect(self, amounts: dict[int, int], counter_set: str, counters: tuple[tuple[str, int], ...]) -> None:
+        positions = self.sets.get(counter_set)
+        if positions is None:
+            self._report(f"counter set {counter_set} not found")
+            return
+        for name, amount in counters:
+            position = positions.get(name)
+            if position is None:
+                self._report(f"counter {name} not found in counter set {counter_set}")
+            else:
+                amounts[position] = amounts.get(position, 0) + amount
+
+    def _report(self, problem: str) -> None:
+        self.problem = self.problem or problem
+
+
+class PoolView:
+    """One pool as some nodes see it. Immutable once built; a changed pool gets new views."""
+
+    __slots__ = (
+        "__weakref__",
+        "counters",
+        "devices",
+        "driver",
+        "generation",
+        "has_binding_conditions",
+        "is_live",
+        "is_per_device",
+        "name",
+        "names",
+        "pool_id",
+        "positions",
+        "problem",
+        "shape",
+        "slice_names",
+        "slices",
+        "state",
+    )
+
+    def __init__(self, pool_id: PoolID, slices: Sequence[CompiledSlice], state: PoolState, shapes: ShapeTable) -> None:
+        self.pool_id = pool_id
+        self.driver, self.name = pool_id
+        self.state = state
+        self.problem = ""
+        self.is_live = True
+        self.generation = slices[0].spec.pool.generation
+        self.slice_names = [compiled.name for compiled in slices]
+        self.devices: list[Device] = []
+        self.slices: list[CompiledSlice] = []
+        kinds: list[DeviceKind] = []
+        for compiled in sorted(slices, key=_by_name):
+            self.devices += compiled.devices
+            self.slices += [compiled] * len(compiled.devices)
+            kinds += compiled.kinds
+        self.names = [device.name for device in self.devices]
+        self.positions = dict(zip(self.names, range(len(self.names)), strict=True))
+        self.is_per_device = any(compiled.spec.per_device_node_selection for compiled in slices)
+        self.shape: Shape = shapes.shape_of(tuple(kinds))
+        self.has_binding_conditions = self.shape.binding != 0
+        self.counters: PoolCounters | None = None
+
+    def device_id(self, position: int) -> DeviceID:
+        return DeviceID(self.driver, self.name, self.names[position])
+
+    def kinds_of_pool(self, names: Collection[str]) -> list[DeviceKind]:
+        """Kinds of the named devices that draw counters, wherever in the pool they are published."""
+        known = self.counters.kinds_by_name if self.counters is not None else {}
+        return [known[name] for name in names if name in known]
+
+    @property
+    def search_key(self) -> tuple[bool, str, str]:
+        return (self.has_binding_conditions, self.driver, self.name)
+
+    def mark_invalid(self, problem: str) -> None:
+        self.state = PoolState.INVALID
+        self.problem = problem
+
+
+def _by_name(compiled: CompiledSlice) -> str:
+    return compiled.name
+
+
+class Pool:
+    """Every slice of one (driver, pool) in the cluster, and the views made of them."""
+
+    __slots__ = ("_counters", "_views", "pool_id", "slices")
+
+    def __init__(self, pool_id: PoolID) -> None:
+        self.pool_id = pool_id
+        self.slices: dict[str, CompiledSlice] = {}
+        self._views: dict[frozenset[str], PoolView | None] = {}
+        self._counters: dict[int, PoolCounters] = {}
+
+    def changed(self) -> None:
+        for view in self._views.values():
+            if view is not None:
+                view.is_live = False
+        self._views.clear()
+        self._counters.clear()
+
+    def view(self, relevant: frozenset[str], features: Features, shapes: ShapeTable) -> PoolView | None:
+        """The pool made of these slices, or None if a newer generation has made them obsolete."""
+        if relevant not in self._views:
+            self._views[relevant] = self._build(relevant, features, shapes)
+        return self._views[relevant]
+
+    def _build(self, relevant: frozenset[str], features: Features, shapes: ShapeTable) -> PoolView | None:
+        seen = [self.slices[name] for name in relevant]
+        newest = max(compiled.spec.pool.generation for compiled in seen)
+        kept = sorted((one for one in seen if one.spec.pool.generation == newest), key=_by_name)
+        everywhere = [one for one in self.slices.values() if one.spec.pool.generation == newest]
+        wanted = kept[0].spec.pool.resource_slice_count
+        if len(kept) != wanted:
+            if any(one.spec.pool.generation > newest for one in self.slices.values()):
+                return None
+            if len(everywhere) != wanted:
+                return PoolView(self.pool_id, kept, PoolState.INCOMPLETE, shapes)
+        view = PoolView(self.pool_id, kept, PoolState.VALID, shapes)
+        self._check(view, everywhere, newest, features)
+        return view
+
+    def _check(self, view: PoolView, everywhere: list[CompiledSlice], generation: int, features: Features) -> None:
+        if len(view.positions) != len(view.names):
+            twice = next(name for i, name in enumerate(view.names) if view.positions[name] != i)
+            view.mark_invalid(f"duplicate device name {twice}")
+        if not features.partitionable_devices or not (
+            view.shape.consumes or any(one.spec.shared_counters or _draws(one) for one in everywhere)
+        ):
+            return
+        counters = self._counters.get(generation)
+        if counters is None:
+            counters = self._counters[generation] = PoolCounters(everywhere)
+        view.counters = counters
+        if counters.problem and view.state is PoolState.VALID:
+            view.mark_invalid(counters.problem)
+
+
+def _draws(compiled: CompiledSlice) -> bool:
+    return any(kind.consumes for kind in compiled.kinds)

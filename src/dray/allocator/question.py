@@ -1,0 +1,243 @@
+"""The entry point: one question, asked of one node or many, with everything remembered that still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dray.allocator.attempt import Attempt
+from dray.allocator.inventory import Inventory, NodePools
+from dray.allocator.ledger import Ledger
+from dray.allocator.reasons import Explanation
+from dray.allocator.requests import Option, Problem, claim_mark
+from dray.allocator.results import Chosen
+from dray.allocator.rules.constraints import Scope, scopes_of
+from dray.allocator.search import Search, TimedOut
+from dray.allocator.selectors import Selectors
+from dray.allocator.types import (
+    INVALID_POOLS,
+    TIMED_OUT,
+    Allocation,
+    Answer,
+    Deadline,
+    Failure,
+    FatalError,
+    Features,
+    NoFit,
+)
+from dray.api import codec
+from dray.api.core import Node
+from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+
+# Kinds of pods whose questions are kept; beyond that the oldest go.
+MOST_QUESTIONS = 512
+
+Solution = list[tuple[Option, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was found on one node: a solution, an error, or neither."""
+
+    node: NodePools
+    stamp: int
+    solution: Solution | None
+    failure: FatalError | None
+    steps: int
+
+
+class Inquiry:
+    """What claims with one spec have taught us so far; shared by all pods that ask the same."""
+
+    __slots__ = ("by_kind_of_node", "failure", "problem", "scopes", "verdicts")
+
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+        selectors: Selectors,
+    ) -> None:
+        self.failure: FatalError | None = None
+        self.problem: Problem | None = None
+        self.scopes: list[Scope] = []
+        self.verdicts: dict[str, Verdict] = {}
+        self.by_kind_of_node: dict[Hashable, Solution | None] = {}
+        try:
+            self.problem = Problem(claims, classes, features, selectors)
+        except FatalError as problem:
+            self.failure = problem
+        else:
+            for claim in self.problem.claims:
+                self.scopes += scopes_of(claim, features.list_type_attributes)
+
+
+class Allocator:
+    """Answers questions about one inventory and one ledger, which others keep up to date."""
+
+    def __init__(self, inventory: Inventory, ledger: Ledger, classes: Iterable[DeviceClass] = ()) -> None:
+        self.inventory = inventory
+        self.ledger = ledger
+        self.features = inventory.features
+        self.selectors = Selectors(self.features)
+        self._classes: dict[str, DeviceClass] = {one.metadata.name: one for one in classes}
+        self._inquiries: dict[Hashable, Inquiry] = {}
+
+    @property
+    def classes(self) -> Mapping[str, DeviceClass]:
+        return self._classes
+
+    def apply_class(self, device_class: DeviceClass) -> None:
+        known = self._classes.get(device_class.metadata.name)
+        self._classes[device_class.metadata.name] = device_class
+        if known is None or known.spec != device_class.spec:
+            self._inquiries.clear()
+
+    def remove_class(self, name: str) -> None:
+        if self._classes.pop(name, None) is not None:
+            self._inquiries.clear()
+
+    def question(self, claims: Sequence[ResourceClaim]) -> Question:
+        """The claims of one pod that still need devices, in the order of the pod's spec."""
+        key = tuple([codec.encode(claim.spec) for claim in claims])
+        inquiry = self._inquiries.get(key)
+        if inquiry is None:
+            if len(self._inquiries) >= MOST_QUESTIONS:
+                del self._inquiries[next(iter(self._inquiries))]
+            inquiry = self._inquiries[key] = Inquiry(claims, self._classes, self.features, self.selectors)
+        return Question(self, claims, inquiry)
+
+    def fresh_question(self, claims: Sequence[ResourceClaim]) -> Question:
+        """The same, with nothing remembered of claims like these."""
+        return Question(self, claims, Inquiry(claims, self._classes, self.features, self.selectors))
+
+
+class Question:
+    """Which devices serve these claims? Ask it of as many nodes as you like."""
+
+    __slots__ = ("_allocator", "_claims", "_inquiry")
+
+    def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], inquiry: Inquiry) -> None:
+        self._allocator = allocator
+        self._claims = claims
+        self._inquiry = inquiry
+
+    @property
+    def claims(self) -> Sequence[ResourceClaim]:
+        return self._claims
+
+    def on(self, node: Node, deadline: Deadline | None = None) -> Answer:
+        inquiry = self._inquiry
+        if inquiry.failure is not None:
+            return self._failed(inquiry.failure, 0)
+        try:
+            pools = self._allocator.inventory.pools_on(node)
+        except FatalError as problem:
+            return self._failed(problem, 0)
+        stamp = pools.stamp(self._allocator.ledger)
+        verdict = inquiry.verdicts.get(pools.name)
+        if verdict is None or verdict.node is not pools or verdict.stamp != stamp:
+            try:
+                verdict = self._search(pools, stamp, deadline)
+            except TimedOut as late:
+                text = "filter operation aborted: deadline exceeded"
+                return Failure(TIMED_OUT, text, for_this_node_only=True, steps=late.args[0] if late.args else 0)
+            inquiry.verdicts[pools.name] = verdict
+        return self._answer(verdict)
+
+    def on_nodes(self, nodes: Iterable[Node], deadline: Deadline | None = None) -> Iterator[tuple[Node, Answer]]:
+        """Each node with its answer. Nodes that differ in names only share one search."""
+        for node in nodes:
+            yield node, self.on(node, deadline)
+
+    def fitting(
+        self, nodes: Iterable[Node], limit: int, deadline: Callable[[], Deadline] | None = None
+    ) -> tuple[list[Allocation], list[tuple[Node, NoFit | Failure]]]:
+        """The first `limit` nodes that fit, in the given order, and the nodes before them that do not.
+
+        A failure that concerns all nodes ends the walk and is the last of the second list. `deadline()` gives each node
+        that has to be searched a deadline of its own.
+        """
+        fits: list[Allocation] = []
+        misses: list[tuple[Node, NoFit | Failure]] = []
+        for node in nodes:
+            answer = self.on(node, deadline() if deadline is not None else None)
+            if isinstance(answer, Allocation):
+                fits.append(answer)
+                if len(fits) >= limit:
+                    break
+                continue
+            misses.append((node, answer))
+            if isinstance(answer, Failure) and not answer.for_this_node_only:
+                break
+        return fits, misses
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _search(self, pools: NodePools, stamp: int, deadline: Deadline | None) -> Verdict:
+        inquiry = self._inquiry
+        assert inquiry.problem is not None
+        steps = 0
+        try:
+            attempt = Attempt(inquiry.problem, pools, self._allocator.ledger, inquiry.scopes)
+            search = Search(attempt, deadline, known=inquiry.by_kind_of_node)
+            try:
+                solution = search.run()
+            except TimedOut:
+                raise TimedOut(search.steps) from None
+            except FatalError as problem:
+                return Verdict(pools, stamp, None, problem, search.steps)
+            steps = search.steps
+        except FatalError as problem:
+            return Verdict(pools, stamp, None, problem, steps)
+        return Verdict(pools, stamp, solution, None, steps)
+
+    def _answer(self, verdict: Verdict) -> Answer:
+        problem = self._inquiry.problem
+        assert problem is not None
+        if verdict.failure is not None:
+            return self._failed(verdict.failure, verdict.steps)
+        if verdict.solution is not None:
+            try:
+                names = [claim.metadata.name for claim in self._claims]
+                chosen = Chosen(problem, verdict.node, verdict.solution, names)
+            except FatalError as failure:
+                return self._failed(failure, verdict.steps)
+            return Allocation(verdict.node.name, chosen, verdict.steps)
+        if verdict.node.invalid:
+            return Failure(
+                INVALID_POOLS,
+                "invalid resource pools were encountered",
+                for_this_node_only=True,
+                steps=verdict.steps,
+            )
+        explanation = Explanation(problem, verdict.node, self._allocator.ledger, self._inquiry.scopes, self.with_names)
+        return NoFit(explanation, verdict.steps)
+
+    def _failed(self, problem: FatalError, steps: int) -> Failure:
+        return Failure(problem.code, self.with_names(problem.message), steps=steps)
+
+    def with_names(self, text: str) -> str:
+        """Puts this pod's claims where a message speaks of the first, second, ... claim."""
+        if "\0" in text:
+            for index, claim in enumerate(self._claims):
+                text = text.replace(claim_mark(index), f"{claim.metadata.namespace}/{claim.metadata.name}")
+        return text
+
+
+def allocate(
+    node: Node,
+    claims: Sequence[ResourceClaim],
+    *,
+    slices: Iterable[ResourceSlice],
+    classes: Iterable[DeviceClass],
+    allocated: Iterable[ResourceClaim] = (),
+    features: Features | None = None,
+    deadline: Deadline | None = None,
+) -> Answer:
+    """One node, one answer, nothing kept."""
+    inventory = Inventory(features)
+    for published in slices:
+        inventory.apply_slice(published)
+    ledger = Ledger(inventory.features, allocated)
+    return Allocator(inventory, ledger, classes).fresh_question(claims).on(node, deadline)

@@ -1,0 +1,295 @@
+"""Claims to requests, subrequests spelled out, with everything checked that does not depend on a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+from dray.allocator.amounts import Amounts, amounts_on
+from dray.allocator.devices import DeviceKind
+from dray.allocator.rules.taints import first_untolerated
+from dray.allocator.selectors import SelectorFailure, Selectors, Verdict
+from dray.allocator.shapes import Shape
+from dray.allocator.types import FatalError, Features
+from dray.api.quantity import Quantity
+from dray.api.resource import (
+    MAX_ALLOCATION_RESULTS,
+    DeviceClass,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceSubRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
+
+MOST_COUNT = 2**63 - 1
+
+CountOf = Callable[["Option"], int]
+
+
+class Lens:
+    """What one option sees of one shape: matching devices, devices not asked about yet, devices that err.
+
+    An error stays put until the search reaches its device. `late` holds those that a device of another node never shows:
+    the node is looked at before the capacity is.
+    """
+
+    __slots__ = ("errors", "late", "option", "shape", "tainted", "unknown", "wrong", "yes")
+
+    def __init__(self, option: Option, shape: Shape) -> None:
+        self.option = option
+        self.shape = shape
+        self.unknown = shape.every
+        self.yes = self.wrong = self.late = 0
+        self.errors: dict[int, str] = {}
+        if not option.binds_with_conditions:
+            self.unknown &= ~shape.binding
+        self.tainted = option.untolerated(shape) if shape.tainted else 0
+
+    def ask(self, position: int) -> None:
+        bit = 1 << position
+        self.unknown &= ~bit
+        verdict = self.option.verdict(self.shape.kinds[position])
+        if verdict is True:
+            self.yes |= bit
+        elif verdict is not False:
+            self.errors[position] = verdict.message
+            if isinstance(verdict, CapacityFailure):
+                self.late |= bit
+            else:
+                self.wrong |= bit
+
+
+class CapacityFailure(SelectorFailure):
+    """An amount that cannot be represented, or is negative."""
+
+    __slots__ = ()
+
+
+class Option:
+    """An `exactly` request, or one alternative of a `firstAvailable` request."""
+
+    __slots__ = (
+        "admin_access",
+        "all_devices",
+        "base_name",
+        "binds_with_conditions",
+        "capacity",
+        "capacity_key",
+        "claim",
+        "count",
+        "derived",
+        "device_class",
+        "features",
+        "index",
+        "lenses",
+        "name",
+        "request",
+        "selectors",
+        "selectors_room",
+        "tolerations",
+        "verdicts",
+    )
+
+    def __init__(
+        self, request: Request, spec: ExactDeviceRequest | DeviceSubRequest, device_class: DeviceClass, name: str
+    ) -> None:
+        problem = request.claim.problem
+        self.request = request
+        self.claim = request.claim
+        self.name = name
+        self.base_name = request.name
+        self.device_class = device_class
+        self.features = problem.features
+        self.selectors_room = problem.selectors
+        self.binds_with_conditions = problem.features.binds_with_conditions
+        self.selectors: list[tuple[str, str]] = _labelled(f"class {device_class.metadata.name}", device_class.spec)
+        self.selectors += _labelled(f"claim {request.claim.label}", spec)
+        self.all_devices = spec.allocation_mode == "All"
+        self.count = spec.count
+        self.admin_access = isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access)
+        self.tolerations = spec.tolerations
+        self.capacity: Mapping[str, Quantity] = spec.capacity.requests if spec.capacity is not None else {}
+        self.capacity_key: Hashable = (
+            tuple(sorted((name, amount.nanos) for name, amount in self.capacity.items())),
+            problem.features.fractional_capacity_range,
+        )
+        self.derived = {derived.name: derived.expression for derived in spec.derived_attributes}
+        self.index = len(problem.options)
+        self.lenses: dict[Shape, Lens] = {}
+        self.verdicts: dict[DeviceKind, Verdict] = {}
+        problem.options.append(self)
+
+    def lens(self, shape: Shape) -> Lens:
+        lens = self.lenses.get(shape)
+        if lens is None:
+            lens = self.lenses[shape] = Lens(self, shape)
+        return lens
+
+    def verdict(self, kind: DeviceKind) -> Verdict:
+        """Class selectors, then request selectors, then what the capacity policy allows at all."""
+        known = self.verdicts.get(kind)
+        if known is None:
+            known = self.verdicts[kind] = self._verdict(kind)
+        return known
+
+    def _verdict(self, kind: DeviceKind) -> Verdict:
+        for label, expression in self.selectors:
+            answer = self.selectors_room.verdict(expression, kind)
+            if answer is False:
+                return False
+            if answer is not True:
+                return SelectorFailure(f"{label} on device {{device}}: {answer.message}")
+        if self.features.consumable_capacity:
+            amounts = self.amounts(kind)
+            if amounts.error:
+                label = f"claim {self.claim.label}, request {self.name}"
+                return CapacityFailure(f"{label}: checking capacity for device {{device}}: {amounts.error}")
+            return not amounts.refusal
+        return True
+
+    def amounts(self, kind: DeviceKind) -> Amounts:
+        known: Amounts | None = kind.amounts.get(self.capacity_key)
+        if known is None:
+            known = amounts_on(kind.device, self.capacity, self.features.fractional_capacity_range)
+            kind.remember(kind.amounts, self.capacity_key, known)
+        return known
+
+    def untolerated(self, shape: Shape) -> int:
+        """Devices of `shape` with a taint that this option does not tolerate."""
+        mask = 0
+        if self.features.device_taints:
+            for position, kind in enumerate(shape.kinds):
+                if kind.taints and first_untolerated(kind.taints, self.tolerations) is not None:
+                    mask |= 1 << position
+        return mask
+
+    def __repr__(self) -> str:
+        return f"Option({self.claim.label}, {self.name})"
+
+
+def _labelled(owner: str, spec: object) -> list[tuple[str, str]]:
+    return [(f"{owner}: selector #{i}", s.cel.expression) for i, s in enumerate(spec.selectors)]  # type: ignore[attr-defined]
+
+
+class Request:
+    """One line of a claim: one option, or alternatives in order of preference."""
+
+    __slots__ = ("claim", "index", "is_prioritized", "name", "options")
+
+    def __init__(self, claim: ClaimProblem, spec: DeviceRequest) -> None:
+        self.claim = claim
+        self.name = spec.name
+        self.index = len(claim.problem.requests)
+        self.is_prioritized = bool(spec.first_available)
+        claim.problem.requests.append(self)
+        self.options: list[Option] = []
+        if self.is_prioritized:
+            if not claim.problem.features.prioritized_list:
+                raise self._fatal("feature-off", "has subrequests, but the DRAPrioritizedList feature is disabled")
+            for alternative in spec.first_available:
+                self._add(alternative, f"{spec.name}/{alternative.name}")
+        elif spec.exactly is not None:
+            self._add(spec.exactly, spec.name)
+        else:
+            raise self._fatal("unsupported-request", "missing device class name (unsupported request type?)")
+
+    def _add(self, spec: ExactDeviceRequest | DeviceSubRequest, name: str) -> None:
+        problem = self.claim.problem
+        _check_spec(self, spec, problem.features)
+        device_class = problem.classes.get(spec.device_class_name)
+        if device_class is None:
+            raise self._fatal(
+                "missing-class",
+                f"could not retrieve device class {spec.device_class_name}: "
+                f'deviceclass.resource.k8s.io "{spec.device_class_name}" not found',
+            )
+        for i, selector in enumerate(device_class.spec.selectors):
+            if selector.cel is None:
+                raise self._fatal("unsupported-selector", f"class selector #{i}: {EMPTY_CEL}")
+        self.options.append(Option(self, spec, device_class, name))
+
+    def _fatal(self, code: str, text: str) -> FatalError:
+        return FatalError(code, f"claim {self.claim.label}, request {self.name}: {text}")
+
+
+EMPTY_CEL = "CEL expression empty (unsupported selector type?)"
+
+
+def _check_spec(request: Request, spec: ExactDeviceRequest | DeviceSubRequest, features: Features) -> None:
+    for i, selector in enumerate(spec.selectors):
+        if selector.cel is None:
+            text = f"claim {request.claim.label}, request {request.name}, selector #{i}: {EMPTY_CEL}"
+            raise FatalError("unsupported-selector", text)
+    if isinstance(spec, ExactDeviceRequest) and spec.admin_access is not None and not features.admin_access:
+        raise request._fatal("feature-off", "admin access is requested, but the feature is disabled")
+    if spec.capacity is not None and spec.capacity.requests and not features.consumable_capacity:
+        raise request._fatal("feature-off", "has capacity requests, but the DRAConsumableCapacity feature is disabled")
+    if spec.derived_attributes and not features.derived_attributes:
+        raise request._fatal("feature-off", "cannot handle request with derived attributes, the feature is disabled")
+    if not spec.device_class_name:
+        raise request._fatal("unsupported-request", "missing device class name (unsupported request type?)")
+    if spec.allocation_mode not in ("ExactCount", "All"):
+        raise request._fatal("unsupported-mode", f"unsupported count mode {spec.allocation_mode}")
+    if spec.count > MOST_COUNT:
+        raise request._fatal("too-many-devices", f"exact count {spec.count} is too large")
+
+
+def claim_mark(index: int) -> str:
+    """Stands for namespace and name of a claim in messages."""
+    return f"\0{index}\0"
+
+
+class ClaimProblem:
+    """One claim with its requests and constraints."""
+
+    __slots__ = ("claim", "constraints", "first_request", "index", "label", "problem", "requests")
+
+    def __init__(self, problem: Problem, claim: ResourceClaim) -> None:
+        self.problem = problem
+        self.claim = claim
+        self.index = len(problem.claims)
+        # Claims of other pods with an equal spec share the problem; `Question` puts the right name in.
+        self.label = claim_mark(self.index)
+        self.first_request = len(problem.requests)
+        self.requests = [Request(self, request) for request in claim.spec.devices.requests]
+        self.constraints: Sequence[DeviceConstraint] = claim.spec.devices.constraints
+        for i, constraint in enumerate(self.constraints):
+            if constraint.match_attribute is None and constraint.distinct_attribute is None:
+                text = f"claim {self.label}, constraint #{i}: empty constraint (unsupported constraint type?)"
+                raise FatalError("unsupported-constraint", text)
+        if not any(option.all_devices for request in self.requests for option in request.options):
+            self.check_minimum(lambda option: option.count)
+
+    def check_minimum(self, count_of: CountOf) -> None:
+        least = sum(min(count_of(option) for option in request.options) for request in self.requests)
+        if least > MAX_ALLOCATION_RESULTS:
+            raise FatalError(
+                "too-many-devices",
+                f"claim {self.label}: number of requested devices {least} exceeds "
+                f"the claim limit of {MAX_ALLOCATION_RESULTS}",
+            )
+
+
+class Problem:
+    """All claims of one pod that want devices, solved together."""
+
+    __slots__ = ("claims", "classes", "features", "has_admin", "has_all", "options", "requests", "selectors")
+
+    def __init__(
+        self,
+        claims: Sequence[ResourceClaim],
+        classes: Mapping[str, DeviceClass],
+        features: Features,
+        selectors: Selectors,
+    ) -> None:
+        """Raises FatalError with the first thing that is wrong with the claims or their classes."""
+        self.classes = classes
+        self.features = features
+        self.selectors = selectors
+        self.options: list[Option] = []
+        self.requests: list[Request] = []
+        self.claims: list[ClaimProblem] = []
+        for claim in claims:
+            self.claims.append(ClaimProblem(self, claim))
+        self.has_admin = any(option.admin_access for option in self.options)
+        self.has_all = any(option.all_devices for option in self.options)

@@ -1,0 +1,178 @@
+"""Chosen devices to AllocationResult: one entry per device, configs, node selector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.allocator.inventory import NodePools
+from dray.allocator.node_selection import NAME_FIELD
+from dray.allocator.pools import PoolView
+from dray.allocator.requests import ClaimProblem, Option, Problem
+from dray.allocator.types import ChosenDevice, FatalError, ShareIDs
+from dray.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dray.api.resource import (
+    AllocationResult,
+    DeviceAllocationConfiguration,
+    DeviceAllocationResult,
+    DeviceRequestAllocationResult,
+)
+
+# What an alternative is worth to scheduling: 8 for the first, 7 for the second, and so on.
+MOST_ALTERNATIVES = 8
+
+
+class Chosen:
+    """A solution on one node, assembled into API objects when asked."""
+
+    __slots__ = ("_by_claim", "_names", "_node", "_problem", "_selectors")
+
+    def __init__(
+        self, problem: Problem, node: NodePools, chosen: Sequence[tuple[Option, int]], names: Sequence[str]
+    ) -> None:
+        """Raises FatalError if the node selector of a claim cannot be expressed."""
+        self._problem = problem
+        self._node = node
+        self._names = names
+        self._by_claim: list[list[tuple[Option, PoolView, int]]] = [[] for _ in problem.claims]
+        for option, position in chosen:
+            self._by_claim[option.claim.index].append((option, *node.locate(position)))
+        self._selectors = [
+            _node_selector(devices, node, name) for devices, name in zip(self._by_claim, names, strict=True)
+        ]
+
+    def devices(self) -> tuple[tuple[ChosenDevice, ...], ...]:
+        return tuple(
+            tuple(
+                ChosenDevice(option.name, view.device_id(place), self._is_share(view, place))
+                for option, view, place in devices
+            )
+            for devices in self._by_claim
+        )
+
+    def preference_scores(self) -> tuple[int, ...]:
+        scores = []
+        for devices in self._by_claim:
+            options = {option.request.index: option for option, _, _ in devices if option.request.is_prioritized}
+            scores += [MOST_ALTERNATIVES - option.request.options.index(option) for option in options.values()]
+        return tuple(scores)
+
+    def assemble(self, share_ids: ShareIDs) -> tuple[AllocationResult, ...]:
+        return tuple(
+            [
+                AllocationResult(
+                    devices=DeviceAllocationResult(
+                        results=tuple([self._result(*device, share_ids) for device in devices]),
+                        config=configs_of(claim, [option for option, _, _ in devices]),
+                    ),
+                    node_selector=selector,
+                )
+                for claim, devices, selector in zip(self._problem.claims, self._by_claim, self._selectors, strict=True)
+            ]
+        )
+
+    def _is_share(self, view: PoolView, place: int) -> bool:
+        return self._problem.features.consumable_capacity and bool(view.shape.allows_multiple >> place & 1)
+
+    def _result(self, option: Option, view: PoolView, place: int, share_ids: ShareIDs) -> DeviceRequestAllocationResult:
+        device = view.devices[place]
+        is_share = self._is_share(view, place)
+        return DeviceRequestAllocationResult(
+            request=option.name,
+            driver=view.driver,
+            pool=view.name,
+            device=device.name,
+            admin_access=True if option.admin_access else None,
+            tolerations=option.tolerations,
+            binding_conditions=device.binding_conditions,
+            binding_failure_conditions=device.binding_failure_conditions,
+            share_id=share_ids() if is_share else None,
+            consumed_capacity=dict(option.amounts(view.shape.kinds[place]).consumed or {}) if is_share else {},
+            skip_node_operations=view.slices[place].spec.skip_node_operations,
+        )
+
+
+# --- configs ---------------------------------------------------------------------------------------------------------
+
+
+def configs_of(claim: ClaimProblem, chosen: Sequence[Option]) -> tuple[DeviceAllocationConfiguration, ...]:
+    """Class entries first, once per class, then the claim's own that concern what was chosen."""
+    config = claim.claim.spec.devices.config
+    options = list(dict.fromkeys(chosen))
+    if not config and not any(option.device_class.spec.config for option in options):
+        return ()
+    entries = [*_class_configs(options)]
+    names = {name for option in options for name in (option.base_name, option.name)}
+    for own in config:
+        if not own.requests or not names.isdisjoint(own.requests):
+            entries.append(DeviceAllocationConfiguration(source="FromClaim", requests=own.requests, opaque=own.opaque))
+    return tuple([_cleared(entry, options) for entry in entries])
+
+
+def _class_configs(options: Sequence[Option]) -> list[DeviceAllocationConfiguration]:
+    users: dict[str, list[Option]] = {}
+    for option in options:
+        users.setdefault(option.device_class.metadata.name, []).append(option)
+    return [
+        DeviceAllocationConfiguration(
+            source="FromClass", requests=tuple([option.name for option in using]), opaque=entry.opaque
+        )
+        for using in users.values()
+        for entry in using[0].device_class.spec.config
+    ]
+
+
+def _cleared(entry: DeviceAllocationConfiguration, options: Sequence[Option]) -> DeviceAllocationConfiguration:
+    """No names at all is how "every request" is written."""
+    named = frozenset(entry.requests)
+    if named and all(option.name in named or option.base_name in named for option in options):
+        return DeviceAllocationConfiguration(source=entry.source, opaque=entry.opaque)
+    return entry
+
+
+# --- node selector ---------------------------------------------------------------------------------------------------
+
+
+def _node_selector(
+    devices: Sequence[tuple[Option, PoolView, int]], node: NodePools, claim_name: str
+) -> NodeSelector | None:
+    fields: list[NodeSelectorRequirement] = []
+    expressions: list[NodeSelectorRequirement] = []
+    found = False
+    for _, view, place in devices:
+        spec, device = view.slices[place].spec, view.devices[place]
+        if spec.node_name or device.binds_to_node or (spec.per_device_node_selection and device.node_name):
+            return _only(node)
+        selector = device.node_selector if spec.per_device_node_selection else spec.node_selector
+        if selector is not None:
+            if len(selector.node_selector_terms) != 1:
+                count = len(selector.node_selector_terms)
+                raise FatalError(
+                    "unusable-node-selector",
+                    f"create NodeSelector for claim {claim_name}: "
+                    f"unsupported ResourceSlice.NodeSelector with {count} terms",
+                )
+            found = True
+            term = selector.node_selector_terms[0]
+            _add_new(fields, term.match_fields)
+            _add_new(expressions, term.match_expressions)
+    if not found:
+        return None
+    term = NodeSelectorTerm(match_fields=tuple(fields), match_expressions=tuple(expressions))
+    return NodeSelector(node_selector_terms=(term,))
+
+
+def _only(node: NodePools) -> NodeSelector:
+    if node.own_selector is None:
+        wanted = NodeSelectorRequirement(key=NAME_FIELD, operator="In", values=(node.name,))
+        node.own_selector = NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(wanted,)),))
+    return node.own_selector
+
+
+def _add_new(known: list[NodeSelectorRequirement], added: Sequence[NodeSelectorRequirement]) -> None:
+    for requirement in added:
+        if not any(_same(requirement, other) for other in known):
+            known.append(requirement)
+
+
+def _same(one: NodeSelectorRequirement, other: NodeSelectorRequirement) -> bool:
+    return one.key == other.key and one.operator == other.operator and set(one.values) == set(other.values)

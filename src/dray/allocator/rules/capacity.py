@@ -1,0 +1,104 @@
+"""Consumable capacity: what stored shares, shares of this attempt and one more take must stay within the device."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from dray.allocator.devices import DeviceKind
+from dray.allocator.ledger import Amounts
+from dray.allocator.requests import Option, Problem
+from dray.allocator.rules import KindOf
+
+Booked = tuple[tuple[str, int], ...]
+
+
+class Capacity:
+    """Concerns devices that may be shared, and devices with shares from a time when they might."""
+
+    is_constraint = False
+    name = "capacity"
+
+    __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_stored")
+
+    def __init__(
+        self, problem: Problem, kinds: Sequence[DeviceKind], shareable: int, stored: dict[int, Amounts]
+    ) -> None:
+        self._problem = problem
+        self._kinds = kinds
+        self._shareable = shareable
+        self._stored = stored
+        self._concerns = shareable
+        for position in stored:
+            self._concerns |= 1 << position
+        # Shares that this attempt has given out so far, by device, oldest first.
+        self._booked: dict[int, list[tuple[tuple[str, int, int], ...]]] = {}
+
+    def narrow(self, option: Option, mask: int) -> int:
+        return mask
+
+    def enter(self, option: Option, position: int) -> bool:
+        if not self._concerns >> position & 1:
+            return True
+        items = option.amounts(self._kinds[position]).items
+        if self._overflow(items, position):
+            return False
+        if self._shareable >> position & 1:
+            self._booked.setdefault(position, []).append(items)
+        return True
+
+    def _overflow(self, items: tuple[tuple[str, int, int], ...], position: int) -> str:
+        stored = self._stored.get(position)
+        booked = self._booked.get(position)
+        if not stored and not booked:
+            return ""  # the static part of the test has compared the amount alone
+        for place, (name, published, amount) in enumerate(items):
+            total = amount + stored.get(name, 0) if stored else amount
+            if booked:
+                total += sum([share[place][2] for share in booked])
+            if total > published:
+                return name
+        return ""
+
+    def leave(self, option: Option, position: int) -> None:
+        booked = self._booked.get(position)
+        if booked is not None:
+            booked.pop()
+            if not booked:
+                del self._booked[position]
+
+    def kind(self, first_request: int, position: int) -> Hashable:
+        if not self._concerns >> position & 1:
+            return None
+        kind = self._kinds[position]
+        stored = self._stored.get(position)
+        asked = {
+            option.capacity_key: option
+            for request in self._problem.requests[first_request:]
+            for option in request.options
+        }
+        return (
+            self._shareable >> position & 1,
+            tuple([option.amounts(kind).items for option in asked.values()]),
+            tuple(sorted(stored.items())) if stored else None,
+        )
+
+    def live_kind(self, position: int) -> Booked | None:
+        """What this attempt has booked on the device; equal devices differ once one of them carries a share."""
+        booked = self._booked.get(position)
+        if not booked:
+            return None
+        sums: dict[str, int] = {"": len(booked)}
+        for share in booked:
+            for name, _, amount in share:
+                sums[name] = sums.get(name, 0) + amount
+        return tuple(sorted(sums.items()))
+
+    def state(self, first_request: int, kind_of: KindOf) -> Hashable:
+        return tuple(sorted(kind_of(position) for position in self._booked)) if self._booked else None
+
+    def is_shared(self, position: int) -> bool:
+        return position in self._booked
+
+    def why(self, option: Option, position: int) -> str:
+        name = self._overflow(option.amounts(self._kinds[position]).items, position)
+        return f"capacity {name}: not enough is left"

@@ -1,0 +1,84 @@
+"""Compatibility groups: devices that draw from one counter set must have a group in common, or all have none."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+from dray.allocator.requests import Option
+from dray.allocator.rules import KindOf
+
+SetKey = tuple[int, str]
+"""Pool and counter set."""
+
+Groups = frozenset[str]
+CONFLICT: Groups = frozenset(["\0conflict"])
+
+
+def joined(current: Groups | None, groups: Groups) -> Groups | None:
+    """What remains in common; None if the two cannot coexist."""
+    if current is None:
+        return groups
+    if not current or not groups:
+        return current if current == groups else None
+    return (current & groups) or None
+
+
+class Compatibility:
+    is_constraint = False
+    name = "compatibility"
+
+    __slots__ = ("_current", "_groups", "_undo")
+
+    def __init__(
+        self, groups: dict[int, tuple[tuple[SetKey, Groups], ...]], allocated: Iterable[tuple[SetKey, Groups]]
+    ):
+        """`groups` by device position; `allocated` is what the pool's devices in use bring along."""
+        self._groups = groups
+        self._current: dict[SetKey, Groups] = {}
+        self._undo: list[dict[SetKey, Groups | None]] = []
+        for key, brought in allocated:
+            together = joined(self._current.get(key), brought)
+            self._current[key] = CONFLICT if together is None else together
+
+    def narrow(self, option: Option, mask: int) -> int:
+        return mask
+
+    def enter(self, option: Option, position: int) -> bool:
+        groups = self._groups.get(position)
+        if groups is None:
+            return True
+        before: dict[SetKey, Groups | None] = {}
+        for key, brought in groups:
+            current = self._current.get(key)
+            together = joined(current, brought)
+            if together is None:
+                self._restore(before)
+                return False
+            before.setdefault(key, current)
+            self._current[key] = together
+        self._undo.append(before)
+        return True
+
+    def _restore(self, before: dict[SetKey, Groups | None]) -> None:
+        for key, groups in before.items():
+            if groups is None:
+                del self._current[key]
+            else:
+                self._current[key] = groups
+
+    def leave(self, option: Option, position: int) -> None:
+        if position in self._groups:
+            self._restore(self._undo.pop())
+
+    def kind(self, first_request: int, position: int) -> Hashable:
+        return self._groups.get(position)
+
+    def state(self, first_request: int, kind_of: KindOf) -> Hashable:
+        return frozenset(self._current.items())
+
+    def why(self, option: Option, position: int) -> str:
+        for key, brought in self._groups[position]:
+            current = self._current.get(key)
+            if joined(current, brought) is None:
+                return f"groups {sorted(brought)} do not go with {sorted(current or ())} in counter set {key[1]}"
+        return "groups are not compatible"

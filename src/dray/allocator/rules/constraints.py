@@ -1,0 +1,219 @@
+"""matchAttribute and distinctAttribute, each within one claim."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, scalar
+from dray.allocator.derived import derived_attribute
+from dray.allocator.devices import DeviceKind
+from dray.allocator.requests import ClaimProblem, Option
+from dray.allocator.rules import KindOf
+from dray.allocator.types import FatalError
+from dray.api.resource import DeviceAttribute, DeviceConstraint
+
+
+class Scope:
+    """The part of a constraint that is the same on every node: whom it covers, and the value each kind of device has.
+
+    A value is None where the attribute is missing (or, for lists, empty): such a device is always refused.
+    """
+
+    __slots__ = ("attribute", "claim", "covered", "is_match", "last_request", "lists", "values")
+
+    def __init__(self, claim: ClaimProblem, constraint: DeviceConstraint, lists: bool) -> None:
+        self.claim = claim
+        self.is_match = constraint.match_attribute is not None
+        self.attribute: str = constraint.match_attribute or constraint.distinct_attribute or ""
+        self.lists = lists
+        named = frozenset(constraint.requests)
+        self.covered = frozenset(
+            option.index
+            for request in claim.requests
+            for option in request.options
+            if not named or option.base_name in named or option.name in named
+        )
+        covering = [
+            request.index for request in claim.requests if any(o.index in self.covered for o in request.options)
+        ]
+        self.last_request = max(covering, default=-1)
+        self.values: dict[Hashable, Any] = {}
+
+    def value(self, option: Option, kind: DeviceKind) -> Any:
+        expression = option.derived.get(self.attribute) if option.derived else None
+        if expression is None:
+            return self.published(kind)
+        key = (expression, kind)
+        if key not in self.values:
+            self.values[key] = self._derived(option, kind, expression)
+        found = self.values[key]
+        if isinstance(found, FatalError):
+            raise found
+        return found
+
+    def published(self, kind: DeviceKind) -> Any:
+        if kind not in self.values:
+            self.values[kind] = self._comparable(attribute_of(kind, self.attribute))
+        return self.values[kind]
+
+    def _derived(self, option: Option, kind: DeviceKind, expression: str) -> Any:
+        derived = derived_attribute(option.selectors_room, self.attribute, expression, kind, self.lists)
+        if isinstance(derived, FatalError):
+            return FatalError(derived.code, f"claim {self.claim.label}, request {option.name}: {derived.message}")
+        return self._comparable(derived)
+
+    def _comparable(self, attribute: DeviceAttribute | None) -> Any:
+        if attribute is None:
+            return None
+        return (as_set(attribute) or None) if self.lists else scalar(attribute)
+
+
+class Constraint:
+    """One constraint during one search. `kinds` are the node's devices by position."""
+
+    is_constraint = True
+    name = "constraint"
+
+    __slots__ = ("_by_value", "_history", "kinds", "scope")
+
+    def __init__(self, scope: Scope, kinds: Sequence[DeviceKind]) -> None:
+        self.scope = scope
+        self.kinds = kinds
+        self._history: list[Any] = []
+        self._by_value: dict[Any, int] | None = None
+
+    def kind(self, first_request: int, position: int) -> Hashable:
+        scope = self.scope
+        if scope.last_request < first_request:
+            return None
+        values: list[Hashable] = []
+        for request in scope.claim.requests:
+            if request.index >= first_request:
+                for option in request.options:
+                    if option.index in scope.covered:
+                        try:
+                            values.append(scope.value(option, self.kinds[position]))
+                        except FatalError:
+                            return ("error", position)
+                        if not option.derived and len(values) == 1 and not _any_derived(scope):
+                            return values[0]
+        return tuple(values)
+
+    def masks_by_value(self) -> dict[Any, int]:
+        """Devices by published value; what options without derived attributes see."""
+        if self._by_value is None:
+            masks: dict[Any, int] = {}
+            for position, kind in enumerate(self.kinds):
+                value = self.scope.published(kind)
+                masks[value] = masks.get(value, 0) | 1 << position
+            self._by_value = masks
+        return self._by_value
+
+
+def _any_derived(scope: Scope) -> bool:
+    return any(option.derived for request in scope.claim.requests for option in request.options)
+
+
+class Match(Constraint):
+    """All covered devices share a type and value; lists: at least one value."""
+
+    name = "matchAttribute"
+
+    __slots__ = ()
+
+    def narrow(self, option: Option, mask: int) -> int:
+        if option.index not in self.scope.covered or option.derived or not mask:
+            return mask
+        if not self._history:
+            return mask & ~self.masks_by_value().get(None, 0)
+        current = self._history[-1]
+        if self.scope.lists:
+            return mask
+        return 0 if current is UNKNOWN else mask & self.masks_by_value().get(current, 0)
+
+    def enter(self, option: Option, position: int) -> bool:
+        if option.index not in self.scope.covered:
+            return True
+        value = self.scope.value(option, self.kinds[position])
+        if value is None:
+            return False
+        if self._history:
+            value = self._join(self._history[-1], value)
+            if value is None:
+                return False
+        self._history.append(value)
+        return True
+
+    def _join(self, current: Any, value: Any) -> Any:
+        if self.scope.lists:
+            return (current & value) or None
+        return None if current is UNKNOWN or current != value else current
+
+    def leave(self, option: Option, position: int) -> None:
+        if option.index in self.scope.covered:
+            self._history.pop()
+
+    def state(self, first_request: int, kind_of: KindOf) -> Hashable:
+        if self.scope.last_request < first_request or not self._history:
+            return None
+        return (self._history[-1],)
+
+    def why(self, option: Option, position: int) -> str:
+        value = self.scope.value(option, self.kinds[position])
+        if value is None:
+            return f"has no attribute {self.scope.attribute}"
+        return f"{self.scope.attribute} is {_said(value)}, the devices chosen before have {_said(self._history[-1])}"
+
+
+class Distinct(Constraint):
+    """No two covered devices share a value; lists: they are disjoint."""
+
+    name = "distinctAttribute"
+
+    __slots__ = ()
+
+    def narrow(self, option: Option, mask: int) -> int:
+        return mask
+
+    def enter(self, option: Option, position: int) -> bool:
+        if option.index not in self.scope.covered:
+            return True
+        value = self.scope.value(option, self.kinds[position])
+        if value is None or self._clashes(value):
+            return False
+        self._history.append(value)
+        return True
+
+    def _clashes(self, value: Any) -> bool:
+        if self.scope.lists:
+            return any(not value.isdisjoint(other) for other in self._history)
+        # What cannot be compared is never known to differ.
+        return bool(self._history) if value is UNKNOWN else value in self._history
+
+    def leave(self, option: Option, position: int) -> None:
+        if option.index in self.scope.covered:
+            self._history.pop()
+
+    def state(self, first_request: int, kind_of: KindOf) -> Hashable:
+        return frozenset(self._history) if self.scope.last_request >= first_request else None
+
+    def why(self, option: Option, position: int) -> str:
+        value = self.scope.value(option, self.kinds[position])
+        if value is None:
+            return f"has no attribute {self.scope.attribute}"
+        return f"{self.scope.attribute} is {_said(value)}, which another chosen device has as well"
+
+
+def _said(value: Value | frozenset[Value] | object) -> str:
+    if isinstance(value, frozenset):
+        return "[" + ", ".join(sorted(_said(entry) for entry in value)) + "]"
+    return repr(value[1]) if isinstance(value, tuple) else "a list"
+
+
+def scopes_of(claim: ClaimProblem, lists: bool) -> list[Scope]:
+    return [Scope(claim, constraint, lists) for constraint in claim.constraints]
+
+
+def constraint_rule(scope: Scope, kinds: Sequence[DeviceKind]) -> Match | Distinct:
+    return (Match if scope.is_match else Distinct)(scope, kinds)

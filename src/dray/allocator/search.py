@@ -1,0 +1,390 @@
+"""The backtracking: lets a device enter and leave the live rules, knows none by name.
+
+Depth first, first fit: the first complete solution in search order is the answer. A plain search would be right but may
+never end. Once it has met a few dead ends, three things keep it short; all of them leave out only what would fail:
+
+- devices of one kind are interchangeable: after one has failed somewhere, its equals are not tried there;
+- a state that has failed before, up to exchange of equal devices, is not entered again;
+- `Bounds` sees early that the requests still open cannot all be served.
+
+Errors count as outcomes: a device that would end the search in an error is its own kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol
+
+from dray.allocator.attempt import Attempt, Sight
+from dray.allocator.bounds import Bounds
+from dray.allocator.kinds import Kinds
+from dray.allocator.requests import ClaimProblem, Option, Request
+from dray.allocator.types import Deadline, FatalError
+from dray.api.resource import MAX_ALLOCATION_RESULTS
+
+# Dead ends after which the search stops being plain.
+PLAIN_DEAD_ENDS = 3
+# Hard searches remembered per question.
+MOST_KNOWN = 4096
+# Steps between two looks at the deadline.
+STEPS_PER_LOOK = 64
+
+
+class TimedOut(Exception):
+    """The deadline passed in the middle of the search."""
+
+
+class Recalled(Exception):
+    """A node of the same kind has been searched before."""
+
+    def __init__(self, solution: list[tuple[Option, int]] | None) -> None:
+        super().__init__()
+        self.solution = solution
+
+
+class Observer(Protocol):
+    """Told about every place where the search gets stuck."""
+
+    def stuck(self, search: Search, option: Option) -> None: ...
+
+
+class Frame:
+    """One device to be found for one option."""
+
+    __slots__ = ("entered", "failed", "key", "option", "ordinal", "position", "remaining", "sight", "start")
+
+    def __init__(self, option: Option, sight: Sight, ordinal: int, start: int, remaining: int) -> None:
+        self.option = option
+        self.sight = sight
+        self.ordinal = ordinal
+        self.start = start
+        self.remaining = remaining
+        self.position = -1
+        self.failed: set[int] | None = None
+        self.key: Hashable = None
+        # For a request for all devices: those that have entered.
+        self.entered: list[int] = []
+
+
+class Choice:
+    """Alternatives of one request, tried in order."""
+
+    __slots__ = ("current", "key", "request")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.current = -1
+        self.key: Hashable = None
+
+
+class Search:
+    __slots__ = (
+        "_bounds",
+        "_dead_ends",
+        "_deadline",
+        "_failed_states",
+        "_kind_of_node",
+        "_kinds",
+        "_known",
+        "_look_at",
+        "_observer",
+        "_requests",
+        "_rules",
+        "_stack",
+        "attempt",
+        "chosen",
+        "claim_counts",
+        "claim_taken",
+        "steps",
+        "taken",
+    )
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        deadline: Deadline | None = None,
+        observer: Observer | None = None,
+        known: dict[Hashable, list[tuple[Option, int]] | None] | None = None,
+    ) -> None:
+        """`known` remembers the outcome of hard searches by kind of node: nodes that differ in names only share one."""
+        self.attempt = attempt
+        self._known = known
+        self._kind_of_node: Hashable = None
+        self._requests = attempt.problem.requests
+        self._rules = attempt.rules
+        self._deadline = deadline
+        self._observer = observer
+        self._look_at = STEPS_PER_LOOK
+        self._stack: list[Frame | Choice] = []
+        self._dead_ends = 0
+        self._kinds: Kinds | None = None
+        self._bounds: Bounds | None = None
+        self._failed_states: set[Hashable] = set()
+        self.chosen: list[tuple[Option, int]] = []
+        # Devices that this attempt holds as a whole: all, and by claim.
+        self.taken = 0
+        self.claim_taken = [0] * len(attempt.problem.claims)
+        self.claim_counts = [0] * len(attempt.problem.claims)
+        self.steps = 0
+
+    def run(self) -> list[tuple[Option, int]] | None:
+        """The chosen devices in booking order, or None; raises FatalError and TimedOut."""
+        try:
+            solution = self._run()
+        except Recalled as recalled:
+            return recalled.solution
+        if self._known is not None and self._kind_of_node is not None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[self._kind_of_node] = solution
+        return solution
+
+    def _run(self) -> list[tuple[Option, int]] | None:
+        if not self._requests:
+            return []
+        if not self._open_request(0):
+            return None
+        stack = self._stack
+        while stack:
+            frame = stack[-1]
+            if self._advance(frame):
+                opened = self._open_after(frame)
+                if opened is None:
+                    return self.chosen
+                if not opened:
+                    self._undo(frame)
+                continue
+            stack.pop()
+            self._dead_end(frame)
+            if self._bounds is not None and self._bounds.is_hopeless:
+                self._unwind()
+                return None
+            if stack:
+                self._undo(stack[-1])
+        return None
+
+    def _unwind(self) -> None:
+        while self._stack:
+            self._undo(self._stack.pop())
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _open_after(self, frame: Frame | Choice) -> bool | None:
+        """Opens what comes next; None: nothing does, the solution is complete. False: it cannot be opened."""
+        if isinstance(frame, Choice):
+            return self._open_option(frame.request.options[frame.current])
+        option = frame.option
+        if not option.all_devices and frame.ordinal + 1 < option.count:
+            return self._open_device(option, frame.ordinal + 1, frame.position + 1)
+        following = option.request.index + 1
+        if following == len(self._requests):
+            return None
+        return self._open_request(following)
+
+    def _open_request(self, index: int) -> bool:
+        request = self._requests[index]
+        if request.is_prioritized:
+            self._stack.append(Choice(request))
+            return True
+        return self._open_option(request.options[0])
+
+    def _open_option(self, option: Option) -> bool:
+        claim = option.claim.index
+        if self.claim_counts[claim] + self.attempt.count_of(option) > MAX_ALLOCATION_RESULTS:
+            self._leave_for_alternative(option.claim)
+            return True
+        return self._open_device(option, 0, 0)
+
+    def _leave_for_alternative(self, claim: ClaimProblem) -> None:
+        """Too many devices for one claim: only a smaller alternative can help, other devices cannot."""
+        stack = self._stack
+        while stack:
+            frame = stack[-1]
+            if isinstance(frame, Choice) and frame.request.claim is claim:
+                return
+            if isinstance(frame, Frame) and frame.option.claim is not claim:
+                self._undo(frame)
+                return
+            if isinstance(frame, Choice):
+                return
+            self._undo(frame)
+            stack.pop()
+
+    def _open_device(self, option: Option, ordinal: int, start: int) -> bool:
+        sight = self.attempt.sights[option.index]
+        if option.all_devices:
+            frame = Frame(option, sight, ordinal, start, 0)
+        else:
+            good = sight.yes & ~sight.barred
+            for rule in self._rules:
+                good = rule.narrow(option, good)
+            candidates = (good | sight.unknown | sight.wrong) & ~self.in_use(option)
+            if start:
+                candidates = candidates >> start << start
+            frame = Frame(option, sight, ordinal, start, candidates)
+        if self._kinds is not None:
+            frame.key = self._state(option, ordinal, start)
+            if frame.key in self._failed_states:
+                return False
+            if self._bounds is not None and not self._bounds.can_serve(self, option, ordinal, start):
+                return False
+        self._stack.append(frame)
+        return True
+
+    def in_use(self, option: Option) -> int:
+        if option.admin_access:
+            return self.claim_taken[option.claim.index]
+        return self.attempt.stored | self.taken
+
+    # --- one more device ---------------------------------------------------------------------------------------------
+
+    def _advance(self, frame: Frame | Choice) -> bool:
+        if isinstance(frame, Choice):
+            frame.current += 1
+            return frame.current < len(frame.request.options)
+        if frame.option.all_devices:
+            return self._advance_all(frame)
+        sight, option = frame.sight, frame.option
+        remaining = frame.remaining
+        while remaining:
+            low = remaining & -remaining
+            remaining ^= low
+            position = low.bit_length() - 1
+            self._step()
+            if sight.unknown & low:
+                sight.ask(position)
+            if sight.wrong & low:
+                raise sight.error(position)
+            if not sight.yes & low or sight.barred & low:
+                continue
+            if frame.failed is not None and self._number(option, position) in frame.failed:
+                continue
+            if self._enter(option, position):
+                frame.remaining = remaining
+                frame.position = position
+                return True
+        frame.remaining = 0
+        return False
+
+    def _advance_all(self, frame: Frame) -> bool:
+        """All devices at once; there is no other way to take them."""
+        positions = self.attempt.all_sets[frame.option.index]
+        if frame.position >= 0 or not positions:
+            return False
+        frame.position = 0
+        sight = frame.sight
+        for position in positions:
+            self._step()
+            blocked = (self.in_use(frame.option) | sight.barred) >> position & 1
+            if blocked or not self._enter(frame.option, position, must=True):
+                self._undo(frame)
+                return False
+            frame.entered.append(position)
+        return True
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.steps >= self._look_at:
+            self._look_at += STEPS_PER_LOOK
+            if self._deadline is not None and self._deadline():
+                raise TimedOut
+
+    def _enter(self, option: Option, position: int, must: bool = False) -> bool:
+        rules = self._rules
+        for count, rule in enumerate(rules):
+            if not rule.enter(option, position):
+                for entered in reversed(rules[:count]):
+                    entered.leave(option, position)
+                if must and rule.is_constraint:
+                    raise self._constraint_violated(option, position)
+                return False
+        claim = option.claim.index
+        self.claim_counts[claim] += 1
+        if not self.attempt.shareable >> position & 1:
+            self.taken |= 1 << position
+            self.claim_taken[claim] |= 1 << position
+        self.chosen.append((option, position))
+        return True
+
+    def _constraint_violated(self, option: Option, position: int) -> FatalError:
+        pool, place = self.attempt.node.locate(position)
+        return FatalError(
+            "constraint-on-all",
+            f"claim {option.claim.label}, request {option.name}: cannot add device {pool.device_id(place)} "
+            "because a claim constraint would not be satisfied",
+        )
+
+    def _undo(self, frame: Frame | Choice) -> None:
+        """Takes back what the frame has chosen last."""
+        if isinstance(frame, Choice):
+            return
+        if frame.option.all_devices:
+            for position in reversed(frame.entered):
+                self._leave(frame.option, position)
+            frame.entered.clear()
+            return
+        self._leave(frame.option, frame.position)
+        if self._kinds is not None:
+            if frame.failed is None:
+                frame.failed = set()
+            frame.failed.add(self._number(frame.option, frame.position))
+
+    def _leave(self, option: Option, position: int) -> None:
+        self.chosen.pop()
+        claim = option.claim.index
+        self.claim_counts[claim] -= 1
+        if not self.attempt.shareable >> position & 1:
+            self.claim_taken[claim] &= ~(1 << position)
+            self.taken = 0
+            for mask in self.claim_taken:
+                self.taken |= mask
+        for rule in reversed(self._rules):
+            rule.leave(option, position)
+
+    # --- dead ends ---------------------------------------------------------------------------------------------------
+
+    def _dead_end(self, frame: Frame | Choice) -> None:
+        self._dead_ends += 1
+        if self._observer is not None and isinstance(frame, Frame):
+            self._observer.stuck(self, frame.option)
+        if self._kinds is not None:
+            if frame.key is not None:
+                self._failed_states.add(frame.key)
+        elif self._dead_ends >= PLAIN_DEAD_ENDS and self._stack:
+            self._recall()
+            self._kinds = Kinds(self.attempt)
+            self._bounds = Bounds.of(self.attempt)
+
+    def _number(self, option: Option, position: int) -> int:
+        assert self._kinds is not None
+        return self._kinds.number(option.request.index, position)
+
+    def _recall(self) -> None:
+        if self._known is not None:
+            self._kind_of_node = self.attempt.kind_of_node()
+            if self._kind_of_node in self._known:
+                raise Recalled(self._known[self._kind_of_node])
+
+    def _state(self, option: Option, ordinal: int, start: int) -> Hashable:
+        kinds = self._kinds
+        assert kinds is not None
+        request = option.request.index
+
+        def number(position: int) -> int:
+            return kinds.number(request, position)
+
+        if self.attempt.problem.has_admin:
+            held: Hashable = tuple(self.claim_taken)
+        else:
+            shareable = self.attempt.shareable
+            held = tuple(
+                sorted(
+                    [
+                        (number(position), position >= start)
+                        for _, position in self.chosen
+                        if not shareable >> position & 1
+                    ]
+                )
+            )
+        rules = tuple([rule.state(request, number) for rule in self._rules])
+        return (option.index, ordinal, start, self.claim_counts[option.claim.index], held, rules)
