@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dray.api.base import ApiStruct
-from dray.api.meta import LabelSelector, ObjectMeta
+from dray.api.meta import Condition, LabelSelector, ObjectMeta
 from dray.api.quantity import Quantity
 
 # --- node selection --------------------------------------------------------------------------------------------------
@@ -413,6 +413,7 @@ class NamespaceSpec(ApiStruct, frozen=True):
 
 class NamespaceStatus(ApiStruct, frozen=True):
     phase: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
 class Namespace(ApiStruct, frozen=True, tag_field="kind", tag="Namespace"):

@@ -17,6 +17,7 @@ from dray.api.resource import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
+from dray.api.workloads import ConfigMap, DaemonSet, Deployment, Job, ReplicaSet, ServiceAccount
 
 JSON = "application/json"
 METADATA_ONLY = (
@@ -99,6 +100,13 @@ QUOTAS = view(ResourceQuota)
 EVENTS = whole(Event, "")
 LEASES = whole(Lease)
 PRIORITY_CLASSES = whole(PriorityClass)
+SERVICE_ACCOUNTS = view(ServiceAccount)
+CONFIG_MAPS = view(ConfigMap)
+
+REPLICA_SETS = view(ReplicaSet)
+DEPLOYMENTS = view(Deployment)
+DAEMON_SETS = view(DaemonSet)
+JOBS = view(Job)
 
 CLAIMS = whole(ResourceClaim)
 TEMPLATES = whole(ResourceClaimTemplate)

@@ -27,9 +27,10 @@ class OwnWrites(Generic[T]):
     Once the informer has reached the revision of a write, it is the truth again, also when it no longer has the object.
     """
 
-    def __init__(self, informer: Informer[T], clock: Clock) -> None:
+    def __init__(self, informer: Informer[T], clock: Clock, *, limit: int = MAX_OBJECTS) -> None:
         self._informer = informer
         self._clock = clock
+        self._limit = limit
         self._written: IndexedObjects[T] = IndexedObjects(informer.objects.indexers)
         self._expiry: OrderedDict[str, float] = OrderedDict()
 
@@ -43,7 +44,7 @@ class OwnWrites(Generic[T]):
         self.forget(key)
         self._written.put(obj)
         self._expiry[key] = self._clock.monotonic() + LIFETIME_S
-        if len(self._expiry) > MAX_OBJECTS:
+        if len(self._expiry) > self._limit:
             self.forget(next(iter(self._expiry)))
 
     def forget(self, key: str) -> None:

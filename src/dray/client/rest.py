@@ -174,9 +174,7 @@ class Client:
         if uid and isinstance(patch, dict):
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "uid": uid}}
         query = {"fieldManager": field_manager} if field_manager else {}
-        answer = await self._call(
-            "PATCH", kind, namespace, name, subresource, query, msgspec.json.encode(patch), patch_type
-        )
+        answer = await self._call("PATCH", kind, namespace, name, subresource, query, _encode_patch(patch), patch_type)
         return decode_object(kind, answer.body)
 
     async def apply(
@@ -187,7 +185,7 @@ class Client:
         namespace, name = _metadata_field(document, "namespace"), _metadata_field(document, "name")
         query = {"fieldManager": field_manager, "force": "true" if force else "false"}
         answer = await self._call(
-            "PATCH", kind, namespace, name, subresource, query, msgspec.json.encode(document), APPLY_PATCH
+            "PATCH", kind, namespace, name, subresource, query, codec.encode_document(document), APPLY_PATCH
         )
         return decode_object(kind, answer.body)
 
@@ -211,7 +209,7 @@ class Client:
             options["gracePeriodSeconds"] = grace_seconds
         if propagation:
             options["propagationPolicy"] = propagation
-        await self._call("DELETE", kind, namespace, name, body=msgspec.json.encode(options))
+        await self._call("DELETE", kind, namespace, name, body=codec.encode_document(options))
 
     async def delete_collection(
         self, kind: Kind[Any], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
@@ -227,7 +225,7 @@ class Client:
             "metadata": metadata | ({"annotations": dict(annotations)} if annotations else {}),
             "target": {"kind": "Node", "apiVersion": "v1", "name": node_name},
         }
-        body = msgspec.json.encode(binding)
+        body = codec.encode_document(binding)
         await self._call("POST", PODS, pod.metadata.namespace, pod.metadata.name, "binding", body=body)
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
@@ -242,7 +240,7 @@ class Client:
             "metadata": {"namespace": metadata.namespace, "name": metadata.name},
             "deleteOptions": options,
         }
-        body = msgspec.json.encode(eviction)
+        body = codec.encode_document(eviction)
         await self._call("POST", PODS, metadata.namespace, metadata.name, "eviction", body=body, retries=0)
 
     async def raw(
@@ -318,6 +316,10 @@ def _metadata_field(obj: ApiObject | Document, field: str) -> str:
     if isinstance(obj, dict):
         return str(obj.get("metadata", {}).get(field, ""))
     return str(getattr(obj.metadata, field))
+
+
+def _encode_patch(patch: Document | Sequence[Document]) -> bytes:
+    return codec.encode_document(cast(Document, patch))
 
 
 def _encode(obj: ApiObject | Document) -> bytes:

@@ -1,0 +1,100 @@
+"""Every kind of object the server can list and delete: what garbage collection and namespace deletion are about."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from dray.api import scheme
+from dray.client import (
+    CLAIMS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    SERVICE_ACCOUNTS,
+    SLICES,
+    TEMPLATES,
+    ApiError,
+    Client,
+    Kind,
+    metadata_of,
+)
+
+# Kinds that other controllers watch whole anyway: one copy serves both.
+_TYPED: tuple[Kind[Any], ...] = (
+    *(CLAIMS, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS),
+    *(SERVICE_ACCOUNTS, SLICES, TEMPLATES),
+)
+_NEEDED_VERBS = {"delete", "list", "watch"}
+# Events come and go by the thousand, own nothing, and expire by themselves.
+_IGNORED = {("", "events"), ("events.k8s.io", "events")}
+
+
+class _Resource(msgspec.Struct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+    verbs: list[str] = []
+
+
+class _ResourceList(msgspec.Struct):
+    resources: list[_Resource] = []
+
+
+class _Version(msgspec.Struct, rename="camel"):
+    group_version: str = ""
+    version: str = ""
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str = ""
+    preferred_version: _Version = msgspec.field(default_factory=_Version)
+    versions: list[_Version] = []
+
+
+class _GroupList(msgspec.Struct):
+    groups: list[_Group] = []
+
+
+async def discover(client: Client) -> list[Kind[Any]]:
+    """The kinds this server serves, each once, in its preferred version. Ask again to learn of new ones."""
+    answer = await client.raw("GET", "/apis")
+    groups = msgspec.json.decode(answer.body, type=_GroupList).groups
+    # A kind may be served in another than the group's preferred version only: look at all, the preferred one first.
+    paths = [("", "v1", "/api/v1")]
+    for group in groups:
+        preferred = group.preferred_version.version
+        for version in sorted(group.versions, key=lambda item: item.version != preferred):
+            paths.append((group.name, version.version, f"/apis/{version.group_version}"))
+    lists = await asyncio.gather(*(_resources(client, path) for _, _, path in paths))
+    found: dict[tuple[str, str], Kind[Any]] = {}
+    for (group_name, version_name, _), resources in zip(paths, lists, strict=True):
+        for resource in resources:
+            key = (group_name, resource.name)
+            if key not in found and key not in _IGNORED:
+                found[key] = _kind(group_name, version_name, resource)
+    return list(found.values())
+
+
+async def _resources(client: Client, path: str) -> Iterable[_Resource]:
+    try:
+        answer = await client.raw("GET", path)
+    except ApiError:
+        return ()  # An aggregated API whose server is away: its objects are left alone.
+    resources = msgspec.json.decode(answer.body, type=_ResourceList).resources
+    return [item for item in resources if "/" not in item.name and set(item.verbs) >= _NEEDED_VERBS]
+
+
+def _kind(group: str, version: str, resource: _Resource) -> Kind[Any]:
+    for kind in _TYPED:
+        if (kind.row.group, kind.row.plural, kind.version) == (group, resource.name, version):
+            return kind
+    row = scheme.Resource(group, resource.kind, resource.name, resource.namespaced, (scheme.Version(version),))
+    return metadata_of(row)

@@ -1,0 +1,271 @@
+"""The garbage collector: objects whose owners are gone go too; owners that wait for their dependents are let go.
+
+The graph of owners is the informers' index by owner UID. Absence of an owner is believed only after asking the server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dray.api.meta import ObjectMeta, OwnerReference
+from dray.client import BY_OWNER, ApiError, ApiObject, Handler, Informer, Kind, WorkQueue, by_owner
+from dray.controllers.context import Context
+
+log = logging.getLogger(__name__)
+
+ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
+WORKERS = 20
+REMEMBERED_ABSENT_OWNERS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One very object, not another that may take its name."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """An object's owner references, sorted by what became of each owner."""
+
+    solid: tuple[OwnerReference, ...]
+    dangling: tuple[OwnerReference, ...]
+    waiting: tuple[OwnerReference, ...]
+
+
+class GarbageCollector:
+    name = "garbage-collector-controller"
+
+    def __init__(self, context: Context, kinds: Sequence[Kind[Any]], *, workers: int = WORKERS) -> None:
+        self._client = context.client.named("generic-garbage-collector")
+        self._informers = context.informers
+        self._workers = workers
+        self._watched: dict[tuple[str, str], Informer[Any]] = {}
+        self._absent: OrderedDict[str, None] = OrderedDict()
+        self.queue: WorkQueue[Item] = WorkQueue(
+            "garbage_collector_attempt_to_delete", clock=context.clock, registry=context.registry
+        )
+        for kind in kinds:
+            self._watch(kind)
+
+    def _watch(self, kind: Kind[Any]) -> None:
+        informer = self._informers.of(kind)
+        informer.add_indexer(BY_OWNER, by_owner)
+        self._watched[kind.row.group, kind.name] = informer
+
+        def seen(obj: ApiObject) -> None:
+            self._seen(kind, obj)
+
+        def gone(obj: ApiObject) -> None:
+            self._gone(obj)
+
+        informer.add_handler(Handler(seen, lambda _, new: seen(new), gone))
+
+    async def run(self) -> None:
+        await self._informers.synced()
+        await self.queue.run(self.sync, self._workers)
+
+    # --- triggers
+
+    def _seen(self, kind: Kind[Any], obj: ApiObject) -> None:
+        metadata = obj.metadata
+        if metadata.deletion_timestamp is not None:
+            if FOREGROUND in metadata.finalizers:
+                self.queue.add(_item(kind, metadata))
+                for dependent in self._dependents(metadata.uid):
+                    self.queue.add(dependent[0])
+            elif ORPHAN in metadata.finalizers:
+                self.queue.add(_item(kind, metadata))
+            return
+        for reference in metadata.owner_references:
+            owner = self._cached_owner(reference, metadata.namespace)
+            if owner is None or _waits_for_dependents(owner.metadata):
+                self.queue.add(_item(kind, metadata))
+                return
+
+    def _gone(self, obj: ApiObject) -> None:
+        for dependent, _ in self._dependents(obj.metadata.uid):
+            self.queue.add(dependent)
+        for reference in obj.metadata.owner_references:
+            owner = self._cached_owner(reference, obj.metadata.namespace)
+            if owner is not None and _waits_for_dependents(owner.metadata):
+                self.queue.add(_owner_item(reference, owner.metadata))
+
+    # --- one object
+
+    async def sync(self, item: Item) -> None:
+        informer = self._watched[item.group, item.kind]
+        obj = informer.get(f"{item.namespace}/{item.name}" if item.namespace else item.name)
+        if obj is None or obj.metadata.uid != item.uid:
+            return
+        if obj.metadata.deletion_timestamp is None:
+            await self._collect(item, informer.kind, obj.metadata)
+        elif ORPHAN in obj.metadata.finalizers:
+            await self._orphan_dependents(item, informer.kind)
+        elif FOREGROUND in obj.metadata.finalizers:
+            await self._wait_for_dependents(item, informer.kind)
+
+    async def _collect(self, item: Item, kind: Kind[Any], cached: ObjectMeta) -> None:
+        if not cached.owner_references or self._all_owners_cached(cached):
+            return
+        obj = await self._client.find(kind, item.name, item.namespace)
+        if obj is None or obj.metadata.uid != item.uid or obj.metadata.deletion_timestamp is not None:
+            return
+        owners = await self._sort_owners(obj.metadata)
+        if owners.solid:
+            if owners.dangling or owners.waiting:
+                await self._keep_owners(kind, obj.metadata, owners.solid)
+        elif owners.waiting and any(True for _ in self._dependents(item.uid)):
+            await self._unblock_circle(kind, obj.metadata)
+            await self._delete(item, kind, obj.metadata, "Foreground")
+        elif owners.waiting or owners.dangling:
+            await self._delete(item, kind, obj.metadata, _policy(obj.metadata))
+
+    async def _delete(self, item: Item, kind: Kind[Any], metadata: ObjectMeta, policy: str) -> None:
+        """Guarded by UID and revision: an owner added meanwhile must win."""
+        revision = "" if policy == "Foreground" else metadata.resource_version
+        try:
+            await self._client.delete(
+                kind, item.name, item.namespace, uid=item.uid, revision=revision, propagation=policy
+            )
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+        log.debug("%s deleted: no owner is left", item)
+
+    async def _wait_for_dependents(self, item: Item, kind: Kind[Any]) -> None:
+        dependents = list(self._dependents(item.uid))
+        is_blocked = False
+        for dependent, metadata in dependents:
+            is_blocked |= any(ref.uid == item.uid and ref.block_owner_deletion for ref in metadata.owner_references)
+            self.queue.add(dependent)
+        if not is_blocked:
+            await self._remove_finalizer(item, kind, FOREGROUND)
+
+    async def _orphan_dependents(self, item: Item, kind: Kind[Any]) -> None:
+        for dependent, _ in list(self._dependents(item.uid)):
+            dependent_kind = self._watched[dependent.group, dependent.kind].kind
+            obj = await self._client.find(dependent_kind, dependent.name, dependent.namespace)
+            if obj is None or obj.metadata.uid != dependent.uid:
+                continue
+            others = tuple(ref for ref in obj.metadata.owner_references if ref.uid != item.uid)
+            if len(others) < len(obj.metadata.owner_references):
+                await self._keep_owners(dependent_kind, obj.metadata, others)
+        await self._remove_finalizer(item, kind, ORPHAN)
+
+    async def _remove_finalizer(self, item: Item, kind: Kind[Any], finalizer: str) -> None:
+        obj = await self._client.find(kind, item.name, item.namespace)
+        if obj is None or obj.metadata.uid != item.uid or finalizer not in obj.metadata.finalizers:
+            return
+        rest = [name for name in obj.metadata.finalizers if name != finalizer]
+        patch = {"metadata": {"resourceVersion": obj.metadata.resource_version, "finalizers": rest}}
+        await self._client.patch(kind, item.name, patch, item.namespace, uid=item.uid)
+
+    async def _keep_owners(self, kind: Kind[Any], metadata: ObjectMeta, kept: tuple[OwnerReference, ...]) -> None:
+        patch = {"metadata": {"resourceVersion": metadata.resource_version, "ownerReferences": list(kept)}}
+        await self._client.patch(kind, metadata.name, patch, metadata.namespace, uid=metadata.uid)
+
+    async def _unblock_circle(self, kind: Kind[Any], metadata: ObjectMeta) -> None:
+        """Objects that own each other would wait for ever: who has a waiting dependent stops blocking its owners."""
+        if not any(_waits_for_dependents(dependent) for _, dependent in self._dependents(metadata.uid)):
+            return
+        document = await self._client.get_document(kind, metadata.name, metadata.namespace)
+        references = [{**ref, "blockOwnerDeletion": False} for ref in document["metadata"].get("ownerReferences", [])]
+        await self._client.patch(
+            kind, metadata.name, {"metadata": {"ownerReferences": references}}, metadata.namespace, uid=metadata.uid
+        )
+
+    # --- owners and dependents
+
+    def _dependents(self, uid: str) -> Iterator[tuple[Item, ObjectMeta]]:
+        for informer in self._watched.values():
+            for obj in informer.by_index(BY_OWNER, uid):
+                yield _item(informer.kind, obj.metadata), obj.metadata
+
+    def _cached_owner(self, reference: OwnerReference, namespace: str) -> ApiObject | None:
+        informer = self._informer_for(reference)
+        if informer is None:
+            return None
+        owner: ApiObject | None = informer.get(
+            f"{namespace}/{reference.name}" if informer.kind.namespaced else reference.name
+        )
+        return owner if owner is not None and owner.metadata.uid == reference.uid else None
+
+    def _informer_for(self, reference: OwnerReference) -> Informer[Any] | None:
+        group, slash, _ = reference.api_version.partition("/")
+        return self._watched.get((group if slash else "", reference.kind))
+
+    def _all_owners_cached(self, metadata: ObjectMeta) -> bool:
+        for reference in metadata.owner_references:
+            owner = self._cached_owner(reference, metadata.namespace)
+            if owner is None or _waits_for_dependents(owner.metadata):
+                return False
+        return True
+
+    async def _sort_owners(self, metadata: ObjectMeta) -> Owners:
+        solid, dangling, waiting = [], [], []
+        for reference in metadata.owner_references:
+            owner = await self._live_owner(reference, metadata.namespace)
+            if owner is None:
+                dangling.append(reference)
+            elif _waits_for_dependents(owner):
+                waiting.append(reference)
+            else:
+                solid.append(reference)
+        return Owners(tuple(solid), tuple(dangling), tuple(waiting))
+
+    async def _live_owner(self, reference: OwnerReference, namespace: str) -> ObjectMeta | None:
+        """The owner's metadata, or None when it is certainly gone. An owner of unknown kind counts as alive."""
+        if reference.uid in self._absent:
+            return None
+        informer = self._informer_for(reference)
+        if informer is None or (informer.kind.namespaced and not namespace):
+            log.warning("owner %s %s %s cannot be looked up: kept", *_words(reference))
+            return ObjectMeta(uid=reference.uid)
+        owner = self._cached_owner(reference, namespace)
+        if owner is None:
+            owner = await self._client.find(
+                informer.kind, reference.name, namespace if informer.kind.namespaced else ""
+            )
+        if owner is None or owner.metadata.uid != reference.uid:
+            self._absent[reference.uid] = None
+            if len(self._absent) > REMEMBERED_ABSENT_OWNERS:
+                self._absent.popitem(last=False)
+            return None
+        return owner.metadata
+
+
+def _item(kind: Kind[Any], metadata: ObjectMeta) -> Item:
+    return Item(kind.row.group, kind.name, metadata.namespace, metadata.name, metadata.uid)
+
+
+def _owner_item(reference: OwnerReference, owner: ObjectMeta) -> Item:
+    group, slash, _ = reference.api_version.partition("/")
+    return Item(group if slash else "", reference.kind, owner.namespace, owner.name, owner.uid)
+
+
+def _waits_for_dependents(metadata: ObjectMeta) -> bool:
+    return metadata.deletion_timestamp is not None and FOREGROUND in metadata.finalizers
+
+
+def _policy(metadata: ObjectMeta) -> str:
+    """A finalizer that the object already carries says what its own dependents are to expect."""
+    if ORPHAN in metadata.finalizers:
+        return "Orphan"
+    return "Foreground" if FOREGROUND in metadata.finalizers else "Background"
+
+
+def _words(reference: OwnerReference) -> tuple[str, str, str]:
+    return reference.api_version, reference.kind, reference.name

@@ -1,0 +1,144 @@
+"""Pods that a controller makes from a template, and keeps count of."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from dray.api.core import Pod
+from dray.client import (
+    NORMAL,
+    PODS,
+    WARNING,
+    ApiError,
+    ApiObject,
+    Client,
+    Handler,
+    Informers,
+    Kind,
+    OwnWrites,
+    Recorder,
+    object_key,
+    reference_to,
+)
+from dray.client.rest import Document
+from dray.controllers.claims.releasing import DeletedUids
+
+T = TypeVar("T", bound=ApiObject)
+
+BY_CONTROLLER = "controller"
+TERMINAL = ("Succeeded", "Failed")
+MAX_OWN_WRITES = 100_000
+FIRST_BATCH = 1
+
+
+def controller_of(obj: ApiObject) -> Iterable[str]:
+    return [owner.uid for owner in obj.metadata.owner_references if owner.controller]
+
+
+def is_active(pod: Pod) -> bool:
+    return pod.status.phase not in TERMINAL and pod.metadata.deletion_timestamp is None
+
+
+def is_ready(pod: Pod) -> bool:
+    return any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions)
+
+
+class OwnedPods(Generic[T]):
+    """The pods of all owners of one kind, including those just made or deleted that the watch has not shown."""
+
+    def __init__(
+        self, client: Client, informers: Informers, kind: Kind[T], recorder: Recorder, wake: Callable[[str], None]
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._recorder = recorder
+        self._wake = wake
+        self._pods = informers.of(PODS)
+        self._pods.add_indexer(BY_CONTROLLER, controller_of)
+        self._written: OwnWrites[Pod] = OwnWrites(self._pods, client.clock, limit=MAX_OWN_WRITES)
+        self._deleted = DeletedUids(MAX_OWN_WRITES)
+        self._pods.add_handler(Handler(self._seen, lambda _, new: self._seen(new), self._seen))
+
+    def _seen(self, pod: Pod) -> None:
+        """Wake the owner's reconcile, if the owner is of our kind."""
+        for owner in pod.metadata.owner_references:
+            if owner.controller and owner.kind == self._kind.name and owner.api_version == self._kind.api_version:
+                self._wake(f"{pod.metadata.namespace}/{owner.name}")
+
+    def of(self, owner: T) -> list[Pod]:
+        pods = self._written.by_index(BY_CONTROLLER, owner.metadata.uid)
+        return [pod for pod in pods if pod.metadata.uid not in self._deleted]
+
+    async def create_many(self, owner: T, documents: list[Document]) -> None:
+        """In batches that double while all goes well: a quota that refuses one pod is not asked a thousand times."""
+        size = FIRST_BATCH
+        while documents:
+            batch, documents = documents[:size], documents[size:]
+            results = await asyncio.gather(*(self.create(owner, item) for item in batch), return_exceptions=True)
+            failures = [result for result in results if isinstance(result, BaseException)]
+            if failures:
+                raise failures[0]
+            size *= 2
+
+    async def create(self, owner: T, document: Document) -> None:
+        reference = reference_to(self._kind, owner)
+        try:
+            pod = await self._client.create(PODS, document, owner.metadata.namespace)
+        except ApiError as error:
+            if not error.is_namespace_terminating:
+                self._recorder.event(reference, WARNING, "FailedCreate", f"Error creating: {error}")
+            raise
+        self._written.remember(pod)
+        self._recorder.event(reference, NORMAL, "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
+
+    async def delete(self, owner: T, pod: Pod) -> None:
+        reference = reference_to(self._kind, owner)
+        try:
+            await self._client.delete(PODS, pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid)
+        except ApiError as error:
+            if error.is_not_found or error.is_conflict:
+                return
+            self._recorder.event(reference, WARNING, "FailedDelete", f"Error deleting: {error}")
+            raise
+        self._deleted.add(pod.metadata.uid)
+        self._written.forget(object_key(pod))
+        self._recorder.event(reference, NORMAL, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+
+    def document(self, owner: T, template: Document, *, labels: dict[str, str] | None = None) -> Document:
+        """A pod from the owner's template, whole; the server makes up the rest of the name."""
+        given: dict[str, Any] = template.get("metadata") or {}
+        metadata: Document = {
+            "generateName": f"{owner.metadata.name}-",
+            "namespace": owner.metadata.namespace,
+            "labels": {**(given.get("labels") or {}), **(labels or {})},
+            "ownerReferences": [
+                {
+                    "apiVersion": self._kind.api_version,
+                    "kind": self._kind.name,
+                    "name": owner.metadata.name,
+                    "uid": owner.metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        }
+        if given.get("annotations"):
+            metadata["annotations"] = dict(given["annotations"])
+        if given.get("finalizers"):
+            metadata["finalizers"] = list(given["finalizers"])
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": metadata,
+            "spec": copy.deepcopy(template.get("spec") or {}),
+        }
+
+
+def first_to_go(pod: Pod) -> tuple[bool, bool, bool, str]:
+    """Sorting key: who is not placed, not running, not ready or young leaves before others."""
+    created = pod.metadata.creation_timestamp or ""
+    youth = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
+    return bool(pod.spec.node_name), pod.status.phase == "Running", is_ready(pod), youth
