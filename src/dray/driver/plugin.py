@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from dray.api.cdi import ContainerEdits
@@ -116,6 +117,12 @@ class Driver:
 
     name: str = ""
     """The driver's name: a DNS subdomain of at most 63 characters, such as `gpu.example.com`."""
+
+    published_pools: tuple[Pool, ...] = ()
+    """What `pools` answered last; set by the kit."""
+
+    def restore(self, data_dir: Path) -> None:
+        """Called before anything else: where the driver may keep files, and a chance to read those of an earlier life."""
 
     def pools(self, node_name: str) -> Iterable[Pool]:
         """The devices this driver offers on a node."""

@@ -13,7 +13,7 @@ from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint
 from dray.driver.health import HealthReports, reports_health
 from dray.driver.metadata import DeviceMetadata
-from dray.driver.plugin import AllocatedDevice, ClaimReference, Driver, Pool
+from dray.driver.plugin import AllocatedDevice, ClaimReference, Driver
 from dray.driver.prepare import ClaimPreparer
 from dray.driver.publisher import SlicePublisher
 from dray.driver.server import DriverServer
@@ -60,6 +60,7 @@ class RunningDriver:
         paths = paths or DriverPaths()
         data_dir = paths.data_dir(driver.name)
         data_dir.mkdir(parents=True, exist_ok=True)
+        self._data_dir = data_dir
         sockets = socket_paths(driver.name, data_dir, paths.registry_dir(), instance)
         metadata = DeviceMetadata(driver.name, data_dir, paths.cdi_dir, self._attributes_of) if with_metadata else None
         preparer = ClaimPreparer(
@@ -73,10 +74,10 @@ class RunningDriver:
         health = HealthReports(driver, client.clock) if reports_health(driver) else None
         self.server = DriverServer(driver.name, preparer, sockets.service, sockets.registration, health)
         self.publisher: SlicePublisher | None = None
-        self._pools: tuple[Pool, ...] = ()
 
     async def start(self) -> None:
         """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
+        await asyncio.to_thread(self.driver.restore, self._data_dir)
         await self.server.start()
         node = await self._client.get(NODES, self._node_name)
         owner = OwnerReference(
@@ -89,8 +90,9 @@ class RunningDriver:
     async def republish(self) -> None:
         """Ask the driver for its devices again and publish what changed."""
         assert self.publisher is not None, "start the driver first"
-        self._pools = tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self._node_name))))
-        self.publisher.publish(self._pools)
+        pools = tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self._node_name))))
+        self.publisher.publish(pools)
+        self.driver.published_pools = pools
 
     async def published(self) -> None:
         """Wait until the API has every device as described."""
@@ -106,7 +108,7 @@ class RunningDriver:
         return await self._client.get(CLAIMS, reference.name, reference.namespace)
 
     def _attributes_of(self, allocated: AllocatedDevice) -> dict[str, DeviceAttribute]:
-        for pool in self._pools:
+        for pool in self.driver.published_pools:
             if pool.name != allocated.pool:
                 continue
             for each in split_pool(pool):

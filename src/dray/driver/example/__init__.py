@@ -1,0 +1,37 @@
+"""The drivers that come with Dray, each an example to read.
+
+`gpu`: made-up cards from a YAML profile, partitioned over counters or shared. `cpu`: the real CPUs of this machine. `nic`:
+network cards whose bandwidth is shared as consumable capacity. `make_driver` finds them by name.
+"""
+
+from collections.abc import Callable
+
+from dray.driver.plugin import Driver
+
+
+def _gpu() -> Driver:
+    from dray.driver.example.gpu import GpuDriver, load_profile
+
+    return GpuDriver(load_profile("h200"))
+
+
+def _gpu_shared() -> Driver:
+    from dray.driver.example.gpu import GpuDriver, load_profile
+
+    return GpuDriver(load_profile("shared"))
+
+
+def _cpu() -> Driver:
+    from dray.driver.example.cpu import CpuDriver
+
+    return CpuDriver()
+
+
+def _nic() -> Driver:
+    from dray.driver.example.nic import NicDriver
+
+    return NicDriver()
+
+
+DRIVERS: dict[str, Callable[[], Driver]] = {"cpu": _cpu, "gpu": _gpu, "gpu-shared": _gpu_shared, "nic": _nic}
+"""Names for `dray driver` and `dray up --devices`."""

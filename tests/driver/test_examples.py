@@ -1,0 +1,184 @@
+"""The shipped drivers: what they publish and what they give to containers."""
+
+import pytest
+import yaml
+
+from dray.api.meta import ObjectMeta
+from dray.api.quantity import Quantity
+from dray.api.resource import ResourceClaim
+from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, PrepareError
+from dray.driver.example import DRIVERS
+from dray.driver.example.cpu import CpuDriver
+from dray.driver.example.gpu import GpuDriver, load_profile
+from dray.driver.example.nic import NicDriver
+from dray.driver.example.topology import read_topology
+from dray.driver.slices import check_pool, split_pool
+
+
+def a_claim(*devices, uid="u-1", name="c"):
+    reference = ClaimReference("ns", name, uid)
+    return ClaimToPrepare(reference, devices, ResourceClaim(metadata=ObjectMeta(name=name, namespace="ns", uid=uid)))
+
+
+def allocated(device, request="r", **fields):
+    return AllocatedDevice(request, "node-1", device, **fields)
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """Two NUMA nodes of two cores with two threads each, as the kernel shows them."""
+    root = tmp_path / "devices/system/cpu"
+    for cpu in range(8):
+        core, node = cpu % 4, (cpu % 4) // 2
+        topology = root / f"cpu{cpu}/topology"
+        topology.mkdir(parents=True)
+        (topology / "core_id").write_text(f"{core}\n")
+        (topology / "physical_package_id").write_text("0\n")
+        (root / f"cpu{cpu}/node{node}").mkdir()
+        cache = root / f"cpu{cpu}/cache/index3"
+        cache.mkdir(parents=True)
+        (cache / "level").write_text("3\n")
+        (cache / "id").write_text(f"{node}\n")
+    (root / "online").write_text("0-7\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", sorted(DRIVERS))
+def test_every_shipped_driver_describes_a_pool_that_holds_together(name):
+    driver = DRIVERS[name]()
+    for pool in driver.pools("node-1"):
+        check_pool(pool)
+        assert pool.name == "node-1"
+        assert pool.devices
+
+
+def test_cards_partition_as_the_real_one_does():
+    (pool,) = GpuDriver(load_profile("h200")).pools("node-1")
+    first_card = [d for d in pool.devices if d.name.startswith("gpu-0-")]
+    by_profile: dict[str, int] = {}
+    for device in first_card:
+        by_profile[device.attributes["profile"].string] = by_profile.get(device.attributes["profile"].string, 0) + 1
+    assert by_profile == {
+        "1g.18gb": 7,
+        "1g.18gb-me": 7,
+        "1g.35gb": 4,
+        "2g.35gb": 3,
+        "3g.71gb": 2,
+        "4g.71gb": 1,
+        "7g.141gb": 1,
+    }
+    assert len(pool.shared_counters) == 8
+    assert all(len(each.devices) <= 64 for each in split_pool(pool))
+
+
+def counters_left(pool, chosen):
+    left = {
+        c: q.value.value() for s in pool.shared_counters if s.name == "gpu-0-counters" for c, q in s.counters.items()
+    }
+    for device in pool.devices:
+        if device.name in chosen:
+            for counter, amount in device.consumes_counters[0].counters.items():
+                left[counter] -= amount.value.value()
+    return left
+
+
+@pytest.mark.parametrize(
+    ("chosen", "fits"),
+    [
+        ({"gpu-0-3g-71gb-0", "gpu-0-3g-71gb-4"}, True),
+        ({"gpu-0-4g-71gb-0", "gpu-0-3g-71gb-4"}, True),
+        ({"gpu-0-4g-71gb-0", "gpu-0-3g-71gb-0"}, False),
+        ({f"gpu-0-1g-18gb-{i}" for i in range(7)}, True),
+        ({"gpu-0-7g-141gb-0", "gpu-0-1g-18gb-0"}, False),
+        ({"gpu-0", "gpu-0-1g-18gb-0"}, False),
+    ],
+)
+def test_counters_allow_what_the_card_allows(chosen, fits):
+    (pool,) = GpuDriver(load_profile("h200")).pools("node-1")
+    assert all(left >= 0 for left in counters_left(pool, chosen).values()) is fits
+
+
+def test_gpu_parameters_reach_the_container_and_bad_ones_are_refused():
+    driver = GpuDriver(load_profile("h200"))
+    good = allocated("gpu-0", config=({"timeSlice": "Short"}, {"timeSlice": "Long"}))
+    (prepared,) = driver.prepare(a_claim(good))
+    assert "GPU_DEVICE_GPU_0_TIME_SLICE=Long" in prepared.edits.env
+    for bad in ({"timeSlice": "Never"}, {"kind": "NicConfig"}, {"speed": 1}, {"timeSlice": 7}):
+        with pytest.raises(PrepareError, match="opaque parameters"):
+            driver.prepare(a_claim(allocated("gpu-0", config=(bad,))))
+
+
+def test_faults_are_taken_from_a_file_when_asked(tmp_path):
+    faults = tmp_path / "faults.yaml"
+    driver = GpuDriver(load_profile("h200"), faults)
+    driver.published_pools = tuple(driver.pools("node-1"))
+    driver.prepare(a_claim(allocated("gpu-0")))
+    faults.write_text(
+        yaml.safe_dump(
+            {
+                "prepare": {"gpu-0": "no power"},
+                "unhealthy": {"gpu-1": "hot"},
+                "taints": {"gpu-2": [{"key": "broken", "effect": "NoExecute"}]},
+            }
+        )
+    )
+    with pytest.raises(PrepareError, match="no power"):
+        driver.prepare(a_claim(allocated("gpu-0")))
+    health = {report.device: report for report in driver.health()}
+    assert (health["gpu-1"].health, health["gpu-1"].message) == ("Unhealthy", "hot")
+    assert health["gpu-0"].health == "Healthy"
+    (pool,) = driver.pools("node-1")
+    tainted = {device.name for device in pool.devices if device.taints}
+    assert "gpu-2" in tainted
+    assert "gpu-2-1g-18gb-0" in tainted
+    assert "gpu-1" not in tainted
+
+
+def test_topology_is_read_from_the_kernel(machine):
+    cpus = read_topology(machine)
+    assert [(cpu.id, cpu.core, cpu.numa_node, cpu.cache_l3) for cpu in cpus][:5] == [
+        (0, 0, 0, 0),
+        (1, 1, 0, 0),
+        (2, 2, 1, 1),
+        (3, 3, 1, 1),
+        (4, 0, 0, 0),
+    ]
+    assert read_topology()
+
+
+def test_numa_groups_share_their_cpus_and_count_in_the_ledger(machine):
+    (pool,) = CpuDriver("numa", sysfs=machine).pools("node-1")
+    assert [(d.name, d.capacity["cpu"].value.value()) for d in pool.devices] == [
+        ("cpudevnuma000", 4),
+        ("cpudevnuma001", 4),
+    ]
+    assert all(d.node_allocatable_resource_mappings["cpu"].capacity_key == "cpu" for d in pool.devices)
+    assert all(d.allow_multiple_allocations for d in pool.devices)
+
+
+def test_cores_put_threads_of_one_core_side_by_side(machine):
+    (pool,) = CpuDriver("cores", reserved="0,4", sysfs=machine).pools("node-1")
+    assert [d.attributes["cpuID"].int_ for d in pool.devices] == [1, 5, 2, 6, 3, 7]
+
+
+def test_claims_get_whole_cores_and_never_the_same_cpu(machine, tmp_path):
+    driver = CpuDriver("numa", sysfs=machine)
+    driver.restore(tmp_path)
+    two = {"cpu": Quantity.parse(2)}
+    (first,) = driver.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity=two), uid="a"))
+    (second,) = driver.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity=two), uid="b"))
+    assert (first.edits.env, second.edits.env) == (("DRA_CPUSET_a=0,4",), ("DRA_CPUSET_b=1,5",))
+    again = CpuDriver("numa", sysfs=machine)
+    again.restore(tmp_path)
+    with pytest.raises(PrepareError, match="1 CPUs are claimed, 0 are free"):
+        again.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity={"cpu": Quantity.parse(1)}), uid="c"))
+    again.unprepare(ClaimReference("ns", "c", "a"))
+    (third,) = again.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity=two), uid="c"))
+    assert third.edits.env == ("DRA_CPUSET_c=0,4",)
+
+
+def test_bandwidth_reaches_the_container():
+    (prepared,) = NicDriver().prepare(
+        a_claim(allocated("nic-1", consumed_capacity={"bandwidth": Quantity.parse("5G")}, share_id="s"))
+    )
+    assert prepared.edits.env == ("NIC_NIC_1_INTERFACE=eth1", "NIC_NIC_1_BANDWIDTH=5G", "NIC_NIC_1_SHARE=s")

@@ -1,0 +1,193 @@
+"""Environment variables: every kind of source, and what happens when it is not there."""
+
+import pytest
+
+from dray.api.core import (
+    Container,
+    EnvFromSource,
+    EnvVar,
+    EnvVarSource,
+    KeySelector,
+    ObjectFieldSelector,
+    Pod,
+    PodSpec,
+    ResourceFieldSelector,
+    ResourceRequirements,
+    ResourceSliceAttributeSelector,
+)
+from dray.api.meta import ObjectMeta
+from dray.api.quantity import Quantity
+from dray.api.resource import (
+    AllocationResult,
+    Device,
+    DeviceAllocationResult,
+    DeviceAttribute,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+)
+from dray.kubelet.environment import Sources, container_environment, expand
+from dray.kubelet.errors import ContainerError
+
+POD = Pod(
+    metadata=ObjectMeta(name="p", namespace="ns", uid="u", labels={"app": "x"}, annotations={"note": "y"}),
+    spec=PodSpec(node_name="n"),
+)
+DEVICES = {
+    "gpu-0": Device(
+        name="gpu-0",
+        attributes={
+            "uuid": DeviceAttribute(string="a"),
+            "gpu.example.com/n": DeviceAttribute(int_=0),
+            "ok": DeviceAttribute(bool_=False),
+        },
+    ),
+    "gpu-1": Device(
+        name="gpu-1",
+        attributes={
+            "uuid": DeviceAttribute(string="b"),
+            "gpu.example.com/n": DeviceAttribute(int_=1),
+            "list": DeviceAttribute(strings=("x", "y")),
+        },
+    ),
+}
+
+
+def a_claim(*devices, request="r"):
+    results = tuple(
+        DeviceRequestAllocationResult(request=request, driver="gpu.example.com", pool="n", device=device)
+        for device in devices
+    )
+    return ResourceClaim(
+        status=ResourceClaimStatus(allocation=AllocationResult(devices=DeviceAllocationResult(results=results)))
+    )
+
+
+def environment(*variables, sources=None, resources=None, env_from=()):
+    container = Container(name="c", env=variables, env_from=env_from, resources=resources or ResourceRequirements())
+    return container_environment(POD, container, sources or Sources())
+
+
+def attribute(name, claim="gpus", request="r"):
+    reference = ResourceSliceAttributeSelector(claim_name=claim, request_name=request, attribute=name)
+    return EnvVar(name="X", value_from=EnvVarSource(resource_slice_attribute_ref=reference))
+
+
+def with_claim(claim, **fields):
+    return Sources(claims={"gpus": claim}, find_device=lambda driver, pool, name: DEVICES.get(name), **fields)
+
+
+def test_values_refer_to_earlier_ones():
+    assert environment(EnvVar(name="A", value="1"), EnvVar(name="B", value="$(A)-$$(A)-$(NO)")) == {
+        "A": "1",
+        "B": "1-$(A)-$(NO)",
+    }
+    assert expand("$(A", {"A": "1"}) == "$(A"
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "p"),
+        ("metadata.namespace", "ns"),
+        ("metadata.uid", "u"),
+        ("spec.nodeName", "n"),
+        ("metadata.labels['app']", "x"),
+        ("metadata.annotations['note']", "y"),
+        ("metadata.labels['none']", ""),
+        ("status.hostIP", "10.0.0.1"),
+    ],
+)
+def test_fields_of_the_pod(path, value):
+    variable = EnvVar(name="X", value_from=EnvVarSource(field_ref=ObjectFieldSelector(field_path=path)))
+    assert environment(variable, sources=Sources(host_ip="10.0.0.1")) == {"X": value}
+
+
+def test_resources_of_the_container_are_divided_and_rounded_up():
+    resources = ResourceRequirements(
+        requests={"cpu": Quantity.parse("1500m")}, limits={"memory": Quantity.parse("1Gi")}
+    )
+
+    def of(resource, divisor=None):
+        reference = ResourceFieldSelector(resource=resource, divisor=Quantity.parse(divisor) if divisor else None)
+        variable = EnvVar(name="X", value_from=EnvVarSource(resource_field_ref=reference))
+        return environment(variable, resources=resources, sources=Sources(node_allocatable={"cpu": Quantity.parse(8)}))[
+            "X"
+        ]
+
+    assert of("requests.cpu") == "2"
+    assert of("requests.cpu", "1m") == "1500"
+    assert of("limits.memory", "1Mi") == "1024"
+    assert of("limits.cpu") == "8"
+
+
+def test_config_maps_and_secrets():
+    sources = Sources(config_maps={"m": {"k": "v"}}, secrets={"s": {"t": "w"}})
+    key = EnvVar(name="A", value_from=EnvVarSource(config_map_key_ref=KeySelector(name="m", key="k")))
+    secret = EnvVar(name="B", value_from=EnvVarSource(secret_key_ref=KeySelector(name="s", key="t")))
+    optional = EnvVar(
+        name="C", value_from=EnvVarSource(secret_key_ref=KeySelector(name="none", key="t", optional=True))
+    )
+    all_of = EnvFromSource(prefix="P_", config_map_ref=KeySelector(name="m"))
+    assert environment(key, secret, optional, sources=sources, env_from=(all_of,)) == {"P_k": "v", "A": "v", "B": "w"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        (
+            EnvVar(name="A", value_from=EnvVarSource(config_map_key_ref=KeySelector(name="no", key="k"))),
+            'configmap "no" not found',
+        ),
+        (
+            EnvVar(name="A", value_from=EnvVarSource(config_map_key_ref=KeySelector(name="m", key="no"))),
+            "couldn't find key no in configmap ns/m",
+        ),
+        (
+            EnvVar(name="A", value_from=EnvVarSource(field_ref=ObjectFieldSelector(field_path="spec.containers"))),
+            "cannot be used",
+        ),
+    ],
+)
+def test_missing_sources_are_named(variable, text):
+    with pytest.raises(ContainerError, match=text) as caught:
+        environment(variable, sources=Sources(config_maps={"m": {}}))
+    assert caught.value.reason == "CreateContainerConfigError"
+
+
+@pytest.mark.parametrize(
+    ("name", "devices", "value"),
+    [
+        ("uuid", ("gpu-1", "gpu-0"), "b,a"),
+        ("gpu.example.com/uuid", ("gpu-0",), "a"),
+        ("n", ("gpu-0", "gpu-1"), "0,1"),
+        ("ok", ("gpu-0",), "false"),
+        ("list", ("gpu-1",), "x,y"),
+    ],
+)
+def test_attributes_of_devices_come_in_the_order_of_the_allocation(name, devices, value):
+    assert environment(attribute(name), sources=with_claim(a_claim(*devices)))["X"] == value
+
+
+def test_a_chosen_alternative_is_found_under_its_request():
+    assert environment(attribute("uuid"), sources=with_claim(a_claim("gpu-0", request="r/small")))["X"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("variable", "claim", "text"),
+    [
+        (attribute("uuid"), ResourceClaim(), "claim gpus: not allocated"),
+        (attribute("uuid", claim="other"), a_claim("gpu-0"), "claim other: not allocated"),
+        (attribute("uuid", request="other"), a_claim("gpu-0"), "no devices are allocated for this request"),
+        (attribute("uuid"), a_claim("gone"), "no ResourceSlice of this node has device gpu.example.com/n/gone"),
+        (attribute("ok"), a_claim("gpu-0", "gpu-1"), "device gpu.example.com/n/gpu-1 has no attribute ok"),
+        (attribute("other.com/uuid"), a_claim("gpu-0"), "has no attribute other.com/uuid"),
+    ],
+)
+def test_missing_attributes_fail_the_container(variable, claim, text):
+    with pytest.raises(ContainerError, match=text):
+        environment(variable, sources=with_claim(claim))
+
+
+def test_the_gate_leaves_the_variable_out():
+    assert environment(attribute("uuid"), sources=with_claim(a_claim("gpu-0"), device_attributes_enabled=False)) == {}
