@@ -9,7 +9,10 @@ from dray import __version__
 
 # One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "controller-manager": ("controller_manager:controller_manager", "Run the control loops against an API server."),
     "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),
+    "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
+    "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
 }

@@ -17,7 +17,7 @@ from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.container_devices import CdiDirectories
 from dray.kubelet.containers import ContainerSpecs
 from dray.kubelet.drivers import Drivers
-from dray.kubelet.endpoint import CALL_TIMEOUT_S
+from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
 from dray.kubelet.errors import DriverError
 from dray.kubelet.health import DeviceHealth, DeviceKey
 from dray.kubelet.metrics import KubeletMetrics
@@ -74,7 +74,7 @@ class Kubelet:
             self._clock,
             self._wipe_slices,
             self.metrics.observe_call,
-            on_registered=self._health.follow,
+            on_registered=self._driver_came,
             on_deregistered=self._health.unfollow,
         )
         self._slices: Informer[ResourceSlice] = Informer(client, SLICES, field_selector=f"spec.nodeName={name}")
@@ -201,8 +201,15 @@ class Kubelet:
             await self.reconcile()
             await self._clock.sleep(RECONCILE_EVERY_S)
 
+    def _driver_came(self, endpoint: Endpoint) -> None:
+        """A driver that is back can be told what to give back."""
+        self._health.follow(endpoint)
+        self._background.append(asyncio.create_task(self.reconcile(), name=f"{self.name} claims"))
+
     async def reconcile(self) -> None:
         """Give back claims and traces of pods that are gone: force-deleted, or deleted while nobody looked."""
+        if not self._pods.has_synced:
+            return
         for uid in self.claims.cache.pod_uids() - set(self._workers):
             try:
                 await self.claims.unprepare(uid)

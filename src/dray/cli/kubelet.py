@@ -1,0 +1,130 @@
+"""`dray kubelet`: the node agent of one node."""
+
+import asyncio
+import contextlib
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dray.cli.main import BrokenWorld
+
+if TYPE_CHECKING:
+    from dray.clock import Clock
+    from dray.kubelet.runtime.interface import Runtime
+
+
+@click.command()
+@click.option(
+    "--kubeconfig", type=click.Path(), help="How to reach the API server; default: $KUBECONFIG or in-cluster."
+)
+@click.option("--node-name", required=True, help="The Node this agent is.")
+@click.option("--root-dir", type=click.Path(path_type=Path), default=Path("/var/lib/kubelet"), show_default=True)
+@click.option("--runtime", default="process", show_default=True, metavar="process|none|cri://SOCKET")
+@click.option(
+    "--cdi-dir",
+    "cdi_dirs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Where CDI files are; later ones win. [default: /etc/cdi, /var/run/cdi]",
+)
+@click.option(
+    "--capacity", "capacity", multiple=True, metavar="NAME=QUANTITY", help="Instead of the machine's own, e.g. cpu=8."
+)
+@click.option("--node-label", "labels", multiple=True, metavar="KEY=VALUE")
+@click.option("--feature-gates", default="", metavar="A=true,B=false")
+@click.option(
+    "--enforcement",
+    type=click.Choice(["kep", "kubernetes"]),
+    default="kep",
+    show_default=True,
+    help="Whether a claim's cpu counts for QoS and cgroups.",
+)
+@click.option("-v", "--verbose", count=True)
+def kubelet(
+    kubeconfig: str | None,
+    node_name: str,
+    root_dir: Path,
+    runtime: str,
+    cdi_dirs: tuple[Path, ...],
+    capacity: tuple[str, ...],
+    labels: tuple[str, ...],
+    feature_gates: str,
+    enforcement: str,
+    verbose: int,
+) -> None:
+    """Run the node agent: register the node, find drivers, run its pods.
+
+    Example: dray kubelet --kubeconfig admin.kubeconfig --node-name worker-1 --root-dir ./worker-1
+    """
+    from dray.accounting import Enforcement
+    from dray.api.quantity import Quantity, QuantityError
+    from dray.client import KubeconfigError, connect
+    from dray.features import FeatureGateError, FeatureGates
+    from dray.kubelet.node import NodeDescription, machine_capacity
+    from dray.kubelet.server import Kubelet, KubeletOptions
+    from dray.telemetry import set_up_logging
+
+    set_up_logging(verbose)
+    try:
+        amounts = machine_capacity() | {name: Quantity.parse(text) for name, text in map(_pair, capacity)}
+        gates = FeatureGates.parse(feature_gates)
+    except (QuantityError, FeatureGateError) as error:
+        raise click.UsageError(str(error)) from error
+    description = NodeDescription(
+        node_name,
+        amounts,
+        dict(map(_pair, labels)),
+        runtime=runtime.partition(":")[0],
+        declared_features=("DRANodeAllocatableResources",) if gates.enabled("DRANodeAllocatableResources") else (),
+    )
+    options = KubeletOptions(
+        description, root_dir, cdi_dirs or (Path("/etc/cdi"), Path("/var/run/cdi")), gates, Enforcement(enforcement)
+    )
+
+    async def serve() -> None:
+        stopping = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        client = connect(kubeconfig, component="kubelet")
+        agent = Kubelet(client, options, _runtime(runtime, root_dir, client.clock))
+        starting = asyncio.create_task(agent.start())
+        stopped = asyncio.create_task(stopping.wait())
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            click.echo(f"node {node_name} is ready", err=True)
+            await stopped
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        await agent.stop()
+        await client.close()
+
+    try:
+        asyncio.run(serve())
+    except KubeconfigError as error:
+        raise BrokenWorld(str(error)) from error
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.UsageError(f"{text!r}: must be NAME=VALUE")
+    return name, value
+
+
+def _runtime(name: str, root_dir: Path, clock: "Clock") -> "Runtime":
+    from dray.kubelet.runtime.cgroup import CgroupTree
+    from dray.kubelet.runtime.cri import CriRuntime
+    from dray.kubelet.runtime.none import NoRuntime
+    from dray.kubelet.runtime.process import ProcessRuntime
+
+    if name == "process":
+        return ProcessRuntime(root_dir, clock, CgroupTree.open("dray"))
+    if name == "none":
+        return NoRuntime(clock)
+    if name.startswith("cri://"):
+        return CriRuntime(name.removeprefix("cri://"))
+    raise click.UsageError(f"--runtime {name}: must be process, none or cri://SOCKET")
