@@ -20,6 +20,7 @@ from dray.api.resource import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
+from dray.driver.main_program import run
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
@@ -31,6 +32,7 @@ from dray.driver.plugin import (
     PreparedDevice,
     PrepareError,
 )
+from dray.driver.running import DriverPaths, RunningDriver
 
 __all__ = [
     "AllocatedDevice",
