@@ -165,11 +165,11 @@ class Decider:
                 return Failed(f'running Reserve plugin "{plugin.name}": {status.message}', cycle, node_name)
         return None
 
-    @staticmethod
-    def _as_it_will_be(cycle: CycleState, pod: Pod, node_name: str) -> Pod:
+    def _as_it_will_be(self, cycle: CycleState, pod: Pod, node_name: str) -> Pod:
         """The pod with its node, and with what its claims take there; leftovers of earlier attempts go."""
-        devices = cycle.read(DeviceDemands)
-        statuses = devices.statuses_by_node.get(node_name, ()) if devices is not None else ()
+        devices, node = cycle.read(DeviceDemands), self.snapshot.nodes.get(node_name)
+        there = devices.on_node(node) if devices is not None and devices.on_node is not None and node else None
+        statuses = there.statuses if there is not None else ()
         status = pod.status
         if statuses != status.node_allocatable_resource_claim_statuses:
             status = replace(status, node_allocatable_resource_claim_statuses=statuses)

@@ -1,21 +1,35 @@
 """What the DynamicResources plugin tells the resource plugins about one attempt."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 
-from dray.accounting.demand import Demand
+from dray.accounting import ClaimCharge, Demand, claim_statuses
 from dray.api.core import NodeAllocatableResourceClaimStatus
+from dray.scheduler.nodes import NodeState
 
 ClaimStatuses = tuple[NodeAllocatableResourceClaimStatus, ...]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class NodeDemand:
+    """All that the pod asks of one node, with what its devices there bring along."""
+
+    demand: Demand
+    charges: tuple[ClaimCharge, ...]
+
+    @property
+    def statuses(self) -> ClaimStatuses:
+        return claim_statuses(self.charges)
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceDemands:
     """`delegated` are the extended resources that devices serve where no device plugin does.
 
-    `by_node` holds, for nodes where the pod's devices take cpu, memory or huge pages, all that the pod asks of that node;
-    `statuses_by_node` the same as the pod's status will say it.
+    `on_node` says what the pod asks of a node with its devices, None if they take nothing there; it is None itself when no
+    device of this attempt can take anything. Pods with equal `key` and equal spec get equal amounts.
     """
 
     delegated: frozenset[str] = frozenset()
-    by_node: dict[str, Demand] = field(default_factory=dict)
-    statuses_by_node: dict[str, ClaimStatuses] = field(default_factory=dict)
+    key: Hashable = None
+    on_node: Callable[[NodeState], NodeDemand | None] | None = None

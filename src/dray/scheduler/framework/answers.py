@@ -23,18 +23,20 @@ def positions(mask: int) -> Iterator[int]:
 class FilterAnswers:
     """What one filter said about each node."""
 
-    __slots__ = ("_reader", "known", "passed", "rejected")
+    __slots__ = ("_failed", "_reader", "known", "passed", "rejected")
 
     def __init__(self, log: ChangeLog, facets: frozenset[Facet]) -> None:
         self._reader = Reader(log, facets)
         self.known = 0
         self.passed = 0
+        self._failed = 0
         self.rejected: dict[PluginStatus, int] = {}
 
     def bring_forward(self) -> None:
-        changed = self._reader.changed()
+        changed = self._reader.changed() | self._failed
         if changed:
             self._forget(changed)
+            self._failed = 0
 
     def _forget(self, nodes: int) -> None:
         if nodes == EVERY_NODE:
@@ -53,7 +55,7 @@ class FilterAnswers:
     def ask(self, candidates: int, question: Callable[[int], PluginStatus | None]) -> int:
         """Those of `candidates` that pass, asking about the ones not known yet.
 
-        An error is not remembered as an answer: it is left in `rejected` until the node changes, and asked again.
+        An error is the answer for one attempt only: its text names that pod's claims.
         """
         for position in positions(candidates & ~self.known):
             status = question(position)
@@ -62,6 +64,8 @@ class FilterAnswers:
                 self.passed |= bit
             else:
                 self.rejected[status] = self.rejected.get(status, 0) | bit
+                if status.code is Code.ERROR:
+                    self._failed |= bit
             self.known |= bit
         return candidates & self.passed
 

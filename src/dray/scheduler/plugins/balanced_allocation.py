@@ -9,13 +9,13 @@ from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.node_resources_fit import SpecDemand, demand_on, is_extended, varies_by_node
+from dray.scheduler.plugins.node_resources_fit import SpecDemand, demand_on, device_key, is_extended
 from dray.scheduler.snapshot import Snapshot
 
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
-    score_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES})
+    score_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES, Facet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         resources = (args or {}).get("resources") or [{"name": "cpu"}, {"name": "memory"}]
@@ -23,11 +23,11 @@ class NodeResourcesBalancedAllocation:
 
     def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
         demand = cycle.expect(SpecDemand).demand
-        asks = varies_by_node(cycle) or any(demand.amount(name) for name in self._resources)
+        asks = device_key(cycle) is not None or any(demand.amount(name) for name in self._resources)
         return None if asks else SKIP
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        return None if varies_by_node(cycle) else (cycle.expect(SpecDemand).demand, self._resources)
+        return (cycle.expect(SpecDemand).demand, self._resources, device_key(cycle))
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
         demand, ledger = demand_on(cycle, node), node.ledger

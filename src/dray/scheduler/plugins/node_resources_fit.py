@@ -49,7 +49,7 @@ def as_status(answer: Fits | NoFit) -> PluginStatus | None:
 class NodeResourcesFit:
     name = "NodeResourcesFit"
     filter_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES})
-    score_depends_on = filter_depends_on
+    score_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES, Facet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         args = args or {}
@@ -81,9 +81,7 @@ class NodeResourcesFit:
     # --- score
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        if varies_by_node(cycle):
-            return None
-        return (cycle.expect(SpecDemand).demand, self._strategy)
+        return (cycle.expect(SpecDemand).demand, self._strategy, device_key(cycle))
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
         demand = demand_on(cycle, node)
@@ -127,13 +125,17 @@ def _used(name: str, demand: Demand, ledger: NodeLedger) -> tuple[int, int]:
     return ledger.requested(name) + wanted, ledger.allocatable(name)
 
 
-def varies_by_node(cycle: CycleState) -> bool:
+def device_key(cycle: CycleState) -> Hashable:
+    """Tells apart pods whose devices take different amounts from their nodes."""
     devices = cycle.read(DeviceDemands)
-    return devices is not None and bool(devices.by_node)
+    return devices.key if devices is not None and devices.on_node is not None else None
 
 
 def demand_on(cycle: CycleState, node: NodeState) -> Demand:
     """What the pod would ask of this node, with what its devices there bring along."""
     devices = cycle.read(DeviceDemands)
-    with_devices = devices.by_node.get(node.name) if devices is not None else None
-    return with_devices if with_devices is not None else cycle.expect(SpecDemand).demand
+    if devices is not None and devices.on_node is not None:
+        there = devices.on_node(node)
+        if there is not None:
+            return there.demand
+    return cycle.expect(SpecDemand).demand

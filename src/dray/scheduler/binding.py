@@ -1,0 +1,99 @@
+"""One pod that has a node: bind it, or undo everything that was taken for it."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from dray.api.core import Pod
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.profile import Profile
+from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.handle import Handle
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The API server knows the pod's node."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotBound:
+    """Everything is undone; `rejected_by` names the plugin if it was a no and not a failure."""
+
+    message: str
+    rejected_by: str = ""
+
+
+class Binder:
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def bind(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> Bound | NotBound:
+        """Permit, PreBind, Bind, PostBind; after a failure Unreserve, in reverse order."""
+        try:
+            status = await self._steps(profile, cycle, pod, node_name)
+        except Exception as problem:
+            # A plugin's bug must not leave the pod assumed for ever.
+            log.exception("binding pod %s/%s", pod.metadata.namespace, pod.metadata.name)
+            status = PluginStatus(Code.ERROR, (str(problem) or repr(problem),))
+        if status is None:
+            for plugin in profile.at["postBind"]:
+                plugin.post_bind(cycle, pod, node_name)
+            return Bound()
+        await self.undo(profile, cycle, pod, node_name)
+        return NotBound(status.message, status.plugin if status.is_rejected else "")
+
+    async def _steps(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+        status = await self._permit(profile, cycle, pod, node_name)
+        if status is not None:
+            return status
+        for plugin in profile.at["preBind"]:
+            status = await plugin.pre_bind(cycle, pod, node_name)
+            if status is not None and status.code is not Code.SUCCESS:
+                return _worded(status, "PreBind", plugin.name)
+        for plugin in profile.at["bind"]:
+            status = await plugin.bind(cycle, pod, node_name)
+            if status is None or status.code is Code.SUCCESS:
+                return None
+            if status.code is not Code.SKIP:
+                return status.by(plugin.name)  # type: ignore[no-any-return]
+        return PluginStatus(Code.ERROR, ("no bind plugin wanted the pod",))
+
+    async def _permit(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+        for plugin in profile.at["permit"]:
+            status, wait_s = plugin.permit(cycle, pod, node_name)
+            waited = 0.0
+            while status is not None and status.code is Code.WAIT and waited < wait_s:
+                pause = min(0.1, wait_s - waited)
+                await self._handle.clock.sleep(pause)
+                waited += pause
+                status, _ = plugin.permit(cycle, pod, node_name)
+            if status is None or status.code is Code.SUCCESS:
+                continue
+            if status.code is Code.WAIT:
+                return PluginStatus(
+                    Code.UNSCHEDULABLE,
+                    (f"rejected due to timeout after waiting {wait_s:g}s at plugin {plugin.name}",),
+                    plugin.name,
+                )
+            return _worded(status, "Permit", plugin.name)
+        return None
+
+    async def undo(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> None:
+        """Give back in reverse order what the Reserve plugins took, then forget the pod."""
+        for plugin in reversed(profile.at["reserve"]):
+            try:
+                await plugin.unreserve(cycle, pod, node_name)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                log.exception("%s: unreserve of pod %s/%s", plugin.name, pod.metadata.namespace, pod.metadata.name)
+        self._handle.snapshot.forget(pod.metadata.uid)
+
+
+def _worded(status: PluginStatus, point: str, plugin: str) -> PluginStatus:
+    if status.is_rejected:
+        return status.by(plugin)
+    return PluginStatus(status.code, (f'running {point} plugin "{plugin}": {status.message}',), plugin)

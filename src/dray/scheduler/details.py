@@ -1,0 +1,19 @@
+"""What the allocator found on one node, for explanations."""
+
+from dray.allocator import NoFit
+from dray.scheduler.handle import Handle
+from dray.scheduler.outcomes import Rejection
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+
+
+class AllocatorDetails:
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def no_fit_on(self, rejection: Rejection, node_name: str) -> NoFit | None:
+        attempt = rejection.cycle.read(Attempt)
+        node = self._handle.snapshot.nodes.get(node_name)
+        if attempt is None or attempt.question is None or node is None:
+            return None
+        answer = attempt.question.on(node.node)
+        return answer if isinstance(answer, NoFit) else None

@@ -1,0 +1,198 @@
+"""Why pods wait: one record per rejected pod, with stable codes, kept for people and tools that ask."""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dray.allocator import NoFit
+from dray.api.core import Pod
+from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.status import PluginStatus
+from dray.scheduler.nodes import NodeList
+from dray.scheduler.outcomes import Rejection
+
+KEPT = 10_000
+NODES_NAMED = 100
+DEVICE_EXAMPLES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVerdict:
+    """What one request met on a node: the rule that turned devices away, how many, and the nearest miss."""
+
+    node: str
+    claim: str
+    request: str
+    code: str
+    rule: str
+    devices: int
+    detail: str
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "claim": self.claim,
+            "request": self.request,
+            "code": self.code,
+            "rule": self.rule,
+            "devices": self.devices,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NodesTurnedAway:
+    """Nodes with the same first refusal; `names` are the first of them, `count` is all."""
+
+    plugin: str
+    code: str
+    reasons: tuple[str, ...]
+    resolvable: bool
+    count: int
+    names: tuple[str, ...]
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "plugin": self.plugin,
+            "code": self.code,
+            "reasons": list(self.reasons),
+            "resolvable": self.resolvable,
+            "count": self.count,
+            "nodes": list(self.names),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    namespace: str
+    name: str
+    uid: str
+    at: str
+    message: str
+    nodes: tuple[NodesTurnedAway, ...]
+    devices: tuple[DeviceVerdict, ...] = ()
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "time": self.at,
+            "message": self.message,
+            "nodes": [row.document() for row in self.nodes],
+            "devices": [row.document() for row in self.devices],
+        }
+
+
+class Answers(Protocol):
+    """Who can say in detail what the allocator found on a node."""
+
+    def no_fit_on(self, rejection: Rejection, node_name: str) -> NoFit | None: ...
+
+
+class Explanations:
+    """The last rejection of each waiting pod, by UID; the oldest go first when there are too many."""
+
+    def __init__(self) -> None:
+        self._records: OrderedDict[str, Explanation] = OrderedDict()
+
+    def get(self, uid: str) -> Explanation | None:
+        return self._records.get(uid)
+
+    def find(self, namespace: str, name: str) -> Explanation | None:
+        return next((row for row in self._records.values() if (row.namespace, row.name) == (namespace, name)), None)
+
+    def __iter__(self) -> Iterator[Explanation]:
+        return iter(self._records.values())
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def drop(self, uid: str) -> None:
+        self._records.pop(uid, None)
+
+    def note(self, pod: Pod, rejection: Rejection, nodes: NodeList, answers: Answers | None, at: str) -> None:
+        metadata = pod.metadata
+        self._records.pop(metadata.uid, None)
+        self._records[metadata.uid] = Explanation(
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            at,
+            rejection.message,
+            _turned_away(rejection, nodes),
+            tuple(_device_verdicts(rejection, nodes, answers)) if answers is not None else (),
+        )
+        if len(self._records) > KEPT:
+            self._records.popitem(last=False)
+
+
+def code_of(status: PluginStatus) -> str:
+    """A stable word for a refusal: the plugin and the kind of reason, without names and amounts."""
+    reason = status.reasons[0] if status.reasons else "rejected"
+    return _CODES.get((status.plugin, reason)) or _CODES.get((status.plugin, ""), status.plugin)
+
+
+_CODES: Mapping[tuple[str, str], str] = {
+    ("NodeName", ""): "node-name",
+    ("NodeUnschedulable", ""): "node-unschedulable",
+    ("TaintToleration", ""): "node-taint",
+    ("NodeAffinity", ""): "node-affinity",
+    ("NodePorts", ""): "host-port",
+    ("NodeResourcesFit", ""): "node-resources",
+    ("NodeResourcesFit", "Too many pods"): "too-many-pods",
+    ("PodTopologySpread", ""): "topology-spread",
+    ("InterPodAffinity", ""): "pod-affinity",
+    ("DynamicResources", ""): "claims",
+    ("DynamicResources", "cannot allocate all claims"): "devices",
+    ("DynamicResources", "resourceclaim not available on the node"): "claim-elsewhere",
+    ("DynamicResources", "invalid resource pools were encountered"): "invalid-pools",
+    ("DynamicResources", "timed out trying to allocate devices"): "timeout",
+    ("DynamicResources", "Insufficient cpu"): "node-resources-of-devices",
+    ("DynamicResources", "Insufficient memory"): "node-resources-of-devices",
+}
+
+
+def _turned_away(rejection: Rejection, nodes: NodeList) -> tuple[NodesTurnedAway, ...]:
+    rows = []
+    by_status = dict(rejection.nodes_by_status)
+    if rejection.pre_filter is not None:
+        by_status = {rejection.pre_filter: nodes.everything}
+    for status, mask in by_status.items():
+        rows.append(
+            NodesTurnedAway(
+                status.plugin,
+                code_of(status),
+                status.reasons,
+                status.code.value == "Unschedulable",
+                mask.bit_count(),
+                _names(mask, nodes),
+            )
+        )
+    return tuple(rows)
+
+
+def _names(mask: int, nodes: NodeList) -> tuple[str, ...]:
+    found: list[str] = []
+    for position in positions(mask):
+        if len(found) == NODES_NAMED or position >= len(nodes):
+            break
+        found.append(nodes[position].name)
+    return tuple(found)
+
+
+def _device_verdicts(rejection: Rejection, nodes: NodeList, answers: Answers) -> Iterator[DeviceVerdict]:
+    """Details of a few nodes; the allocator keeps its answers, so alike nodes and alike pods cost nothing more."""
+    for status, mask in rejection.nodes_by_status.items():
+        if status.plugin != "DynamicResources" or status.reasons != ("cannot allocate all claims",):
+            continue
+        for count, position in enumerate(positions(mask)):
+            if count == DEVICE_EXAMPLES:
+                return
+            name = nodes[position].name
+            no_fit = answers.no_fit_on(rejection, name)
+            for reason in no_fit.reasons if no_fit is not None else ():
+                yield DeviceVerdict(
+                    name, reason.claim, reason.request, reason.code, reason.rule, reason.devices, reason.detail
+                )

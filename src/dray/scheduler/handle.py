@@ -1,0 +1,35 @@
+"""What the scheduler offers its plugins."""
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dray.clock import Clock
+from dray.features import FeatureGates
+from dray.scheduler.claim_users import ClaimUsers
+from dray.scheduler.devices import DeviceState
+from dray.scheduler.metrics import SchedulerMetrics
+from dray.scheduler.nominations import Nominations
+from dray.scheduler.snapshot import Snapshot
+from dray.scheduler.writer import ClusterWriter
+
+
+def _random_uuid() -> str:
+    return str(uuid.uuid4())
+
+
+@dataclass(slots=True)
+class Handle:
+    """One per scheduler. `share_ids` and `chance` are the only sources of randomness."""
+
+    gates: FeatureGates
+    clock: Clock
+    snapshot: Snapshot
+    devices: DeviceState
+    writer: ClusterWriter
+    metrics: SchedulerMetrics
+    nominations: Nominations = field(default_factory=Nominations)
+    claim_users: ClaimUsers = field(default_factory=ClaimUsers)
+    share_ids: Callable[[], str] = _random_uuid
+    chance: random.Random = field(default_factory=random.Random)

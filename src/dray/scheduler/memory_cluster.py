@@ -1,0 +1,263 @@
+"""A cluster in memory: the API server's part of scheduling, for simulations and tests.
+
+Writes answer as an API server would (revisions, conflicts, a device is given once) and are shown to every scheduler that
+watches, at once or when `deliver` is called.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from dray.api.codec import to_document, to_object
+from dray.api.core import Node, Pod
+from dray.api.meta import Status, StatusCause, StatusDetails
+from dray.api.resource import (
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
+from dray.client.errors import ApiError
+from dray.scheduler.cluster import Cluster
+
+Key = tuple[str, str, str]
+ApiObject = Pod | Node | ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedEvent:
+    namespace: str
+    name: str
+    type: str
+    reason: str
+    action: str
+    message: str
+
+
+def conflict(message: str, cause: str = "") -> ApiError:
+    causes = (StatusCause(reason=cause, message=message),) if cause else ()
+    status = Status(
+        status="Failure", code=409, reason="Conflict", message=message, details=StatusDetails(causes=causes)
+    )
+    return ApiError(409, "Conflict", message, status)
+
+
+def not_found(kind: str, name: str) -> ApiError:
+    return ApiError(404, "NotFound", f'{kind} "{name}" not found')
+
+
+class MemoryCluster:
+    def __init__(self, *, at_once: bool = True) -> None:
+        self.revision = 0
+        self.events: list[RecordedEvent] = []
+        self.writes: list[str] = []
+        self.fault: Callable[[str, str], ApiError | None] = lambda verb, name: None
+        """Asked before each write; an error it gives is raised instead of writing."""
+        self._objects: dict[Key, ApiObject] = {}
+        self._watchers: list[tuple[Cluster, deque[Callable[[], None]]]] = []
+        self._at_once = at_once
+        self._uids = 0
+
+    # --- what a user or controller does
+
+    def watch(self, cluster: Cluster) -> None:
+        """Show everything that is there, and then every change."""
+        queue: deque[Callable[[], None]] = deque()
+        self._watchers.append((cluster, queue))
+        for obj in self._objects.values():
+            _show(cluster, None, obj)
+
+    def unwatch(self, cluster: Cluster) -> None:
+        self._watchers = [row for row in self._watchers if row[0] is not cluster]
+
+    def deliver(self) -> None:
+        for _, queue in self._watchers:
+            while queue:
+                queue.popleft()()
+
+    def apply(self, *objects: Any) -> None:
+        """Create or replace, giving UID and revision."""
+        for obj in objects:
+            known = self._objects.get(_key(obj))
+            uid = obj.metadata.uid or (known.metadata.uid if known is not None else self._new_uid(obj))
+            self._store(replace(obj, metadata=replace(obj.metadata, uid=uid)))
+
+    def _new_uid(self, obj: Any) -> str:
+        self._uids += 1
+        return f"{obj.metadata.name}-uid-{self._uids}"
+
+    def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
+        return self._objects.get((kind.__name__, namespace, name))
+
+    def all(self, kind: type[Any]) -> list[Any]:
+        return [obj for key, obj in self._objects.items() if key[0] == kind.__name__]
+
+    def delete(self, obj: Any) -> None:
+        known = self._objects.pop(_key(obj), None)
+        if known is not None:
+            self.revision += 1
+            self._tell(known, None)
+
+    def _store(self, obj: Any) -> Any:
+        self.revision += 1
+        key = _key(obj)
+        stored = replace(obj, metadata=replace(obj.metadata, resource_version=str(self.revision)))
+        old = self._objects.get(key)
+        self._objects[key] = stored
+        self._tell(old, stored)
+        return stored
+
+    def _tell(self, old: Any, new: Any) -> None:
+        for cluster, queue in self._watchers:
+            queue.append(lambda cluster=cluster: _show(cluster, old, new))  # type: ignore[misc]
+        if self._at_once:
+            self.deliver()
+
+    # --- ClusterWriter
+
+    def _begin(self, verb: str, name: str) -> None:
+        self.writes.append(f"{verb} {name}")
+        problem = self.fault(verb, name)
+        if problem is not None:
+            raise problem
+
+    async def get_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        self._begin("get claim", name)
+        found: ResourceClaim | None = self.get(ResourceClaim, name, namespace)
+        return found
+
+    async def create_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        self._begin("create claim", claim.metadata.generate_name or claim.metadata.name)
+        self._uids += 1
+        name = claim.metadata.name or f"{claim.metadata.generate_name}{self._uids}"
+        metadata = replace(claim.metadata, name=name, uid=f"{name}-uid-{self._uids}")
+        stored: ResourceClaim = self._store(replace(claim, metadata=metadata))
+        return stored
+
+    async def update_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        self._begin("update claim", claim.metadata.name)
+        known = self._unchanged(claim)
+        stored: ResourceClaim = self._store(replace(claim, status=known.status))
+        return stored
+
+    async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
+        self._begin("update claim status", claim.metadata.name)
+        known = self._unchanged(claim)
+        self._guard(claim)
+        stored: ResourceClaim = self._store(replace(known, status=claim.status))
+        return stored
+
+    async def unreserve_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        self._begin("unreserve claim", claim.metadata.name)
+        known: ResourceClaim | None = self.get(ResourceClaim, claim.metadata.name, claim.metadata.namespace)
+        if known is None or known.metadata.uid != claim.metadata.uid:
+            raise not_found("resourceclaims.resource.k8s.io", claim.metadata.name)
+        users = tuple(user for user in known.status.reserved_for if user.uid != pod.metadata.uid)
+        stored: ResourceClaim = self._store(replace(known, status=replace(known.status, reserved_for=users)))
+        return stored
+
+    async def delete_claim(self, claim: ResourceClaim) -> None:
+        self._begin("delete claim", claim.metadata.name)
+        self.delete(claim)
+
+    def _unchanged(self, claim: ResourceClaim) -> ResourceClaim:
+        known: ResourceClaim | None = self.get(ResourceClaim, claim.metadata.name, claim.metadata.namespace)
+        if known is None:
+            raise not_found("resourceclaims.resource.k8s.io", claim.metadata.name)
+        if known.metadata.resource_version != claim.metadata.resource_version:
+            raise conflict(f"claim {claim.metadata.name}: the object has been modified")
+        return known
+
+    def _guard(self, claim: ResourceClaim) -> None:
+        """A device that another claim holds is not given again."""
+        if claim.status.allocation is None:
+            return
+        wanted = {
+            (result.driver, result.pool, result.device)
+            for result in claim.status.allocation.devices.results
+            if result.share_id is None and not result.admin_access
+        }
+        for other in self.all(ResourceClaim):
+            if other.metadata.uid == claim.metadata.uid or other.status.allocation is None:
+                continue
+            for result in other.status.allocation.devices.results:
+                if result.admin_access or result.share_id is not None:
+                    continue
+                if (result.driver, result.pool, result.device) in wanted:
+                    raise conflict(f"device {result.device} is held by claim {other.metadata.name}", "DeviceAllocated")
+
+    async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
+        self._begin("patch pod status", pod.metadata.name)
+        document = to_document(self._pod(pod))
+        merged = {**document.get("status", {}), **status}
+        if strategic and "conditions" in status:
+            named = {row["type"]: row for row in document.get("status", {}).get("conditions", [])}
+            named |= {row["type"]: row for row in status["conditions"]}
+            merged["conditions"] = list(named.values())
+        document["status"] = {field: value for field, value in merged.items() if value is not None}
+        self._store(to_object(document, Pod))
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        self._begin("bind", pod.metadata.name)
+        known = self._pod(pod)
+        if known.spec.node_name:
+            raise conflict(f"pod {pod.metadata.name} is already assigned to node {known.spec.node_name}")
+        self._store(replace(known, spec=replace(known.spec, node_name=node_name)))
+
+    async def evict(self, victim: Pod, preemptor: Pod) -> None:
+        self._begin("evict", victim.metadata.name)
+        self.delete(self._pod(victim))
+        self.release_claims_of(victim)
+
+    def release_claims_of(self, pod: Pod) -> None:
+        """The claim controller's part when a pod is gone: reservations, allocations and generated claims go."""
+        for claim in self.all(ResourceClaim):
+            users = tuple(user for user in claim.status.reserved_for if user.uid != pod.metadata.uid)
+            if any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
+                self.delete(claim)
+            elif users != claim.status.reserved_for:
+                allocation = claim.status.allocation if users else None
+                status = replace(claim.status, reserved_for=users, allocation=allocation)
+                self._store(replace(claim, status=status))
+
+    def _pod(self, pod: Pod) -> Pod:
+        known: Pod | None = self.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        if known is None or known.metadata.uid != pod.metadata.uid:
+            raise not_found("pods", pod.metadata.name)
+        return known
+
+    def event(self, pod: Pod, event_type: str, reason: str, action: str, message: str) -> None:
+        self.events.append(
+            RecordedEvent(pod.metadata.namespace, pod.metadata.name, event_type, reason, action, message)
+        )
+
+
+def _key(obj: Any) -> Key:
+    return type(obj).__name__, obj.metadata.namespace, obj.metadata.name
+
+
+def _show(cluster: Cluster, old: Any, new: Any) -> None:
+    """Hand a change to the scheduler's cluster as a watch would."""
+    kind = type(new if new is not None else old).__name__
+    setter, remover = _WATCHED[kind]
+    if new is None:
+        getattr(cluster, remover)(old)
+    elif kind in _TOLD_OF_OLD:
+        getattr(cluster, setter)(new, old)
+    else:
+        getattr(cluster, setter)(new)
+
+
+_WATCHED = {
+    "Pod": ("set_pod", "remove_pod"),
+    "Node": ("set_node", "remove_node"),
+    "Namespace": ("set_namespace", "remove_namespace"),
+    "ResourceClaim": ("set_claim", "remove_claim"),
+    "ResourceSlice": ("set_slice", "remove_slice"),
+    "DeviceClass": ("set_class", "remove_class"),
+    "DeviceTaintRule": ("set_taint_rule", "remove_taint_rule"),
+}
+_TOLD_OF_OLD = {"ResourceSlice", "DeviceClass", "DeviceTaintRule"}

@@ -1,0 +1,109 @@
+"""The scheduler's metrics, under the names Kubernetes gives them."""
+
+from dray.telemetry import Registry
+
+
+def _exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
+    return tuple(start * factor**power for power in range(count))
+
+
+ATTEMPT_BUCKETS = _exponential(0.001, 2, 15)
+POINT_BUCKETS = _exponential(0.0001, 2, 12)
+PLUGIN_BUCKETS = _exponential(0.00001, 1.5, 20)
+SLI_BUCKETS = _exponential(0.01, 2, 20)
+
+
+class SchedulerMetrics:
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry = registry or Registry()
+        self.pending_pods = registry.gauge(
+            "scheduler_pending_pods", "Number of pending pods, by the queue type.", ("queue",)
+        )
+        self.attempts = registry.counter(
+            "scheduler_schedule_attempts_total",
+            "Number of attempts to schedule pods, by the result.",
+            ("result", "profile"),
+        )
+        self.attempt_duration = registry.histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding).",
+            ("result", "profile"),
+            ATTEMPT_BUCKETS,
+        )
+        self.algorithm_duration = registry.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Scheduling algorithm latency in seconds.",
+            (),
+            ATTEMPT_BUCKETS,
+        )
+        self.pod_attempts = registry.histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod.",
+            (),
+            (1, 2, 4, 8, 16),
+        )
+        self.sli_duration = registry.histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue.",
+            ("attempts",),
+            SLI_BUCKETS,
+        )
+        self.point_duration = registry.histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point.",
+            ("extension_point", "status", "profile"),
+            POINT_BUCKETS,
+        )
+        self.plugin_duration = registry.histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration for running a plugin at a specific extension point.",
+            ("plugin", "extension_point", "status"),
+            PLUGIN_BUCKETS,
+        )
+        self.unschedulable_pods = registry.gauge(
+            "scheduler_unschedulable_pods",
+            "The number of unschedulable pods broken down by plugin name.",
+            ("plugin", "profile"),
+        )
+        self.incoming = registry.counter(
+            "scheduler_queue_incoming_pods_total",
+            "Number of pods added to scheduling queues by event and queue type.",
+            ("queue", "event"),
+        )
+        self.preemption_attempts = registry.counter(
+            "scheduler_preemption_attempts_total", "Total preemption attempts in the cluster till now"
+        )
+        self.preemption_victims = registry.histogram(
+            "scheduler_preemption_victims", "Number of selected preemption victims", (), (1, 2, 4, 8, 16, 32, 64)
+        )
+        self.cache_size = registry.gauge(
+            "scheduler_cache_size", "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", ("type",)
+        )
+        self.goroutines = registry.gauge(
+            "scheduler_goroutines", "Number of running tasks split by the work they do such as binding.", ("operation",)
+        )
+        self.event_handling = registry.histogram(
+            "scheduler_event_handling_duration_seconds", "Event handling latency in seconds.", ("event",), POINT_BUCKETS
+        )
+        self.hint_duration = registry.histogram(
+            "scheduler_queueing_hint_execution_duration_seconds",
+            "Latency for executing a queueing hint function of a plugin.",
+            ("plugin", "event", "hint"),
+            PLUGIN_BUCKETS,
+        )
+        self.binding_allocations = registry.counter(
+            "scheduler_dra_bindingconditions_allocations_total",
+            "Number of devices with binding conditions whose binding ended, by outcome.",
+            ("profile", "driver", "status"),
+        )
+        self.binding_wait = registry.histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time spent waiting for binding conditions.",
+            ("profile", "driver", "status"),
+            SLI_BUCKETS,
+        )
+        self.claim_creates = registry.counter(
+            "dynamic_resource_allocation_resourceclaim_creates_total",
+            "Number of ResourceClaims created for extended resources.",
+            ("status", "admin_access", "owner_group", "owner_kind"),
+        )

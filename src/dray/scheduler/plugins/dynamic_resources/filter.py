@@ -1,0 +1,109 @@
+"""Filter: can this node serve the pod's claims?"""
+
+from collections.abc import Callable, Iterator
+
+from dray.allocator import TIMED_OUT, Allocation, Answer, Failure, NoFit
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
+from dray.scheduler.framework.status import PluginStatus, error, unresolvable, unschedulable
+from dray.scheduler.handle import Handle
+from dray.scheduler.matching import matches_node, only_names
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import Binding, binding_state
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
+from dray.scheduler.snapshot import Snapshot
+
+CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
+NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
+TIMEOUT = "timed out trying to allocate devices"
+
+Deadline = Callable[[], bool]
+
+
+def deadline(handle: Handle, timeout_s: float) -> Deadline | None:
+    """Time is up `timeout_s` from now; 0 means never."""
+    if not timeout_s:
+        return None
+    clock = handle.clock
+    end = clock.monotonic() + timeout_s
+    return lambda: clock.monotonic() > end
+
+
+def answer_on(attempt: Attempt, handle: Handle, node: NodeState, timeout_s: float) -> Answer | None:
+    """What the allocator says about this node; None if there is nothing to allocate."""
+    if attempt.question is None:
+        return None
+    time_is_up = deadline(handle, timeout_s)
+    return attempt.question.on(node.node) if time_is_up is None else attempt.question.on(node.node, time_is_up)
+
+
+def filter_node(
+    attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, timeout_s: float, binding_timeout_s: float
+) -> PluginStatus | None:
+    unavailable = list(unavailable_claims(attempt, node, handle, binding_timeout_s))
+    answer = answer_on(attempt, handle, node, timeout_s)
+    refused = as_status(answer, node)
+    if refused is not None:
+        return refused
+    allocation = answer if isinstance(answer, Allocation) else None
+    if handle.devices.some_take_node_resources and not unavailable:
+        refused = why_no_room(attempt, pod, node, handle, allocation)
+        if refused is not None:
+            return refused
+    if unavailable:
+        attempt.unavailable.update((claim.metadata.uid, claim) for claim in unavailable)
+        return NOT_AVAILABLE
+    return None
+
+
+def as_status(answer: Answer | None, node: NodeState) -> PluginStatus | None:
+    match answer:
+        case NoFit():
+            return CANNOT_ALLOCATE
+        case Failure(code=code) if code == TIMED_OUT:
+            # Only this node is ruled out: another one may still serve.
+            return unschedulable(TIMEOUT)
+        case Failure(for_this_node_only=True):
+            return unresolvable(answer.message)
+        case Failure():
+            return error(answer.message)
+    return None
+
+
+def unavailable_claims(
+    attempt: Attempt, node: NodeState, handle: Handle, binding_timeout_s: float
+) -> Iterator[ResourceClaim]:
+    """Allocated claims that this node cannot reach, or whose devices did not become ready."""
+    for claim in attempt.allocated:
+        allocation = claim.status.allocation
+        if allocation is None:
+            continue
+        if not matches_node(allocation.node_selector, node.node) or _has_failed(claim, handle, binding_timeout_s):
+            yield claim
+
+
+def _has_failed(claim: ResourceClaim, handle: Handle, binding_timeout_s: float) -> bool:
+    if not handle.devices.features.binds_with_conditions:
+        return False
+    state = binding_state(claim, handle.clock.now(), binding_timeout_s)
+    return state.binding in (Binding.FAILED, Binding.TIMED_OUT)
+
+
+def beyond_reach(attempt: Attempt, snapshot: Snapshot, candidates: int) -> int:
+    """Nodes that a claim's node selector rules out by name alone, so that none of them needs to be asked.
+
+    Only where nothing is to be allocated: otherwise the allocator's answer for a node comes first.
+    """
+    if attempt.to_allocate or attempt.extended is not None:
+        return 0
+    ruled_out = 0
+    for claim in attempt.allocated:
+        assert claim.status.allocation is not None
+        names = only_names(claim.status.allocation.node_selector)
+        if names is not None:
+            elsewhere = candidates & ~snapshot.nodes.mask_of(names)
+            if elsewhere:
+                attempt.unavailable[claim.metadata.uid] = claim
+                ruled_out |= elsewhere
+    return ruled_out

@@ -1,0 +1,95 @@
+"""Devices that take cpu, memory or huge pages of their node: how much, and whether there is room (KEP-5517)."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from dray.accounting import (
+    AccountingError,
+    AllocatedClaim,
+    ClaimCharge,
+    Inventory,
+    budget_problems,
+    check_compatibility,
+    claim_charges_of_published,
+    pod_demand,
+    sharing_conflict,
+)
+from dray.allocator import Allocation
+from dray.api.core import Pod
+from dray.scheduler.device_demand import NodeDemand
+from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
+from dray.scheduler.handle import Handle
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+
+
+def allocated_claims(attempt: Attempt, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
+    """Every claim of the pod with its devices on one node, by the name the pod gives it."""
+    results = allocation.results(_no_share_id) if allocation is not None else ()
+    fresh = {claim.metadata.uid: result for claim, result in zip(attempt.to_allocate, results, strict=False)}
+    found = {}
+    for row in attempt.claims:
+        devices = row.claim.status.allocation or fresh.get(row.claim.metadata.uid)
+        if devices is not None:
+            found[row.entry] = AllocatedClaim(row.claim, devices)
+    return found
+
+
+def _no_share_id() -> str:
+    """Amounts do not depend on it."""
+    return ""
+
+
+def charges_on(attempt: Attempt, pod: Pod, handle: Handle, allocation: Allocation | None) -> tuple[ClaimCharge, ...]:
+    inventory = Inventory(handle.devices.published, handle.devices.classes)
+    return claim_charges_of_published(pod, allocated_claims(attempt, allocation), inventory)
+
+
+def why_no_room(
+    attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, allocation: Allocation | None
+) -> PluginStatus | None:
+    """Sharing, policies, the pod-level budget, then the node's ledger."""
+    try:
+        charges = charges_on(attempt, pod, handle, allocation)
+        if not charges:
+            return None
+        check_compatibility(charges)
+        refused = _not_shared(attempt, pod, charges) or _over_budget(pod, charges)
+        if refused is not None:
+            return refused
+        answer = node.ledger.fits_node_allocatable(pod_demand(pod, charges))
+    except AccountingError as problem:
+        return unresolvable(str(problem))
+    messages = getattr(answer, "messages", ())
+    if not messages:
+        return None
+    hopeless = getattr(answer, "is_unresolvable", False)
+    return PluginStatus(Code.UNRESOLVABLE if hopeless else Code.UNSCHEDULABLE, messages)
+
+
+def _not_shared(attempt: Attempt, pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:
+    by_name = {claim.metadata.name: claim for claim in attempt.allocated}
+    for charge in charges:
+        claim = by_name.get(charge.claim)
+        conflict = sharing_conflict(claim, charge, {pod.metadata.uid}) if claim is not None else None
+        if conflict is not None:
+            return unresolvable(conflict)
+    return None
+
+
+def _over_budget(pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:
+    problems = budget_problems(pod, charges)
+    return unresolvable(*problems) if problems else None
+
+
+def demand_by_node(
+    attempt: Attempt, pod: Pod, handle: Handle, answer: Callable[[NodeState], Allocation | None]
+) -> Callable[[NodeState], NodeDemand | None]:
+    """For score, assume and the pod's status: what the pod asks of a node that passed Filter."""
+
+    @lru_cache(maxsize=1024)
+    def on_node(node: NodeState) -> NodeDemand | None:
+        charges = charges_on(attempt, pod, handle, answer(node))
+        return NodeDemand(pod_demand(pod, charges), charges) if charges else None
+
+    return on_node

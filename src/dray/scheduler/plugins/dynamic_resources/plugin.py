@@ -1,0 +1,195 @@
+"""The DynamicResources plugin: names its extension points, each of which lives in its own file."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+from dray.accounting import pod_demand
+from dray.allocator import Allocation
+from dray.api.core import Pod
+from dray.scheduler.device_demand import DeviceDemands
+from dray.scheduler.durations import parse_duration
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.events import EventRegistration
+from dray.scheduler.framework.plugin import Facet, PostFilterResult
+from dray.scheduler.framework.status import SKIP, PluginStatus
+from dray.scheduler.handle import Handle
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.dynamic_resources import filter as filtering
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import waits_for_conditions
+from dray.scheduler.plugins.dynamic_resources.freeing import hypothetically_freed
+from dray.scheduler.plugins.dynamic_resources.hints import registrations
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import demand_by_node
+from dray.scheduler.plugins.dynamic_resources.pod_status import clear_statuses, write_statuses
+from dray.scheduler.plugins.dynamic_resources.post_filter import post_filter
+from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProblem, bind_claims
+from dray.scheduler.plugins.dynamic_resources.pre_enqueue import pre_enqueue
+from dray.scheduler.plugins.dynamic_resources.pre_filter import container_references, entries_in_order, sort_claims
+from dray.scheduler.plugins.dynamic_resources.reserve import reserve
+from dray.scheduler.plugins.dynamic_resources.score import has_alternatives, score_of
+from dray.scheduler.plugins.dynamic_resources.unreserve import unreserve
+from dray.scheduler.plugins.dynamic_resources.wait import wait_until_ready
+from dray.scheduler.plugins.node_affinity import scaled_to_best
+from dray.scheduler.snapshot import Snapshot
+
+DEFAULT_FILTER_TIMEOUT = "10s"
+DEFAULT_BINDING_TIMEOUT = "600s"
+
+
+class DynamicResources:
+    name = "DynamicResources"
+    score_depends_on = frozenset({Facet.OBJECT, Facet.DEVICES})
+
+    def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
+        self._handle = handle
+        self._filter_timeout_s = 0.0
+        if handle.gates.enabled("DRASchedulerFilterTimeout"):
+            self._filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
+        self._binding_timeout_s = parse_duration(str(args.get("bindingTimeout", DEFAULT_BINDING_TIMEOUT)))
+        # Pods whose devices would have taken more of a node than it had left: room helps them, not only devices.
+        self._short_of_room: set[str] = set()
+
+    # --- queue
+
+    def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
+        return pre_enqueue(pod, self._handle.devices.claims)
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        return registrations(self._handle.devices.claims, self._handle.claim_users, lambda: self._short_of_room)
+
+    # --- filter
+
+    def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
+        self._short_of_room.discard(pod.metadata.uid)
+        if not pod.spec.resource_claims:
+            return SKIP
+        attempt = sort_claims(pod, self._handle.devices)
+        if isinstance(attempt, PluginStatus):
+            return attempt
+        if not attempt.claims:
+            return SKIP
+        if attempt.to_allocate:
+            attempt.question = self._handle.devices.allocator.question(attempt.to_allocate)
+        takes_node_resources = self._takes_node_resources
+        attempt.key = self._key(attempt, pod, takes_node_resources)
+        cycle.write(attempt)
+        if takes_node_resources:
+            on_node = demand_by_node(attempt, pod, self._handle, lambda node: self._allocation(attempt, node))
+            cycle.write(DeviceDemands(key=attempt.key, on_node=on_node))
+        return None
+
+    @property
+    def _takes_node_resources(self) -> bool:
+        return self._handle.devices.some_take_node_resources
+
+    @staticmethod
+    def _key(attempt: Attempt, pod: Pod, takes_node_resources: bool) -> Hashable:
+        """What answers depend on, on the pod's side."""
+        asked = attempt.question.kind if attempt.question is not None else None
+        allocated = tuple((claim.metadata.uid, claim.metadata.resource_version) for claim in attempt.allocated)
+        if not takes_node_resources:
+            return (asked, allocated)
+        return (
+            asked,
+            allocated,
+            pod_demand(pod, ()),
+            pod.spec.resources is not None and pod.metadata.uid,
+            entries_in_order(attempt.claims),
+            container_references(pod),
+        )
+
+    @property
+    def filter_depends_on(self) -> frozenset[Facet]:
+        if self._takes_node_resources:
+            return frozenset({Facet.OBJECT, Facet.DEVICES, Facet.RESOURCES})
+        return frozenset({Facet.OBJECT, Facet.DEVICES})
+
+    def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        attempt = cycle.expect(Attempt)
+        # Which claims were unavailable is noted while nodes are asked, and readiness depends on the time.
+        if attempt.allocated and (attempt.to_allocate or any(map(waits_for_conditions, attempt.allocated))):
+            return None
+        return attempt.key
+
+    def reject(
+        self, cycle: CycleState, pod: Pod, snapshot: Snapshot, candidates: int
+    ) -> Iterable[tuple[int, PluginStatus]]:
+        ruled_out = filtering.beyond_reach(cycle.expect(Attempt), snapshot, candidates)
+        return [(ruled_out, filtering.NOT_AVAILABLE)] if ruled_out else []
+
+    def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
+        attempt = cycle.expect(Attempt)
+        return filtering.filter_node(attempt, pod, node, self._handle, self._filter_timeout_s, self._binding_timeout_s)
+
+    def _allocation(self, attempt: Attempt, node: NodeState) -> Allocation | None:
+        answer = filtering.answer_on(attempt, self._handle, node, self._filter_timeout_s)
+        return answer if isinstance(answer, Allocation) else None
+
+    async def post_filter(
+        self, cycle: CycleState, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
+    ) -> PostFilterResult:
+        attempt = cycle.read(Attempt)
+        mine = (status for status in rejections if status.plugin == self.name)
+        if any(reason.startswith("Insufficient ") for status in mine for reason in status.reasons):
+            self._short_of_room.add(pod.metadata.uid)
+        if attempt is None:
+            return PostFilterResult(PluginStatus(SKIP.code))
+        return PostFilterResult(await post_filter(attempt, pod, self._handle))
+
+    def hypothetically_without(self, pods: Iterable[Pod]) -> AbstractContextManager[bool]:
+        """As if these pods had gone and their devices with them; for preemption."""
+        return hypothetically_freed(pods, self._handle.devices)
+
+    # --- score
+
+    def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
+        attempt = cycle.read(Attempt)
+        return None if attempt is not None and has_alternatives(attempt) else SKIP
+
+    def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
+        return cycle.expect(Attempt).key
+
+    def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
+        attempt = cycle.expect(Attempt)
+        return score_of(attempt, self._allocation(attempt, node))
+
+    def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
+        return scaled_to_best(scores)
+
+    # --- reserve and bind
+
+    def reserve(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+        attempt = cycle.read(Attempt)
+        node = self._handle.snapshot.nodes.get(node_name)
+        if attempt is None or node is None:
+            return None
+        return reserve(attempt, self._handle, self._allocation(attempt, node))
+
+    async def unreserve(self, cycle: CycleState, pod: Pod, node_name: str) -> None:
+        attempt = cycle.read(Attempt)
+        if attempt is None:
+            return
+        await unreserve(attempt, pod, self._handle)
+        await clear_statuses(cycle, pod, self._handle)
+
+    async def pre_bind(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+        attempt = cycle.read(Attempt)
+        if attempt is None:
+            return None
+        try:
+            await bind_claims(attempt, pod, self._handle)
+            await write_statuses(cycle, pod, node_name, self._handle)
+            if self._handle.devices.features.binds_with_conditions:
+                await self._wait(attempt, pod, node_name)
+        except BindingProblem as problem:
+            return problem.status()
+        for row in attempt.claims:
+            self._handle.devices.stored(row.claim.metadata.uid)
+        return None
+
+    async def _wait(self, attempt: Attempt, pod: Pod, node_name: str) -> None:
+        known = self._handle.devices.claims
+        claims = [known.get(row.claim.metadata.namespace, row.claim.metadata.name) for row in attempt.claims]
+        present = [claim for claim in claims if claim is not None]
+        await wait_until_ready(present, pod, node_name, self._handle, self._binding_timeout_s)

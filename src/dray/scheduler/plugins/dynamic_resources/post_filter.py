@@ -1,0 +1,32 @@
+"""PostFilter: free an unused claim that keeps the pod from running somewhere else."""
+
+from msgspec.structs import replace
+
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim, ResourceClaimStatus
+from dray.client.errors import ApiError, ServerUnreachable
+from dray.scheduler.framework.status import PluginStatus, error, unschedulable
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+
+DEALLOCATED = unschedulable("deallocation of ResourceClaim completed")
+DELETED = unschedulable("deletion of ResourceClaim completed")
+NOTHING_TO_DO = unschedulable()
+
+
+async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatus:
+    candidates = [claim for claim in attempt.unavailable.values() if _is_unused(claim, pod)]
+    if not candidates:
+        return NOTHING_TO_DO
+    claim = handle.chance.choice(candidates)
+    try:
+        stored = await handle.writer.update_claim_status(replace(claim, status=ResourceClaimStatus()))
+    except (ApiError, ServerUnreachable) as problem:
+        return error(f"deallocate claim {claim.metadata.namespace}/{claim.metadata.name}: {problem}")
+    handle.devices.claims.wrote(stored)
+    return DEALLOCATED
+
+
+def _is_unused(claim: ResourceClaim, pod: Pod) -> bool:
+    users = claim.status.reserved_for
+    return not users or (len(users) == 1 and users[0].uid == pod.metadata.uid)

@@ -1,0 +1,116 @@
+"""PreBind: store allocation and reservation of each claim, then wait for devices that need to be made ready."""
+
+from msgspec.structs import replace
+
+from dray.api.core import Pod
+from dray.api.resource import (
+    CLAIM_FINALIZER,
+    AllocationResult,
+    ResourceClaim,
+    ResourceClaimConsumerReference,
+    ResourceClaimStatus,
+)
+from dray.client.errors import ApiError, ServerUnreachable
+from dray.clock import rfc3339
+from dray.scheduler.framework.status import PluginStatus, error
+from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.pod_claims import is_reserved_for
+from dray.scheduler.plugins.dynamic_resources.reserve import with_finalizer
+
+TRIES = 5
+PAUSE_S = 0.01
+
+
+class BindingProblem(Exception):
+    """Why the claims cannot be bound; the text is for the user."""
+
+    def status(self) -> PluginStatus:
+        return error(str(self))
+
+
+async def bind_claims(attempt: Attempt, pod: Pod, handle: Handle) -> None:
+    """Every claim of the pod, in order. Raises `BindingProblem`."""
+    done: set[str] = set()
+    for row in attempt.claims:
+        uid = row.claim.metadata.uid
+        if uid not in done:
+            done.add(uid)
+            await bind_claim(row.claim, attempt.results.get(uid), pod, handle)
+
+
+async def bind_claim(claim: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle) -> ResourceClaim:
+    """Write allocation (if new) and reservation. The first try trusts what we know, each further one reads again."""
+    known = handle.devices.claims.get(claim.metadata.namespace, claim.metadata.name)
+    current = known if known is not None and known.metadata.uid == claim.metadata.uid else claim
+    for tried in range(TRIES):
+        if tried:
+            await handle.clock.sleep(PAUSE_S)
+            current = await _read_again(claim, handle)
+        if result is None and is_reserved_for(current, pod):
+            return current
+        _check(current, result, handle)
+        try:
+            stored = await _write(current, result, pod, handle)
+        except ApiError as problem:
+            if not problem.is_conflict or is_device_conflict(problem) or tried == TRIES - 1:
+                raise BindingProblem(_refused(claim, result, problem)) from problem
+        except ServerUnreachable as problem:
+            raise BindingProblem(_refused(claim, result, problem)) from problem
+        else:
+            handle.devices.claims.wrote(stored)
+            return stored
+    raise AssertionError("the last try either returns or raises")
+
+
+async def _read_again(claim: ResourceClaim, handle: Handle) -> ResourceClaim:
+    try:
+        current = await handle.writer.get_claim(claim.metadata.namespace, claim.metadata.name)
+    except (ApiError, ServerUnreachable) as problem:
+        raise BindingProblem(f"get updated claim {_name(claim)} after conflict: {problem}") from problem
+    if current is None or current.metadata.uid != claim.metadata.uid:
+        raise BindingProblem(f"claim {_name(claim)} got deleted in the meantime")
+    return current
+
+
+def _check(current: ResourceClaim, result: AllocationResult | None, handle: Handle) -> None:
+    name = _name(current)
+    if current.metadata.deletion_timestamp is not None:
+        raise BindingProblem(f"claim {name} got deleted in the meantime")
+    if result is not None and current.status.allocation is not None:
+        raise BindingProblem(f"claim {name} got allocated elsewhere in the meantime")
+    if result is None and current.status.allocation is None:
+        raise BindingProblem(f"claim {name} got deallocated elsewhere in the meantime")
+
+
+async def _write(current: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle) -> ResourceClaim:
+    """The finalizer comes first, so that there is never an allocation without an object that holds it."""
+    if result is not None and CLAIM_FINALIZER not in current.metadata.finalizers:
+        current = await handle.writer.update_claim(with_finalizer(current))
+    user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    allocation = current.status.allocation if result is None else result
+    if (
+        allocation is not None
+        and allocation.allocation_timestamp is None
+        and handle.devices.features.binds_with_conditions
+    ):
+        allocation = replace(allocation, allocation_timestamp=rfc3339(handle.clock.now()))
+    status = ResourceClaimStatus(
+        allocation=allocation, reserved_for=(*current.status.reserved_for, user), devices=current.status.devices
+    )
+    return await handle.writer.update_claim_status(replace(current, status=status))
+
+
+def is_device_conflict(problem: ApiError) -> bool:
+    """Another claim holds one of the devices: writing again cannot help, choosing again can."""
+    details = problem.status.details
+    return details is not None and any(cause.reason == "DeviceAllocated" for cause in details.causes)
+
+
+def _refused(claim: ResourceClaim, result: AllocationResult | None, problem: Exception) -> str:
+    what = "add reservation" if result is None else "add allocation and reservation"
+    return f"{what} to claim {_name(claim)}: {problem}"
+
+
+def _name(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"

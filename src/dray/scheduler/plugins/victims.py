@@ -1,0 +1,118 @@
+"""Which pods would have to go so that another one fits, tried out on the snapshot and undone at once."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from dray.api.core import Pod
+from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.filtering import FilterRun
+from dray.scheduler.framework.plugin import NodeNames
+from dray.scheduler.framework.sampling import span
+from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.snapshot import Snapshot
+
+FREEABLE_DEVICES = "cannot allocate all claims"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Without these pods, the node can take the preemptor. Victims are sorted by importance, highest first."""
+
+    node_name: str
+    victims: tuple[Pod, ...]
+
+
+def may_help(rejections: Mapping[PluginStatus, int], *, devices: bool) -> int:
+    """Nodes where removing pods may help; with `devices` also those that lack free devices."""
+    nodes = 0
+    for status, mask in rejections.items():
+        lacks_devices = devices and status.reasons == (FREEABLE_DEVICES,)
+        if status.code is Code.UNSCHEDULABLE or lacks_devices:
+            nodes |= mask
+    return nodes
+
+
+def importance(pod: Pod) -> tuple[int, str]:
+    """Sorts the most important first: higher priority, then the longer running."""
+    return (-(pod.spec.priority or 0), pod.status.start_time or "~")
+
+
+class DryRun:
+    def __init__(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, profile: Any) -> None:
+        self._cycle = cycle
+        self._pod = pod
+        self._snapshot = snapshot
+        self._profile = profile
+
+    def plans(self, candidates: int, wanted: int, start: int) -> tuple[list[Plan], int]:
+        """Plans for up to `wanted` nodes from `start` on, and the candidates for which there is none."""
+        found: list[Plan] = []
+        hopeless = 0
+        nodes = len(self._snapshot.nodes)
+        ahead = candidates & span(start, nodes - start, nodes)
+        for part in (ahead, candidates & ~ahead):
+            for position in positions(part):
+                if len(found) >= wanted:
+                    return found, hopeless
+                node = self._snapshot.nodes[position]
+                plan = self._plan_for(node)
+                if plan is None:
+                    hopeless |= node.bit
+                else:
+                    found.append(plan)
+        return found, hopeless
+
+    def _plan_for(self, node: NodeState) -> Plan | None:
+        priority = self._pod.spec.priority or 0
+        lower = sorted((placed.pod for placed in node.pods.values() if placed.priority < priority), key=importance)
+        if not lower or not self._fits_without(node, lower):
+            return None
+        victims = list(lower)
+        # The most important are spared first, as long as the preemptor still fits.
+        for pod in lower:
+            spared = [victim for victim in victims if victim is not pod]
+            if self._fits_without(node, spared):
+                victims = spared
+        return Plan(node.name, tuple(victims))
+
+    def _fits_without(self, node: NodeState, gone: list[Pod]) -> bool:
+        with ExitStack() as hypothesis:
+            uids = [pod.metadata.uid for pod in gone]
+            hypothesis.enter_context(self._snapshot.hypothetically_without(uids, node.name))
+            for plugin in self._profile.at["filter"]:
+                if hasattr(plugin, "hypothetically_without"):
+                    hypothesis.enter_context(plugin.hypothetically_without(gone))
+            return self._passes(node)
+
+    def _passes(self, node: NodeState) -> bool:
+        """PreFilter counts pods, so it is asked again for the changed world."""
+        cycle = CycleState()
+        for plugin in self._profile.at["preFilter"]:
+            answer = plugin.pre_filter(cycle, self._pod, self._snapshot)
+            if isinstance(answer, NodeNames) or answer is None:
+                continue
+            if answer.code is Code.SKIP:
+                cycle.skipped_filters.add(plugin.name)
+            elif answer.code is not Code.SUCCESS:
+                return False
+        return FilterRun(self._profile.at["filter"], cycle, self._pod, self._snapshot).on_one(node.position) is None
+
+
+def best_plan(plans: Iterable[Plan]) -> Plan | None:
+    """Least harm: the lowest top victim, then the lowest sum, the fewest, and the latest started."""
+    return min(plans, key=_harm, default=None)
+
+
+def _harm(plan: Plan) -> tuple[int, int, int, tuple[int, ...]]:
+    priorities = [victim.spec.priority or 0 for victim in plan.victims]
+    top = max(priorities, default=0)
+    earliest = min(
+        (victim.status.start_time or "~" for victim in plan.victims if (victim.spec.priority or 0) == top), default="~"
+    )
+    newest_first = tuple(-ord(character) for character in earliest)
+    # Negative priorities must not make many victims look cheap.
+    return top, sum(priority + 2**31 for priority in priorities), len(priorities), newest_first

@@ -1,0 +1,262 @@
+"""The scheduler without its edges: changes come in, decisions and writes go out through the handle."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from dray.accounting import SCHEDULING, RequestOptions
+from dray.allocator import Features
+from dray.api.core import Pod
+from dray.client.errors import ApiError, ServerUnreachable
+from dray.clock import Clock, rfc3339
+from dray.features import FeatureGates
+from dray.scheduler.assembly import default_registry, make_profiles
+from dray.scheduler.binding import Binder, Bound
+from dray.scheduler.cluster import Cluster
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.cycle import Decider
+from dray.scheduler.details import AllocatorDetails
+from dray.scheduler.devices import DeviceState
+from dray.scheduler.explanations import Explanations
+from dray.scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE, event_text, failure_patch
+from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, Change
+from dray.scheduler.framework.profile import Profile
+from dray.scheduler.framework.registry import Registry
+from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.handle import Handle
+from dray.scheduler.metrics import SchedulerMetrics
+from dray.scheduler.outcomes import Failed, Placement, Rejection
+from dray.scheduler.queue import QueuedPod, SchedulingQueue
+from dray.scheduler.queue.entry import Backoff
+from dray.scheduler.snapshot import Snapshot
+from dray.scheduler.stopwatch import Stopwatches
+from dray.scheduler.writer import ClusterWriter
+
+log = logging.getLogger(__name__)
+
+Spawn = Callable[[Coroutine[Any, Any, None]], None]
+
+# What counts on a node when devices are not asked what they take.
+WITHOUT_CLAIMS = RequestOptions(use_status_resources=True, in_place_pod_level_resources=True)
+
+
+class Scheduler:
+    """One pod at a time through `schedule_next`; bindings go on in the background through `spawn`."""
+
+    def __init__(
+        self,
+        writer: ClusterWriter,
+        clock: Clock,
+        *,
+        config: SchedulerConfig | None = None,
+        gates: FeatureGates | None = None,
+        metrics: SchedulerMetrics | None = None,
+        registry: Registry | None = None,
+        spawn: Spawn | None = None,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.config = config or SchedulerConfig()
+        gates = gates or FeatureGates.default()
+        metrics = metrics or SchedulerMetrics()
+        counts = SCHEDULING if gates.enabled("DRANodeAllocatableResources") else WITHOUT_CLAIMS
+        snapshot = Snapshot(counts)
+        devices = DeviceState(Features.from_gates(gates), snapshot.log, snapshot.nodes, self._claim_changed)
+        self.handle = Handle(gates, clock, snapshot, devices, writer, metrics)
+        self.profiles = make_profiles(self.config, registry or default_registry(), self.handle)
+        self.queue = self._make_queue(gates, on_ready)
+        self.cluster = Cluster(self.handle, self.queue, self.profiles)
+        self.explanations = Explanations()
+        self._decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock).start)
+        self._binder = Binder(self.handle)
+        self._details = AllocatorDetails(self.handle)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._spawn = spawn or self._spawn_task
+
+    def _make_queue(self, gates: FeatureGates, on_ready: Callable[[], None]) -> SchedulingQueue:
+        plugins = {name: plugin for profile in self.profiles.values() for name, plugin in profile.plugins().items()}
+        first = next(iter(self.profiles.values()))
+        return SchedulingQueue(
+            self._pre_enqueue,
+            {
+                name: list(plugin.events_to_register())
+                for name, plugin in plugins.items()
+                if hasattr(plugin, "events_to_register")
+            },
+            first.at["queueSort"][0].sort_key,
+            backoff=Backoff(self.config.pod_initial_backoff_s, self.config.pod_max_backoff_s),
+            pop_from_backoff=gates.enabled("SchedulerPopFromBackoffQ"),
+            on_ready=on_ready,
+            on_incoming=self.handle.metrics.incoming.inc,
+        )
+
+    def _pre_enqueue(self, pod: Pod) -> PluginStatus | None:
+        profile = self.profiles.get(pod.spec.scheduler_name)
+        for plugin in profile.at["preEnqueue"] if profile is not None else ():
+            status = plugin.pre_enqueue(pod)
+            if status is not None and status.code is not Code.SUCCESS:
+                return status.by(plugin.name)  # type: ignore[no-any-return]
+        return None
+
+    def _claim_changed(self, old: Any, new: Any) -> None:
+        self.cluster.claim_changed(old, new)
+
+    # --- one attempt
+
+    async def schedule_next(self) -> bool:
+        """Try the next waiting pod; False if none is ready."""
+        clock = self.handle.clock
+        entry = self.queue.pop(clock.monotonic())
+        if entry is None:
+            return False
+        pod = entry.pod
+        profile = self.profiles.get(pod.spec.scheduler_name)
+        if profile is None or self._is_settled(pod):
+            self.queue.done(entry.uid)
+            return True
+        started = clock.monotonic()
+        try:
+            outcome = self._decider.attempt(profile, pod)
+        except Exception as problem:
+            # A plugin's bug costs this attempt, not the scheduler.
+            log.exception("scheduling pod %s/%s", pod.metadata.namespace, pod.metadata.name)
+            self.handle.snapshot.forget(entry.uid)
+            await self._failed(entry, profile, str(problem) or repr(problem), started)
+            return True
+        self.handle.metrics.algorithm_duration.observe(clock.monotonic() - started)
+        if isinstance(outcome, Placement):
+            self.handle.nominations.withdraw(entry.uid)
+            self._spawn(self._bind(entry, profile, outcome, started))
+        elif isinstance(outcome, Rejection):
+            await self._rejected(entry, profile, outcome, started)
+        else:
+            await self._could_not_reserve(entry, profile, outcome, started)
+        return True
+
+    def _is_settled(self, pod: Pod) -> bool:
+        """Nothing to do: the pod goes away, or is on a node already."""
+        if pod.metadata.deletion_timestamp is not None:
+            text = f"skip schedule deleting pod: {pod.metadata.namespace}/{pod.metadata.name}"
+            self.handle.writer.event(pod, "Warning", "FailedScheduling", "Scheduling", text)
+            return True
+        return self.handle.snapshot.node_of(pod.metadata.uid) is not None
+
+    async def _could_not_reserve(self, entry: QueuedPod, profile: Profile, failed: Failed, started: float) -> None:
+        if failed.assumed_on:
+            await self._binder.undo(profile, failed.cycle, entry.pod, failed.assumed_on)
+        await self._failed(entry, profile, failed.message, started)
+
+    async def _bind(self, entry: QueuedPod, profile: Profile, placement: Placement, started: float) -> None:
+        pod, metrics, clock = entry.pod, self.handle.metrics, self.handle.clock
+        outcome = await self._binder.bind(profile, placement.cycle, pod, placement.node_name)
+        if isinstance(outcome, Bound):
+            self.queue.done(entry.uid)
+            self.explanations.drop(entry.uid)
+            where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            message = f"Successfully assigned {where} to {placement.node_name}"
+            self.handle.writer.event(pod, "Normal", "Scheduled", "Binding", message)
+            now = clock.monotonic()
+            metrics.attempts.inc("scheduled", profile.name)
+            metrics.attempt_duration.observe(now - started, "scheduled", profile.name)
+            metrics.pod_attempts.observe(entry.attempts)
+            metrics.sli_duration.observe(now - entry.first_queued_at, str(min(entry.attempts, 16)))
+            return
+        # The room that was held for the pod is free again, which may help others.
+        self.queue.move(Change(ASSIGNED_POD_DELETED, old=pod), clock.monotonic())
+        if outcome.rejected_by:
+            await self._put_back(entry, profile, {outcome.rejected_by}, outcome.message, started)
+        else:
+            await self._failed(entry, profile, outcome.message, started)
+
+    # --- when there is no node
+
+    async def _rejected(self, entry: QueuedPod, profile: Profile, rejection: Rejection, started: float) -> None:
+        nominated, failure = await self._post_filter(profile, entry.pod, rejection)
+        if failure is not None:
+            await self._failed(entry, profile, failure, started)
+            return
+        if nominated is not None:
+            self.handle.nominations.nominate(entry.pod, nominated)
+        at = rfc3339(self.handle.clock.now())
+        self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, self._details, at)
+        await self._put_back(entry, profile, rejection.rejected_by, rejection.message, started, nominated)
+
+    async def _post_filter(self, profile: Profile, pod: Pod, rejection: Rejection) -> tuple[str | None, str | None]:
+        """(node that victims will free, error text); every text goes into the message."""
+        if not rejection.nodes:
+            return None, None
+        texts: list[str] = []
+        by_status = rejection.nodes_by_status
+        if rejection.pre_filter is not None:
+            by_status = {rejection.pre_filter: self.handle.snapshot.nodes.everything}
+        for plugin in profile.at["postFilter"]:
+            result = await plugin.post_filter(rejection.cycle, pod, self.handle.snapshot, by_status)
+            if result.status.code is Code.ERROR:
+                return None, f'running PostFilter plugin "{plugin.name}": {result.status.message}'
+            if result.status.code is Code.SUCCESS:
+                return result.nominated_node, None
+            texts.append(result.status.message)
+        rejection.post_filter = tuple(texts)
+        return None, None
+
+    async def _put_back(
+        self,
+        entry: QueuedPod,
+        profile: Profile,
+        rejected_by: set[str],
+        message: str,
+        started: float,
+        nominated: str | None = None,
+    ) -> None:
+        now = self.handle.clock.monotonic()
+        self.handle.metrics.attempts.inc("unschedulable", profile.name)
+        self.handle.metrics.attempt_duration.observe(now - started, "unschedulable", profile.name)
+        if self._refresh(entry):
+            self.queue.put_back_rejected(entry, rejected_by, now)
+        self._tell(entry.pod, UNSCHEDULABLE, message, nominated)
+
+    async def _failed(self, entry: QueuedPod, profile: Profile, message: str, started: float) -> None:
+        now = self.handle.clock.monotonic()
+        self.handle.metrics.attempts.inc("error", profile.name)
+        self.handle.metrics.attempt_duration.observe(now - started, "error", profile.name)
+        if self._refresh(entry):
+            self.queue.put_back_failed(entry, now)
+        self._tell(entry.pod, SCHEDULER_ERROR, message, None)
+
+    def _refresh(self, entry: QueuedPod) -> bool:
+        """The pod as it is now goes back into the queue; False if it is gone or has a node."""
+        current = self.cluster.unscheduled(entry.uid)
+        if current is None:
+            self.queue.done(entry.uid)
+            return False
+        entry.pod = current
+        return True
+
+    def _tell(self, pod: Pod, reason: str, message: str, nominated: str | None) -> None:
+        self.handle.writer.event(pod, "Warning", "FailedScheduling", "Scheduling", event_text(message))
+        patch = failure_patch(pod, reason, message, nominated, self.handle.clock)
+        if patch:
+            self._spawn(self._patch(pod, patch))
+
+    async def _patch(self, pod: Pod, patch: dict[str, Any]) -> None:
+        try:
+            await self.handle.writer.patch_pod_status(pod, patch)
+        except (ApiError, ServerUnreachable) as problem:
+            log.info("pod %s/%s: condition not written: %s", pod.metadata.namespace, pod.metadata.name, problem)
+
+    # --- tasks
+
+    def _spawn_task(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    @property
+    def running(self) -> int:
+        """Bindings and status writes under way."""
+        return len(self._tasks)
+
+    async def settled(self) -> None:
+        """Wait for everything that is under way."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -1,0 +1,58 @@
+"""From two versions of an object to the events that plugins may care about."""
+
+from collections.abc import Iterator
+
+from dray.api.core import Node, Pod
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, Resource
+
+NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD, "NodeAdd")
+NODE_DELETED = ClusterEvent(Resource.NODE, Action.DELETE, "NodeDelete")
+SLICE_ADDED = ClusterEvent(Resource.RESOURCE_SLICE, Action.ADD, "ResourceSliceAdd")
+SLICE_UPDATED = ClusterEvent(Resource.RESOURCE_SLICE, Action.UPDATE_OTHER, "ResourceSliceUpdate")
+SLICE_DELETED = ClusterEvent(Resource.RESOURCE_SLICE, Action.DELETE, "ResourceSliceDelete")
+CLASS_ADDED = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD, "DeviceClassAdd")
+CLASS_UPDATED = ClusterEvent(Resource.DEVICE_CLASS, Action.UPDATE_OTHER, "DeviceClassUpdate")
+CLAIM_ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD, "ResourceClaimAdd")
+CLAIM_UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "ResourceClaimUpdate")
+CLAIM_DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE, "ResourceClaimDelete")
+
+
+def node_actions(old: Node, new: Node) -> Action:
+    actions = Action(0)
+    if old.status.allocatable != new.status.allocatable:
+        actions |= Action.UPDATE_NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        actions |= Action.UPDATE_NODE_LABEL
+    if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+        actions |= Action.UPDATE_NODE_TAINT
+    if old.status.declared_features != new.status.declared_features:
+        actions |= Action.UPDATE_NODE_LABEL
+    return actions
+
+
+def node_change(old: Node, new: Node) -> Change | None:
+    actions = node_actions(old, new)
+    return Change(ClusterEvent(Resource.NODE, actions, "NodeUpdate"), old, new) if actions else None
+
+
+_POD_CHANGES = (
+    (Action.UPDATE_POD_LABEL, "PodLabelUpdate", lambda pod: pod.metadata.labels),
+    (Action.UPDATE_POD_TOLERATION, "PodTolerationUpdate", lambda pod: pod.spec.tolerations),
+    (Action.UPDATE_POD_GATES, "PodSchedulingGatesEliminated", lambda pod: pod.spec.scheduling_gates),
+    (
+        Action.UPDATE_POD_CLAIMS,
+        "PodGeneratedResourceClaimUpdate",
+        lambda pod: (pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status),
+    ),
+    (
+        Action.UPDATE_POD_SCALE_DOWN,
+        "PodScaleDown",
+        lambda pod: tuple(container.resources for container in pod.spec.containers),
+    ),
+)
+
+
+def pod_changes(resource: Resource, old: Pod, new: Pod) -> Iterator[Change]:
+    for action, label, part in _POD_CHANGES:
+        if part(old) != part(new):
+            yield Change(ClusterEvent(resource, action, label), old, new)
