@@ -20,7 +20,7 @@ class Request:
     method: str
     path: str
     query: str = ""
-    headers: Mapping[str, str] = NO_HEADERS
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     body: bytes = b""
     user: User | None = None
     client_certificate: bytes | None = None

@@ -1,8 +1,7 @@
 """Who asks: the user a request acts for, and the names that mean something to the server itself."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
@@ -26,7 +25,7 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def node_name(self) -> str:

@@ -1,0 +1,260 @@
+"""Claims into the store, together with the guard's records."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from dray.api.scheme import by_kind
+from dray.apiserver import errors
+from dray.apiserver.attributes import Document
+from dray.apiserver.guard.holdings import (
+    Claimant,
+    CounterRecord,
+    CounterSetID,
+    DeviceID,
+    DeviceRecord,
+    Holder,
+    Share,
+    counter_record,
+    counter_set_key,
+    device_key,
+    device_record,
+    shares_of,
+)
+from dray.apiserver.guard.plan import Drained, Taken, added, drawn, holder_names, released, without
+from dray.apiserver.guard.published import Published
+from dray.apiserver.keys import object_key, resource_prefix
+from dray.apiserver.mirror import Mirror
+from dray.apiserver.objects import document_of
+from dray.apiserver.parts import name_of, uid_of
+from dray.store.errors import Conflict
+from dray.store.interface import Delete, Entry, Operation, Precondition, Put, Store
+
+GROUP, PLURAL = "resource.k8s.io", "resourceclaims"
+# Claims that meet at one counter set may pass each other this often before the client is asked to try again.
+ATTEMPTS = 16
+
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(slots=True)
+class Records:
+    """Guard records as read, and as they shall be."""
+
+    read: dict[str, Entry] = field(default_factory=dict)
+    known: set[str] = field(default_factory=set)
+    devices: dict[DeviceID, DeviceRecord] = field(default_factory=dict)
+    counters: dict[CounterSetID, CounterRecord] = field(default_factory=dict)
+
+    def changes(self) -> tuple[list[Operation], list[Precondition]]:
+        wanted: dict[str, bytes | None] = {}
+        for device, record in self.devices.items():
+            wanted[device_key(device)] = _encode(record) if record.holders else None
+        for counter_set, counter in self.counters.items():
+            wanted[counter_set_key(counter_set)] = _encode(counter) if counter.draws else None
+        operations: list[Operation] = []
+        for key, value in wanted.items():
+            old = self.read.get(key)
+            if value is None and old:
+                operations.append(Delete(key))
+            elif value is not None and (old is None or old.value != value):
+                operations.append(Put(key, value))
+        # Also what was only looked at must not have changed: the decision rests on it.
+        conditions = [Precondition(key, self.read[key].revision if key in self.read else 0) for key in wanted]
+        return operations, conditions
+
+
+class GuardedCommit:
+    """The way of every write of a claim into the store."""
+
+    def __init__(self, store: Store, published: Published, mirror: Mirror) -> None:
+        self._store = store
+        self._published = published
+        self._mirror = mirror
+
+    @staticmethod
+    async def start(store: Store) -> "GuardedCommit":
+        """Also makes the records of claims that have none, such as those restored from elsewhere."""
+        published, mirror = await Published.start(store)
+        guard = GuardedCommit(store, published, mirror)
+        await guard.repair()
+        return guard
+
+    async def stop(self) -> None:
+        await self._mirror.stop()
+
+    async def commit(
+        self,
+        operations: Sequence[Operation],
+        preconditions: Sequence[Precondition],
+        old: Document | None,
+        new: Document | None,
+    ) -> int:
+        """Write a claim (`new` None: remove it), and with it what it holds.
+
+        Raises 409 with the holder's name if it holds what another claim has, and the store's Conflict if the claim
+        itself was changed meanwhile.
+        """
+        before, after = shares_of(old), shares_of(new)
+        if before == after:
+            return await self._store.commit(operations, preconditions)
+        own = {operation.key for operation in operations} | {wanted.key for wanted in preconditions}
+        claim = new or old
+        assert claim is not None
+        for _ in range(ATTEMPTS):
+            records = await self._decide(claim, before - after, after - before)
+            more_operations, more_preconditions = records.changes()
+            try:
+                return await self._store.commit([*operations, *more_operations], [*preconditions, *more_preconditions])
+            except Conflict as conflict:
+                if own & set(conflict.keys):
+                    raise
+        raise errors.conflict(by_kind("ResourceClaim"), name_of(claim), "its devices are in high demand; try again")
+
+    async def check(self, old: Document | None, new: Document | None) -> None:
+        """What `commit` would say, without writing: for dry runs."""
+        before, after = shares_of(old), shares_of(new)
+        claim = new or old
+        if claim is not None and before != after:
+            await self._decide(claim, before - after, after - before)
+
+    async def _decide(self, claim: Document, gone: Iterable[Share], come: Iterable[Share]) -> Records:
+        claimant = Claimant.of(claim)
+        records = Records()
+        gone, come = sorted(gone, key=_order), sorted(come, key=_order)
+        await self._read(records, [device_key(share.device) for share in (*gone, *come)])
+        drawing_before = self._drawing(records)
+        for share in gone:
+            record = self._device(records, share.device)
+            records.devices[share.device] = without(record, claimant, share.share_id)
+        for share in come:
+            await self._add(records, claim, claimant, share)
+        await self._settle_counters(records, claim, drawing_before)
+        return records
+
+    async def _read(self, records: Records, keys: Sequence[str]) -> None:
+        unknown = [key for key in dict.fromkeys(keys) if key not in records.known]
+        records.known.update(unknown)
+        records.read.update(await self._store.get_many(unknown))
+
+    def _device(self, records: Records, device: DeviceID) -> DeviceRecord:
+        if device not in records.devices:
+            entry = records.read.get(device_key(device))
+            records.devices[device] = device_record(entry.value if entry else None)
+        return records.devices[device]
+
+    def _drawing(self, records: Records) -> dict[str, Mapping[str, Mapping[str, int]]]:
+        """What each device read so far draws already, by key."""
+        return {key: device_record(entry.value).draws for key, entry in records.read.items()}
+
+    async def _add(self, records: Records, claim: Document, claimant: Claimant, share: Share) -> None:
+        record = self._device(records, share.device)
+        answer = added(record, claimant, share, self._published)
+        if isinstance(answer, Taken):
+            # A record may outlive its claim only by a mistake; then it must not block the device for ever.
+            for holder in answer.holders:
+                if not await self._still_holds(holder, share.device):
+                    record = without(record, holder)
+            answer = added(record, claimant, share, self._published)
+        if isinstance(answer, Taken):
+            raise errors.conflict(by_kind("ResourceClaim"), name_of(claim), answer.message)
+        records.devices[share.device] = answer
+
+    async def _still_holds(self, holder: Claimant, device: DeviceID) -> bool:
+        entry = await self._store.get(object_key(GROUP, PLURAL, holder.namespace, holder.name))
+        if entry is None:
+            return False
+        claim = document_of(entry)
+        return uid_of(claim) == holder.uid and any(share.device == device for share in shares_of(claim))
+
+    async def _settle_counters(
+        self, records: Records, claim: Document, before: Mapping[str, Mapping[str, Mapping[str, int]]]
+    ) -> None:
+        """A device draws from counter sets from its first holder to its last."""
+        draws = {device: record.draws if record.holders else {} for device, record in records.devices.items()}
+        touched = {
+            device: {*before.get(device_key(device), {}), *now}
+            for device, now in draws.items()
+            if before.get(device_key(device), {}) != now
+        }
+        ids = {(device[0], device[1], name) for device, names in touched.items() for name in names}
+        await self._read(records, [counter_set_key(counter_set) for counter_set in sorted(ids)])
+        for device, names in touched.items():
+            for name in sorted(names):
+                await self._settle(records, claim, device, (device[0], device[1], name), draws[device].get(name))
+
+    async def _settle(
+        self,
+        records: Records,
+        claim: Document,
+        device: DeviceID,
+        counter_set: CounterSetID,
+        wanted: Mapping[str, int] | None,
+    ) -> None:
+        if counter_set not in records.counters:
+            entry = records.read.get(counter_set_key(counter_set))
+            records.counters[counter_set] = counter_record(entry.value if entry else None)
+        record = records.counters[counter_set]
+        if wanted is None:
+            records.counters[counter_set] = released(record, device)
+            return
+        answer = drawn(record, device, wanted, counter_set, self._published)
+        if isinstance(answer, Drained):
+            # Devices without holders draw nothing: such an entry is a leftover.
+            holders = await self._holders(records, answer.devices)
+            for other in answer.devices:
+                if other not in holders:
+                    record = released(record, other)
+            answer = drawn(record, device, wanted, counter_set, self._published)
+            if isinstance(answer, Drained):
+                names = holder_names([holder for found in holders.values() for holder in found])
+                message = f"{answer.message}; the rest is held by claim {names}"
+                raise errors.conflict(by_kind("ResourceClaim"), name_of(claim), message)
+        records.counters[counter_set] = answer
+
+    async def _holders(self, records: Records, devices: Iterable[DeviceID]) -> dict[DeviceID, tuple[Holder, ...]]:
+        await self._read(records, [device_key(device) for device in devices])
+        found = {device: self._peek(records, device).holders for device in devices}
+        return {device: holders for device, holders in found.items() if holders}
+
+    def _peek(self, records: Records, device: DeviceID) -> DeviceRecord:
+        """A device's record without making it part of the commit."""
+        if device in records.devices:
+            return records.devices[device]
+        entry = records.read.get(device_key(device))
+        return device_record(entry.value if entry else None)
+
+    async def repair(self) -> int:
+        """Records for claims that have none; answers how many claims needed it."""
+        page = await self._store.list(resource_prefix(GROUP, PLURAL))
+        known = {entry.key: device_record(entry.value) for entry in (await self._store.list("/guard/devices/")).entries}
+        repaired = 0
+        for entry in page.entries:
+            claim = document_of(entry)
+            missing = [share for share in shares_of(claim) if not _is_recorded(known, claim, share)]
+            if missing:
+                repaired += await self._record(entry, claim, missing)
+        return repaired
+
+    async def _record(self, entry: Entry, claim: Document, missing: Sequence[Share]) -> bool:
+        """Enter a claim that has its devices already; if they clash with another's, nothing can be undone here."""
+        try:
+            records = await self._decide(claim, (), missing)
+            operations, preconditions = records.changes()
+            await self._store.commit(operations, [*preconditions, Precondition(entry.key, entry.revision)])
+        except (errors.ApiError, Conflict):
+            return False
+        return True
+
+
+def _is_recorded(known: Mapping[str, DeviceRecord], claim: Document, share: Share) -> bool:
+    record = known.get(device_key(share.device))
+    uid = uid_of(claim)
+    return record is not None and any(
+        holder.uid == uid and holder.share_id == share.share_id for holder in record.holders
+    )
+
+
+def _order(share: Share) -> tuple[DeviceID, str]:
+    return share.device, share.share_id
