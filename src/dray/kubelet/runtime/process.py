@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dray.accounting import CgroupValues
@@ -63,11 +63,13 @@ class ProcessContainer:
         await ended
 
     async def _watch(self) -> Exit:
-        await _until_gone(self._pid, self._folder)
+        status = await _until_gone(self._pid, self._folder)
         _signal_group(self._pid, signal.SIGKILL)
         for hook in self._hooks:
             await _run_hook(hook, "poststop")
         code = _exit_code(self._folder)
+        if code is None and status is not None:
+            code = status
         finished = rfc3339(self._clock.now())
         if code is None:
             return Exit(137, signal=9, reason="Error", finished_at=finished)
@@ -144,16 +146,13 @@ class ProcessRuntime:
                     cwd=spec.working_dir or "/",
                     env={**environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
                     start_new_session=True,
+                    preexec_fn=_pin_to(cpus_of_environment(spec.env)),
                 ).pid
             except (OSError, ValueError) as error:
                 raise ContainerError("StartError", f"{command[0]}: {error}") from error
 
     def _confine(self, pod: Pod, spec: ContainerSpec, pid: int) -> None:
-        """Pin and limit what can be pinned and limited without being a container engine."""
-        cpus = cpus_of_environment(spec.env)
-        if cpus:
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(pid, cpus)
+        """Limit what can be limited without being a container engine."""
         if self._cgroups is not None:
             self._cgroups.apply_container(pod.metadata.uid, spec, pid)
 
@@ -212,13 +211,13 @@ def _start_time(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
-async def _until_gone(pid: int, folder: Path) -> None:
-    """Wait for the end of a process, child or not; a child is reaped."""
+async def _until_gone(pid: int, folder: Path) -> int | None:
+    """Wait for the end of a process, child or not; a child is reaped, and its exit code is the answer."""
     try:
         state = json.loads(_state_file(folder).read_text())
         descriptor = os.pidfd_open(pid)
     except (OSError, ValueError):
-        return
+        return None
     try:
         if _start_time(pid) == state["start"]:
             ended = asyncio.Event()
@@ -228,19 +227,31 @@ async def _until_gone(pid: int, folder: Path) -> None:
                 await ended.wait()
             finally:
                 loop.remove_reader(descriptor)
-        _reap(pid)
+        return _reap(pid)
     finally:
         os.close(descriptor)
 
 
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
+def _reap(pid: int) -> int | None:
+    """The exit code of a child that has ended, as a shell would tell it; None for somebody else's child."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    if found == 0:
+        return None
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
+
+
+def _pin_to(cpus: set[int]) -> Callable[[], None] | None:
+    """What the new process does before it becomes the command: take only the CPUs its claims were given."""
+    usable = cpus & os.sched_getaffinity(0)
+    return (lambda: os.sched_setaffinity(0, usable)) if usable else None
 
 
 async def _run_hook(hook: Hook, stage: str) -> None:
