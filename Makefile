@@ -29,11 +29,13 @@ check: setup
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/reference.py --check
 	$(BIN)/python scripts/check_docs.py
 
 fix: setup
 	$(BIN)/ruff check --fix src tests benchmarks scripts
 	$(BIN)/ruff format src tests benchmarks scripts
+	$(BIN)/python scripts/reference.py
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(ROOMS)

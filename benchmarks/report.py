@@ -37,7 +37,13 @@ class Report:
         self.rows: list[Row] = []
 
     def measure(
-        self, name: str, fn: Callable[[], object], *, limit_us: float | None = None, rounds: int = 7, round_s: float = 0.05
+        self,
+        name: str,
+        fn: Callable[[], object],
+        *,
+        limit_us: float | None = None,
+        rounds: int = 7,
+        round_s: float = 0.05,
     ) -> float:
         """Time `fn` in rounds of about `round_s` seconds; the best round counts, in microseconds per call."""
         fn()

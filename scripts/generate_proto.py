@@ -10,7 +10,16 @@ SOURCES = ROOT / "src"
 
 def main() -> int:
     protos = sorted(str(path.relative_to(SOURCES)) for path in (SOURCES / "dray" / "proto").glob("*.proto"))
-    command = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--python_out=.", "--pyi_out=.", "--grpc_python_out=.", *protos]
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        "-I.",
+        "--python_out=.",
+        "--pyi_out=.",
+        "--grpc_python_out=.",
+        *protos,
+    ]
     return subprocess.run(command, cwd=SOURCES, check=False).returncode
 
 

@@ -18,7 +18,10 @@ def main() -> int:
         print(f"missing programs: {', '.join(missing)}; install {', '.join(packages)} for the tests that need them")
         return 0
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]):
+    for command in (
+        ["apt-get", "update", "-qq"],
+        ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages],
+    ):
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             print(f"{' '.join(command)} failed:\n{done.stderr.strip()}", file=sys.stderr)
