@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from dray.allocator.attempt import Attempt
+from dray.allocator.first_fit import FirstFit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.reasons import Explanation
@@ -35,15 +35,19 @@ MOST_QUESTIONS = 512
 Solution = list[tuple[Option, int]]
 
 
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """What was found on one node: a solution, an error, or neither."""
 
-    node: NodePools
-    stamp: int
-    solution: Solution | None
-    failure: FatalError | None
-    steps: int
+    __slots__ = ("failure", "node", "solution", "stamp", "steps")
+
+    def __init__(
+        self, node: NodePools, stamp: int, solution: Solution | None, failure: FatalError | None, steps: int
+    ) -> None:
+        self.node = node
+        self.stamp = stamp
+        self.solution = solution
+        self.failure = failure
+        self.steps = steps
 
 
 class Inquiry:
@@ -126,6 +130,11 @@ class Question:
     def claims(self) -> Sequence[ResourceClaim]:
         return self._claims
 
+    @property
+    def kind(self) -> Hashable:
+        """The same for all questions about claims with equal specs, until a class changes."""
+        return self._inquiry
+
     def on(self, node: Node, deadline: Deadline | None = None) -> Answer:
         inquiry = self._inquiry
         if inquiry.failure is not None:
@@ -176,20 +185,29 @@ class Question:
 
     def _search(self, pools: NodePools, stamp: int, deadline: Deadline | None) -> Verdict:
         inquiry = self._inquiry
-        assert inquiry.problem is not None
+        problem = inquiry.problem
+        assert problem is not None
         steps = 0
+        if problem.is_simple and pools.is_plain:
+            walk = FirstFit(pools, self._allocator.ledger)
+            try:
+                found = walk.run(problem)
+            except FatalError as failure:
+                return Verdict(pools, stamp, None, failure, walk.steps)
+            if walk.is_decided:
+                return Verdict(pools, stamp, found, None, walk.steps)
         try:
-            attempt = Attempt(inquiry.problem, pools, self._allocator.ledger, inquiry.scopes)
+            attempt = Attempt(problem, pools, self._allocator.ledger, inquiry.scopes)
             search = Search(attempt, deadline, known=inquiry.by_kind_of_node)
             try:
                 solution = search.run()
             except TimedOut:
                 raise TimedOut(search.steps) from None
-            except FatalError as problem:
-                return Verdict(pools, stamp, None, problem, search.steps)
+            except FatalError as failure:
+                return Verdict(pools, stamp, None, failure, search.steps)
             steps = search.steps
-        except FatalError as problem:
-            return Verdict(pools, stamp, None, problem, steps)
+        except FatalError as failure:
+            return Verdict(pools, stamp, None, failure, steps)
         return Verdict(pools, stamp, solution, None, steps)
 
     def _answer(self, verdict: Verdict) -> Answer:
@@ -198,11 +216,12 @@ class Question:
         if verdict.failure is not None:
             return self._failed(verdict.failure, verdict.steps)
         if verdict.solution is not None:
-            try:
-                names = [claim.metadata.name for claim in self._claims]
-                chosen = Chosen(problem, verdict.node, verdict.solution, names)
-            except FatalError as failure:
-                return self._failed(failure, verdict.steps)
+            chosen = Chosen(problem, verdict.node, verdict.solution)
+            if not verdict.node.is_local:
+                try:
+                    chosen.check_node_selectors([claim.metadata.name for claim in self._claims])
+                except FatalError as failure:
+                    return self._failed(failure, verdict.steps)
             return Allocation(verdict.node.name, chosen, verdict.steps)
         if verdict.node.invalid:
             return Failure(

@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
     "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
+    "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
 }
 

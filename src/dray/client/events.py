@@ -35,7 +35,9 @@ COMBINED = "(combined from similar events): "
 class Recorder(Protocol):
     """What components depend on."""
 
-    def event(self, reference: ObjectReference, event_type: str, reason: str, message: str) -> None: ...
+    def event(
+        self, reference: ObjectReference, event_type: str, reason: str, message: str, *, action: str = ""
+    ) -> None: ...
 
 
 def reference_to(kind: Kind[T], obj: T) -> ObjectReference:
@@ -72,7 +74,9 @@ class EventRecorder:
         self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()
         self._sender: asyncio.Task[None] | None = None
 
-    def event(self, reference: ObjectReference, event_type: str, reason: str, message: str) -> None:
+    def event(
+        self, reference: ObjectReference, event_type: str, reason: str, message: str, *, action: str = ""
+    ) -> None:
         message = self._folding.admit(reference, event_type, reason, message[:MAX_MESSAGE]) or ""
         if not message:
             return
@@ -89,6 +93,7 @@ class EventRecorder:
                 last_timestamp=rfc3339(now),
                 count=1,
                 type=event_type,
+                action=action,
                 reporting_component=self._component,
                 reporting_instance=self._host,
             )

@@ -11,6 +11,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from dray.scheduler.plugins.default_binder import DefaultBinder
 from dray.scheduler.plugins.default_preemption import DefaultPreemption
+from dray.scheduler.plugins.device_packing import DevicePacking
 from dray.scheduler.plugins.dynamic_resources import DynamicResources
 from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from dray.scheduler.plugins.node_affinity import NodeAffinity
@@ -36,6 +37,7 @@ OURS: Mapping[str, PluginFactory] = {
     "InterPodAffinity": lambda args, handle: InterPodAffinity(),
     "DynamicResources": DynamicResources,
     "DefaultPreemption": DefaultPreemption,
+    "DevicePacking": DevicePacking,
     "NodeResourcesBalancedAllocation": lambda args, handle: NodeResourcesBalancedAllocation(args),
     "DefaultBinder": lambda args, handle: DefaultBinder(handle),
 }

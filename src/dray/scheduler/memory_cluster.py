@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from dray.api.codec import to_document, to_object
 from dray.api.core import Node, Pod
-from dray.api.meta import Status, StatusCause, StatusDetails
 from dray.api.resource import (
     DeviceClass,
     DeviceTaintRule,
@@ -37,12 +36,8 @@ class RecordedEvent:
     message: str
 
 
-def conflict(message: str, cause: str = "") -> ApiError:
-    causes = (StatusCause(reason=cause, message=message),) if cause else ()
-    status = Status(
-        status="Failure", code=409, reason="Conflict", message=message, details=StatusDetails(causes=causes)
-    )
-    return ApiError(409, "Conflict", message, status)
+def conflict(message: str) -> ApiError:
+    return ApiError(409, "Conflict", message)
 
 
 def not_found(kind: str, name: str) -> ApiError:
@@ -187,7 +182,7 @@ class MemoryCluster:
                 if result.admin_access or result.share_id is not None:
                     continue
                 if (result.driver, result.pool, result.device) in wanted:
-                    raise conflict(f"device {result.device} is held by claim {other.metadata.name}", "DeviceAllocated")
+                    raise conflict(f"device {result.device} is held by claim {other.metadata.name}")
 
     async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
         self._begin("patch pod status", pod.metadata.name)

@@ -20,6 +20,7 @@ from dray.scheduler.plugins.dynamic_resources.reserve import with_finalizer
 
 TRIES = 5
 PAUSE_S = 0.01
+MODIFIED = "the object has been modified"
 
 
 class BindingProblem(Exception):
@@ -103,8 +104,7 @@ async def _write(current: ResourceClaim, result: AllocationResult | None, pod: P
 
 def is_device_conflict(problem: ApiError) -> bool:
     """Another claim holds one of the devices: writing again cannot help, choosing again can."""
-    details = problem.status.details
-    return details is not None and any(cause.reason == "DeviceAllocated" for cause in details.causes)
+    return problem.is_conflict and MODIFIED not in problem.message
 
 
 def _refused(claim: ResourceClaim, result: AllocationResult | None, problem: Exception) -> str:

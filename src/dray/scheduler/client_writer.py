@@ -1,0 +1,85 @@
+"""The scheduler's writes to a real API server."""
+
+from typing import Any
+
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
+from dray.client import CLAIMS, PODS, ApiError, Client, EventRecorder, reference_to
+from dray.client.rest import MERGE_PATCH, STRATEGIC_PATCH
+from dray.clock import rfc3339
+
+
+class ClientWriter:
+    """Events are recorded under the scheduler name of their pod, one recorder each."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._recorders: dict[str, EventRecorder] = {}
+
+    async def get_claim(self, namespace: str, name: str) -> ResourceClaim | None:
+        return await self._client.find(CLAIMS, name, namespace)
+
+    async def create_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        return await self._client.create(CLAIMS, claim)
+
+    async def update_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        return await self._client.update(CLAIMS, claim)
+
+    async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
+        return await self._client.update_status(CLAIMS, claim)
+
+    async def unreserve_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+        metadata = claim.metadata
+        return await self._client.patch(
+            CLAIMS,
+            metadata.name,
+            {"status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]}},
+            metadata.namespace,
+            patch_type=STRATEGIC_PATCH,
+            subresource="status",
+            uid=metadata.uid,
+        )
+
+    async def delete_claim(self, claim: ResourceClaim) -> None:
+        try:
+            await self._client.delete(CLAIMS, claim.metadata.name, claim.metadata.namespace, uid=claim.metadata.uid)
+        except ApiError as problem:
+            if not problem.is_not_found:
+                raise
+
+    async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
+        await self._client.patch(
+            PODS,
+            pod.metadata.name,
+            {"status": status},
+            pod.metadata.namespace,
+            patch_type=STRATEGIC_PATCH if strategic else MERGE_PATCH,
+            subresource="status",
+            uid=pod.metadata.uid,
+        )
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await self._client.bind(pod, node_name)
+
+    async def evict(self, victim: Pod, preemptor: Pod) -> None:
+        scheduler = preemptor.spec.scheduler_name
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": f"{scheduler}: preempting to accommodate a higher priority pod",
+            "lastTransitionTime": rfc3339(self._client.clock.now()),
+        }
+        await self.patch_pod_status(victim, {"conditions": [condition]})
+        await self._client.delete(PODS, victim.metadata.name, victim.metadata.namespace, uid=victim.metadata.uid)
+
+    def event(self, pod: Pod, event_type: str, reason: str, action: str, message: str) -> None:
+        scheduler = pod.spec.scheduler_name
+        recorder = self._recorders.get(scheduler)
+        if recorder is None:
+            recorder = self._recorders[scheduler] = EventRecorder(self._client, scheduler)
+        recorder.event(reference_to(PODS, pod), event_type, reason, message, action=action)
+
+    async def flush(self) -> None:
+        for recorder in self._recorders.values():
+            await recorder.flush()

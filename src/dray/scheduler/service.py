@@ -1,0 +1,172 @@
+"""A scheduler at work on an API server: informers in, writes out, and the loops that keep it going."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from dray.client import (
+    CLAIMS,
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SLICES,
+    TAINT_RULES,
+    Client,
+    Handler,
+    Informers,
+)
+from dray.client.kinds import Kind
+from dray.features import FeatureGates
+from dray.scheduler.client_writer import ClientWriter
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.registry import Registry as PluginRegistry
+from dray.scheduler.metrics import SchedulerMetrics
+from dray.scheduler.queue import Where
+from dray.scheduler.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FLUSH_BACKOFF_S = 1.0
+FLUSH_UNSCHEDULABLE_S = 30.0
+# Decisions run ahead of the writes by so many pods; more would only make failures more expensive.
+MOST_BINDINGS = 128
+NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class SchedulerService:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        config: SchedulerConfig | None = None,
+        gates: FeatureGates | None = None,
+        metrics: SchedulerMetrics | None = None,
+        plugins: PluginRegistry | None = None,
+        informers: Informers | None = None,
+    ) -> None:
+        self.client = client
+        self.metrics = metrics or SchedulerMetrics()
+        self.writer = ClientWriter(client)
+        self._wake = asyncio.Event()
+        self._bindings = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.scheduler = Scheduler(
+            self.writer,
+            client.clock,
+            config=config,
+            gates=gates,
+            metrics=self.metrics,
+            registry=plugins,
+            spawn=self._spawn,
+            on_ready=self._wake.set,
+        )
+        self._owns_informers = informers is None
+        self.informers = informers or Informers(client)
+        self.ready = asyncio.Event()
+        self._publish_gauges()
+
+    # --- life
+
+    async def run(self) -> None:
+        """Schedule until cancelled."""
+        self._subscribe()
+        if self._owns_informers:
+            self.informers.start()
+        await self.informers.synced()
+        self.ready.set()
+        log.info("scheduling for %s", ", ".join(self.scheduler.profiles))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._schedule(), name="scheduling")
+                group.create_task(self._every(FLUSH_BACKOFF_S, self.scheduler.queue.flush_backoff), name="backoff")
+                group.create_task(
+                    self._every(FLUSH_UNSCHEDULABLE_S, self.scheduler.queue.flush_unschedulable), name="flush"
+                )
+        finally:
+            await self._stop()
+
+    async def _stop(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._owns_informers:
+            await self.informers.stop()
+
+    async def _schedule(self) -> None:
+        while True:
+            self._wake.clear()
+            while self._bindings < MOST_BINDINGS and await self.scheduler.schedule_next():
+                # Let watches and bindings have their turn: what they bring makes the next decision better.
+                await asyncio.sleep(0)
+            await self._wake.wait()
+
+    async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
+        clock = self.client.clock
+        while True:
+            now = clock.monotonic()
+            await clock.sleep(math.floor(now / seconds) * seconds + seconds - now)
+            flush(clock.monotonic())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._bindings += 1
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._bindings -= 1
+        self._wake.set()
+        if not task.cancelled() and task.exception() is not None:
+            log.error("binding failed unexpectedly", exc_info=task.exception())
+
+    # --- watches
+
+    def _subscribe(self) -> None:
+        cluster = self.scheduler.cluster
+        self._follow(CLAIMS, cluster.set_claim, cluster.remove_claim)
+        self._follow(DEVICE_CLASSES, cluster.set_class, cluster.remove_class, told_of_old=True)
+        self._follow(SLICES, cluster.set_slice, cluster.remove_slice, told_of_old=True)
+        self._follow(TAINT_RULES, cluster.set_taint_rule, cluster.remove_taint_rule, told_of_old=True)
+        self._follow(NAMESPACES, cluster.set_namespace, cluster.remove_namespace)
+        self._follow(NODES, cluster.set_node, cluster.remove_node)
+        self._follow(PODS, cluster.set_pod, cluster.remove_pod)
+
+    def _follow(
+        self,
+        kind: Kind[Any],
+        on_set: Callable[..., None],
+        on_remove: Callable[[Any], None],
+        *,
+        told_of_old: bool = False,
+    ) -> None:
+        def updated(old: Any, new: Any) -> None:
+            if told_of_old:
+                on_set(new, old)
+            else:
+                on_set(new)
+
+        self.informers.of(kind).add_handler(Handler(on_add=on_set, on_update=updated, on_delete=on_remove))
+
+    # --- metrics
+
+    def _publish_gauges(self) -> None:
+        registry, scheduler = self.metrics.registry, self.scheduler
+        registry.computed_gauge(
+            "scheduler_pending_pods",
+            "Number of pending pods, by the queue type.",
+            lambda: [
+                ({"queue": where.value}, scheduler.queue.counts[where])
+                for where in (Where.ACTIVE, Where.BACKOFF, Where.UNSCHEDULABLE, Where.GATED)
+            ],
+        )
+        registry.computed_gauge(
+            "scheduler_goroutines",
+            "Number of running tasks split by the work they do such as binding.",
+            lambda: [({"operation": "binding"}, self._bindings)],
+        )
