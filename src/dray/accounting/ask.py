@@ -100,7 +100,7 @@ def has_resource_status(pod: Pod) -> bool:
 
 
 def as_amounts(quantities: Quantities) -> Amounts:
-    return tuple((name, quantity.nanos) for name, quantity in quantities.items()) if quantities else ()
+    return tuple([(name, quantity.nanos) for name, quantity in quantities.items()]) if quantities else ()
 
 
 # --- containers --------------------------------------------------------------------------------------------------------

@@ -78,17 +78,19 @@ class ClaimCharge(msgspec.Struct, frozen=True, gc=False):
     overhead: tuple[OverheadAmount, ...] = ()
 
     @property
-    def is_additive(self) -> bool:
-        """Nothing but sums: the amounts do not depend on what the containers ask for."""
-        return all(amount.policy in _ADDITIVE for amount in self.mapped)
-
-    @property
     def is_shareable(self) -> bool:
         """May several pods use the claim? Pools and overhead, yes; amounts mapped to one pod, no."""
         return all(amount.policy is Policy.CONSUME_FROM for amount in self.mapped)
 
 
-_ADDITIVE = (Policy.ADD_PER_CLAIM, Policy.ADD_PER_REFERENCE)
+def are_additive(charges: Iterable[ClaimCharge]) -> bool:
+    """Nothing but sums: the amounts do not depend on what the containers ask for."""
+    for charge in charges:
+        for amount in charge.mapped:
+            policy = amount.policy
+            if policy is Policy.MAX or policy is Policy.CONSUME_FROM:
+                return False
+    return True
 
 
 def added_amounts(charges: Iterable[ClaimCharge]) -> dict[str, int]:
@@ -175,9 +177,13 @@ def _summed(amounts: Iterable[MappedAmount]) -> dict[str, Quantity]:
 def refuse_negative(charges: Iterable[ClaimCharge]) -> None:
     """A status that somebody wrote by hand must not give resources back to the node."""
     for charge in charges:
-        quantities = [(amount.resource, amount.quantity) for amount in charge.mapped]
+        for amount in charge.mapped:
+            _refuse_negative(charge, amount.resource, amount.quantity)
         for entry in charge.overhead:
-            quantities += [(entry.resource, part) for part in (entry.per_pod, entry.per_container) if part is not None]
-        for resource, quantity in quantities:
-            if quantity.nanos < 0:
-                raise NegativeAmount(f"claim {charge.claim}: {resource} {quantity} is below zero")
+            _refuse_negative(charge, entry.resource, entry.per_pod)
+            _refuse_negative(charge, entry.resource, entry.per_container)
+
+
+def _refuse_negative(charge: ClaimCharge, resource: str, quantity: Quantity | None) -> None:
+    if quantity is not None and quantity.nanos < 0:
+        raise NegativeAmount(f"claim {charge.claim}: {resource} {quantity} is below zero")

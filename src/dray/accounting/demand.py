@@ -6,10 +6,10 @@ from typing import NamedTuple
 import msgspec
 
 from dray.accounting.ask import Ask, Reading, RequestOptions, requests_asked, with_defaults
-from dray.accounting.charges import ClaimCharge, charges_in_status, refuse_negative
+from dray.accounting.charges import ClaimCharge, added_amounts, are_additive, charges_in_status, refuse_negative
 from dray.accounting.errors import NegativeAmount
-from dray.accounting.footprint import Footprint, requests_footprint
-from dray.accounting.phases import Amounts
+from dray.accounting.footprint import Footprint, additive_footprint, requests_footprint
+from dray.accounting.phases import Amounts, peak_amounts
 from dray.accounting.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ledger_amount
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
@@ -81,7 +81,20 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
                 yield name, amount
 
 
-_plain_demands: dict[Ask, Demand] = {}
+class _Worked(NamedTuple):
+    """What is remembered of an ask. `scored` is the same with the defaults for scoring, often the same object.
+
+    The bases are the peak amounts before claims; there are none while a resize has several readings.
+    """
+
+    ask: Ask
+    scored: Ask
+    base: dict[str, int] | None
+    scored_base: dict[str, int] | None
+    plain: Demand
+
+
+_worked: dict[Ask, _Worked] = {}
 
 
 def pod_demand(pod: Pod, charges: Sequence[ClaimCharge] | None = None, options: RequestOptions = SCHEDULING) -> Demand:
@@ -89,59 +102,84 @@ def pod_demand(pod: Pod, charges: Sequence[ClaimCharge] | None = None, options: 
 
     Raises `NegativeAmount` for amounts below zero.
     """
-    ask = requests_asked(pod, options)
+    worked = _work(requests_asked(pod, options))
     if charges is None:
         statuses = pod.status.node_allocatable_resource_claim_statuses
         charges = charges_in_status(statuses) if statuses and options.use_claim_status else ()
-    plain = _plain_demand(ask)
+        refuse_negative(charges)
     if not charges:
-        return plain
-    refuse_negative(charges)
-    return _demand_with_claims(plain.ask, tuple(charges), pod.metadata.namespace)
+        return worked.plain
+    return _demand_with_claims(worked, tuple(charges), pod.metadata.namespace)
 
 
-def _plain_demand(ask: Ask) -> Demand:
-    found = _plain_demands.get(ask)
+def _work(ask: Ask) -> _Worked:
+    found = _worked.get(ask)
     if found is None:
         _refuse_negative_asks(ask)
-        found = _demand(ask, (), "")
-        if len(_plain_demands) >= _REMEMBERED_ASKS:
-            _plain_demands.clear()
-        _plain_demands[ask] = found
+        scored = _scored(ask)
+        footprint = requests_footprint(ask, ())
+        non_zero = footprint.amounts if scored is ask else requests_footprint(scored, ()).amounts
+        found = _Worked(ask, scored, _base(ask), _base(scored), _demand(ask, footprint, non_zero))
+        if len(_worked) >= _REMEMBERED_ASKS:
+            _worked.clear()
+        _worked[ask] = found
     return found
 
 
-def _demand_with_claims(ask: Ask, charges: tuple[ClaimCharge, ...], namespace: str) -> Demand:
-    return _demand(ask, charges, f"{namespace}/")
+def _base(ask: Ask) -> dict[str, int] | None:
+    return peak_amounts(ask.readings[0].sources) if len(ask.readings) == 1 else None
 
 
-def _demand(ask: Ask, charges: tuple[ClaimCharge, ...], prefix: str) -> Demand:
-    footprint = requests_footprint(ask, charges)
-    non_zero = _non_zero(ask, charges, footprint)
+def _demand_with_claims(worked: _Worked, charges: tuple[ClaimCharge, ...], namespace: str) -> Demand:
+    ask, scored, base, scored_base, _ = worked
+    if base is not None and scored_base is not None and are_additive(charges):
+        added = added_amounts(charges)
+        footprint = Footprint(additive_footprint(base, ask, added))
+        non_zero = footprint.amounts if scored is ask else additive_footprint(scored_base, scored, added)
+    else:
+        footprint = requests_footprint(ask, charges)
+        non_zero = footprint.amounts if scored is ask else requests_footprint(scored, charges).amounts
+    return _demand(ask, footprint, non_zero, charges, namespace)
+
+
+def _demand(
+    ask: Ask,
+    footprint: Footprint,
+    non_zero: dict[str, int],
+    charges: tuple[ClaimCharge, ...] = (),
+    namespace: str = "",
+) -> Demand:
     amounts = footprint.amounts
+    pools, draws = _in_ledger_units(footprint, namespace) if footprint.pools else ((), ())
     return Demand(
-        milli_cpu=ledger_amount(CPU, amounts.get(CPU, 0)),
-        memory=ledger_amount(MEMORY, amounts.get(MEMORY, 0)),
-        ephemeral_storage=ledger_amount(EPHEMERAL_STORAGE, amounts.get(EPHEMERAL_STORAGE, 0)),
-        scalars=_scalars(amounts),
-        non_zero_milli_cpu=ledger_amount(CPU, non_zero.get(CPU, 0)),
-        non_zero_memory=ledger_amount(MEMORY, non_zero.get(MEMORY, 0)),
-        pools=tuple(
-            Pool(prefix + pool.claim, pool.resource, ledger_amount(pool.resource, pool.nanos))
-            for pool in footprint.pools
-        ),
-        draws=tuple(
-            PoolDraw(
-                draw.resource,
-                tuple(prefix + claim for claim in draw.claims),
-                ledger_amount(draw.resource, draw.nanos),
-            )
-            for draw in footprint.draws
-        ),
-        exclusive_claims=tuple(prefix + charge.claim for charge in charges if not charge.is_shareable),
-        ask=ask,
-        charges=charges,
+        ledger_amount(CPU, amounts.get(CPU, 0)),
+        ledger_amount(MEMORY, amounts.get(MEMORY, 0)),
+        ledger_amount(EPHEMERAL_STORAGE, amounts.get(EPHEMERAL_STORAGE, 0)),
+        _scalars(amounts),
+        ledger_amount(CPU, non_zero.get(CPU, 0)),
+        ledger_amount(MEMORY, non_zero.get(MEMORY, 0)),
+        pools,
+        draws,
+        tuple([f"{namespace}/{charge.claim}" for charge in charges if not charge.is_shareable]),
+        ask,
+        charges,
     )
+
+
+def _in_ledger_units(footprint: Footprint, namespace: str) -> tuple[tuple[Pool, ...], tuple[PoolDraw, ...]]:
+    pools = tuple(
+        Pool(f"{namespace}/{pool.claim}", pool.resource, ledger_amount(pool.resource, pool.nanos))
+        for pool in footprint.pools
+    )
+    draws = tuple(
+        PoolDraw(
+            draw.resource,
+            tuple(f"{namespace}/{claim}" for claim in draw.claims),
+            ledger_amount(draw.resource, draw.nanos),
+        )
+        for draw in footprint.draws
+    )
+    return pools, draws
 
 
 def _scalars(amounts: dict[str, int]) -> tuple[tuple[str, int], ...]:
@@ -154,9 +192,10 @@ def _scalars(amounts: dict[str, int]) -> tuple[tuple[str, int], ...]:
     )
 
 
-def _non_zero(ask: Ask, charges: tuple[ClaimCharge, ...], footprint: Footprint) -> dict[str, int]:
-    if all(len(_defaulted(reading)) == 0 for reading in ask.readings):
-        return footprint.amounts
+def _scored(ask: Ask) -> Ask:
+    """The ask with the defaults for scoring; itself where no container leaves anything out."""
+    if not any(map(_defaulted, ask.readings)):
+        return ask
     readings = tuple(
         Reading(
             tuple(
@@ -166,7 +205,7 @@ def _non_zero(ask: Ask, charges: tuple[ClaimCharge, ...], footprint: Footprint) 
         )
         for reading in ask.readings
     )
-    return requests_footprint(ask._replace(readings=readings), charges).amounts
+    return ask._replace(readings=readings)
 
 
 def _defaulted(reading: Reading) -> list[str]:

@@ -1,6 +1,6 @@
 """From allocated devices to amounts: what each claim of a pod takes from the node's cpu, memory and huge pages."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dray.accounting.charges import ClaimCharge, DeviceShare, MappedAmount, OverheadAmount, Policy
@@ -48,11 +48,9 @@ def claim_charges(pod: Pod, claims: Mapping[str, AllocatedClaim], inventory: Inv
 
     Claims that take nothing are left out. Raises `AccountingError` if an amount cannot be told.
     """
-    return tuple(
-        charge
-        for names, allocated in _distinct(claims)
-        if (charge := charge_of_claim(pod, names, allocated, inventory)) is not None
-    )
+    users = claim_users(pod)
+    charges = [_charge(users, names, allocated, inventory) for names, allocated in _distinct(claims)]
+    return tuple([charge for charge in charges if charge is not None])
 
 
 def claim_charges_of_published(
@@ -78,18 +76,19 @@ def _distinct(claims: Mapping[str, AllocatedClaim]) -> list[tuple[list[str], All
     return [by_key[key] for key in sorted(by_key)]
 
 
-def charge_of_claim(
-    pod: Pod, pod_claim_names: Iterable[str], allocated: AllocatedClaim, inventory: Inventory
+def _charge(
+    users: Mapping[str, list[str]], pod_claim_names: list[str], allocated: AllocatedClaim, inventory: Inventory
 ) -> ClaimCharge | None:
     """What one claim takes; None if its devices declare nothing."""
     tally = _Tally(allocated)
+    devices = inventory.devices
     for result in allocated.allocation.devices.results:
-        published = inventory.devices.find(result.driver, result.pool, result.device)
+        published = devices.find(result.driver, result.pool, result.device)
         if published is None:
             tally.missing.append(result)
             continue
         tally.found += 1
-        needs = inventory.devices.needs(published)
+        needs = devices.needs(published)
         if needs and inventory.serves_node is not None and not inventory.serves_node(published):
             raise DeviceNotOnNode(
                 f"claim {allocated.key}, device {result.device}: device {result.device} does not match node"
@@ -101,24 +100,33 @@ def charge_of_claim(
         return None
     return ClaimCharge(
         allocated.claim.metadata.name,
-        referencing_containers(pod, set(pod_claim_names), allocated.claim.metadata.name),
+        _users_of(users, pod_claim_names, allocated.claim.metadata.name),
         tuple(tally.mapped.values()),
         tuple(tally.overhead.values()),
     )
 
 
-def referencing_containers(pod: Pod, pod_claim_names: set[str], claim_name: str = "") -> tuple[str, ...]:
-    """Names of init containers, then containers, that use the claim; each once."""
-    names = [
-        container.name
-        for container in (*pod.spec.init_containers, *pod.spec.containers)
-        if any(entry.name in pod_claim_names for entry in container.resources.claims)
-    ]
+def claim_users(pod: Pod) -> dict[str, list[str]]:
+    """Init containers, then containers, by the pod's name for the claim they use.
+
+    Containers that were given devices for an extended resource stand under `/` and the name of the claim itself.
+    """
+    users: dict[str, list[str]] = {}
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        for entry in container.resources.claims:
+            users.setdefault(entry.name, []).append(container.name)
     extended = pod.status.extended_resource_claim_status
-    if extended is not None and claim_name and extended.resource_claim_name == claim_name:
-        users = {mapping.container_name for mapping in extended.request_mappings}
-        names += [c.name for c in (*pod.spec.init_containers, *pod.spec.containers) if c.name in users]
-    return tuple(dict.fromkeys(names))
+    if extended is not None:
+        served = {mapping.container_name for mapping in extended.request_mappings}
+        names = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
+        users.setdefault(f"/{extended.resource_claim_name}", []).extend(name for name in names if name in served)
+    return users
+
+
+def _users_of(users: Mapping[str, list[str]], pod_claim_names: list[str], claim_name: str) -> tuple[str, ...]:
+    """Each container once, though it may list several requests of the claim."""
+    names = [user for name in pod_claim_names for user in users.get(name, ())]
+    return tuple(dict.fromkeys((*names, *users.get(f"/{claim_name}", ()))))
 
 
 class _Tally:

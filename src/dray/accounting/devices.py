@@ -139,7 +139,8 @@ class DeviceIndex:
         for key in self._keys_by_slice.pop(slice_name, ()):
             others = self._shadowed.pop(key, {})
             others.pop(slice_name, None)
-            if self._devices[key].slice_name == slice_name:
+            present = self._devices.get(key)
+            if present is not None and present.slice_name == slice_name:
                 del self._devices[key]
                 self._needs.pop(key, None)
             for other in others.values():

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from dray.accounting.ask import Ask, Reading
-from dray.accounting.charges import ClaimCharge, added_amounts
+from dray.accounting.charges import ClaimCharge, added_amounts, are_additive
 from dray.accounting.phases import peak_amounts
 from dray.accounting.policies import Draw, PoolSize, pool_sizes, raise_to, replaced_amounts
 
@@ -19,11 +19,19 @@ class Footprint(NamedTuple):
 
 def requests_footprint(ask: Ask, charges: Sequence[ClaimCharge]) -> Footprint:
     """Containers, claims, pod level, overhead, in this order."""
-    if all(charge.is_additive for charge in charges):
-        amounts = _highest_reading(ask.readings, added_amounts(charges))
-        _finish(amounts, ask)
-        return Footprint(amounts)
-    return _footprint_with_policies(ask, charges)
+    if not are_additive(charges):
+        return _footprint_with_policies(ask, charges)
+    amounts = _highest_reading(ask.readings, added_amounts(charges))
+    _finish(amounts, ask)
+    return Footprint(amounts)
+
+
+def additive_footprint(base: dict[str, int], ask: Ask, added: dict[str, int]) -> dict[str, int]:
+    """As `requests_footprint` for one reading, whose peak amounts are known, and claims that only add."""
+    amounts = base.copy()
+    add_to(amounts, added)
+    _finish(amounts, ask)
+    return amounts
 
 
 def _highest_reading(readings: Sequence[Reading], added: dict[str, int]) -> dict[str, int]:

@@ -109,7 +109,7 @@ class NodeLedger:
 
     def _answer(self, demand: Demand, reasons: list[Reason], scalars: tuple[tuple[str, int], ...]) -> Fits | NoFit:
         milli_cpu, memory, storage = demand.milli_cpu, demand.memory, demand.ephemeral_storage
-        if demand.pools or demand.exclusive_claims:
+        if demand.pools:
             reserved = self._new_reservations(demand)
             milli_cpu += reserved.pop(CPU, 0)
             memory += reserved.pop(MEMORY, 0)
@@ -129,8 +129,11 @@ class NodeLedger:
             capacity, used = self.allocatable_scalars.get(name, 0), self.scalars.get(name, 0)
             if amount > 0 and amount > capacity - used:
                 reasons.append(Shortage(name, amount, used, capacity))
-        if demand.pools or demand.exclusive_claims:
-            reasons += self._claim_reasons(demand)
+        for claim in demand.exclusive_claims:
+            if claim in self.claim_states:
+                reasons.append(SharedClaim(claim))
+        if demand.draws:
+            reasons += self._pool_reasons(demand)
         return NoFit(tuple(reasons)) if reasons else FITS
 
     def _new_reservations(self, demand: Demand) -> dict[str, int]:
@@ -144,11 +147,7 @@ class NodeLedger:
                     reserved[resource] = reserved.get(resource, 0) + extra
         return reserved
 
-    def _claim_reasons(self, demand: Demand) -> Iterator[Reason]:
-        for claim in demand.exclusive_claims:
-            state = self.claim_states.get(claim)
-            if state is not None and state.consumers:
-                yield SharedClaim(claim)
+    def _pool_reasons(self, demand: Demand) -> Iterator[Reason]:
         sizes = sizes_by_claim(demand)
         room = self._room(demand)
         for draw in demand.draws:

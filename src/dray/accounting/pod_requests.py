@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from dray.accounting.ask import Quantities, RequestOptions, limits_asked, requests_asked
-from dray.accounting.charges import ClaimCharge, charges_in_status
+from dray.accounting.charges import ClaimCharge, Policy, charges_in_status
 from dray.accounting.footprint import add_to, limits_footprint, requests_footprint
 from dray.accounting.resources import is_hugepages
 from dray.api.core import Container, Pod
@@ -57,7 +57,7 @@ def _charges(pod: Pod, options: RequestOptions, given: Sequence[ClaimCharge] | N
 
 
 def limited_charges(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[ClaimCharge, ...]:
-    """The claims' amounts of resources for which the pod has limits."""
+    """The claims' amounts of resources for which the pod has limits. Pools leave limits as they are."""
     declared = {name for container in _containers(pod) for name in container.resources.limits}
 
     def counts(resource: str) -> bool:
@@ -66,7 +66,11 @@ def limited_charges(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[ClaimChar
     return tuple(
         msgspec.structs.replace(
             charge,
-            mapped=tuple(amount for amount in charge.mapped if counts(amount.resource)),
+            mapped=tuple(
+                amount
+                for amount in charge.mapped
+                if counts(amount.resource) and amount.policy is not Policy.CONSUME_FROM
+            ),
             overhead=tuple(amount for amount in charge.overhead if counts(amount.resource)),
         )
         for charge in charges

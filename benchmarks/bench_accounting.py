@@ -1,0 +1,165 @@
+"""Accounting: the demand of a pod, the node's answer, events on the ledger, and how they grow with the cluster."""
+
+import resource as process
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import cycle
+from typing import Any
+
+from report import Report
+
+from dray.accounting import (
+    AllocatedClaim,
+    ClusterLedger,
+    Demand,
+    DeviceIndex,
+    Inventory,
+    NodeLedger,
+    PodRef,
+    claim_charges,
+    pod_demand,
+)
+from dray.api.codec import to_object
+from dray.api.core import Node, Pod
+from dray.api.quantity import Quantity
+from dray.api.resource import AllocationResult, ResourceClaim, ResourceSlice
+
+CAPACITY = {"cpu": "256", "memory": "1Ti", "ephemeral-storage": "1Ti", "hugepages-2Mi": "64Gi", "pods": "110"}
+NODES, PODS_PER_NODE = 5_000, 110
+
+
+def run(report: Report) -> None:
+    pods = [a_pod(i) for i in range(2_000)]
+    world = claims_world()
+    turn = cycle(pods)
+    report.measure("demand-3-containers-2-claims", lambda: pod_demand(next(turn)), limit_us=40)
+    report.measure(
+        "demand-3-containers-2-claims-from-devices",
+        lambda: pod_demand(pods[0], claim_charges(pods[0], *world)),
+        limit_us=40,
+    )
+    plain = [a_pod(i, claims=False) for i in range(2_000)]
+    turn_plain = cycle(plain)
+    report.measure("demand-3-containers-no-claims", lambda: pod_demand(next(turn_plain)), limit_us=40)
+    ledger, demand = a_full_ledger(), pod_demand(a_pod(1, claims=False))
+    report.measure("fits-yes", lambda: ledger.fits(demand), limit_us=5)
+    with_claims = pod_demand(pods[7])
+    report.measure("fits-yes-2-claims", lambda: ledger.fits(with_claims), limit_us=5)
+    huge = pod_demand(to_object({"spec": {"containers": [{"resources": {"requests": {"cpu": "999"}}}]}}, Pod))
+    report.measure("fits-no", lambda: ledger.fits(huge), limit_us=5)
+    report.measure("add-and-remove-a-pod", add_and_remove(ledger, demand), limit_us=20)
+    report.measure("add-and-remove-a-pod-2-claims", add_and_remove(ledger, with_claims), limit_us=20)
+    measure_growth(report, demand)
+    report.record("memory-5000-nodes-110-pods", memory_of_large_cluster_mb(), "MB", limit=600)
+
+
+def add_and_remove(ledger: NodeLedger, demand: Demand) -> Callable[[], object]:
+    ref = PodRef("default", "comes-and-goes", "uid")
+
+    def both() -> None:
+        ledger.add(ref, demand)
+        ledger.remove(ref)
+
+    return both
+
+
+def measure_growth(report: Report, demand: Demand) -> None:
+    """The next event on a large cluster must cost what it costs on a small one."""
+    costs = {}
+    for nodes in (10, 1_000):
+        cluster = a_cluster(nodes, pods_per_node=20)
+        ref = PodRef("default", "next", "uid-next")
+
+        def event(cluster: ClusterLedger = cluster, ref: PodRef = ref) -> None:
+            cluster.add("node-7", ref, demand)
+            cluster.remove(ref)
+
+        costs[nodes] = report.measure(f"event-on-{nodes}-nodes", event, limit_us=20)
+    report.record("event-on-1000-nodes-over-10-nodes", costs[1_000] / costs[10], "x", limit=1.5)
+
+
+def a_full_ledger() -> NodeLedger:
+    ledger = NodeLedger("n", {name: Quantity.parse(text) for name, text in CAPACITY.items()})
+    for i in range(100):
+        ledger.add(PodRef("default", f"p{i}", f"u{i}"), pod_demand(a_pod(i)))
+    return ledger
+
+
+def a_cluster(nodes: int, pods_per_node: int) -> ClusterLedger:
+    cluster = ClusterLedger()
+    for ref, node_name, demand in placements(nodes, pods_per_node):
+        cluster.add(node_name, ref, demand)
+    for i in range(nodes):
+        cluster.set_node(to_object({"metadata": {"name": f"node-{i}"}, "status": {"allocatable": CAPACITY}}, Node))
+    return cluster
+
+
+def placements(nodes: int, pods_per_node: int) -> Iterator[tuple[PodRef, str, Demand]]:
+    """One pod in ten has claims of its own; the rest come from a few hundred templates."""
+    for n in range(nodes):
+        for p in range(pods_per_node):
+            i = n * pods_per_node + p
+            pod = a_pod(i, claims=i % 10 == 0)
+            yield PodRef.of(pod), f"node-{n}", pod_demand(pod)
+
+
+def a_pod(i: int, claims: bool = True) -> Pod:
+    cpu, memory = f"{100 + i % 300}m", f"{128 + i % 7}Mi"
+    listed = {"claims": [{"name": "cpus"}, {"name": "gpu"}]} if claims else {}
+    requests = {"requests": {"cpu": cpu, "memory": memory}}
+    document: dict[str, Any] = {
+        "metadata": {"name": f"web-{i}", "namespace": "default", "uid": f"00000000-0000-0000-0000-{i:012}"},
+        "spec": {
+            "containers": [{"name": f"c{k}", "resources": {**requests, **(listed if k < 2 else {})}} for k in range(3)]
+        },
+    }
+    if claims:
+        document["spec"]["resourceClaims"] = [
+            {"name": "cpus", "resourceClaimName": f"web-{i}-cpus"},
+            {"name": "gpu", "resourceClaimName": f"web-{i}-gpu"},
+        ]
+        document["status"] = {
+            "nodeAllocatableResourceClaimStatuses": [
+                {"resourceClaimName": f"web-{i}-cpus", "containers": ["c0", "c1"], "resources": {"cpu": "1"}},
+                {
+                    "resourceClaimName": f"web-{i}-gpu",
+                    "containers": ["c0", "c1"],
+                    "overhead": [{"name": "memory", "perPod": "512Mi", "perContainer": "64Mi"}],
+                },
+            ]
+        }
+    return to_object(document, Pod)
+
+
+def claims_world() -> tuple[dict[str, AllocatedClaim], Inventory]:
+    cpu = {"name": "cpu0", "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}}
+    gpu = {"name": "gpu0", "nodeAllocatableResources": {"memory": {"overhead": {"perPod": "512Mi"}}}}
+    published = to_object(
+        {"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"}, "devices": [cpu, gpu]}},
+        ResourceSlice,
+    )
+    claims = {}
+    for name, device in (("cpus", "cpu0"), ("gpu", "gpu0")):
+        result = {"request": "r", "driver": "d", "pool": "p", "device": device}
+        allocation = to_object({"devices": {"results": [result]}}, AllocationResult)
+        claims[name] = AllocatedClaim(to_object({"metadata": {"name": name}}, ResourceClaim), allocation)
+    return claims, Inventory(DeviceIndex([published]), {})
+
+
+def memory_of_large_cluster_mb() -> float:
+    """Measured in a process of its own, from before the first pod to after the last."""
+    done = subprocess.run([sys.executable, __file__], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def main() -> None:
+    before = process.getrusage(process.RUSAGE_SELF).ru_maxrss
+    cluster = a_cluster(NODES, PODS_PER_NODE)
+    after = process.getrusage(process.RUSAGE_SELF).ru_maxrss
+    assert sum(ledger.pod_count for ledger in cluster) == NODES * PODS_PER_NODE
+    print((after - before) / 1024)
+
+
+if __name__ == "__main__":
+    main()
