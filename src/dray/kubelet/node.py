@@ -139,6 +139,7 @@ class NodeRegistration:
         self._description = description
         self._renew_every_s = renew_every_s
         self._lease: Lease | None = None
+        self._node: Node | None = None
 
     async def register(self) -> Node:
         """Create the Node, or take it over with the labels of now; report it ready."""
@@ -151,7 +152,8 @@ class NodeRegistration:
                 raise
             labels = {"metadata": {"labels": document["metadata"]["labels"]}}
             await self._client.patch(NODES, description.name, labels, patch_type=STRATEGIC_PATCH)
-        return await self._report()
+        self._node = await self._report()
+        return self._node
 
     async def _report(self) -> Node:
         status = status_document(self._description, rfc3339(self._client.clock.now()))
@@ -159,8 +161,10 @@ class NodeRegistration:
             NODES, self._description.name, {"status": status}, patch_type=STRATEGIC_PATCH, subresource="status"
         )
 
-    async def renew(self, node: Node) -> None:
-        """One heartbeat: the lease is renewed, or made if it is not there."""
+    async def renew(self) -> None:
+        """One heartbeat of the registered node: the lease is renewed, or made if it is not there."""
+        assert self._node is not None, "register the node first"
+        node = self._node
         now = rfc3339_micro(self._client.clock.now())
         spec = LeaseSpec(
             holder_identity=self._description.name,

@@ -105,7 +105,7 @@ class Kubelet:
         self.metrics.claims_in_use = self.claims.claims_in_use
         self._context = self._make_context()
         self._node = await self._registration.register()
-        await self._registration.renew(self._node)
+        await self._registration.renew()
         await self._wipe_slices("")
         self._slices.start()
         self._run(self.drivers.run(), "drivers")
@@ -191,8 +191,7 @@ class Kubelet:
             await self._clock.sleep(RENEW_EVERY_S)
             self._health.expire()
             try:
-                if self._node is not None:
-                    await self._registration.renew(self._node)
+                await self._registration.renew()
             except (ApiError, ServerUnreachable) as error:
                 log.warning("node %s: heartbeat: %s", self.name, error)
 
