@@ -26,3 +26,21 @@ The interface::
     failure.message                                            # with line, column, caret and near-name hints
     MAX_EXPRESSION_LENGTH (10 240 bytes, checked by validation), COST_LIMIT (1 000 000)
 """
+
+from dray.cel.device import CelDevice
+from dray.cel.environment import COST_LIMIT, MAX_EXPRESSION_LENGTH, Environment
+from dray.cel.errors import CelRuntimeError, CompileFailure
+from dray.cel.program import Outcome, Program, compile_expression, compile_selector
+
+__all__ = [
+    "COST_LIMIT",
+    "MAX_EXPRESSION_LENGTH",
+    "CelDevice",
+    "CelRuntimeError",
+    "CompileFailure",
+    "Environment",
+    "Outcome",
+    "Program",
+    "compile_expression",
+    "compile_selector",
+]

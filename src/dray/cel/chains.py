@@ -1,0 +1,76 @@
+"""Chains of selections: a variable (or any value) and the fields and indexes taken from it, one after another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.cel.ast import NOT_CONSTANT, Call, Ident, Literal, Node, Select
+from dray.cel.runtime import DEVICE_FIELDS
+from dray.cel.types import is_optional
+
+_DEVICE = "kubernetes.DRADevice"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`.field` or `[index]`; `optional` for `.?` and `[?]`, `test_only` for the last one in `has()`."""
+
+    field: str = ""
+    index: Node | None = None
+    optional: bool = False
+    test_only: bool = False
+    struct_field: str | None = None  # attribute of the device object that holds it
+    never_fails: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    base: Node
+    steps: tuple[Step, ...]
+
+    @property
+    def is_conditional(self) -> bool:
+        return isinstance(self.base, Call) and self.base.function == "_?_:_"
+
+    @property
+    def base_is_optional(self) -> bool:
+        return is_optional(self.base.type)
+
+
+def chain_of(node: Node) -> Chain:
+    steps: list[Step] = []
+    while node.constant is NOT_CONSTANT:
+        if isinstance(node, Select):
+            steps.append(_selection(node))
+            node = node.operand
+        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]"):
+            operand, index = node.args
+            open_map = _is_device_map(operand) and type(index.constant) is str
+            steps.append(Step(index=index, optional=node.function == "_[?_]", never_fails=open_map))
+            node = operand
+        elif isinstance(node, Call) and node.function == "_?._":
+            assert isinstance(node.args[1], Literal)
+            steps.append(Step(field=node.args[1].value, optional=True))
+            node = node.args[0]
+        else:
+            break
+    return Chain(node, tuple(reversed(steps)))
+
+
+def _selection(node: Select) -> Step:
+    if node.test_only:
+        return Step(node.field, test_only=True)
+    if node.operand.type.name == _DEVICE and isinstance(node.operand, Ident):
+        return Step(node.field, struct_field=DEVICE_FIELDS[node.field], never_fails=True)
+    return Step(node.field, never_fails=_is_device_map(node.operand))
+
+
+def _is_device_map(node: Node) -> bool:
+    """`device.attributes` or `device.capacity`: maps that answer every key."""
+    return (
+        isinstance(node, Select)
+        and not node.test_only
+        and node.field in ("attributes", "capacity")
+        and isinstance(node.operand, Ident)
+        and node.operand.type.name == _DEVICE
+    )

@@ -1,0 +1,127 @@
+"""What an expression may use: variables, types and functions, and how big the variables' parts can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from dray.cel.functions import Library, Overload
+from dray.cel.library import (
+    formats,
+    kubernetes,
+    lists,
+    network,
+    operators,
+    optionals,
+    regex,
+    standard,
+    strings,
+    times,
+    urls,
+)
+from dray.cel.ranges import Range
+from dray.cel.sizes import DEVICE, Size, size_at
+from dray.cel.types import ANY, BOOL, DYN, QUANTITY, STRING, Type, map_of
+from dray.cel.values import TypeValue
+
+COST_LIMIT = 1_000_000
+MAX_EXPRESSION_LENGTH = 10_240
+
+BASE_LIBRARIES = (
+    operators.library,
+    standard.library,
+    times.library,
+    strings.library,
+    lists.library,
+    regex.library,
+    optionals.library,
+    kubernetes.library,
+    network.library,
+    urls.library,
+    formats.library,
+)
+
+_TYPE_NAMES = {
+    name: TypeValue(name)
+    for name in (
+        "bool bytes double int list map null_type string type uint dyn optional_type "
+        "google.protobuf.Timestamp google.protobuf.Duration net.IP net.CIDR"
+    ).split()
+}
+DEVICE_TYPE = Type("struct", "kubernetes.DRADevice")
+
+
+class Environment:
+    """Compared by identity: ask `devices` and `of` for it, they give the same one again."""
+
+    def __init__(
+        self,
+        variables: Mapping[str, Type],
+        fields: Mapping[str, Mapping[str, Type]] = MappingProxyType({}),
+        libraries: tuple[Library, ...] = BASE_LIBRARIES,
+        sizes: Mapping[str, Size] = MappingProxyType({}),
+        dynamic_result: Type = DYN,
+        cost_limit: int = COST_LIMIT,
+        mixed_literals: bool = False,
+        quoted_fields: bool = False,
+    ) -> None:
+        self.variables = dict(variables)
+        self.fields = fields
+        self.sizes = sizes
+        self.dynamic_result = dynamic_result  # stands for every type in a result
+        self.cost_limit = cost_limit
+        self.mixed_literals = mixed_literals
+        self.quoted_fields = quoted_fields
+        self.functions: dict[str, list[Overload]] = {}
+        for library in libraries:
+            for name, overloads in library.overloads.items():
+                self.functions.setdefault(name, []).extend(overloads)
+
+    @staticmethod
+    def devices(stored: bool = False, list_attributes: bool = True, consumable_capacity: bool = True) -> Environment:
+        """For device selectors. What is stored already may use everything, whatever the gates say now."""
+        if stored:
+            list_attributes = consumable_capacity = True
+        return _devices(list_attributes, consumable_capacity)
+
+    @staticmethod
+    def of(variables: Mapping[str, Type], cost_limit: int = COST_LIMIT) -> Environment:
+        """Other variables with the same libraries, e.g. `{"object": DYN}` for admission policies."""
+        return _of(tuple(sorted(variables.items())), cost_limit)
+
+    def lookup(self, name: str) -> Type | TypeValue | None:
+        return self.variables.get(name) or _TYPE_NAMES.get(name)
+
+    def size_of(self, path: tuple[str, ...]) -> Range | None:
+        """How big the part of a variable at `path` may be; None if nothing is known."""
+        root = self.sizes.get(path[0])
+        return None if root is None else size_at(root, path[1:])
+
+
+@lru_cache(maxsize=8)
+def _devices(list_attributes: bool, consumable_capacity: bool) -> Environment:
+    attribute = DYN if list_attributes else ANY
+    fields = {
+        "driver": STRING,
+        "attributes": map_of(STRING, map_of(STRING, attribute)),
+        "capacity": map_of(STRING, map_of(STRING, QUANTITY)),
+    }
+    if consumable_capacity:
+        fields["allowMultipleAllocations"] = BOOL
+    libraries = (*BASE_LIBRARIES, lists.includes_library) if list_attributes else BASE_LIBRARIES
+    return Environment(
+        {"device": DEVICE_TYPE},
+        {DEVICE_TYPE.name: fields},
+        libraries,
+        {"device": DEVICE},
+        dynamic_result=attribute,
+    )
+
+
+@lru_cache(maxsize=64)
+def _of(variables: tuple[tuple[str, Type], ...], cost_limit: int) -> Environment:
+    libraries = (*BASE_LIBRARIES, lists.includes_library)
+    return Environment(dict(variables), libraries=libraries, cost_limit=cost_limit)
+
+

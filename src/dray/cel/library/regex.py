@@ -1,0 +1,65 @@
+"""Regular expressions with RE2's meaning, and the `find` and `findAll` functions."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from dray.cel.errors import CelError
+from dray.cel.functions import Library
+from dray.cel.library import costs
+from dray.cel.types import INT, STRING, list_of
+
+library = Library("regex")
+
+_OPTIONS = re2.Options()
+_OPTIONS.log_errors = False
+_OPTIONS.max_mem = 16 << 20
+
+
+@lru_cache(maxsize=512)
+def compiled(pattern: str) -> Any:
+    try:
+        return re2.compile(pattern, _OPTIONS)
+    except re2.error as problem:
+        detail = problem.args[0] if problem.args else ""
+        text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
+        raise CelError(f"error parsing regexp: {text}: `{pattern[:80]}`") from None
+
+
+def search(text: str, pattern: str) -> bool:
+    return compiled(pattern).search(text) is not None
+
+
+def find(text: str, pattern: str) -> str:
+    found = compiled(pattern).search(text)
+    return found.group() if found else ""
+
+
+def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
+    if limit == 0:
+        return []
+    out = []
+    for found in compiled(pattern).finditer(text):
+        out.append(found.group())
+        if len(out) == limit:
+            break
+    return out
+
+
+def _declare() -> None:
+    two = (STRING, STRING)
+    rule: dict[str, Any] = {
+        "member": True,
+        "cost": costs.regex,
+        "cost_by_name": True,
+        "estimate": costs.estimate_regex,
+    }
+    library.add("find", "string_find_string", two, STRING, find, **rule)
+    library.add("findAll", "string_find_all_string", two, list_of(STRING), find_all, **rule)
+    library.add("findAll", "string_find_all_string_int", (*two, INT), list_of(STRING), find_all, **rule)
+
+
+_declare()

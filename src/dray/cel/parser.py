@@ -1,0 +1,317 @@
+"""Tokens to tree. Operators are climbed by binding strength; only parentheses, arguments and `?:` count as nesting."""
+
+from __future__ import annotations
+
+from dray.cel import macros
+from dray.cel.ast import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
+from dray.cel.errors import Issue, Refused
+from dray.cel.lexer import RESERVED, Token, bytes_value, string_value, tokenize
+from dray.cel.values import UInt
+
+MAX_NESTING = 250
+
+# Operator to (binding strength, function). All comparisons bind alike and to the left.
+_BINARY = {
+    "||": (1, "_||_"),
+    "&&": (2, "_&&_"),
+    "==": (3, "_==_"),
+    "!=": (3, "_!=_"),
+    "<": (3, "_<_"),
+    "<=": (3, "_<=_"),
+    ">": (3, "_>_"),
+    ">=": (3, "_>=_"),
+    "in": (3, "@in"),
+    "+": (4, "_+_"),
+    "-": (4, "_-_"),
+    "*": (5, "_*_"),
+    "/": (5, "_/_"),
+    "%": (5, "_%_"),
+}
+_MIN_INT, _MAX_INT, _MAX_UINT = -(2**63), 2**63 - 1, 2**64 - 1
+
+
+def parse(text: str, quoted_fields: bool = False) -> Node:
+    """The tree of `text`; raises Refused."""
+    parser = _Parser(tokenize(text), quoted_fields)
+    node = parser.expression(0)
+    if parser.token.kind != "end":
+        raise parser.unexpected()
+    return node
+
+
+class _Parser:
+    def __init__(self, tokens: list[Token], quoted_fields: bool) -> None:
+        self.tokens = tokens
+        self.at = 0
+        self.token = tokens[0]
+        self.depth = 0
+        self.quoted_fields = quoted_fields
+
+    def advance(self) -> Token:
+        token = self.token
+        self.at += 1
+        self.token = self.tokens[self.at]
+        return token
+
+    def takes(self, operator: str) -> bool:
+        if self.token.text == operator and self.token.kind == "op":
+            self.advance()
+            return True
+        return False
+
+    def expect(self, operator: str) -> Token:
+        if self.token.text != operator or self.token.kind != "op":
+            raise self.unexpected(f"expecting '{operator}'")
+        return self.advance()
+
+    def unexpected(self, wanted: str = "") -> Refused:
+        shown = "<EOF>" if self.token.kind == "end" else self.token.text
+        message = f"Syntax error: mismatched input '{shown}'" + (f" {wanted}" if wanted else "")
+        return Refused([Issue(self.token.offset, message)])
+
+    def expression(self, minimum: int) -> Node:
+        """An expression whose operators bind at least as strongly as `minimum`; 0 admits `?:`."""
+        self.depth += minimum == 0
+        if self.depth > MAX_NESTING:
+            raise Refused([Issue(self.token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+        left = self.unary()
+        chain = 0
+        while True:
+            token = self.token
+            row = _BINARY.get(token.text) if token.kind in ("op", "ident") else None
+            if row is None or row[0] < minimum:
+                break
+            strength, function = row
+            if strength <= 2:
+                left = self.logical(left, token.text, function, strength)
+                continue
+            self.advance()
+            chain += 1
+            if chain > MAX_NESTING:
+                raise Refused([Issue(token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+            right = self.expression(strength + 1) if strength < 5 else self.unary()
+            left = _spanned(Call(token.offset, function, [left, right]), left, right)
+        if minimum == 0 and self.token.text == "?" and self.token.kind == "op":
+            question = self.advance()
+            first = self.expression(1)
+            self.expect(":")
+            second = self.expression(0)
+            left = _spanned(Call(question.offset, "_?_:_", [left, first, second]), left, second)
+        self.depth -= minimum == 0
+        return left
+
+    def logical(self, left: Node, operator: str, function: str, strength: int) -> Node:
+        """A chain of one operator as a balanced tree, so that long chains stay shallow."""
+        terms, offsets = [left], []
+        while self.token.text == operator and self.token.kind == "op":
+            offsets.append(self.advance().offset)
+            terms.append(self.expression(strength + 1))
+        return _balanced(function, terms, offsets, 0, len(terms) - 1)
+
+    def unary(self) -> Node:
+        token = self.token
+        if token.kind != "op" or token.text not in ("!", "-"):
+            return self.member()
+        count = 0
+        while self.token.kind == "op" and self.token.text == token.text:
+            if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "float"):
+                break
+            self.advance()
+            count += 1
+        operand = self.member()
+        if count % 2 == 0:
+            return operand
+        return _spanned(Call(token.offset, "!_" if token.text == "!" else "-_", [operand]), operand, operand, token.offset)
+
+    def member(self) -> Node:
+        """A primary expression with its selections, calls and indexes."""
+        node = self.primary()
+        chain = 0
+        while self.token.kind == "op":
+            token = self.token
+            if token.text == ".":
+                node = self.selection(node)
+            elif token.text == "[":
+                self.advance()
+                function = "_[?_]" if self.takes("?") else "_[_]"
+                index = self.expression(0)
+                end = self.expect("]")
+                node = _ended(Call(token.offset, function, [node, index]), end, node)
+            elif token.text == "{" and (name := _qualified_name(node)) is not None:
+                node = self.struct(node, name)
+            else:
+                break
+            chain += 1
+            if chain > MAX_NESTING:
+                raise Refused([Issue(token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+        return node
+
+    def selection(self, operand: Node) -> Node:
+        dot = self.expect(".")
+        optional = self.takes("?")
+        name = self.token
+        if name.kind == "quoted" and self.quoted_fields:
+            self.advance()
+            field = name.text[1:-1]
+        elif name.kind == "ident" and name.text not in ("true", "false", "null", "in"):
+            self.advance()
+            field = name.text
+        else:
+            raise self.unexpected("expecting IDENTIFIER")
+        if optional:
+            return _ended(Call(dot.offset, "_?._", [operand, Literal(name.offset, field)]), name, operand)
+        if not (self.token.kind == "op" and self.token.text == "("):
+            return _ended(Select(dot.offset, operand, field), name, operand)
+        opening = self.advance()
+        args = self.arguments(")")
+        end = self.tokens[self.at - 1]
+        expanded = macros.expand_member(dot.offset, opening.offset, operand, field, args)
+        return _ended(expanded or Call(opening.offset, field, args, operand), end, operand)
+
+    def arguments(self, closing: str) -> list[Node]:
+        args: list[Node] = []
+        if self.takes(closing):
+            return args
+        while True:
+            args.append(self.expression(0))
+            if self.takes(closing):
+                return args
+            self.expect(",")
+
+    def struct(self, node: Node, name: str) -> Node:
+        self.expect("{")
+        fields: list[tuple[str, Node]] = []
+        while not self.takes("}"):
+            self.takes("?")
+            token = self.token
+            if token.kind not in ("ident", "quoted"):
+                raise self.unexpected("expecting IDENTIFIER")
+            self.advance()
+            self.expect(":")
+            fields.append((token.text.strip("`"), self.expression(0)))
+            if not self.takes(","):
+                self.expect("}")
+                break
+        return _ended(StructLiteral(node.offset, name, fields), self.tokens[self.at - 1], node)
+
+    def primary(self) -> Node:
+        token = self.token
+        kind, text = token.kind, token.text
+        if kind == "ident":
+            return self.name()
+        self.advance() if kind != "end" else None
+        if kind == "string":
+            return _ended(Literal(token.offset, string_value(token)), token)
+        if kind in ("int", "float", "uint") or (text == "-" and self.token.kind in ("int", "float")):
+            return self.number(token)
+        if kind == "bytes":
+            return _ended(Literal(token.offset, bytes_value(token)), token)
+        if text == "(" and kind == "op":
+            node = self.expression(0)
+            self.expect(")")
+            return node
+        if text == "[" and kind == "op":
+            return self.list_literal(token)
+        if text == "{" and kind == "op":
+            return self.map_literal(token)
+        if text == "." and kind == "op" and self.token.kind == "ident":
+            return self.name(".")
+        self.token = token
+        raise self.unexpected("expecting an expression")
+
+    def name(self, prefix: str = "") -> Node:
+        token = self.advance()
+        text = token.text
+        if text in ("true", "false", "null"):
+            return _ended(Literal(token.offset, {"true": True, "false": False, "null": None}[text]), token)
+        if text == "in":
+            self.token = token
+            raise self.unexpected()
+        if text in RESERVED:
+            raise Refused([Issue(token.offset, f"reserved identifier: {text}")])
+        if self.token.text == "(" and self.token.kind == "op":
+            opening = self.advance()
+            args = self.arguments(")")
+            end = self.tokens[self.at - 1]
+            expanded = macros.expand_global(opening.offset, text, args) if not prefix else None
+            node = _ended(expanded or Call(opening.offset, prefix + text, args), end)
+            node.offset = opening.offset
+            return node
+        return _ended(Ident(token.offset, prefix + text), token)
+
+    def number(self, token: Token) -> Node:
+        negative = token.text == "-"
+        digits = self.advance() if negative else token
+        sign = -1 if negative else 1
+        if digits.kind == "float":
+            number = sign * float(digits.text)
+            if number in (float("inf"), float("-inf")):
+                raise Refused([Issue(token.offset, "invalid double literal")])
+            return _ended(Literal(token.offset, number), digits)
+        if digits.kind == "uint":
+            text = digits.text[:-1]
+            unsigned = int(text, 16 if text[:2] in ("0x", "0X") else 10) if len(text) < 40 else _MAX_UINT + 1
+            if negative or unsigned > _MAX_UINT:
+                raise Refused([Issue(token.offset, "invalid uint literal")])
+            return _ended(Literal(token.offset, UInt(unsigned)), digits)
+        text = digits.text
+        whole = sign * int(text, 16 if text[:2] in ("0x", "0X") else 10) if len(text) < 40 else _MAX_INT + 1
+        if not _MIN_INT <= whole <= _MAX_INT:
+            raise Refused([Issue(token.offset, "invalid int literal")])
+        return _ended(Literal(token.offset, whole), digits)
+
+    def list_literal(self, opening: Token) -> Node:
+        elements: list[Node] = []
+        optional: set[int] = set()
+        while not self.takes("]"):
+            if self.takes("?"):
+                optional.add(len(elements))
+            elements.append(self.expression(0))
+            if not self.takes(","):
+                self.expect("]")
+                break
+        return _ended(ListLiteral(opening.offset, elements, frozenset(optional)), self.tokens[self.at - 1])
+
+    def map_literal(self, opening: Token) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        optional: set[int] = set()
+        while not self.takes("}"):
+            if self.takes("?"):
+                optional.add(len(entries))
+            key = self.expression(0)
+            self.expect(":")
+            entries.append((key, self.expression(0)))
+            if not self.takes(","):
+                self.expect("}")
+                break
+        return _ended(MapLiteral(opening.offset, entries, frozenset(optional)), self.tokens[self.at - 1])
+
+
+def _balanced(function: str, terms: list[Node], offsets: list[int], low: int, high: int) -> Node:
+    if low == high:
+        return terms[low]
+    middle = (low + high + 1) // 2
+    left = _balanced(function, terms, offsets, low, middle - 1)
+    right = _balanced(function, terms, offsets, middle, high)
+    return _spanned(Call(offsets[middle - 1], function, [left, right]), left, right)
+
+
+def _qualified_name(node: Node) -> str | None:
+    if isinstance(node, Ident):
+        return node.name
+    if isinstance(node, Select) and not node.test_only:
+        prefix = _qualified_name(node.operand)
+        return None if prefix is None else f"{prefix}.{node.field}"
+    return None
+
+
+def _spanned(node: Node, first: Node, last: Node, start: int | None = None) -> Node:
+    node.start = first.start if start is None else start
+    node.end = last.end
+    return node
+
+
+def _ended(node: Node, last: Token, first: Node | None = None) -> Node:
+    node.start = first.start if first is not None else node.offset
+    node.end = last.offset + len(last.text)
+    return node

@@ -1,0 +1,197 @@
+"""From text to program: parse, check, fold, and evaluate, with the cache of programs by text."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+from dray.cel import exact, fast
+from dray.cel.ast import Node
+from dray.cel.checker import check
+from dray.cel.device import CelDevice
+from dray.cel.environment import Environment
+from dray.cel.errors import CelError, CelRuntimeError, CompileFailure, CostExceeded, Issue, Refused
+from dray.cel.estimate import estimate
+from dray.cel.fold import fold, validate
+from dray.cel.parser import parse
+from dray.cel.types import BOOL, INT, SEMVER, STRING, Type
+from dray.cel.values import type_name
+
+# Up to this estimate an evaluation needs no counting: what is counted never exceeds it by a factor of ten.
+_UNCOUNTED = 100_000
+_CACHE_SIZE = 2048
+_SCALARS = (STRING, INT, BOOL, SEMVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an evaluation gave and what it cost. No cost: the device could not be looked at."""
+
+    value: Any  # or CelRuntimeError
+    cost: int | None
+
+
+class Program:
+    """A compiled expression. Code is generated when it is first evaluated."""
+
+    def __init__(self, text: str, environment: Environment, root: Node) -> None:
+        self.text = text
+        self.environment = environment
+        self.root = root
+        self.type: Type = root.type
+        self.variables = list(environment.variables)
+        self._fast: Callable[..., Any] | None = None
+        self._is_fast_tried = False
+
+    @cached_property
+    def estimate(self) -> int:
+        """The worst-case cost, as admission judges it."""
+        with deep_stack(self.text):
+            return estimate(self.root, self.environment)
+
+    @cached_property
+    def _exact(self) -> exact.ExactCode:
+        with deep_stack(self.text):
+            return exact.generate(self.root, self.variables, self.environment.cost_limit)
+
+    def _try_fast(self) -> None:
+        self._is_fast_tried = True
+        if self.estimate <= _UNCOUNTED:
+            self._fast = fast.generate(self.root, self.variables)
+
+    def evaluate(self, device: CelDevice) -> bool:
+        """Whether the device matches; raises CelRuntimeError where there is no answer."""
+        if device.problem is None:
+            if not self._is_fast_tried:
+                self._try_fast()
+            if self._fast is not None:
+                try:
+                    answer = self._fast(device)
+                except Exception:  # whatever it was, the exact code knows what it means
+                    answer = None
+                if answer is True or answer is False:
+                    return bool(answer)
+        outcome = self.evaluate_with_cost(device)
+        if isinstance(outcome.value, CelRuntimeError):
+            raise outcome.value
+        assert isinstance(outcome.value, bool)
+        return outcome.value
+
+    def evaluate_with_cost(self, device: CelDevice) -> Outcome:
+        """The exact answer and its cost; the value is a bool or a CelRuntimeError."""
+        outcome = self.value_with_cost(device)
+        if isinstance(outcome.value, (bool, CelRuntimeError)):
+            return outcome
+        text = f"CEL result of type {type_name(outcome.value)} could not be converted to bool"
+        return Outcome(CelRuntimeError(text), outcome.cost)
+
+    def value_with_cost(self, device: CelDevice) -> Outcome:
+        if device.problem is not None:
+            return Outcome(CelRuntimeError(device.problem), None)
+        return self._run(device)
+
+    def value(self, device: CelDevice) -> Any:
+        """Any CEL value as a Python value; raises CelRuntimeError."""
+        return _raised(self.value_with_cost(device))
+
+    def value_of(self, variables: Mapping[str, Any]) -> Any:
+        """For environments with other variables than `device`; raises CelRuntimeError."""
+        return _raised(self.outcome_of(variables))
+
+    def outcome_of(self, variables: Mapping[str, Any]) -> Outcome:
+        return self._run(*(variables[name] for name in self.variables))
+
+    def _run(self, *values: Any) -> Outcome:
+        try:
+            value, cost = self._exact(0, *values)
+        except CostExceeded as exceeded:
+            return Outcome(CelRuntimeError(str(exceeded), cost_exceeded=True), exceeded.cost)
+        if type(value) is CelError:
+            return Outcome(CelRuntimeError.of(value), cost)
+        return Outcome(value, cost)
+
+
+def _raised(outcome: Outcome) -> Any:
+    if isinstance(outcome.value, CelRuntimeError):
+        raise outcome.value
+    return outcome.value
+
+
+Result = Program | CompileFailure
+_cache: OrderedDict[tuple[str, Environment, str], Result] = OrderedDict()
+_lock = Lock()
+
+
+def compile_selector(text: str, environment: Environment) -> Result:
+    """The program of a device selector, or why there is none. The same text gives the same program again."""
+    return compile_expression(text, environment, "bool")
+
+
+def compile_expression(text: str, environment: Environment, result: str = "any") -> Result:
+    """As compile_selector, for `result` "bool", "scalar" or "list" (derived attributes), or "any"."""
+    key = (text, environment, result)
+    with _lock:
+        known = _cache.get(key)
+        if known is not None:
+            _cache.move_to_end(key)
+            return known
+    compiled = _compile(text, environment, result)
+    with _lock:
+        _cache[key] = compiled
+        if len(_cache) > _CACHE_SIZE:
+            _cache.popitem(last=False)
+    return compiled
+
+
+def _compile(text: str, environment: Environment, result: str) -> Result:
+    try:
+        with deep_stack(text):
+            root = parse(text, environment.quoted_fields)
+            check(root, environment)
+            validate(root, environment)
+            _check_result(root.type, environment, result)
+            fold(root)
+    except Refused as refused:
+        return CompileFailure(text, "internal" if refused.internal else "invalid", tuple(refused.issues))
+    except RecursionError:
+        return CompileFailure(text, "invalid", (Issue(0, "expression is nested too deeply"),))
+    return Program(text, environment, root)
+
+
+def _check_result(t: Type, environment: Environment, result: str) -> None:
+    if result == "any" or t == environment.dynamic_result:
+        return
+    if result == "bool":
+        if t != BOOL:
+            raise Refused([Issue(-1, f"must evaluate to bool or the unknown type, not {t}")])
+        return
+    scalar = "must evaluate to a primitive scalar (string, integer, boolean, semver)"
+    if t in _SCALARS:
+        return
+    if result == "scalar":
+        raise Refused([Issue(-1, f"{scalar}, not {t}")])
+    if t.kind != "list" or (t.params[0] not in _SCALARS and t.params[0].kind != "dyn"):
+        raise Refused([Issue(-1, f"{scalar} or a list of these scalars, not {t}")])
+
+
+@contextmanager
+def deep_stack(text: str) -> Iterator[None]:
+    """Room for the recursion that a deeply nested text needs; short and flat texts change nothing."""
+    before = sys.getrecursionlimit()
+    if len(text) < 200 or before >= _DEEP:
+        yield
+        return
+    sys.setrecursionlimit(_DEEP)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+_DEEP = 12_000
