@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dray.allocator.devices import DeviceKind
 from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import Amounts, Ledger
-from dray.allocator.requests import Lens, Option, Problem
+from dray.allocator.requests import Lens, Option, Problem, Screen, named_error
 from dray.allocator.rules import Rule
 from dray.allocator.rules.capacity import Capacity
 from dray.allocator.rules.compatibility import Compatibility, Groups, SetKey
@@ -17,14 +17,14 @@ from dray.allocator.types import FatalError, bits
 
 
 class Sight:
-    """What one option sees on one node. Masks are over all devices of the node."""
+    """What one screen lets through on one node. Masks are over all devices of the node."""
 
-    __slots__ = ("_node", "barred", "lenses", "option", "unknown", "wrong", "yes")
+    __slots__ = ("_node", "barred", "lenses", "screen", "unknown", "wrong", "yes")
 
-    def __init__(self, option: Option, node: NodePools, blocked: int) -> None:
-        self.option = option
+    def __init__(self, screen: Screen, node: NodePools, blocked: int) -> None:
+        self.screen = screen
         self._node = node
-        self.lenses: list[Lens] = [option.lens(shape) for shape in node.shapes]
+        self.lenses: list[Lens] = [screen.lens(shape) for shape in node.shapes]
         # Matching but out of reach: another node's device, a taint, operations that the node does not know.
         self.barred = blocked | node.unreachable
         self.yes = self.unknown = self.wrong = 0
@@ -57,10 +57,10 @@ class Sight:
         for position in bits(self.unknown):
             self.ask(position)
 
-    def error(self, position: int) -> FatalError:
+    def error(self, option: Option, position: int) -> FatalError:
         pool, place = self._node.locate(position)
-        lens = self.lenses[self._node.pools.index(pool)]
-        return FatalError("selector-error", lens.errors[place].replace("{device}", str(pool.device_id(place))))
+        message = self.lenses[self._node.pools.index(pool)].errors[place]
+        return FatalError("selector-error", named_error(message, pool.device_id(place), option))
 
     @property
     def good(self) -> int:
@@ -70,7 +70,18 @@ class Sight:
 class Attempt:
     """Everything a search needs to know about a node; raises FatalError where an `All` request cannot be laid out."""
 
-    __slots__ = ("_kinds", "all_sets", "ledger", "node", "problem", "rules", "shareable", "sights", "stored")
+    __slots__ = (
+        "_kinds",
+        "all_sets",
+        "distinct_sights",
+        "ledger",
+        "node",
+        "problem",
+        "rules",
+        "shareable",
+        "sights",
+        "stored",
+    )
 
     def __init__(self, problem: Problem, node: NodePools, ledger: Ledger, scopes: Sequence[Scope]) -> None:
         self.problem = problem
@@ -103,7 +114,9 @@ class Attempt:
         self.stored = stored
         self.shareable = shareable if features.consumable_capacity else 0
         self._kinds: list[DeviceKind] | None = None
-        self.sights = [Sight(option, node, blocked) for option in problem.options]
+        by_screen = [Sight(screen, node, blocked) for screen in problem.screens]
+        self.distinct_sights = by_screen
+        self.sights = [by_screen[option.screen.index] for option in problem.options]
         self.rules: list[Rule] = []
         if features.consumable_capacity and (shareable or consumed):
             self.rules.append(Capacity(problem, self.kinds, shareable, consumed))
@@ -167,7 +180,7 @@ class Attempt:
                 if option.all_devices:
                     self._check_pools(option)
                     sight = self.sights[option.index]
-                    self._ask_in_order(sight)
+                    self._ask_in_order(option, sight)
                     self.all_sets[option.index] = list(bits(sight.yes & ~self.node.unreachable))
             if any(option.all_devices for option in options):
                 claim.check_minimum(self.count_of)
@@ -175,10 +188,10 @@ class Attempt:
     def count_of(self, option: Option) -> int:
         return len(self.all_sets[option.index]) if option.all_devices else option.count
 
-    def _ask_in_order(self, sight: Sight) -> None:
+    def _ask_in_order(self, option: Option, sight: Sight) -> None:
         sight.ask_all()
         if sight.wrong:
-            raise sight.error((sight.wrong & -sight.wrong).bit_length() - 1)
+            raise sight.error(option, (sight.wrong & -sight.wrong).bit_length() - 1)
 
     def _check_pools(self, option: Option) -> None:
         for pools, state in ((self.node.incomplete, "being updated"), (self.node.invalid, "invalid")):

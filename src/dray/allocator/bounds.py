@@ -7,149 +7,104 @@ a wall of requests that fight over too few devices.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from dray.allocator.attempt import Attempt
+from dray.allocator.matching import Matching
 from dray.allocator.requests import Option
 from dray.allocator.rules.constraints import Match
 
 if TYPE_CHECKING:
     from dray.allocator.search import Search
 
-Demand = tuple[int, int]
-"""How many devices, and a mask of those that will do."""
-
 
 class Bounds:
-    __slots__ = ("_attempt", "_matches", "is_hopeless")
+    __slots__ = ("_attempt", "_matches")
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._matches = [
-            rule
-            for rule in attempt.rules
-            if isinstance(rule, Match) and not rule.scope.lists and not _has_derived(attempt)
-        ]
-        self.is_hopeless = False
+        self._matches = [rule for rule in attempt.rules if isinstance(rule, Match) and not rule.scope.lists]
 
     @classmethod
     def of(cls, attempt: Attempt) -> Bounds | None:
         """None where leaving out a branch could hide an error that the plain search would meet."""
-        if any(sight.wrong for sight in attempt.sights) or _has_derived(attempt):
+        options = attempt.problem.options
+        if any(sight.wrong for sight in attempt.distinct_sights) or any(option.derived for option in options):
             return None
-        if any(option.all_devices and option.claim.constraints for option in attempt.problem.options):
+        if any(option.all_devices and option.claim.constraints for option in options):
             return None
-        bounds = cls(attempt)
-        bounds.is_hopeless = not bounds._can_start()
-        return bounds
+        return cls(attempt)
 
-    def _can_start(self) -> bool:
-        """The same question at the root, where nothing is chosen yet and no constraint is settled."""
-        attempt = self._attempt
-        masks = [sight.good & ~(0 if sight.option.admin_access else attempt.stored) for sight in attempt.sights]
-        return self._fits(masks, 0, None, 0) and all(self._some_value_fits(match, masks, 0) for match in self._matches)
+    def narrow(self, search: Search, option: Option, ordinal: int, start: int, candidates: int) -> int:
+        """Candidates with which the rest may still be served; none at all means that this is a dead end."""
+        masks = self._masks(search, option, start)
+        kept = self._serving(masks, option, ordinal, candidates)
+        for match in self._matches:
+            if kept and option.index in match.scope.covered and match.is_open:
+                kept = self._by_value(match, masks, option, ordinal, kept)
+        return kept
 
-    def can_serve(self, search: Search, option: Option, ordinal: int, start: int) -> bool:
+    def _masks(self, search: Search, option: Option, start: int) -> list[int]:
+        """Devices that each option from here on may still take."""
         attempt = self._attempt
-        first = option.request.index
         masks = [0] * len(attempt.sights)
-        for request in attempt.problem.requests[first:]:
+        known: dict[Any, int] = {}
+        for request in attempt.problem.requests[option.request.index :]:
             for each in request.options:
-                mask = attempt.sights[each.index].good & ~search.in_use(each)
-                for match in self._matches:
-                    mask = match.narrow(each, mask)
+                covering = tuple([each.index in match.scope.covered for match in self._matches])
+                key = (each.screen.index, each.admin_access, each.claim.index, covering)
+                mask = known.get(key)
+                if mask is None:
+                    mask = attempt.sights[each.index].good & ~search.in_use(each)
+                    for match in self._matches:
+                        mask = match.narrow(each, mask)
+                    known[key] = mask
                 masks[each.index] = mask
-        masks[option.index] = masks[option.index] >> start << start
-        return self._fits(masks, first, option, ordinal)
+        if start:
+            masks[option.index] = masks[option.index] >> start << start
+        return masks
 
-    def _some_value_fits(self, match: Match, masks: list[int], first: int) -> bool:
+    def _by_value(self, match: Match, masks: list[int], option: Option, ordinal: int, kept: int) -> int:
+        """While the common value is open, each candidate must have one that enough others share."""
         covered = match.scope.covered
-        by_value = match.masks_by_value()
-        for value, devices in by_value.items():
-            if value is not None:
-                narrowed = [mask & devices if i in covered else mask for i, mask in enumerate(masks)]
-                if self._fits(narrowed, first, None, 0):
-                    return True
-        return not by_value and not covered
+        serving = 0
+        for value, devices in match.masks_by_value().items():
+            if value is not None and kept & devices:
+                narrowed = [mask & devices if index in covered else mask for index, mask in enumerate(masks)]
+                serving |= self._serving(narrowed, option, ordinal, kept & devices)
+        return serving
 
-    def _fits(self, masks: list[int], first: int, current: Option | None, ordinal: int) -> bool:
+    def _serving(self, masks: Sequence[int], current: Option, ordinal: int, candidates: int) -> int:
+        """Of `candidates`, those that some assignment of enough devices to all open requests gives to `current`."""
         attempt = self._attempt
-        demands: list[Demand] = []
-        for request in attempt.problem.requests[first:]:
-            options = [current] if current is not None and current.request is request else request.options
-            least, together, shares = -1, 0, False
+        own: int | None = None
+        demands: dict[int, int] = {}
+        for request in attempt.problem.requests[current.request.index :]:
+            options = [current] if current.request is request else request.options
+            least, together, counts = -1, 0, True
             for option in options:
                 count = attempt.count_of(option) - (ordinal if option is current else 0)
-                mask = self._all_mask(option, masks) if option.all_devices else masks[option.index]
+                mask = self._all_or_nothing(option, masks) if option.all_devices else masks[option.index]
                 if mask.bit_count() < count or (option.all_devices and not mask):
                     continue
                 least = count if least < 0 else min(least, count)
                 together |= mask
-                shares = shares or option.admin_access
+                counts = counts and not option.admin_access
             if least < 0:
-                return False
-            if least and not shares and not together & attempt.shareable:
-                demands.append((least, together))
-        return can_match(demands)
+                return 0
+            if counts and not together & attempt.shareable:
+                demands[together] = demands.get(together, 0) + least
+                if request is current.request:
+                    own = together
+        matching = Matching()
+        for mask, count in sorted(demands.items(), key=lambda item: item[0].bit_count()):
+            if not matching.add(mask, count):
+                return 0
+        return candidates if own is None else candidates & matching.can_hold(own)
 
-    def _all_mask(self, option: Option, masks: list[int]) -> int:
-        """A request for all devices gets all of them or none."""
+    def _all_or_nothing(self, option: Option, masks: Sequence[int]) -> int:
         wanted = 0
         for position in self._attempt.all_sets[option.index]:
             wanted |= 1 << position
         return wanted if not wanted & ~masks[option.index] else 0
-
-
-def _has_derived(attempt: Attempt) -> bool:
-    return any(option.derived for option in attempt.problem.options)
-
-
-def can_match(demands: list[Demand]) -> bool:
-    """Whether disjoint sets of devices exist, one per demand, of the size it asks for."""
-    demands.sort(key=lambda demand: demand[1].bit_count())
-    free = -1
-    masks: list[int] = []
-    held: list[int] = []
-    for count, mask in demands:
-        masks.append(mask)
-        held.append(0)
-        for _ in range(count):
-            spare = mask & free
-            if spare:
-                device = spare & -spare
-                held[-1] |= device
-                free ^= device
-            elif not _augment(len(masks) - 1, masks, held, [free]):
-                return False
-            else:
-                free = -1
-                for taken in held:
-                    free &= ~taken
-    return True
-
-
-def _augment(demand: int, masks: list[int], held: list[int], free: list[int]) -> bool:
-    """Finds one more device for `demand` by moving others; breadth first over demands."""
-    reached = {demand: (-1, 0)}
-    queue = [demand]
-    for current in queue:
-        spare = masks[current] & free[0]
-        if spare:
-            _shift(current, spare & -spare, reached, held)
-            return True
-        for other, taken in enumerate(held):
-            if other not in reached and taken & masks[current]:
-                useful = taken & masks[current]
-                reached[other] = (current, useful & -useful)
-                queue.append(other)
-    return False
-
-
-def _shift(current: int, device: int, reached: dict[int, tuple[int, int]], held: list[int]) -> None:
-    while True:
-        held[current] |= device
-        previous, passed_on = reached[current]
-        if previous < 0:
-            return
-        held[current] &= ~passed_on
-        current, device = previous, passed_on

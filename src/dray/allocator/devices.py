@@ -31,6 +31,7 @@ class DeviceKind:
         "device",
         "driver",
         "has_binding_conditions",
+        "has_simple_capacity",
         "skips_node_operations",
         "taints",
     )
@@ -41,6 +42,10 @@ class DeviceKind:
         self.taints = tuple(taint for taint in taints if taint.effect in BLOCKING_EFFECTS)
         self.allows_multiple = bool(device.allow_multiple_allocations)
         self.has_binding_conditions = bool(device.binding_conditions)
+        # Without policies the whole of each capacity is what a request takes that names none: always allowed.
+        self.has_simple_capacity = all(
+            [one.request_policy is None and one.value.nanos >= 0 for one in device.capacity.values()]
+        )
         self.skips_node_operations = skips
         self.consumes: tuple[Consumption, ...] = _consumption(device)
         self.cel_device: Any = None

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dray.allocator.attempt import Attempt
 from dray.allocator.rules.capacity import Capacity
 from dray.allocator.rules.counters import Counters
+from dray.allocator.types import bits
 
 
 class Kinds:
@@ -20,7 +21,7 @@ class Kinds:
         self._static: dict[tuple[int, int], Hashable] = {}
         self._suffixes: dict[int, list[tuple[int, int, int, int]]] = {}
         self._live = [rule for rule in attempt.rules if isinstance(rule, (Capacity, Counters))]
-        for sight in attempt.sights:
+        for sight in attempt.distinct_sights:
             sight.ask_all()
 
     def number(self, first_request: int, position: int) -> int:
@@ -34,6 +35,15 @@ class Kinds:
             return self._numbered((static, *[rule.live_kind(position) for rule in self._live]))
         assert isinstance(static, int)
         return static
+
+    def equals(self, first_request: int, position: int, among: int) -> int:
+        """Devices of `among` that are interchangeable with the one at `position`."""
+        wanted = self.number(first_request, position)
+        mask = 0
+        for other in bits(among):
+            if self.number(first_request, other) == wanted:
+                mask |= 1 << other
+        return mask
 
     def _numbered(self, description: Hashable) -> int:
         return self._numbers.setdefault(description, len(self._numbers))

@@ -141,10 +141,10 @@ def refusal(search: Search, option: Option, position: int) -> Refusal:
 def _static_refusal(attempt: Attempt, option: Option, position: int) -> Refusal | None:
     kind = attempt.kinds[position]
     bit = 1 << position
-    if kind.has_binding_conditions and not option.binds_with_conditions:
+    if kind.has_binding_conditions and not option.features.binds_with_conditions:
         return ("binding-conditions", "has binding conditions, which are switched off")
-    for label, expression in option.selectors:
-        if option.selectors_room.verdict(expression, kind) is not True:
+    for label, expression in option.screen.selectors:
+        if option.screen.room.verdict(expression, kind) is not True:
             code = "class-selector" if label.startswith("class ") else "request-selector"
             return (code, f"does not match {expression}")
     if attempt.node.unreachable & bit:

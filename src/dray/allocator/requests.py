@@ -9,19 +9,22 @@ from dray.allocator.devices import DeviceKind
 from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.selectors import SelectorFailure, Selectors, Verdict
 from dray.allocator.shapes import Shape
-from dray.allocator.types import FatalError, Features
+from dray.allocator.types import DeviceID, FatalError, Features
 from dray.api.quantity import Quantity
 from dray.api.resource import (
     MAX_ALLOCATION_RESULTS,
     DeviceClass,
     DeviceConstraint,
     DeviceRequest,
+    DeviceSelector,
     DeviceSubRequest,
     ExactDeviceRequest,
     ResourceClaim,
 )
 
 MOST_COUNT = 2**63 - 1
+
+Spec = ExactDeviceRequest | DeviceSubRequest
 
 CountOf = Callable[["Option"], int]
 
@@ -33,22 +36,22 @@ class Lens:
     the node is looked at before the capacity is.
     """
 
-    __slots__ = ("errors", "late", "option", "shape", "tainted", "unknown", "wrong", "yes")
+    __slots__ = ("errors", "late", "screen", "shape", "tainted", "unknown", "wrong", "yes")
 
-    def __init__(self, option: Option, shape: Shape) -> None:
-        self.option = option
+    def __init__(self, screen: Screen, shape: Shape) -> None:
+        self.screen = screen
         self.shape = shape
         self.unknown = shape.every
         self.yes = self.wrong = self.late = 0
         self.errors: dict[int, str] = {}
-        if not option.binds_with_conditions:
+        if not screen.features.binds_with_conditions:
             self.unknown &= ~shape.binding
-        self.tainted = option.untolerated(shape) if shape.tainted else 0
+        self.tainted = screen.untolerated(shape) if shape.tainted else 0
 
     def ask(self, position: int) -> None:
         bit = 1 << position
         self.unknown &= ~bit
-        verdict = self.option.verdict(self.shape.kinds[position])
+        verdict = self.screen.verdict(self.shape.kinds[position])
         if verdict is True:
             self.yes |= bit
         elif verdict is not False:
@@ -65,59 +68,35 @@ class CapacityFailure(SelectorFailure):
     __slots__ = ()
 
 
-class Option:
-    """An `exactly` request, or one alternative of a `firstAvailable` request."""
+class Screen:
+    """What a device alone must be like; requests that ask for the same share one, and what it has found out."""
 
     __slots__ = (
-        "admin_access",
-        "all_devices",
-        "base_name",
-        "binds_with_conditions",
         "capacity",
         "capacity_key",
-        "claim",
-        "count",
-        "derived",
-        "device_class",
+        "checks_capacity",
         "features",
         "index",
+        "label",
         "lenses",
-        "name",
-        "request",
+        "room",
         "selectors",
-        "selectors_room",
         "tolerations",
         "verdicts",
     )
 
-    def __init__(
-        self, request: Request, spec: ExactDeviceRequest | DeviceSubRequest, device_class: DeviceClass, name: str
-    ) -> None:
-        problem = request.claim.problem
-        self.request = request
-        self.claim = request.claim
-        self.name = name
-        self.base_name = request.name
-        self.device_class = device_class
+    def __init__(self, problem: Problem, spec: Spec, selectors: list[tuple[str, str]], label: str) -> None:
+        self.index = len(problem.screens)
+        self.label = label
         self.features = problem.features
-        self.selectors_room = problem.selectors
-        self.binds_with_conditions = problem.features.binds_with_conditions
-        self.selectors: list[tuple[str, str]] = _labelled(f"class {device_class.metadata.name}", device_class.spec)
-        self.selectors += _labelled(f"claim {request.claim.label}", spec)
-        self.all_devices = spec.allocation_mode == "All"
-        self.count = spec.count
-        self.admin_access = isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access)
+        self.room = problem.selectors
+        self.selectors = selectors
         self.tolerations = spec.tolerations
         self.capacity: Mapping[str, Quantity] = spec.capacity.requests if spec.capacity is not None else {}
-        self.capacity_key: Hashable = (
-            tuple(sorted((name, amount.nanos) for name, amount in self.capacity.items())),
-            problem.features.fractional_capacity_range,
-        )
-        self.derived = {derived.name: derived.expression for derived in spec.derived_attributes}
-        self.index = len(problem.options)
+        self.capacity_key = _capacity_key(self.capacity, problem.features)
+        self.checks_capacity = problem.features.consumable_capacity
         self.lenses: dict[Shape, Lens] = {}
         self.verdicts: dict[DeviceKind, Verdict] = {}
-        problem.options.append(self)
 
     def lens(self, shape: Shape) -> Lens:
         lens = self.lenses.get(shape)
@@ -133,16 +112,19 @@ class Option:
         return known
 
     def _verdict(self, kind: DeviceKind) -> Verdict:
+        answers = kind.answers
         for label, expression in self.selectors:
-            answer = self.selectors_room.verdict(expression, kind)
+            answer = answers.get(expression)
+            if answer is None:
+                answer = self.room.verdict(expression, kind)
             if answer is False:
                 return False
             if answer is not True:
                 return SelectorFailure(f"{label} on device {{device}}: {answer.message}")
-        if self.features.consumable_capacity:
+        if self.checks_capacity and (self.capacity or not kind.has_simple_capacity):
             amounts = self.amounts(kind)
             if amounts.error:
-                label = f"claim {self.claim.label}, request {self.name}"
+                label = f"{self.label}, request {{request}}"
                 return CapacityFailure(f"{label}: checking capacity for device {{device}}: {amounts.error}")
             return not amounts.refusal
         return True
@@ -155,7 +137,7 @@ class Option:
         return known
 
     def untolerated(self, shape: Shape) -> int:
-        """Devices of `shape` with a taint that this option does not tolerate."""
+        """Devices of `shape` with a taint that is not tolerated."""
         mask = 0
         if self.features.device_taints:
             for position, kind in enumerate(shape.kinds):
@@ -163,12 +145,57 @@ class Option:
                     mask |= 1 << position
         return mask
 
+
+def _capacity_key(capacity: Mapping[str, Quantity], features: Features) -> Hashable:
+    amounts = tuple(sorted([(name, amount.nanos) for name, amount in capacity.items()])) if capacity else ()
+    return (amounts, features.fractional_capacity_range)
+
+
+class Option:
+    """An `exactly` request, or one alternative of a `firstAvailable` request."""
+
+    __slots__ = (
+        "admin_access",
+        "all_devices",
+        "base_name",
+        "claim",
+        "count",
+        "derived",
+        "device_class",
+        "features",
+        "index",
+        "name",
+        "request",
+        "screen",
+        "tolerations",
+    )
+
+    def __init__(self, request: Request, spec: Spec, device_class: DeviceClass, name: str) -> None:
+        problem = request.claim.problem
+        self.request = request
+        self.claim = request.claim
+        self.name = name
+        self.base_name = request.name
+        self.device_class = device_class
+        self.features = problem.features
+        self.screen = problem.screen(spec, device_class, f"claim {request.claim.label}")
+        self.all_devices = spec.allocation_mode == "All"
+        self.count = spec.count
+        self.admin_access = isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access)
+        self.tolerations = spec.tolerations
+        self.derived = {derived.name: derived.expression for derived in spec.derived_attributes}
+        self.index = len(problem.options)
+        problem.options.append(self)
+
+    def amounts(self, kind: DeviceKind) -> Amounts:
+        return self.screen.amounts(kind)
+
     def __repr__(self) -> str:
         return f"Option({self.claim.label}, {self.name})"
 
 
-def _labelled(owner: str, spec: object) -> list[tuple[str, str]]:
-    return [(f"{owner}: selector #{i}", s.cel.expression) for i, s in enumerate(spec.selectors)]  # type: ignore[attr-defined]
+def _labelled(owner: str, selectors: Sequence[DeviceSelector]) -> list[tuple[str, str]]:
+    return [(f"{owner}: selector #{i}", s.cel.expression) for i, s in enumerate(selectors) if s.cel is not None]
 
 
 class Request:
@@ -193,7 +220,7 @@ class Request:
         else:
             raise self._fatal("unsupported-request", "missing device class name (unsupported request type?)")
 
-    def _add(self, spec: ExactDeviceRequest | DeviceSubRequest, name: str) -> None:
+    def _add(self, spec: Spec, name: str) -> None:
         problem = self.claim.problem
         _check_spec(self, spec, problem.features)
         device_class = problem.classes.get(spec.device_class_name)
@@ -215,7 +242,7 @@ class Request:
 EMPTY_CEL = "CEL expression empty (unsupported selector type?)"
 
 
-def _check_spec(request: Request, spec: ExactDeviceRequest | DeviceSubRequest, features: Features) -> None:
+def _check_spec(request: Request, spec: Spec, features: Features) -> None:
     for i, selector in enumerate(spec.selectors):
         if selector.cel is None:
             text = f"claim {request.claim.label}, request {request.name}, selector #{i}: {EMPTY_CEL}"
@@ -237,6 +264,10 @@ def _check_spec(request: Request, spec: ExactDeviceRequest | DeviceSubRequest, f
 def claim_mark(index: int) -> str:
     """Stands for namespace and name of a claim in messages."""
     return f"\0{index}\0"
+
+
+def named_error(message: str, device_id: DeviceID, option: Option) -> str:
+    return message.replace("{device}", str(device_id)).replace("{request}", option.name)
 
 
 class ClaimProblem:
@@ -273,7 +304,20 @@ class ClaimProblem:
 class Problem:
     """All claims of one pod that want devices, solved together."""
 
-    __slots__ = ("claims", "classes", "features", "has_admin", "has_all", "options", "requests", "selectors")
+    __slots__ = (
+        "_screens_by_content",
+        "claims",
+        "classes",
+        "classes_have_configs",
+        "features",
+        "has_admin",
+        "has_all",
+        "is_simple",
+        "options",
+        "requests",
+        "screens",
+        "selectors",
+    )
 
     def __init__(
         self,
@@ -286,10 +330,30 @@ class Problem:
         self.classes = classes
         self.features = features
         self.selectors = selectors
+        self.screens: list[Screen] = []
+        self._screens_by_content: dict[Hashable, Screen] = {}
         self.options: list[Option] = []
         self.requests: list[Request] = []
         self.claims: list[ClaimProblem] = []
         for claim in claims:
             self.claims.append(ClaimProblem(self, claim))
+        self.classes_have_configs = any(option.device_class.spec.config for option in self.options)
         self.has_admin = any(option.admin_access for option in self.options)
         self.has_all = any(option.all_devices for option in self.options)
+        self.is_simple = not (
+            self.has_admin
+            or self.has_all
+            or any(claim.constraints for claim in self.claims)
+            or any(request.is_prioritized for request in self.requests)
+        )
+
+    def screen(self, spec: Spec, device_class: DeviceClass, label: str) -> Screen:
+        selectors = _labelled(f"class {device_class.metadata.name}", device_class.spec.selectors)
+        selectors += _labelled(label, spec.selectors)
+        amounts = _capacity_key(spec.capacity.requests, self.features) if spec.capacity is not None else ()
+        content = (tuple(selectors), spec.tolerations, amounts)
+        known = self._screens_by_content.get(content)
+        if known is None:
+            known = self._screens_by_content[content] = Screen(self, spec, selectors, label)
+            self.screens.append(known)
+        return known

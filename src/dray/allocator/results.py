@@ -20,25 +20,31 @@ from dray.api.resource import (
 # What an alternative is worth to scheduling: 8 for the first, 7 for the second, and so on.
 MOST_ALTERNATIVES = 8
 
+Placed = tuple[Option, PoolView, int]
+"""For what, in which pool, and the place in it."""
+
 
 class Chosen:
     """A solution on one node, assembled into API objects when asked."""
 
-    __slots__ = ("_by_claim", "_names", "_node", "_problem", "_selectors")
+    __slots__ = ("_by_claim", "_node", "_problem")
 
-    def __init__(
-        self, problem: Problem, node: NodePools, chosen: Sequence[tuple[Option, int]], names: Sequence[str]
-    ) -> None:
-        """Raises FatalError if the node selector of a claim cannot be expressed."""
+    def __init__(self, problem: Problem, node: NodePools, chosen: Sequence[tuple[Option, int]]) -> None:
         self._problem = problem
         self._node = node
-        self._names = names
-        self._by_claim: list[list[tuple[Option, PoolView, int]]] = [[] for _ in problem.claims]
-        for option, position in chosen:
-            self._by_claim[option.claim.index].append((option, *node.locate(position)))
-        self._selectors = [
-            _node_selector(devices, node, name) for devices, name in zip(self._by_claim, names, strict=True)
-        ]
+        self._by_claim: list[list[Placed]] = [[] for _ in problem.claims]
+        if len(node.pools) == 1:
+            view = node.pools[0]
+            for option, position in chosen:
+                self._by_claim[option.claim.index].append((option, view, position))
+        else:
+            for option, position in chosen:
+                self._by_claim[option.claim.index].append((option, *node.locate(position)))
+
+    def check_node_selectors(self, names: Sequence[str]) -> None:
+        """Raises FatalError if the node selector of a claim cannot be expressed."""
+        for devices, name in zip(self._by_claim, names, strict=True):
+            _node_selector(devices, self._node, name)
 
     def devices(self) -> tuple[tuple[ChosenDevice, ...], ...]:
         return tuple(
@@ -64,9 +70,9 @@ class Chosen:
                         results=tuple([self._result(*device, share_ids) for device in devices]),
                         config=configs_of(claim, [option for option, _, _ in devices]),
                     ),
-                    node_selector=selector,
+                    node_selector=_node_selector(devices, self._node, ""),
                 )
-                for claim, devices, selector in zip(self._problem.claims, self._by_claim, self._selectors, strict=True)
+                for claim, devices in zip(self._problem.claims, self._by_claim, strict=True)
             ]
         )
 
@@ -76,6 +82,15 @@ class Chosen:
     def _result(self, option: Option, view: PoolView, place: int, share_ids: ShareIDs) -> DeviceRequestAllocationResult:
         device = view.devices[place]
         is_share = self._is_share(view, place)
+        if view.shape.is_plain and not is_share:
+            return DeviceRequestAllocationResult(
+                request=option.name,
+                driver=view.driver,
+                pool=view.name,
+                device=device.name,
+                admin_access=True if option.admin_access else None,
+                tolerations=option.tolerations,
+            )
         return DeviceRequestAllocationResult(
             request=option.name,
             driver=view.driver,
@@ -97,9 +112,9 @@ class Chosen:
 def configs_of(claim: ClaimProblem, chosen: Sequence[Option]) -> tuple[DeviceAllocationConfiguration, ...]:
     """Class entries first, once per class, then the claim's own that concern what was chosen."""
     config = claim.claim.spec.devices.config
-    options = list(dict.fromkeys(chosen))
-    if not config and not any(option.device_class.spec.config for option in options):
+    if not config and not claim.problem.classes_have_configs:
         return ()
+    options = list(dict.fromkeys(chosen))
     entries = [*_class_configs(options)]
     names = {name for option in options for name in (option.base_name, option.name)}
     for own in config:
@@ -132,9 +147,7 @@ def _cleared(entry: DeviceAllocationConfiguration, options: Sequence[Option]) ->
 # --- node selector ---------------------------------------------------------------------------------------------------
 
 
-def _node_selector(
-    devices: Sequence[tuple[Option, PoolView, int]], node: NodePools, claim_name: str
-) -> NodeSelector | None:
+def _node_selector(devices: Sequence[Placed], node: NodePools, claim_name: str) -> NodeSelector | None:
     fields: list[NodeSelectorRequirement] = []
     expressions: list[NodeSelectorRequirement] = []
     found = False

@@ -51,7 +51,7 @@ class Observer(Protocol):
 class Frame:
     """One device to be found for one option."""
 
-    __slots__ = ("entered", "failed", "key", "option", "ordinal", "position", "remaining", "sight", "start")
+    __slots__ = ("entered", "key", "option", "ordinal", "position", "remaining", "sight", "start")
 
     def __init__(self, option: Option, sight: Sight, ordinal: int, start: int, remaining: int) -> None:
         self.option = option
@@ -60,7 +60,6 @@ class Frame:
         self.start = start
         self.remaining = remaining
         self.position = -1
-        self.failed: set[int] | None = None
         self.key: Hashable = None
         # For a request for all devices: those that have entered.
         self.entered: list[int] = []
@@ -155,11 +154,10 @@ class Search:
                     self._undo(frame)
                 continue
             stack.pop()
-            self._dead_end(frame)
-            if self._bounds is not None and self._bounds.is_hopeless:
+            if self._dead_end(frame):
                 self._unwind()
-                return None
-            if stack:
+                self._open_request(0)
+            elif stack:
                 self._undo(stack[-1])
         return None
 
@@ -226,8 +224,11 @@ class Search:
             frame.key = self._state(option, ordinal, start)
             if frame.key in self._failed_states:
                 return False
-            if self._bounds is not None and not self._bounds.can_serve(self, option, ordinal, start):
-                return False
+            if self._bounds is not None:
+                frame.remaining = self._bounds.narrow(self, option, ordinal, start, frame.remaining)
+                if not frame.remaining and not option.all_devices:
+                    self._note_stuck(option)
+                    return False
         self._stack.append(frame)
         return True
 
@@ -254,10 +255,8 @@ class Search:
             if sight.unknown & low:
                 sight.ask(position)
             if sight.wrong & low:
-                raise sight.error(position)
+                raise sight.error(option, position)
             if not sight.yes & low or sight.barred & low:
-                continue
-            if frame.failed is not None and self._number(option, position) in frame.failed:
                 continue
             if self._enter(option, position):
                 frame.remaining = remaining
@@ -324,10 +323,8 @@ class Search:
             frame.entered.clear()
             return
         self._leave(frame.option, frame.position)
-        if self._kinds is not None:
-            if frame.failed is None:
-                frame.failed = set()
-            frame.failed.add(self._number(frame.option, frame.position))
+        if self._kinds is not None and frame.remaining:
+            frame.remaining &= ~self._kinds.equals(frame.option.request.index, frame.position, frame.remaining)
 
     def _leave(self, option: Option, position: int) -> None:
         self.chosen.pop()
@@ -343,21 +340,28 @@ class Search:
 
     # --- dead ends ---------------------------------------------------------------------------------------------------
 
-    def _dead_end(self, frame: Frame | Choice) -> None:
+    def _dead_end(self, frame: Frame | Choice) -> bool:
+        """Takes note of a failure. True: there have been enough of them, start again and look ahead this time."""
         self._dead_ends += 1
-        if self._observer is not None and isinstance(frame, Frame):
-            self._observer.stuck(self, frame.option)
+        if isinstance(frame, Frame):
+            self._note_stuck(frame.option)
         if self._kinds is not None:
             if frame.key is not None:
                 self._failed_states.add(frame.key)
-        elif self._dead_ends >= PLAIN_DEAD_ENDS and self._stack:
+            return False
+        if not self._stack:
+            return False
+        if self._dead_ends == 1:
             self._recall()
-            self._kinds = Kinds(self.attempt)
-            self._bounds = Bounds.of(self.attempt)
+        if self._dead_ends < PLAIN_DEAD_ENDS:
+            return False
+        self._kinds = Kinds(self.attempt)
+        self._bounds = Bounds.of(self.attempt)
+        return True
 
-    def _number(self, option: Option, position: int) -> int:
-        assert self._kinds is not None
-        return self._kinds.number(option.request.index, position)
+    def _note_stuck(self, option: Option) -> None:
+        if self._observer is not None:
+            self._observer.stuck(self, option)
 
     def _recall(self) -> None:
         if self._known is not None:

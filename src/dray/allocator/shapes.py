@@ -18,6 +18,7 @@ class Shape:
         "consumes",
         "every",
         "grouped",
+        "is_plain",
         "kinds",
         "skipping",
         "tainted",
@@ -41,6 +42,7 @@ class Shape:
             if kind.consumes:
                 self.consumes |= bit
                 self.grouped = self.grouped or any(groups for _, _, groups in kind.consumes)
+        self.is_plain = not (self.binding | self.consumes | self.skipping | self.tainted)
 
 
 class ShapeTable:

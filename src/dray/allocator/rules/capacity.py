@@ -72,7 +72,7 @@ class Capacity:
         kind = self._kinds[position]
         stored = self._stored.get(position)
         asked = {
-            option.capacity_key: option
+            option.screen.capacity_key: option
             for request in self._problem.requests[first_request:]
             for option in request.options
         }

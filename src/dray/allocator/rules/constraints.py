@@ -58,7 +58,7 @@ class Scope:
         return self.values[kind]
 
     def _derived(self, option: Option, kind: DeviceKind, expression: str) -> Any:
-        derived = derived_attribute(option.selectors_room, self.attribute, expression, kind, self.lists)
+        derived = derived_attribute(option.screen.room, self.attribute, expression, kind, self.lists)
         if isinstance(derived, FatalError):
             return FatalError(derived.code, f"claim {self.claim.label}, request {option.name}: {derived.message}")
         return self._comparable(derived)
@@ -121,6 +121,11 @@ class Match(Constraint):
     name = "matchAttribute"
 
     __slots__ = ()
+
+    @property
+    def is_open(self) -> bool:
+        """No covered device has been chosen yet."""
+        return not self._history
 
     def narrow(self, option: Option, mask: int) -> int:
         if option.index not in self.scope.covered or option.derived or not mask:
