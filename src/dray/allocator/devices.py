@@ -44,7 +44,7 @@ class DeviceKind:
         self.has_binding_conditions = bool(device.binding_conditions)
         # Without policies the whole of each capacity is what a request takes that names none: always allowed.
         self.has_simple_capacity = all(
-            [one.request_policy is None and one.value.nanos >= 0 for one in device.capacity.values()]
+            one.request_policy is None and one.value.nanos >= 0 for one in device.capacity.values()
         )
         self.skips_node_operations = skips
         self.consumes: tuple[Consumption, ...] = _consumption(device)

@@ -64,7 +64,7 @@ class NodePools:
         self.shapes = tuple([view.shape for view in self.pools])
         # Nothing on this node needs more than a look at the device itself.
         self.is_plain = not self.unreachable and all(shape.is_plain for shape in self.shapes)
-        self.is_local = all([view.is_local for view in self.pools])
+        self.is_local = all(view.is_local for view in self.pools)
         self.declares_operations = NODE_OPERATIONS_FEATURE in node.status.declared_features
         self.seen = -1
         self.watches_cluster = -1

@@ -110,7 +110,7 @@ class PoolView:
         self.state = state
         self.problem = ""
         self.is_live = True
-        self.is_local = all([compiled.spec.node_name for compiled in slices])
+        self.is_local = all(compiled.spec.node_name for compiled in slices)
         self.generation = slices[0].spec.pool.generation
         self.slice_names = [compiled.name for compiled in slices]
         self.devices: list[Device] = []
