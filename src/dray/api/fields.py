@@ -77,7 +77,8 @@ def check_struct(name: str) -> Check:
         if type(value) is not dict:
             raise _mismatch(value, place, name)
         if not checks:
-            checks.update({field.name: check_for(field.type) for field in struct(name).fields.values()})
+            special = SPECIAL_CHECKS.get(name.rpartition(".")[2], {})
+            checks.update({f.name: special.get(f.name) or check_for(f.type) for f in struct(name).fields.values()})
         shaped: Document = dict(always)
         for key, inner in value.items():
             known = checks.get(key)
@@ -234,6 +235,16 @@ def _check_bytes(value: Any, place: Place, findings: Findings) -> str:
     return value
 
 
+def _check_valid_values(value: Any, place: Place, findings: Findings) -> list[str]:
+    """Equal amounts keep their spelling here: whether they count as duplicates depends on it."""
+    if type(value) is not list:
+        raise _mismatch(value, place, "list")
+    written = [_check_quantity("0" if v is None else v, (place, f"[{i}]"), findings) for i, v in enumerate(value)]
+    if len({Quantity.parse(text) for text in written}) == len(written):
+        return written
+    return [spelled if type(spelled) is str else text for spelled, text in zip(value, written, strict=True)]
+
+
 def _check_any(value: Any, place: Place, findings: Findings) -> Any:
     return value
 
@@ -251,3 +262,6 @@ SCALAR_CHECKS: dict[str, Check] = {
     "bytes": _check_bytes,
     "any": _check_any,
 }
+
+# Fields with a check of their own, by type and name.
+SPECIAL_CHECKS: dict[str, dict[str, Check]] = {"CapacityRequestPolicy": {"validValues": _check_valid_values}}

@@ -1,0 +1,155 @@
+"""Which rules a request meets: by kind, for a new object, a changed one, a changed status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+from dray.validation import claim_status, claims, classes, others, pod_status, pods, pool_status, slices, taint_rules
+from dray.validation.errors import Context, Document, Errors, FieldError
+from dray.validation.metadata import check_metadata, check_metadata_update
+
+Check = Callable[[Document, Document | None, Context, Errors], None]
+
+NAMESPACED = frozenset(
+    [
+        "ResourceClaim",
+        "ResourceClaimTemplate",
+        "Pod",
+        "Event",
+        "Lease",
+        "ServiceAccount",
+        "Secret",
+        "ConfigMap",
+        "ResourceQuota",
+        "LimitRange",
+        "Role",
+        "RoleBinding",
+        "ReplicaSet",
+        "DaemonSet",
+        "Deployment",
+        "StatefulSet",
+        "Job",
+        "CronJob",
+        "PodDisruptionBudget",
+        "PodTemplate",
+    ]
+)
+
+_POD_MAKERS = ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet", "Job")
+
+
+def _once(check: Callable[[Document, Errors], None]) -> Check:
+    return lambda new, old, context, errors: check(new, errors)
+
+
+def _pods(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+    if old is None:
+        pods.check_pod(new, context, errors)
+    else:
+        pods.check_pod_update(new, old, errors)
+
+
+def _claims(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+    if old is None:
+        claims.check_claim(new, context, errors)
+    else:
+        claims.check_claim_update(new, old, errors)
+
+
+def _pool_status(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+    if old is None:
+        pool_status.check_request(new, context, errors)
+    else:
+        pool_status.check_request_update(new, old, errors)
+
+
+def _priorities(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+    if old is not None:
+        others.check_priority_class_update(new, old, errors)
+
+
+_CHECKS: dict[str, Check] = {
+    "ResourceSlice": slices.check_slice,
+    "ResourceClaim": _claims,
+    "ResourceClaimTemplate": claims.check_template,
+    "DeviceClass": classes.check_class,
+    "DeviceTaintRule": lambda new, old, context, errors: taint_rules.check_rule(new, old, errors),
+    "ResourcePoolStatusRequest": _pool_status,
+    "Pod": _pods,
+    "ResourceQuota": _once(others.check_quota),
+    "Event": _once(others.check_event),
+    "Lease": _once(others.check_lease),
+    "Secret": _once(others.check_secret),
+    "ConfigMap": _once(others.check_secret),
+    "PriorityClass": _priorities,
+    **dict.fromkeys(_POD_MAKERS, lambda new, old, context, errors: others.check_pod_maker(new, context, errors)),
+}
+
+_STATUS_CHECKS: dict[str, Callable[[Document, Document, Context, Errors], None]] = {
+    "ResourceClaim": claim_status.check_claim_status,
+    "DeviceTaintRule": lambda new, old, context, errors: taint_rules.check_rule_status(new, errors),
+    "ResourcePoolStatusRequest": lambda new, old, context, errors: pool_status.check_request_status(new, old, errors),
+    "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors),
+}
+
+
+def validate_create(document: Document, context: Context) -> list[FieldError]:
+    """What is wrong with a new object."""
+    errors = Errors()
+    kind = document.get("kind", "")
+    if check := _CHECKS.get(kind):
+        check(document, None, context, errors)
+    check_metadata(document, "metadata", errors, namespaced=kind in NAMESPACED)
+    return _as_requested(errors, context)
+
+
+def validate_update(new: Document, old: Document, context: Context) -> list[FieldError]:
+    """What is wrong with a changed object, its status left aside."""
+    errors = Errors()
+    kind = new.get("kind", "")
+    _check_metadata_update(new, old, context, errors)
+    if check := _CHECKS.get(kind):
+        check(new, old, context, errors)
+    return _as_requested(errors, context)
+
+
+def validate_status_update(new: Document, old: Document, context: Context) -> list[FieldError]:
+    """What is wrong with a changed status; the rest was taken over from the stored object."""
+    errors = Errors()
+    kind = new.get("kind", "")
+    _check_metadata_update(new, old, context, errors)
+    if check := _STATUS_CHECKS.get(kind):
+        check(new, old, context, errors)
+    return _as_requested(errors, context)
+
+
+def needs_resource_version(kind: str, api_version: str) -> bool:
+    """Whether an update has to name the version it changes."""
+    if kind == "DeviceTaintRule":
+        return api_version == "resource.k8s.io/v1"
+    return kind == "ResourcePoolStatusRequest"
+
+
+def _check_metadata_update(new: Document, old: Document, context: Context, errors: Errors) -> None:
+    kind = new.get("kind", "")
+    version = context.api_version or new.get("apiVersion", "")
+    check_metadata_update(new, old, "metadata", errors, needs_resource_version=needs_resource_version(kind, version))
+
+
+# --- paths as the client's version has them --------------------------------------------------------------------------
+
+_EXACTLY = re.compile(r"(requests\[\d+\])\.exactly\.")
+_DEVICE_FIELD = re.compile(r"^(spec\.devices\[\d+\])\.(?!name\b)")
+
+
+def _as_requested(errors: Errors, context: Context) -> list[FieldError]:
+    """Generated rules name fields as the client wrote them, handwritten ones always as v1 has them."""
+    if not context.api_version.endswith("/v1beta1"):
+        return errors.found
+    return [replace(e, field=_v1beta1_path(e.field)) if e.declarative else e for e in errors.found]
+
+
+def _v1beta1_path(path: str) -> str:
+    return _DEVICE_FIELD.sub(r"\1.basic.", _EXACTLY.sub(r"\1.", path))

@@ -1,0 +1,233 @@
+"""Rules about single values: drivers, pools, qualified names, references, opaque parameters, addresses.
+
+Functions named `check_…` report what they find; a value that is absent comes in as "".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from dray.api import names
+from dray.api.names import MAX_DRIVER, MAX_IDENTIFIER, MAX_POOL, byte_length
+from dray.api.quantity import Quantity
+from dray.validation.errors import VALUE_OMITTED, Errors
+
+MAX_OPAQUE = 10 * 1024
+MAX_KEY_IN_PATH = 96
+IMMUTABLE = "field is immutable"
+
+FULL_NAME_RULE = "a fully qualified name must be a domain and a name separated by a slash"
+ADDRESS_RULE = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
+BAD_REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+
+
+def key_path(path: str, key: str) -> str:
+    """`path[key]`; a key too long for any qualified name is shortened in the middle."""
+    if len(key) > MAX_KEY_IN_PATH:
+        rest = MAX_KEY_IN_PATH - 3
+        key = f"{key[: rest - rest // 2]}...{key[len(key) - rest // 2 :]}"
+    return f"{path}[{key}]"
+
+
+def check_label(name: str, path: str, errors: Errors, *, declarative: bool = False) -> None:
+    errors.each_invalid(path, name, names.label_problems(name), declarative=declarative)
+
+
+def check_driver(driver: str, path: str, errors: Errors, *, declarative: bool = False) -> None:
+    """`declarative`: the generated rule answers in place of the handwritten one."""
+    if not driver:
+        errors.required(path, declarative=declarative)
+        return
+    if byte_length(driver) > MAX_DRIVER:
+        errors.too_long(path, MAX_DRIVER, declarative=declarative, unit="characters" if declarative else "bytes")
+    rule = names.caseless_subdomain_problems if declarative else _lowered_subdomain_problems
+    errors.each_invalid(path, driver, rule(driver), declarative=declarative)
+
+
+def _lowered_subdomain_problems(driver: str) -> tuple[str, ...]:
+    return names.subdomain_problems(driver.lower() if driver.isascii() else driver)
+
+
+def check_pool(pool: str, path: str, errors: Errors, *, declarative: bool = False) -> None:
+    if not pool:
+        errors.required(path, declarative=declarative)
+        return
+    if byte_length(pool) > MAX_POOL:
+        errors.too_long(path, MAX_POOL, declarative=declarative)
+    for segment, problem in names.pool_segment_problems(pool):
+        text = problem if not declarative else f"segment {segment}: {problem}"
+        errors.invalid(path, pool, text, declarative=declarative)
+
+
+def check_qualified(name: str, path: str, errors: Errors) -> None:
+    """`id` or `domain/id`. More than one slash passes unchecked, as in Kubernetes."""
+    domain, slash, identifier = name.partition("/")
+    if not slash:
+        _check_identifier(name, path, errors)
+    elif "/" not in identifier:
+        if domain:
+            check_driver(domain, path, errors)
+        else:
+            errors.invalid(path, "", "the domain must not be empty")
+        if identifier:
+            _check_identifier(identifier, path, errors)
+        else:
+            errors.invalid(path, "", "the name must not be empty")
+
+
+def _check_identifier(identifier: str, path: str, errors: Errors) -> None:
+    if byte_length(identifier) > MAX_IDENTIFIER:
+        errors.too_long(path, MAX_IDENTIFIER)
+    errors.each_invalid(path, identifier, names.c_identifier_problems(identifier))
+
+
+def is_full_name(name: str) -> bool:
+    """Whether the handwritten rule for a fully qualified name has nothing to say."""
+    found = Errors()
+    check_qualified(name, "", found)
+    return "/" in name and not found.found
+
+
+def check_full_name(name: str, path: str, errors: Errors) -> None:
+    """A fully qualified name by the generated rule: the domain is lower case."""
+    domain, slash, identifier = name.partition("/")
+    if not slash:
+        errors.invalid(path, name, FULL_NAME_RULE, declarative=True)
+        return
+    if "/" in identifier:
+        return
+    if not domain:
+        errors.invalid(path, name, "prefix must not be empty", declarative=True)
+    elif byte_length(domain) > MAX_DRIVER:
+        errors.too_long(path, MAX_DRIVER, declarative=True)
+    if domain:
+        problems = [f"prefix: {problem}" for problem in names.subdomain_problems(domain)]
+        errors.each_invalid(path, name, problems, declarative=True)
+    if not identifier:
+        errors.invalid(path, name, "name must not be empty", declarative=True)
+        return
+    if byte_length(identifier) > MAX_IDENTIFIER:
+        errors.too_long(path, MAX_IDENTIFIER, declarative=True)
+    problems = [f"name: {problem}" for problem in names.c_identifier_problems(identifier)]
+    errors.each_invalid(path, name, problems, declarative=True)
+
+
+def check_qualified_label(key: str, path: str, errors: Errors, *, declarative: bool = False) -> None:
+    """A label key, as taints, conditions and finalizers use it."""
+    errors.each_invalid(path, key, names.qualified_name_problems(key), declarative=declarative)
+
+
+def check_uuid(text: str, path: str, errors: Errors) -> None:
+    if not names.is_uuid(text):
+        errors.invalid(path, text, names.UUID_RULE, declarative=True)
+
+
+def check_enum(
+    value: str, supported: Sequence[str], path: str, errors: Errors, *, required: bool, declarative: bool = True
+) -> None:
+    if not value:
+        if required:
+            errors.required(path, declarative=declarative)
+    elif value not in supported:
+        errors.not_supported(path, value, supported, declarative=declarative)
+
+
+def check_unique(
+    items: Sequence[Any], key: Callable[[Any], Any], path: str, errors: Errors, *, declarative: bool, whole: bool = True
+) -> None:
+    """`whole`: the error shows the item, not only its key."""
+    seen: set[Any] = set()
+    for i, item in enumerate(items):
+        mark = key(item)
+        if mark in seen:
+            errors.duplicate(f"{path}[{i}]", item if whole else mark, declarative=declarative)
+        seen.add(mark)
+
+
+def check_references(
+    references: Sequence[str], known: RequestNames, path: str, errors: Errors, *, limit: int = 32
+) -> None:
+    """A list of names of requests and subrequests; one that is too long is not looked into."""
+    if len(references) > limit:
+        errors.too_many(path, len(references), limit, declarative=True)
+        return
+    for i, reference in enumerate(references):
+        check_reference(reference, known, f"{path}[{i}]", errors)
+    check_unique(references, lambda name: name, path, errors, declarative=True)
+
+
+class RequestNames:
+    """The names of a claim's requests and of their subrequests."""
+
+    __slots__ = ("requests", "subrequests")
+
+    def __init__(self, requests: Iterable[Any]) -> None:
+        self.requests: set[str] = set()
+        self.subrequests: set[tuple[str, str]] = set()
+        for request in requests:
+            name = request.get("name", "")
+            self.requests.add(name)
+            self.subrequests.update((name, sub.get("name", "")) for sub in request.get("firstAvailable") or ())
+
+
+def check_reference(reference: str, known: RequestNames, path: str, errors: Errors) -> None:
+    for segment in reference.split("/"):
+        check_label(segment, path, errors)
+    request, slash, subrequest = reference.partition("/")
+    exists = (request, subrequest) in known.subrequests if slash else request in known.requests
+    if not exists:
+        errors.invalid(path, reference, BAD_REFERENCE)
+
+
+def check_opaque(opaque: dict[str, Any] | None, path: str, errors: Errors, *, skip_size: bool = False) -> None:
+    """Driver and parameters of a configuration."""
+    if opaque is None:
+        errors.required(path)
+        return
+    check_driver(opaque.get("driver") or "", f"{path}.driver", errors, declarative=True)
+    parameters = opaque.get("parameters")
+    if parameters is None:
+        errors.required(f"{path}.parameters")
+    else:
+        check_raw_object(parameters, f"{path}.parameters", errors, skip_size=skip_size)
+
+
+def check_raw_object(value: Any, path: str, errors: Errors, *, skip_size: bool = False) -> None:
+    """Free-form JSON of a driver: an object, and not too large."""
+    if not skip_size and len(msgspec.json.encode(value)) > MAX_OPAQUE:
+        errors.too_long(path, MAX_OPAQUE)
+    elif not isinstance(value, dict):
+        errors.invalid(path, VALUE_OMITTED, "must be a valid JSON object")
+
+
+def check_interface_address(text: str, path: str, errors: Errors) -> None:
+    """An address with its prefix length, host bits included, in its one canonical spelling."""
+    address, slash, bits = text.partition("/")
+    try:
+        if not slash or not bits.isascii() or not bits.isdigit() or (len(bits) > 1 and bits[0] == "0"):
+            raise ValueError(text)
+        if "%" in address:
+            raise ValueError(text)
+        interface = ipaddress.ip_interface(text)
+    except ValueError:
+        errors.invalid(path, text, ADDRESS_RULE)
+        return
+    mapped = getattr(interface.ip, "ipv4_mapped", None)
+    if mapped is not None:
+        errors.invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+        return
+    canonical = f"{interface.ip.compressed}/{interface.network.prefixlen}"
+    if canonical != text:
+        errors.invalid(path, text, f'must be in canonical form ("{canonical}")')
+
+
+def check_quantity_sign(text: str, path: str, errors: Errors, *, positive: bool) -> None:
+    amount = Quantity.parse(text)
+    if positive and amount.nanos <= 0:
+        errors.invalid(path, text, "must be positive")
+    elif amount.nanos < 0:
+        errors.invalid(path, text, "must be non-negative")

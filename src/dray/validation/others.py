@@ -1,0 +1,97 @@
+"""The small kinds around: quotas, events, leases, priorities, and the kinds that make pods."""
+
+from __future__ import annotations
+
+from dray.api import names
+from dray.api.names import byte_length
+from dray.api.quantity import Quantity
+from dray.validation.errors import Context, Document, Errors
+from dray.validation.formats import IMMUTABLE
+from dray.validation.pods import check_pod_spec
+
+_QUOTA_NAMES = frozenset(
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.storage",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ]
+)
+MAX_EVENT_FIELD = 128
+MAX_EVENT_MESSAGE = 1024
+
+
+def check_quota(document: Document, errors: Errors) -> None:
+    for name, amount in ((document.get("spec") or {}).get("hard") or {}).items():
+        path = f"spec.hard[{name}]"
+        errors.each_invalid(path, name, names.qualified_name_problems(name))
+        if "/" not in name and name not in _QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
+            errors.invalid(path, name, "must be a standard resource type or fully qualified")
+        if Quantity.parse(amount).nanos < 0:
+            errors.invalid(path, amount, "must be greater than or equal to 0")
+
+
+def check_event(document: Document, errors: Errors) -> None:
+    namespace = (document.get("metadata") or {}).get("namespace") or ""
+    involved = (document.get("involvedObject") or {}).get("namespace") or ""
+    if involved != namespace and not (involved == "" and namespace == "default"):
+        errors.invalid("involvedObject.namespace", involved, "does not match event.namespace")
+    if not document.get("eventTime"):
+        return
+    for field in ("reportingComponent", "reportingInstance", "action", "reason"):
+        text = document.get(field) or ""
+        if not text:
+            errors.required(field)
+        elif byte_length(text) > MAX_EVENT_FIELD:
+            errors.too_long(field, MAX_EVENT_FIELD)
+    if byte_length(document.get("message") or "") > MAX_EVENT_MESSAGE:
+        errors.too_long("message", MAX_EVENT_MESSAGE)
+
+
+def check_lease(document: Document, errors: Errors) -> None:
+    spec = document.get("spec") or {}
+    if (duration := spec.get("leaseDurationSeconds")) is not None and duration <= 0:
+        errors.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
+        errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+def check_priority_class_update(new: Document, old: Document, errors: Errors) -> None:
+    if (new.get("value") or 0) != (old.get("value") or 0):
+        errors.forbidden("value", "may not be changed in an update.")
+    if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
+        errors.invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE)
+
+
+def check_pod_maker(document: Document, context: Context, errors: Errors) -> None:
+    """The pod template of a ReplicaSet, DaemonSet, Deployment, StatefulSet or Job."""
+    template = (document.get("spec") or {}).get("template") or {}
+    check_pod_spec(template.get("spec") or {}, "spec.template.spec", context, errors)
+
+
+def check_secret(document: Document, errors: Errors) -> None:
+    for field in ("data", "stringData", "binaryData"):
+        for key in document.get(field) or {}:
+            if (
+                not key
+                or byte_length(key) > 253
+                or not all(c.isalnum() or c in "-_." for c in key)
+                or not key.isascii()
+            ):
+                detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+                errors.invalid(f"{field}[{key}]", key, detail)

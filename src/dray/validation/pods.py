@@ -1,0 +1,254 @@
+"""Pods: the parts that ask for devices, and the ground rules without which no pod can be placed or run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dray.api import names
+from dray.api.quantity import Quantity
+from dray.validation.equality import same
+from dray.validation.errors import Context, Document, Errors
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+RESTART_POLICIES = ("Always", "Never", "OnFailure")
+ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+DEVICE_ATTRIBUTE_SOURCE = "resourceSliceAttributeRef"
+
+
+def check_pod(document: Document, context: Context, errors: Errors) -> None:
+    spec = document.get("spec") or {}
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    claims = spec.get("resourceClaims") or []
+    check_pod_spec(spec, "spec", context, errors)
+    if annotations.get(MIRROR_ANNOTATION) is not None and claims:
+        errors.forbidden("[]", "static pods do not support resource claims")
+
+
+def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors) -> None:
+    """Also for the pod templates of the kinds that make pods."""
+    claim_names = _check_claims(spec.get("resourceClaims") or [], f"{path}.resourceClaims", errors)
+    _check_containers(spec, path, claim_names, context, errors)
+    if (spec.get("resources") or {}).get("claims"):
+        errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
+    policy = spec.get("restartPolicy")
+    if policy and policy not in RESTART_POLICIES:
+        errors.not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
+    for field in ("nodeName", "schedulerName", "serviceAccountName"):
+        if name := spec.get(field):
+            errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
+    for name, amount in (spec.get("overhead") or {}).items():
+        _check_amount(amount, f"{path}.overhead[{name}]", errors)
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def _check_claims(claims: list[Document], path: str, errors: Errors) -> set[str]:
+    known: set[str] = set()
+    for i, claim in enumerate(claims):
+        here = f"{path}[{i}]"
+        name = claim.get("name") or ""
+        if not name:
+            errors.required(f"{here}.name")
+        elif name in known:
+            errors.duplicate(f"{here}.name", name)
+        else:
+            errors.each_invalid(f"{here}.name", name, names.label_problems(name))
+            known.add(name)
+        _check_claim_source(claim, here, errors)
+    return known
+
+
+def _check_claim_source(claim: Document, path: str, errors: Errors) -> None:
+    direct, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+    if direct is not None and template is not None:
+        detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        errors.invalid(path, claim, detail)
+    if direct is None and template is None:
+        errors.invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+    for field, name in (("resourceClaimName", direct), ("resourceClaimTemplateName", template)):
+        if name is not None:
+            errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
+
+
+def _check_references(references: list[Document], known: set[str], path: str, errors: Errors) -> None:
+    """Which claims, or which of their requests, a container uses."""
+    seen: set[str] = set()
+    parts: set[str] = set()
+    for i, reference in enumerate(references):
+        here = f"{path}[{i}]"
+        name, request = reference.get("name") or "", reference.get("request") or ""
+        if not name:
+            errors.required(here)
+            continue
+        mark = f"{name}/{request}" if request else name
+        if mark in seen or name in seen or (not request and name in parts):
+            errors.duplicate(here, mark)
+        if request:
+            errors.each_invalid(f"{here}.request", request, names.label_problems(request))
+            parts.add(name)
+        seen.add(mark)
+        if name not in known:
+            rest = f": {', '.join(sorted(known))}" if known else " which is empty"
+            errors.not_found(here, name, f"must be one of the names in pod.spec.resourceClaims{rest}")
+
+
+# --- containers ------------------------------------------------------------------------------------------------------
+
+
+def _check_containers(spec: Document, path: str, claims: set[str], context: Context, errors: Errors) -> None:
+    if not spec.get("containers"):
+        errors.required(f"{path}.containers")
+    seen: set[str] = set()
+    for here, container in containers_of(spec, path):
+        name = container.get("name") or ""
+        if not name:
+            errors.required(f"{here}.name")
+        else:
+            errors.each_invalid(f"{here}.name", name, names.label_problems(name))
+        if name and name in seen:
+            errors.duplicate(f"{here}.name", name)
+        seen.add(name)
+        if not container.get("image"):
+            errors.required(f"{here}.image")
+        resources = container.get("resources") or {}
+        _check_references(resources.get("claims") or [], claims, f"{here}.resources.claims", errors)
+        _check_amounts(resources, f"{here}.resources", errors)
+        for i, variable in enumerate(container.get("env") or ()):
+            _check_variable(variable, claims, f"{here}.env[{i}]", context, errors)
+
+
+def containers_of(spec: Document, path: str = "spec") -> Iterator[tuple[str, Document]]:
+    """Regular containers, then init containers, each with its path."""
+    for field in ("containers", "initContainers"):
+        for i, container in enumerate(spec.get(field) or ()):
+            yield f"{path}.{field}[{i}]", container
+
+
+def _check_amounts(resources: Document, path: str, errors: Errors) -> None:
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for field, amounts in (("limits", limits), ("requests", requests)):
+        for name, amount in amounts.items():
+            _check_resource_name(name, f"{path}.{field}", errors)
+            _check_amount(amount, f"{path}.{field}[{name}]", errors)
+    for name, amount in requests.items():
+        if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name]):
+            errors.invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
+
+
+def _check_resource_name(name: str, path: str, errors: Errors) -> None:
+    errors.each_invalid(f"{path}[{name}]", name, names.qualified_name_problems(name))
+    if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage") and not name.startswith("hugepages-"):
+        errors.invalid(f"{path}[{name}]", name, "must be a standard resource for containers")
+
+
+def _check_amount(amount: str, path: str, errors: Errors) -> None:
+    if Quantity.parse(amount).nanos < 0:
+        errors.invalid(path, amount, "must be greater than or equal to 0")
+
+
+def _check_variable(variable: Document, claims: set[str], path: str, context: Context, errors: Errors) -> None:
+    if not variable.get("name"):
+        errors.required(f"{path}.name")
+    source = variable.get("valueFrom")
+    if source is None:
+        return
+    possible: tuple[str, ...] = ENV_SOURCES
+    if context.enabled("DRADownwardDeviceAttributes"):
+        possible = (*ENV_SOURCES, DEVICE_ATTRIBUTE_SOURCE)
+    said = [name for name in (*ENV_SOURCES, DEVICE_ATTRIBUTE_SOURCE) if source.get(name) is not None]
+    here = f"{path}.valueFrom"
+    if DEVICE_ATTRIBUTE_SOURCE in said and DEVICE_ATTRIBUTE_SOURCE not in possible:
+        errors.forbidden(f"{here}.{DEVICE_ATTRIBUTE_SOURCE}", "needs the feature gate DRADownwardDeviceAttributes")
+    elif not said:
+        errors.invalid(here, "", "must specify one of: " + ", ".join(f"`{name}`" for name in possible))
+    elif variable.get("value"):
+        errors.invalid(here, "", "may not be specified when `value` is not empty")
+    elif len(said) > 1:
+        errors.invalid(here, "", "may not have more than one field specified at a time")
+    elif said == [DEVICE_ATTRIBUTE_SOURCE]:
+        _check_attribute_source(source[DEVICE_ATTRIBUTE_SOURCE], claims, f"{here}.{DEVICE_ATTRIBUTE_SOURCE}", errors)
+
+
+def _check_attribute_source(source: Document, claims: set[str], path: str, errors: Errors) -> None:
+    """KEP-5304: an attribute of the devices that a request of one of the pod's claims was given."""
+    for field in ("claimName", "requestName"):
+        name = source.get(field) or ""
+        if not name:
+            errors.required(f"{path}.{field}")
+        else:
+            errors.each_invalid(f"{path}.{field}", name, names.label_problems(name))
+    if not source.get("attribute"):
+        errors.required(f"{path}.attribute")
+    claim = source.get("claimName") or ""
+    if claim and claim not in claims:
+        errors.not_found(f"{path}.claimName", claim, "must be one of the names in pod.spec.resourceClaims")
+
+
+# --- update ----------------------------------------------------------------------------------------------------------
+
+_UPDATE_RULE = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+
+
+def check_pod_update(new: Document, old: Document, errors: Errors) -> None:
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    gated = bool(before.get("schedulingGates"))
+    if not same(_fixed_parts(spec, gated), _fixed_parts(before, gated)):
+        changed = sorted(k for k in spec.keys() | before.keys() if not same(spec.get(k), before.get(k)))
+        errors.forbidden("spec", f"{_UPDATE_RULE}; changed: {', '.join(changed)}")
+    _check_tolerations_kept(spec, before, errors)
+    _check_gates_only_removed(spec, before, errors)
+    _check_deadline(spec, before, errors)
+
+
+def _fixed_parts(spec: Document, gated: bool) -> Document:
+    """The spec without what an update may change; a gated pod may still be steered to other nodes."""
+    free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
+    if gated:
+        free |= {"nodeSelector", "affinity"}
+    made = {key: value for key, value in spec.items() if key not in free}
+    for field in ("containers", "initContainers"):
+        if made.get(field):
+            made[field] = [{k: v for k, v in c.items() if k != "image"} for c in made[field]]
+    if (made.get("terminationGracePeriodSeconds") or 0) in (-1, 1):
+        made["terminationGracePeriodSeconds"] = 1
+    return made
+
+
+def _check_tolerations_kept(spec: Document, before: Document, errors: Errors) -> None:
+    tolerations = spec.get("tolerations") or []
+    for toleration in before.get("tolerations") or []:
+        loose = {k: v for k, v in toleration.items() if k != "tolerationSeconds"}
+        if not any({k: v for k, v in t.items() if k != "tolerationSeconds"} == loose for t in tolerations):
+            errors.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
+            return
+
+
+def _check_gates_only_removed(spec: Document, before: Document, errors: Errors) -> None:
+    known = {gate.get("name") for gate in before.get("schedulingGates") or ()}
+    for gate in spec.get("schedulingGates") or ():
+        if gate.get("name") not in known:
+            detail = "only deletion is allowed, but found new scheduling gate"
+            errors.forbidden("spec.schedulingGates", f"{detail} '{gate.get('name')}'")
+
+
+def _check_deadline(spec: Document, before: Document, errors: Errors) -> None:
+    deadline, old = spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds")
+    path = "spec.activeDeadlineSeconds"
+    if old is not None and deadline is None:
+        errors.invalid(path, None, "must not update from a positive integer to nil value")
+    elif isinstance(old, int) and isinstance(deadline, int) and deadline > old:
+        errors.invalid(path, deadline, "must be less than or equal to previous value")
+    if isinstance(deadline, int) and deadline != old and not 0 < deadline < 2**31:
+        errors.invalid(path, deadline, "must be between 1 and 2147483647, inclusive")
+
+
+def requested_resources(container: Document) -> dict[str, Any]:
+    """Requests of a container; what it only limits, it asks for as well."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}

@@ -1,0 +1,22 @@
+"""Recorded answers of the real implementation: the same fields, for the same reasons."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dray.cli.validation_vectors import answer
+
+DATA = Path(__file__).parent / "data"
+RECORDED = [
+    json.loads(line)
+    for name in ("validation.ndjson", "validation_more.ndjson")
+    for line in (DATA / name).read_text().splitlines()
+]
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=lambda row: row["name"])
+def test_reports_the_recorded_errors(row):
+    expected = {(error["type"], error["field"]) for error in row["errors"]}
+    question = {key: value for key, value in row.items() if key != "errors"}
+    assert {(error["type"], error["field"]) for error in answer(question)["errors"]} == expected
