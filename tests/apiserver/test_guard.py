@@ -262,8 +262,8 @@ async def test_claims_without_records_get_them_at_the_next_start(world: World) -
 async def test_a_dry_run_hears_the_same(world: World) -> None:
     await world.write(a_claim("a", a_result("gpu-0")))
     with pytest.raises(ApiError, match="already allocated to claim ns/a"):
-        await world.guard.check(None, a_claim("b", a_result("gpu-0")))
-    await world.guard.check(None, a_claim("b", a_result("gpu-1")))
+        await world.guard.changes(None, a_claim("b", a_result("gpu-0")))
+    await world.guard.changes(None, a_claim("b", a_result("gpu-1")))
 
 
 async def storm(worlds: list[World], seed: int) -> None:

@@ -46,8 +46,8 @@ class Attributes:
         """As RBAC rules spell it: `pods`, or `pods/status`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
-    def with_verb(self, verb: str) -> "Attributes":
-        return replace(self, verb=verb)
+    def as_user(self, user: User) -> "Attributes":
+        return replace(self, user=user)
 
 
 @dataclass(frozen=True, slots=True)

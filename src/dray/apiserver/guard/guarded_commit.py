@@ -96,28 +96,29 @@ class GuardedCommit:
         Raises 409 with the holder's name if it holds what another claim has, and the store's Conflict if the claim
         itself was changed meanwhile.
         """
-        before, after = shares_of(old), shares_of(new)
-        if before == after:
-            return await self._store.commit(operations, preconditions)
         own = {operation.key for operation in operations} | {wanted.key for wanted in preconditions}
-        claim = new or old
-        assert claim is not None
         for _ in range(ATTEMPTS):
-            records = await self._decide(claim, before - after, after - before)
-            more_operations, more_preconditions = records.changes()
+            more_operations, more_preconditions = await self.changes(old, new)
             try:
                 return await self._store.commit([*operations, *more_operations], [*preconditions, *more_preconditions])
             except Conflict as conflict:
                 if own & set(conflict.keys):
                     raise
-        raise errors.conflict(by_kind("ResourceClaim"), name_of(claim), "its devices are in high demand; try again")
+        name = name_of(new or old)
+        raise errors.conflict(by_kind("ResourceClaim"), name, "its devices are in high demand; try again")
 
-    async def check(self, old: Document | None, new: Document | None) -> None:
-        """What `commit` would say, without writing: for dry runs."""
-        before, after = shares_of(old), shares_of(new)
+    async def changes(self, old: Document | None, new: Document | None) -> tuple[list[Operation], list[Precondition]]:
+        """What must go into the same commit as this write of any object; nothing, unless it is a claim.
+
+        Raises 409 with the holder's name. If the commit then fails on one of these keys only, ask and try again.
+        """
         claim = new or old
-        if claim is not None and before != after:
-            await self._decide(claim, before - after, after - before)
+        if claim is None or claim.get("kind") != "ResourceClaim":
+            return [], []
+        before, after = shares_of(old), shares_of(new)
+        if before == after:
+            return [], []
+        return (await self._decide(claim, before - after, after - before)).changes()
 
     async def _decide(self, claim: Document, gone: Iterable[Share], come: Iterable[Share]) -> Records:
         claimant = Claimant.of(claim)

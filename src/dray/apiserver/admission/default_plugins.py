@@ -1,0 +1,50 @@
+"""Which plugins a server runs, in Kubernetes' order: first what refuses a place, then what fills in, last what counts."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dray.apiserver.admission.admin_access import AdminAccess
+from dray.apiserver.admission.base import AdmissionPlugin
+from dray.apiserver.admission.chain import Chain
+from dray.apiserver.admission.claim_status_authorization import ClaimStatusAuthorization
+from dray.apiserver.admission.default_tolerations import DefaultTolerationSeconds
+from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
+from dray.apiserver.admission.node_restriction import NodeRestriction
+from dray.apiserver.admission.priority import Priority
+from dray.apiserver.admission.rbac_escalation import RbacEscalation
+from dray.apiserver.admission.service_account import ServiceAccount
+from dray.apiserver.attributes import Authorizer
+from dray.apiserver.authorization.rbac import RbacIndex
+from dray.apiserver.objects import Objects
+from dray.features import FeatureGates
+from dray.store.interface import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What plugins may know."""
+
+    store: Store
+    objects: Objects
+    authorizer: Authorizer
+    rbac: RbacIndex
+    gates: FeatureGates
+    new_suffix: Callable[[], str]
+    # Charge cpu and memory that claims add to a pod to its namespace's quota.
+    quota_counts_claims: bool = False
+
+
+def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
+    objects, gates = surroundings.objects, surroundings.gates
+    yield NamespaceLifecycle(objects)
+    yield ServiceAccount(objects, surroundings.new_suffix)
+    yield NodeRestriction(objects)
+    yield Priority(objects)
+    yield DefaultTolerationSeconds()
+    yield AdminAccess(objects, gates)
+    yield ClaimStatusAuthorization(surroundings.authorizer, gates)
+    yield RbacEscalation(surroundings.rbac, surroundings.authorizer)
+
+
+def default_chain(surroundings: Surroundings) -> Chain:
+    return Chain(list(default_plugins(surroundings)))
