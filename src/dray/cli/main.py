@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),
     "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
     "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
+    "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),

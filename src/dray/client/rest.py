@@ -104,7 +104,7 @@ class Client:
             items.extend(page.items or ())
             if not page.metadata.continue_:
                 return Listing(items, page.metadata.resource_version)
-            page_query["continue"] = page.metadata.continue_
+            page_query = {**page_query, "continue": page.metadata.continue_}
 
     @asynccontextmanager
     async def watch(

@@ -1,0 +1,221 @@
+"""Deployments: a ReplicaSet per edition of the template, and the way from the old one to the new one.
+
+RollingUpdate (with maxSurge and maxUnavailable), Recreate, pause, history limit and conditions are supported; there is no
+rollback other than applying the old template again, and `minReadySeconds` is not waited for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.workloads import Deployment, DeploymentStatus, ReplicaSet, WorkloadCondition
+from dray.client import (
+    DEPLOYMENTS,
+    NORMAL,
+    REPLICA_SETS,
+    ApiError,
+    EventRecorder,
+    Handler,
+    OwnWrites,
+    Recorder,
+    WorkQueue,
+    object_key,
+    reference_to,
+)
+from dray.client.rest import Document
+from dray.clock import rfc3339
+from dray.controllers.context import Context
+from dray.controllers.daemon_sets import template_hash
+from dray.controllers.owned_pods import BY_CONTROLLER, controller_of
+from dray.controllers.rollout import next_sizes, surge_and_unavailable
+from dray.controllers.workload_status import write_status
+
+HASH_LABEL = "pod-template-hash"
+REVISION = "deployment.kubernetes.io/revision"
+WORKERS = 5
+DEFAULT_HISTORY = 10
+
+
+class DeploymentController:
+    name = "deployment-controller"
+
+    def __init__(self, context: Context, *, recorder: Recorder | None = None) -> None:
+        self._client = context.client.named("deployment-controller")
+        self._clock = context.clock
+        self._informers = context.informers
+        self._deployments = context.informers.of(DEPLOYMENTS)
+        sets = context.informers.of(REPLICA_SETS)
+        sets.add_indexer(BY_CONTROLLER, controller_of)
+        self._sets: OwnWrites[ReplicaSet] = OwnWrites(sets, context.clock)
+        self._recorder = recorder or EventRecorder(self._client, "deployment-controller")
+        self.queue: WorkQueue[str] = WorkQueue("deployment", clock=context.clock, registry=context.registry)
+        self._deployments.add_handler(Handler(self._seen, lambda _, new: self._seen(new)))
+        sets.add_handler(Handler(self._set_seen, lambda _, new: self._set_seen(new), self._set_seen))
+
+    def _seen(self, deployment: Deployment) -> None:
+        self.queue.add(object_key(deployment))
+
+    def _set_seen(self, replica_set: ReplicaSet) -> None:
+        for owner in replica_set.metadata.owner_references:
+            if owner.controller and owner.kind == "Deployment":
+                self.queue.add(f"{replica_set.metadata.namespace}/{owner.name}")
+
+    async def run(self) -> None:
+        await self._informers.synced()
+        await self.queue.run(self.sync, WORKERS)
+
+    async def sync(self, key: str) -> None:
+        deployment = self._deployments.get(key)
+        if deployment is None:
+            return
+        if deployment.metadata.deletion_timestamp is None:
+            await self._roll(deployment)
+        sets = self._owned(deployment)
+        await write_status(self._client, DEPLOYMENTS, deployment, self._status(deployment, sets))
+
+    def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
+        return self._sets.by_index(BY_CONTROLLER, deployment.metadata.uid)
+
+    async def _roll(self, deployment: Deployment) -> None:
+        edition = template_hash(deployment.spec.template)
+        sets = self._owned(deployment)
+        new = next((item for item in sets if item.metadata.labels.get(HASH_LABEL) == edition), None)
+        old = [item for item in sets if item is not new]
+        if deployment.spec.paused:
+            return
+        if new is None:
+            new = await self._create(deployment, edition, old)
+        wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
+        if deployment.spec.strategy.type == "Recreate":
+            surge, unavailable = 0, wanted
+            new_size = 0 if any(item.status.replicas or item.spec.replicas for item in old) else wanted
+            old_sizes = [0 for _ in old]
+        else:
+            surge, unavailable = surge_and_unavailable(deployment.spec.strategy.rolling_update, wanted)
+            new_size, old_sizes = next_sizes(wanted, surge, unavailable, new, old)
+        await self._scale(deployment, new, new_size)
+        for replica_set, size in zip(old, old_sizes, strict=True):
+            await self._scale(deployment, replica_set, size)
+        await self._drop_history(deployment, old)
+
+    async def _create(self, deployment: Deployment, edition: str, old: list[ReplicaSet]) -> ReplicaSet:
+        template = deployment.spec.template
+        labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: edition}
+        document = await self._client.get_document(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
+        selector: dict[str, Any] = dict(document["spec"].get("selector") or {})
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH_LABEL: edition}
+        owner = {
+            "apiVersion": DEPLOYMENTS.api_version,
+            "kind": "Deployment",
+            "name": deployment.metadata.name,
+            "uid": deployment.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+        replica_set: Document = {
+            "apiVersion": REPLICA_SETS.api_version,
+            "kind": "ReplicaSet",
+            "metadata": {
+                "name": f"{deployment.metadata.name}-{edition}",
+                "namespace": deployment.metadata.namespace,
+                "labels": labels,
+                "annotations": {REVISION: str(1 + max((revision_of(item) for item in old), default=0))},
+                "ownerReferences": [owner],
+            },
+            "spec": {
+                "replicas": 0,
+                "selector": selector,
+                "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
+            },
+        }
+        created = await self._client.create(REPLICA_SETS, replica_set)
+        self._sets.remember(created)
+        return created
+
+    async def _scale(self, deployment: Deployment, replica_set: ReplicaSet, size: int) -> None:
+        before = replica_set.spec.replicas or 0
+        if before == size:
+            return
+        metadata = replica_set.metadata
+        try:
+            updated = await self._client.patch(
+                REPLICA_SETS, metadata.name, {"spec": {"replicas": size}}, metadata.namespace, uid=metadata.uid
+            )
+        except ApiError as error:
+            if error.is_not_found:
+                return
+            raise
+        self._sets.remember(updated)
+        direction = "up" if size > before else "down"
+        message = f"Scaled {direction} replica set {metadata.name} from {before} to {size}"
+        self._recorder.event(reference_to(DEPLOYMENTS, deployment), NORMAL, "ScalingReplicaSet", message)
+
+    async def _drop_history(self, deployment: Deployment, old: list[ReplicaSet]) -> None:
+        limit = deployment.spec.revision_history_limit
+        limit = DEFAULT_HISTORY if limit is None else limit
+        empty = [item for item in old if not item.spec.replicas and not item.status.replicas]
+        for replica_set in sorted(empty, key=revision_of)[: max(0, len(empty) - limit)]:
+            metadata = replica_set.metadata
+            try:
+                await self._client.delete(REPLICA_SETS, metadata.name, metadata.namespace, uid=metadata.uid)
+            except ApiError as error:
+                if not error.is_not_found:
+                    raise
+
+    def _status(self, deployment: Deployment, sets: list[ReplicaSet]) -> DeploymentStatus:
+        edition = template_hash(deployment.spec.template)
+        wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
+        new = [item for item in sets if item.metadata.labels.get(HASH_LABEL) == edition]
+        replicas = sum(item.status.replicas for item in sets)
+        available = sum(item.status.available_replicas for item in sets)
+        updated = sum(item.status.replicas for item in new)
+        _, unavailable = surge_and_unavailable(deployment.spec.strategy.rolling_update, wanted)
+        is_available = available >= wanted - unavailable
+        new_available = sum(item.status.available_replicas for item in new)
+        is_complete = updated == replicas == wanted and new_available == wanted
+        return DeploymentStatus(
+            observed_generation=deployment.metadata.generation,
+            replicas=replicas,
+            updated_replicas=updated,
+            ready_replicas=sum(item.status.ready_replicas for item in sets),
+            available_replicas=available,
+            unavailable_replicas=max(0, max(wanted, replicas) - available),
+            conditions=(
+                self._condition(
+                    deployment,
+                    *("Available", "True" if is_available else "False"),
+                    "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable",
+                    "Deployment has minimum availability."
+                    if is_available
+                    else "Deployment does not have minimum availability.",
+                ),
+                self._condition(
+                    deployment,
+                    *("Progressing", "True", "NewReplicaSetAvailable" if is_complete else "ReplicaSetUpdated"),
+                    f'ReplicaSet "{deployment.metadata.name}-{edition}" '
+                    + ("has successfully progressed." if is_complete else "is progressing."),
+                ),
+            ),
+        )
+
+    def _condition(
+        self, deployment: Deployment, type_: str, status: str, reason: str, message: str
+    ) -> WorkloadCondition:
+        old = next((item for item in deployment.status.conditions if item.type == type_), None)
+        if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
+            return old
+        now = rfc3339(self._clock.now())
+        changed = old.last_transition_time if old is not None and old.status == status else now
+        return WorkloadCondition(
+            type=type_,
+            status=status,
+            reason=reason,
+            message=message,
+            last_update_time=now,
+            last_transition_time=changed,
+        )
+
+
+def revision_of(replica_set: ReplicaSet) -> int:
+    text = replica_set.metadata.annotations.get(REVISION, "")
+    return int(text) if text.isdigit() else 0

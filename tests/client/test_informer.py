@@ -1,0 +1,247 @@
+"""Informers: the first state, changes, resuming, and what happens when the server forgets."""
+
+import asyncio
+
+import pytest
+from scripted import HANG, ScriptedTransport, bookmark, error_event, event, ok, refusal
+
+from dray.client import PODS, ApiError, Client, Handler, Informer, Informers, ServerUnreachable
+from dray.client.indexed import BY_NAMESPACE, by_namespace
+from dray.clock import SimulatedClock
+
+
+def pod(name, revision, uid="", node="", namespace="ns"):
+    metadata = {"namespace": namespace, "name": name, "uid": uid or f"uid-{name}", "resourceVersion": str(revision)}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}}
+
+
+def listing(revision, *pods):
+    return ok({"metadata": {"resourceVersion": str(revision)}, "items": list(pods)})
+
+
+class Seen:
+    """A handler that writes everything down."""
+
+    def __init__(self):
+        self.lines = []
+
+    def handler(self):
+        return Handler(
+            lambda new: self.lines.append(f"+{new.metadata.name}"),
+            lambda old, new: self.lines.append(f"~{new.metadata.name}"),
+            lambda old: self.lines.append(f"-{old.metadata.name}"),
+        )
+
+
+class Rig:
+    def __init__(self, answers=(), streams=(), **options):
+        self.clock = SimulatedClock()
+        self.transport = ScriptedTransport(list(answers), list(streams))
+        self.informer = Informer(Client(self.transport, clock=self.clock), PODS, **options)
+        self.seen = Seen()
+        self.informer.add_handler(self.seen.handler())
+
+    async def __aenter__(self):
+        self.informer.start()
+        await self.settle()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.informer.stop()
+
+    async def settle(self, seconds=0.0):
+        for _ in range(5):
+            await self.clock.advance(seconds / 5)
+
+
+async def test_watch_list_gives_the_first_state_in_one_go_and_then_changes():
+    go_on = asyncio.Event()
+    stream = [event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), bookmark("5", ends_initial=True)]
+    async with Rig(streams=[[*stream, go_on, event("MODIFIED", pod("a", 6, node="n")), HANG]]) as rig:
+        assert rig.informer.has_synced
+        assert rig.seen.lines == ["+a", "+b"]
+        assert rig.informer.revision == "5"
+        go_on.set()
+        await rig.settle()
+        assert rig.seen.lines == ["+a", "+b", "~a"]
+        assert rig.informer.get("ns/a").spec.node_name == "n"
+    query = rig.transport.stream_calls[0].query
+    assert (query["sendInitialEvents"], query["resourceVersionMatch"]) == ("true", "NotOlderThan")
+
+
+async def test_nothing_is_synced_before_the_initial_events_end():
+    async with Rig(streams=[[event("ADDED", pod("a", 1)), HANG]]) as rig:
+        assert not rig.informer.has_synced
+        assert rig.seen.lines == []
+
+
+@pytest.mark.parametrize("code", [400, 405, 422])
+async def test_a_server_without_watch_list_is_listed_and_watched(code):
+    refused = ApiError(code, "Invalid", "sendInitialEvents is forbidden")
+    async with Rig([listing(7, pod("a", 3))], [refused, [event("DELETED", pod("a", 8)), HANG]]) as rig:
+        assert rig.seen.lines == ["+a", "-a"]
+        assert rig.transport.stream_calls[1].query["resourceVersion"] == "7"
+        assert "sendInitialEvents" not in rig.transport.stream_calls[1].query
+
+
+async def test_a_watch_list_that_ends_too_early_turns_to_listing():
+    async with Rig([listing(7, pod("a", 3))], [[event("ADDED", pod("a", 3))], [HANG]]) as rig:
+        assert rig.informer.has_synced
+        assert rig.seen.lines == ["+a"]
+
+
+async def test_a_watch_that_ends_resumes_after_the_last_event_and_bookmark():
+    first = [event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), event("ADDED", pod("b", 9)), bookmark("20")]
+    async with Rig(streams=[first, [event("ADDED", pod("c", 21))], [HANG]]) as rig:
+        await rig.settle()
+        assert rig.seen.lines == ["+a", "+b", "+c"]
+        assert [call.query.get("resourceVersion") for call in rig.transport.stream_calls] == [None, "20", "21"]
+        assert rig.informer.relists == 1
+
+
+async def test_a_cut_connection_resumes_without_a_new_list():
+    first = [bookmark("5", ends_initial=True), event("ADDED", pod("a", 6)), ServerUnreachable("reset")]
+    async with Rig(streams=[first, [event("ADDED", pod("b", 7)), HANG]]) as rig:
+        await rig.settle(10)
+        assert rig.seen.lines == ["+a", "+b"]
+        assert rig.informer.relists == 1
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [
+        pytest.param([error_event(410, "Expired")], id="error-in-the-stream"),
+        pytest.param(ApiError(410, "Expired", "too old resource version"), id="refused"),
+    ],
+)
+async def test_a_forgotten_revision_means_one_list_and_only_the_differences(gone):
+    first = [event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), event("ADDED", pod("c", 3))]
+    again = [event("ADDED", pod("a", 1)), event("ADDED", pod("b", 40)), event("ADDED", pod("d", 41))]
+    streams = [[*first, bookmark("5", ends_initial=True)], gone, [*again, bookmark("50", ends_initial=True), HANG]]
+    async with Rig(streams=streams) as rig:
+        await rig.settle(10)
+        assert rig.seen.lines[3:] == ["-c", "~b", "+d"]
+        assert rig.informer.revision == "50"
+        assert rig.informer.relists == 2
+
+
+async def test_a_store_that_was_replaced_is_listed_anew():
+    too_large = ApiError(504, "Timeout", "Too large resource version", None)
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    body = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "x", "details": {"causes": [cause]}}
+    too_large = ApiError.from_answer(504, ok(body).body)
+    streams = [[event("ADDED", pod("a", 90)), bookmark("99", ends_initial=True)], too_large]
+    async with Rig(streams=[*streams, [event("ADDED", pod("b", 2)), bookmark("3", ends_initial=True), HANG]]) as rig:
+        await rig.settle(10)
+        assert rig.seen.lines == ["+a", "-a", "+b"]
+        assert rig.informer.revision == "3"
+
+
+async def test_an_object_re_created_while_we_looked_away_is_deleted_and_added():
+    streams = [
+        [event("ADDED", pod("a", 1, uid="old")), bookmark("5", ends_initial=True)],
+        [error_event(410, "Expired")],
+        [event("ADDED", pod("a", 9, uid="new")), bookmark("10", ends_initial=True), HANG],
+    ]
+    async with Rig(streams=streams) as rig:
+        await rig.settle(10)
+        assert rig.seen.lines == ["+a", "-a", "+a"]
+        assert rig.informer.get("ns/a").metadata.uid == "new"
+
+
+async def test_the_same_state_seen_twice_calls_nobody():
+    streams = [[bookmark("5", ends_initial=True), event("ADDED", pod("a", 6)), event("MODIFIED", pod("a", 6)), HANG]]
+    async with Rig(streams=streams) as rig:
+        assert rig.seen.lines == ["+a"]
+
+
+async def test_failures_wait_longer_each_time_and_reset_after_success():
+    down = ServerUnreachable("refused")
+    async with Rig(streams=[down, down, down, down, [bookmark("5", ends_initial=True), HANG]]) as rig:
+        counts = []
+        for _ in range(20):
+            await rig.settle(1)
+            counts.append(len(rig.transport.stream_calls))
+        assert counts[0] <= 2
+        assert counts[-1] == 5
+        assert rig.informer.has_synced
+
+
+async def test_a_watch_that_ends_at_once_is_not_hammered():
+    streams = [[bookmark("5", ends_initial=True)], *([[]] * 30)]
+    async with Rig(streams=streams) as rig:
+        await rig.settle(3)
+        assert len(rig.transport.stream_calls) < 8
+
+
+async def test_an_error_that_is_not_gone_keeps_the_state():
+    streams = [[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True)], ApiError(403, "Forbidden", "no"), [HANG]]
+    async with Rig(streams=streams) as rig:
+        await rig.settle(5)
+        assert rig.informer.get("ns/a") is not None
+        assert rig.transport.stream_calls[-1].query["resourceVersion"] == "5"
+
+
+async def test_one_broken_handler_does_not_stop_the_others(caplog):
+    rig = Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]])
+    broken = Seen()
+    rig.informer._handlers.insert(0, Handler(on_add=lambda _: 1 / 0))
+    async with rig:
+        assert rig.seen.lines == ["+a"]
+        assert broken.lines == []
+        assert "ZeroDivisionError" in caplog.text
+
+
+async def test_late_handlers_hear_of_everything_there_is():
+    async with Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]]) as rig:
+        late = Seen()
+        rig.informer.add_handler(late.handler())
+        assert late.lines == ["+a"]
+
+
+async def test_resync_hands_everything_out_again():
+    rig = Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]], resync_s=100)
+    async with rig:
+        await rig.settle(250)
+        assert rig.seen.lines == ["+a", "~a", "~a"]
+
+
+async def test_indexes_follow_changes():
+    go_on = asyncio.Event()
+    stream = [event("ADDED", pod("a", 1, node="n1")), bookmark("5", ends_initial=True), go_on]
+    rig = Rig(streams=[[*stream, event("MODIFIED", pod("a", 6, node="n2")), event("DELETED", pod("a", 7)), HANG]])
+    rig.informer.add_indexer("node", lambda item: (item.spec.node_name,))
+    async with rig:
+        rig.informer.add_indexer(BY_NAMESPACE, by_namespace)
+        assert [p.metadata.name for p in rig.informer.by_index("node", "n1")] == ["a"]
+        assert [p.metadata.name for p in rig.informer.by_index(BY_NAMESPACE, "ns")] == ["a"]
+        go_on.set()
+        await rig.settle()
+        assert rig.informer.by_index("node", "n1") == rig.informer.by_index("node", "n2") == []
+        assert len(rig.informer) == 0
+
+
+async def test_informers_are_shared_and_wait_together():
+    transport = ScriptedTransport(streams=[[bookmark("5", ends_initial=True), HANG]])
+    informers = Informers(Client(transport))
+    pods = informers.of(PODS)
+    assert informers.of(PODS) is pods
+    assert informers.of(PODS, field_selector="spec.nodeName=n") is not pods
+    informers.start()
+    await asyncio.wait_for(pods.synced(), 5)
+    await informers.stop()
+
+
+async def test_idle_informers_ask_nothing():
+    async with Rig(streams=[[bookmark("5", ends_initial=True), HANG]]) as rig:
+        await rig.settle(3600)
+        assert len(rig.transport.stream_calls) == 1
+        assert rig.transport.calls == []
+
+
+async def test_a_missing_kind_is_waited_for():
+    not_found = ApiError(404, "NotFound", "the server could not find the requested resource")
+    streams = [not_found, [bookmark("3", ends_initial=True), HANG]]
+    async with Rig([refusal(404, "NotFound")], streams) as rig:
+        await rig.settle(10)
+        assert rig.informer.has_synced
