@@ -30,6 +30,7 @@ The interface::
 from dray.cel.device import CelDevice
 from dray.cel.environment import COST_LIMIT, MAX_EXPRESSION_LENGTH, Environment
 from dray.cel.errors import CelRuntimeError, CompileFailure
+from dray.cel.explain import Explanation, Reason, explain
 from dray.cel.program import Outcome, Program, compile_expression, compile_selector
 
 __all__ = [
@@ -39,8 +40,11 @@ __all__ = [
     "CelRuntimeError",
     "CompileFailure",
     "Environment",
+    "Explanation",
     "Outcome",
     "Program",
+    "Reason",
     "compile_expression",
     "compile_selector",
+    "explain",
 ]

@@ -74,6 +74,7 @@ class _Parser:
         self.depth += minimum == 0
         if self.depth > MAX_NESTING:
             raise Refused([Issue(self.token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+        start = self.token.offset
         left = self.unary()
         chain = 0
         while True:
@@ -90,15 +91,21 @@ class _Parser:
             if chain > MAX_NESTING:
                 raise Refused([Issue(token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
             right = self.expression(strength + 1) if strength < 5 else self.unary()
-            left = _spanned(Call(token.offset, function, [left, right]), left, right)
+            left = self.spanned(Call(token.offset, function, [left, right]), start)
         if minimum == 0 and self.token.text == "?" and self.token.kind == "op":
             question = self.advance()
             first = self.expression(1)
             self.expect(":")
             second = self.expression(0)
-            left = _spanned(Call(question.offset, "_?_:_", [left, first, second]), left, second)
+            left = self.spanned(Call(question.offset, "_?_:_", [left, first, second]), start)
         self.depth -= minimum == 0
         return left
+
+    def spanned(self, node: Node, start: int) -> Node:
+        """The node, told that it was read from `start` up to here."""
+        last = self.tokens[self.at - 1]
+        node.start, node.end = start, last.offset + len(last.text)
+        return node
 
     def logical(self, left: Node, operator: str, function: str, strength: int) -> Node:
         """A chain of one operator as a balanced tree, so that long chains stay shallow."""
@@ -121,7 +128,7 @@ class _Parser:
         operand = self.member()
         if count % 2 == 0:
             return operand
-        return _spanned(Call(token.offset, "!_" if token.text == "!" else "-_", [operand]), operand, operand, token.offset)
+        return self.spanned(Call(token.offset, "!_" if token.text == "!" else "-_", [operand]), token.offset)
 
     def member(self) -> Node:
         """A primary expression with its selections, calls and indexes."""
@@ -232,11 +239,8 @@ class _Parser:
         if self.token.text == "(" and self.token.kind == "op":
             opening = self.advance()
             args = self.arguments(")")
-            end = self.tokens[self.at - 1]
             expanded = macros.expand_global(opening.offset, text, args) if not prefix else None
-            node = _ended(expanded or Call(opening.offset, prefix + text, args), end)
-            node.offset = opening.offset
-            return node
+            return self.spanned(expanded or Call(opening.offset, prefix + text, args), token.offset)
         return _ended(Ident(token.offset, prefix + text), token)
 
     def number(self, token: Token) -> Node:
@@ -305,9 +309,8 @@ def _qualified_name(node: Node) -> str | None:
     return None
 
 
-def _spanned(node: Node, first: Node, last: Node, start: int | None = None) -> Node:
-    node.start = first.start if start is None else start
-    node.end = last.end
+def _spanned(node: Node, first: Node, last: Node) -> Node:
+    node.start, node.end = first.start, last.end
     return node
 
 

@@ -1,0 +1,244 @@
+"""Why an expression gave what it gave: the sub-expressions that decided, with the values they saw."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dray.cel import exact
+from dray.cel.ast import NOT_CONSTANT, Bind, Call, Comprehension, Ident, Node, Select
+from dray.cel.chains import chain_of
+from dray.cel.device import CelDevice
+from dray.cel.errors import CelError, CelRuntimeError, CostExceeded
+from dray.cel.fold import nodes
+from dray.cel.program import Program, deep_stack
+from dray.cel.values import type_name
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A part of the expression and what it was on this device."""
+
+    expression: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """A sub-expression that decided, its value (an error is a CelRuntimeError), and what it looked at."""
+
+    expression: str
+    value: Any
+    seen: tuple[Seen, ...]
+
+    def __str__(self) -> str:
+        text = f"`{self.expression}` is {shown(self.value)}"
+        looked_at = [s for s in self.seen if not isinstance(s.value, CelRuntimeError)]
+        if looked_at and not isinstance(self.value, CelRuntimeError):
+            text += ": " + ", ".join(f"{s.expression} is {shown(s.value)}" for s in looked_at)
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    value: Any  # bool, or CelRuntimeError
+    cost: int | None
+    reasons: tuple[Reason, ...]
+    missing: tuple[str, ...]  # names that the expression uses and the device lacks, with near ones
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.reasons)) or shown(self.value)
+
+
+def explain(program: Program, device: CelDevice) -> Explanation:
+    outcome = program.evaluate_with_cost(device)
+    if outcome.cost is None or (isinstance(outcome.value, CelRuntimeError) and outcome.value.cost_exceeded):
+        return Explanation(outcome.value, outcome.cost, (), ())
+    values = _trace(program, device)
+    reasons: list[Reason] = []
+    _Decider(program.text, values, reasons).decide(program.root)
+    return Explanation(outcome.value, outcome.cost, tuple(reasons[:8]), tuple(missing_names(program, device)))
+
+
+def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
+    """The last value of every node, by the node's identity."""
+    traced: dict[int, Node] = {}
+    values: dict[int, Any] = {}
+    limit = program.environment.cost_limit
+    with deep_stack(program.text):
+        run = exact.generate(program.root, program.variables, limit, traced)
+
+    def tell(number: int, value: Any) -> None:
+        values[id(traced[number])] = value
+
+    try:
+        run(0, device, tell)
+    except CostExceeded:
+        pass
+    return values
+
+
+class _Decider:
+    def __init__(self, text: str, values: dict[int, Any], reasons: list[Reason]) -> None:
+        self.text = text
+        self.values = values
+        self.reasons = reasons
+
+    def value(self, node: Node) -> Any:
+        if node.constant is not NOT_CONSTANT:
+            return node.constant
+        return self.values.get(id(node), _NEVER)
+
+    def decide(self, node: Node) -> None:
+        """Goes down to the parts that made the node what it is."""
+        value = self.value(node)
+        parts = self.deciding_parts(node, value)
+        for part in parts:
+            self.decide(part)
+        if not parts:
+            self.add(node, value)
+
+    def deciding_parts(self, node: Node, value: Any) -> list[Node]:
+        if isinstance(node, Bind):
+            return [node.result]
+        if isinstance(node, Call) and node.function in ("_&&_", "_||_"):
+            return self.logical_parts(node, value)
+        if isinstance(node, Call) and node.function == "!_" and isinstance(node.args[0], (Call, Comprehension, Bind)):
+            inner = node.args[0]
+            if not isinstance(inner, Call) or inner.function in ("_&&_", "_||_", "!_"):
+                return [inner]
+        if isinstance(node, Call) and node.function == "_?_:_":
+            condition = self.value(node.args[0])
+            if type(condition) is bool:
+                return [node.args[1] if condition else node.args[2]]
+            return [node.args[0]]
+        if isinstance(node, Comprehension) and node.macro == "all" and value is False:
+            assert isinstance(node.step, Call)
+            return [node.step.args[1]]
+        if type(value) is CelError:
+            return self.failed_part(node)
+        return []
+
+    def logical_parts(self, node: Call, value: Any) -> list[Node]:
+        """The operand that decided alone, or all of them."""
+        seen = [(arg, self.value(arg)) for arg in node.args]
+        decisive = node.function == "_||_"
+        if value is decisive:
+            return [next(arg for arg, v in seen if v is decisive)]
+        if type(value) is CelError:
+            return [arg for arg, v in seen if type(v) is CelError][:1]
+        return [arg for arg, v in seen if v is not _NEVER]
+
+    def failed_part(self, node: Node) -> list[Node]:
+        """The innermost sub-expression that fails; selections are told as a whole."""
+        if isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._")):
+            return []
+        return [child for child in node.children() if type(self.value(child)) is CelError][:1]
+
+    def add(self, node: Node, value: Any) -> None:
+        if value is _NEVER:
+            return
+        shown_value = CelRuntimeError.of(value) if type(value) is CelError else value
+        seen = []
+        for child in self.looked_at(node):
+            child_value = self.value(child)
+            if child_value is not _NEVER and child.constant is NOT_CONSTANT and type(child_value) is not CelError:
+                seen.append(Seen(self.source(child), child_value))
+        self.reasons.append(Reason(self.source(node), shown_value, tuple(_once(seen))))
+
+    def looked_at(self, node: Node) -> Iterable[Node]:
+        """The largest parts below whose values tell something."""
+        if isinstance(node, Comprehension):
+            return [node.range]
+        if isinstance(node, Select) and node.test_only:
+            return []
+        if isinstance(node, Call) and node.function not in ("_[_]", "_[?_]", "_?._"):
+            return [self.telling(child) for child in node.children()]
+        return []
+
+    def telling(self, node: Node) -> Node:
+        """Below `x.compareTo(...)` and the like, the value of x says more than -1."""
+        if isinstance(node, Call) and node.target is not None and node.function in ("compareTo", "size", "value"):
+            return node.target
+        return node
+
+    def source(self, node: Node) -> str:
+        return " ".join(self.text[node.start : node.end].split()) or "expression"
+
+
+_NEVER = object()
+
+
+def _once(seen: list[Seen]) -> list[Seen]:
+    out: list[Seen] = []
+    for item in seen:
+        if all(item.expression != other.expression for other in out):
+            out.append(item)
+    return out
+
+
+def missing_names(program: Program, device: CelDevice) -> list[str]:
+    """Attributes and capacities that the expression names and the device lacks, each with the nearest that is there."""
+    out: list[str] = []
+    for kind, domain, name in referenced_names(program):
+        published = device.attributes if kind == "attributes" else device.capacity
+        if domain not in published:
+            near = _closest(domain, published)
+            has = sorted(d for d, ids in published.items() if name in ids) if name else []
+            out.append(_told(f'device.{kind}["{domain}"]', f'"{near or (has[0] if has else "")}"' if near or has else ""))
+        elif name and name not in published[domain]:
+            near = _closest(name, published[domain])
+            elsewhere = sorted(d for d, ids in published.items() if name in ids)
+            hint = f"`{near}`" if near else (f'"{elsewhere[0]}" has `{name}`' if elsewhere else "")
+            out.append(_told(f'device.{kind}["{domain}"].{name}', hint))
+    return list(dict.fromkeys(out))
+
+
+def referenced_names(program: Program) -> list[tuple[str, str, str]]:
+    """(attributes or capacity, domain, id or "") wherever an expression names them literally."""
+    longest: dict[tuple[str, str, str], None] = {}
+    for node in nodes(program.root):
+        if not (isinstance(node, Select) or (isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._"))):
+            continue
+        chain = chain_of(node)
+        keys = [step.field if step.index is None else step.index.constant for step in chain.steps]
+        if not (isinstance(chain.base, Ident) and chain.base.type.name == "kubernetes.DRADevice") or len(keys) < 2:
+            continue
+        if keys[0] in ("attributes", "capacity") and type(keys[1]) is str:
+            name = keys[2] if len(keys) > 2 and type(keys[2]) is str else ""
+            longest[(keys[0], keys[1], name)] = None
+    return [key for key in longest if key[2] or not any(k[:2] == key[:2] and k[2] for k in longest)]
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    candidates = {k.lower(): k for k in known}
+    found = difflib.get_close_matches(name.lower(), candidates, n=1, cutoff=0.6)
+    return candidates[found[0]] if found else ""
+
+
+def _told(what: str, hint: str) -> str:
+    return f"{what} is not published" + (f"; did you mean {hint}?" if hint else "")
+
+
+def shown(value: Any) -> str:
+    """A value as a person writes it."""
+    if isinstance(value, CelRuntimeError):
+        return f"an error: {value.message}"
+    if type(value) is str:
+        return f'"{value}"'
+    if type(value) is bool:
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(shown, value[:16]))}{', ...' if len(value) > 16 else ''}]"
+    if isinstance(value, dict):
+        parts = [f"{shown(k) if type(k) is str else k}: {shown(v)}" for k, v in list(value.items())[:16]]
+        return f"{{{', '.join(parts)}{', ...' if len(value) > 16 else ''}}}"
+    if value is None:
+        return "null"
+    if type_name(value) == "kubernetes.Quantity":
+        return f'quantity("{value}")'
+    if type_name(value) == "kubernetes.Semver":
+        return f'semver("{value}")'
+    return str(value)
