@@ -115,7 +115,7 @@ def _request(request: Document) -> Document:
 
 def _flat_request(request: Document) -> Document:
     """v1beta1 fills in only what names a class: without one the request is a list of alternatives."""
-    return _with_alternatives(_counted(request) if request.get("deviceClassName") else request)
+    return _with_alternatives(_counted(request) if request.get("deviceClassName") else _with_operators(request))
 
 
 def _with_alternatives(request: Document) -> Document:

@@ -106,6 +106,7 @@ def completed_metadata(meta: Document, old: Document) -> Document:
             made[field] = old[field]
     if made.get("deletionGracePeriodSeconds") is None and old.get("deletionGracePeriodSeconds") is not None:
         made["deletionGracePeriodSeconds"] = old["deletionGracePeriodSeconds"]
+    made.pop("generation", None)
     if "generation" in old:
         made["generation"] = old["generation"]
     return made

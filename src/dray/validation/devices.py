@@ -30,6 +30,7 @@ MAX_BINDING_CONDITIONS = 4
 SCALARS = ("int", "bool", "string", "version")
 LISTS = ("ints", "bools", "strings", "versions")
 _KINDS = SCALARS + LISTS
+_LIST_KINDS = frozenset(LISTS)
 TAINT_EFFECTS = ("NoExecute", "NoSchedule", "None")
 
 _ONE_OF = ", ".join(f"`{kind}`" for kind in _KINDS)
@@ -65,7 +66,7 @@ def check_device(
 
 
 def has_list_attribute(device: Document) -> bool:
-    return any(kind in value for value in (device.get("attributes") or {}).values() for kind in LISTS)
+    return not all(_LIST_KINDS.isdisjoint(value) for value in (device.get("attributes") or {}).values())
 
 
 def _check_totals(attributes: Document, capacity: Document, path: str, errors: Errors) -> None:
@@ -74,8 +75,7 @@ def _check_totals(attributes: Document, capacity: Document, path: str, errors: E
         errors.invalid(path, total, "the total number of attributes and capacities must not exceed 32")
     values = 0
     for value in attributes.values():
-        lengths = [len(value[kind]) for kind in LISTS if kind in value]
-        values += sum(lengths) if lengths else 1
+        values += 1 if _LIST_KINDS.isdisjoint(value) else sum(len(value[kind]) for kind in LISTS if kind in value)
     if values > MAX_ATTRIBUTE_VALUES:
         errors.invalid(path, values, "the total number of attribute values must not exceed 48")
 
@@ -90,7 +90,7 @@ def _check_attributes(attributes: Document, path: str, errors: Errors, only_decl
         # The common case, one short scalar, is decided without building paths.
         if len(value) == 1 and not only_declarative:
             ((kind, said),) = value.items()
-            if kind in ("int", "bool") or (kind == "string" and len(said) <= 16):
+            if kind in ("int", "bool") or (kind == "string" and len(said) <= MAX_ATTRIBUTE_TEXT and said.isascii()):
                 continue
         _check_attribute(value, key_path(path, key), errors, only_declarative)
 

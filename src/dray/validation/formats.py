@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -63,8 +64,21 @@ def check_pool(pool: str, path: str, errors: Errors, *, declarative: bool = Fals
         errors.invalid(path, pool, text, declarative=declarative)
 
 
+@lru_cache(maxsize=16384)
+def _is_known_good(name: str) -> bool:
+    """The same few attribute names come with every device, so a good one is judged once."""
+    found = Errors()
+    _check_qualified(name, "", found)
+    return not found.found
+
+
 def check_qualified(name: str, path: str, errors: Errors) -> None:
     """`id` or `domain/id`. More than one slash passes unchecked, as in Kubernetes."""
+    if len(name) > MAX_KEY_IN_PATH or not _is_known_good(name):
+        _check_qualified(name, path, errors)
+
+
+def _check_qualified(name: str, path: str, errors: Errors) -> None:
     domain, slash, identifier = name.partition("/")
     if not slash:
         _check_identifier(name, path, errors)

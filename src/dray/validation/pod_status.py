@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dray.api import names
 from dray.api.names import byte_length, is_node_allocatable
-from dray.validation.equality import same
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import check_quantity_sign, check_unique
 from dray.validation.node_allocatable import check_policy
@@ -25,9 +24,7 @@ def check_pod_status(new: Document, old: Document, errors: Errors) -> None:
     _check_claim_statuses(status.get("resourceClaimStatuses") or [], claims, errors)
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         _check_extended(extended, spec, errors)
-    entries = status.get("nodeAllocatableResourceClaimStatuses") or []
-    if not same(entries, before.get("nodeAllocatableResourceClaimStatuses") or []):
-        _check_node_allocatable(entries, status, claims, errors)
+    _check_node_allocatable(status.get("nodeAllocatableResourceClaimStatuses") or [], status, claims, errors)
     for field in ("containerStatuses", "initContainerStatuses"):
         for i, container in enumerate(status.get(field) or ()):
             _check_health(container, status, spec, f"status.{field}[{i}].allocatedResourcesStatus", errors)

@@ -37,7 +37,7 @@ def check_slice(document: Document, old: Document | None, context: Context, erro
         errors.invalid("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     _check_devices(spec, before, errors, context)
     _check_shared_counters(spec.get("sharedCounters") or [], errors)
-    _check_partition_type(spec, before, errors)
+    _check_partition_type(spec, before, context, errors)
     check_skipped_operations(
         spec.get("skipNodeOperations") or [],
         (before or {}).get("skipNodeOperations") or [],
@@ -132,11 +132,13 @@ def _check_shared_counters(sets: list[Document], errors: Errors) -> None:
         check_counters(counter_set.get("counters") or {}, f"{path}[{i}].counters", errors)
 
 
-def _check_partition_type(spec: Document, before: Document | None, errors: Errors) -> None:
+def _check_partition_type(spec: Document, before: Document | None, context: Context, errors: Errors) -> None:
     name = spec.get("partitionTypeAttribute")
     if name is None:
         return
     path = "spec.partitionTypeAttribute"
+    if not context.enabled("DRAPartitionableDevicesType"):
+        errors.forbidden(path, "feature gate DRAPartitionableDevicesType is disabled")
     if before is None or before.get("partitionTypeAttribute") != name:
         check_full_name(name, path, errors)
     if "/" not in name or (name.count("/") == 1 and not is_full_name(name)):
