@@ -13,7 +13,8 @@ class AllocatorDetails:
     def no_fit_on(self, rejection: Rejection, node_name: str) -> NoFit | None:
         attempt = rejection.cycle.read(Attempt)
         node = self._handle.snapshot.nodes.get(node_name)
-        if attempt is None or attempt.question is None or node is None:
+        question = attempt.on(node).question if attempt is not None and node is not None else None
+        if question is None or node is None:
             return None
-        answer = attempt.question.on(node.node)
+        answer = question.on(node.node)
         return answer if isinstance(answer, NoFit) else None

@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from dray.accounting.devices import DeviceIndex
 from dray.allocator import Allocator, Features, Inventory, Ledger
-from dray.api.resource import AllocationResult, DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dray.api.resource import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    AllocationResult,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceClaim,
+    ResourceSlice,
+)
 from dray.scheduler.assumed import AssumedClaims, ClaimChange
 from dray.scheduler.device_reach import DeviceReach
 from dray.scheduler.extended_classes import ExtendedClasses
@@ -27,6 +34,7 @@ class DeviceState:
         self.claims = AssumedClaims(self._claim_changed)
         self.in_flight: dict[str, ResourceClaim] = {}
         """Claims by UID whose allocation is decided and not yet stored."""
+        self._extended_by_owner: dict[str, ResourceClaim] = {}
         self._reach = DeviceReach()
         self._needing_slices: set[str] = set()
         self._log = log
@@ -91,10 +99,25 @@ class DeviceState:
             self.ledger.apply_claim(new)
         elif old is not None:
             self.ledger.remove_claim(old.metadata.namespace, old.metadata.name)
+        self._note_extended(old, new)
         if before is not after and before != after:
             self.touch(before)
             self.touch(after)
         self._on_claim(old, new)
+
+    def _note_extended(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
+        claim = new if new is not None else old
+        if claim is None or EXTENDED_RESOURCE_CLAIM_ANNOTATION not in claim.metadata.annotations:
+            return
+        for owner in claim.metadata.owner_references:
+            if new is not None and new.metadata.deletion_timestamp is None:
+                self._extended_by_owner[owner.uid] = claim
+            else:
+                self._extended_by_owner.pop(owner.uid, None)
+
+    def extended_claim_of(self, pod_uid: str) -> ResourceClaim | None:
+        """The claim for extended resources that an attempt made for the pod."""
+        return self._extended_by_owner.get(pod_uid)
 
     def begin(self, claim: ResourceClaim) -> None:
         """The claim's allocation is decided; it counts from now on."""

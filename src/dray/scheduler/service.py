@@ -99,10 +99,11 @@ class SchedulerService:
 
     async def _schedule(self) -> None:
         while True:
-            self._wake.clear()
-            while self._bindings < MOST_BINDINGS and await self.scheduler.schedule_next():
+            if self._bindings < MOST_BINDINGS and await self.scheduler.schedule_next():
                 # Let watches and bindings have their turn: what they bring makes the next decision better.
                 await asyncio.sleep(0)
+                continue
+            self._wake.clear()
             await self._wake.wait()
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:

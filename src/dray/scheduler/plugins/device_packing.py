@@ -31,15 +31,14 @@ class DevicePacking:
 
     def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
         attempt = cycle.read(Attempt)
-        return None if attempt is not None and attempt.question is not None else SKIP
+        return None if attempt is not None and attempt.asks_for_devices else SKIP
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
         return (self._strategy, cycle.expect(Attempt).key)
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
-        attempt = cycle.expect(Attempt)
-        assert attempt.question is not None
-        answer = attempt.question.on(node.node)
+        question = cycle.expect(Attempt).on(node).question
+        answer = question.on(node.node) if question is not None else None
         if not isinstance(answer, Allocation):
             return 0
         score: Callable[[Allocation, NodeState], int] = (

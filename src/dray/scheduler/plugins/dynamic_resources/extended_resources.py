@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from dray.accounting.resources import is_node_allocatable
 from dray.api.core import Container, ContainerExtendedResourceRequest, Pod
 from dray.api.meta import ObjectMeta, OwnerReference
@@ -138,7 +140,7 @@ def claim_for(pod: Pod, demand: ExtendedDemand, classes: ExtendedClasses) -> Res
     )
     return ResourceClaim(
         metadata=ObjectMeta(
-            name=IN_MEMORY_NAME,
+            name=f"{IN_MEMORY_NAME}{metadata.uid}",
             namespace=metadata.namespace,
             uid=f"{IN_MEMORY_NAME}{metadata.uid}",
             generate_name=f"{metadata.name}-extended-resources-",
@@ -160,3 +162,13 @@ def _device_request(row: ExtendedRequest, classes: ExtendedClasses) -> DeviceReq
             device_class_name=serving.metadata.name, allocation_mode="ExactCount", count=row.count
         ),
     )
+
+
+def is_for_extended_resources(claim: ResourceClaim) -> bool:
+    return claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
+
+
+def to_create(claim: ResourceClaim) -> ResourceClaim:
+    """What is sent to the API server, which gives name and UID."""
+    metadata = replace(claim.metadata, name="", uid="")
+    return ResourceClaim(metadata=metadata, spec=claim.spec)

@@ -16,6 +16,7 @@ from dray.scheduler.snapshot import Snapshot
 
 CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
 NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
+LEFTOVER = unresolvable("cannot schedule extended resource claim")
 TIMEOUT = "timed out trying to allocate devices"
 
 Deadline = Callable[[], bool]
@@ -32,15 +33,15 @@ def deadline(handle: Handle, timeout_s: float) -> Deadline | None:
 
 def answer_on(attempt: Attempt, handle: Handle, node: NodeState, timeout_s: float) -> Answer | None:
     """What the allocator says about this node; None if there is nothing to allocate."""
-    if attempt.question is None:
-        return None
-    time_is_up = deadline(handle, timeout_s)
-    return attempt.question.on(node.node) if time_is_up is None else attempt.question.on(node.node, time_is_up)
+    question = attempt.on(node).question
+    return question.on(node.node, deadline(handle, timeout_s)) if question is not None else None
 
 
 def filter_node(
     attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, timeout_s: float, binding_timeout_s: float
 ) -> PluginStatus | None:
+    if attempt.leftover is not None and attempt.on(node).extended is not None:
+        return LEFTOVER
     unavailable = list(unavailable_claims(attempt, node, handle, binding_timeout_s))
     answer = answer_on(attempt, handle, node, timeout_s)
     refused = as_status(answer, node)
@@ -95,7 +96,7 @@ def beyond_reach(attempt: Attempt, snapshot: Snapshot, candidates: int) -> int:
 
     Only where nothing is to be allocated: otherwise the allocator's answer for a node comes first.
     """
-    if attempt.to_allocate or attempt.extended is not None:
+    if attempt.asks_for_devices:
         return 0
     ruled_out = 0
     for claim in attempt.allocated:

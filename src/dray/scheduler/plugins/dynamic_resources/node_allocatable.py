@@ -26,6 +26,7 @@ from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 def allocated_claims(attempt: Attempt, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
     """Every claim of the pod with its devices on one node, by the name the pod gives it."""
     results = allocation.results(_no_share_id) if allocation is not None else ()
+    # The claim for extended resources comes last and is not counted here: it has no name yet.
     fresh = {claim.metadata.uid: result for claim, result in zip(attempt.to_allocate, results, strict=False)}
     found = {}
     for row in attempt.claims:

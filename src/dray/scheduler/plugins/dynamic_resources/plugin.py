@@ -18,6 +18,7 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import waits_for_conditions
+from dray.scheduler.plugins.dynamic_resources.extended_resources import delegated
 from dray.scheduler.plugins.dynamic_resources.freeing import hypothetically_freed
 from dray.scheduler.plugins.dynamic_resources.hints import registrations
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import demand_by_node
@@ -25,7 +26,12 @@ from dray.scheduler.plugins.dynamic_resources.pod_status import clear_statuses, 
 from dray.scheduler.plugins.dynamic_resources.post_filter import post_filter
 from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProblem, bind_claims
 from dray.scheduler.plugins.dynamic_resources.pre_enqueue import pre_enqueue
-from dray.scheduler.plugins.dynamic_resources.pre_filter import container_references, entries_in_order, sort_claims
+from dray.scheduler.plugins.dynamic_resources.pre_filter import (
+    container_references,
+    entries_in_order,
+    sort_claims,
+    variants_of,
+)
 from dray.scheduler.plugins.dynamic_resources.reserve import reserve
 from dray.scheduler.plugins.dynamic_resources.score import has_alternatives, score_of
 from dray.scheduler.plugins.dynamic_resources.unreserve import unreserve
@@ -47,6 +53,7 @@ class DynamicResources:
         if handle.gates.enabled("DRASchedulerFilterTimeout"):
             self._filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
         self._binding_timeout_s = parse_duration(str(args.get("bindingTimeout", DEFAULT_BINDING_TIMEOUT)))
+        self._serves_extended = handle.gates.enabled("DRAExtendedResource")
         # Pods whose devices would have taken more of a node than it had left: room helps them, not only devices.
         self._short_of_room: set[str] = set()
 
@@ -62,21 +69,24 @@ class DynamicResources:
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
         self._short_of_room.discard(pod.metadata.uid)
-        if not pod.spec.resource_claims:
+        devices = self._handle.devices
+        served = delegated(pod, devices.extended) if self._serves_extended else frozenset()
+        if not pod.spec.resource_claims and not served:
             return SKIP
-        attempt = sort_claims(pod, self._handle.devices)
+        attempt = sort_claims(pod, devices)
         if isinstance(attempt, PluginStatus):
             return attempt
-        if not attempt.claims:
+        if not attempt.claims and not served:
             return SKIP
-        if attempt.to_allocate:
-            attempt.question = self._handle.devices.allocator.question(attempt.to_allocate)
+        attempt.delegated = served
+        attempt.leftover = devices.extended_claim_of(pod.metadata.uid) if served else None
+        attempt.make_variant = variants_of(attempt, pod, devices)
         takes_node_resources = self._takes_node_resources
         attempt.key = self._key(attempt, pod, takes_node_resources)
         cycle.write(attempt)
-        if takes_node_resources:
+        if takes_node_resources or served:
             on_node = demand_by_node(attempt, pod, self._handle, lambda node: self._allocation(attempt, node))
-            cycle.write(DeviceDemands(key=attempt.key, on_node=on_node))
+            cycle.write(DeviceDemands(served, attempt.key, on_node if takes_node_resources else None))
         return None
 
     @property
@@ -86,7 +96,8 @@ class DynamicResources:
     @staticmethod
     def _key(attempt: Attempt, pod: Pod, takes_node_resources: bool) -> Hashable:
         """What answers depend on, on the pod's side."""
-        asked = attempt.question.kind if attempt.question is not None else None
+        question = attempt.variant(attempt.delegated).question
+        asked = (question.kind if question is not None else None, attempt.delegated)
         allocated = tuple((claim.metadata.uid, claim.metadata.resource_version) for claim in attempt.allocated)
         if not takes_node_resources:
             return (asked, allocated)
@@ -108,7 +119,9 @@ class DynamicResources:
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
         attempt = cycle.expect(Attempt)
         # Which claims were unavailable is noted while nodes are asked, and readiness depends on the time.
-        if attempt.allocated and (attempt.to_allocate or any(map(waits_for_conditions, attempt.allocated))):
+        if attempt.leftover is not None:
+            return None
+        if attempt.allocated and (attempt.asks_for_devices or any(map(waits_for_conditions, attempt.allocated))):
             return None
         return attempt.key
 
@@ -164,7 +177,7 @@ class DynamicResources:
         node = self._handle.snapshot.nodes.get(node_name)
         if attempt is None or node is None:
             return None
-        return reserve(attempt, self._handle, self._allocation(attempt, node))
+        return reserve(attempt, self._handle, node, self._allocation(attempt, node))
 
     async def unreserve(self, cycle: CycleState, pod: Pod, node_name: str) -> None:
         attempt = cycle.read(Attempt)
@@ -184,12 +197,13 @@ class DynamicResources:
                 await self._wait(attempt, pod, node_name)
         except BindingProblem as problem:
             return problem.status()
-        for row in attempt.claims:
-            self._handle.devices.stored(row.claim.metadata.uid)
+        for uid in attempt.results:
+            self._handle.devices.stored(uid)
         return None
 
     async def _wait(self, attempt: Attempt, pod: Pod, node_name: str) -> None:
         known = self._handle.devices.claims
-        claims = [known.get(row.claim.metadata.namespace, row.claim.metadata.name) for row in attempt.claims]
+        bound = [row.claim for row in attempt.claims] + ([attempt.made] if attempt.made is not None else [])
+        claims = [known.get(claim.metadata.namespace, claim.metadata.name) for claim in bound]
         present = [claim for claim in claims if claim is not None]
         await wait_until_ready(present, pod, node_name, self._handle, self._binding_timeout_s)

@@ -15,6 +15,8 @@ NOTHING_TO_DO = unschedulable()
 
 
 async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatus:
+    if attempt.leftover is not None:
+        return await _delete(attempt.leftover, handle)
     candidates = [claim for claim in attempt.unavailable.values() if _is_unused(claim, pod)]
     if not candidates:
         return NOTHING_TO_DO
@@ -25,6 +27,15 @@ async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatu
         return error(f"deallocate claim {claim.metadata.namespace}/{claim.metadata.name}: {problem}")
     handle.devices.claims.wrote(stored)
     return DEALLOCATED
+
+
+async def _delete(leftover: ResourceClaim, handle: Handle) -> PluginStatus:
+    """A claim for extended resources that an earlier attempt left behind."""
+    try:
+        await handle.writer.delete_claim(leftover)
+    except (ApiError, ServerUnreachable) as problem:
+        return error(f"delete claim {leftover.metadata.namespace}/{leftover.metadata.name}: {problem}")
+    return DELETED
 
 
 def _is_unused(claim: ResourceClaim, pod: Pod) -> bool:

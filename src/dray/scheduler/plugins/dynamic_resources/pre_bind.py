@@ -2,6 +2,7 @@
 
 from msgspec.structs import replace
 
+from dray.api.codec import to_document
 from dray.api.core import Pod
 from dray.api.resource import (
     CLAIM_FINALIZER,
@@ -15,6 +16,7 @@ from dray.clock import rfc3339
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.extended_resources import to_create
 from dray.scheduler.plugins.dynamic_resources.pod_claims import is_reserved_for
 from dray.scheduler.plugins.dynamic_resources.reserve import with_finalizer
 
@@ -38,6 +40,33 @@ async def bind_claims(attempt: Attempt, pod: Pod, handle: Handle) -> None:
         if uid not in done:
             done.add(uid)
             await bind_claim(row.claim, attempt.results.get(uid), pod, handle)
+    if attempt.chosen is not None and attempt.chosen.extended_claim is not None:
+        await _bind_extended_claim(attempt, pod, handle)
+
+
+async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> None:
+    """Create the claim for extended resources, store its allocation, and tell the pod which request is for whom."""
+    assert attempt.chosen is not None
+    assert attempt.chosen.extended is not None
+    assert attempt.chosen.extended_claim is not None
+    in_memory = attempt.chosen.extended_claim
+    try:
+        attempt.made = await handle.writer.create_claim(to_create(in_memory))
+    except (ApiError, ServerUnreachable) as problem:
+        handle.metrics.claim_creates.inc("failure", "false", "", "Pod")
+        raise BindingProblem(f"create claim for extended resources {_name(in_memory)}: {problem}") from problem
+    handle.metrics.claim_creates.inc("success", "false", "", "Pod")
+    attempt.made = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], pod, handle)
+    handle.devices.give_up(in_memory.metadata.uid)
+    status = {
+        "resourceClaimName": attempt.made.metadata.name,
+        "requestMappings": [to_document(row) for row in attempt.chosen.extended.mappings],
+    }
+    try:
+        await handle.writer.patch_pod_status(pod, {"extendedResourceClaimStatus": status})
+    except (ApiError, ServerUnreachable) as problem:
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        raise BindingProblem(f"update pod {where} ExtendedResourceClaimStatus: {problem}") from problem
 
 
 async def bind_claim(claim: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle) -> ResourceClaim:

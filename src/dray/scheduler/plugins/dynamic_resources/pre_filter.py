@@ -1,12 +1,13 @@
 """PreFilter: sort the pod's claims into those with devices and those to be allocated."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dray.api.core import Pod
 from dray.api.resource import DeviceRequest, ResourceClaim
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.framework.status import PluginStatus, unresolvable
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt, Variant
+from dray.scheduler.plugins.dynamic_resources.extended_resources import claim_for, demand_for
 from dray.scheduler.plugins.dynamic_resources.pod_claims import ClaimNotReady, PodClaim, claims_of
 
 
@@ -23,6 +24,21 @@ def sort_claims(pod: Pod, devices: DeviceState) -> Attempt | PluginStatus:
         if refused is not None:
             return refused
     return Attempt(claims, to_allocate, allocated)
+
+
+def variants_of(attempt: Attempt, pod: Pod, devices: DeviceState) -> Callable[[frozenset[str]], Variant]:
+    """Questions for the allocator, by the extended resources that devices have to serve."""
+
+    def make(resources: frozenset[str]) -> Variant:
+        claims, extended, claim = attempt.to_allocate, None, None
+        if resources:
+            extended = demand_for(pod, resources)
+            claim = claim_for(pod, extended, devices.extended)
+            claims = (*claims, claim)
+        question = devices.allocator.question(claims) if claims else None
+        return Variant(claims, question, extended, claim)
+
+    return make
 
 
 def _why_not_allocatable(claim: ResourceClaim, devices: DeviceState) -> PluginStatus | None:

@@ -6,15 +6,17 @@ from dray.allocator import Allocation
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult, ResourceClaim
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
+from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 
 
-def reserve(attempt: Attempt, handle: Handle, allocation: Allocation | None) -> PluginStatus | None:
-    if not attempt.to_allocate:
+def reserve(attempt: Attempt, handle: Handle, node: NodeState, allocation: Allocation | None) -> PluginStatus | None:
+    attempt.chosen = variant = attempt.on(node)
+    if not variant.to_allocate:
         return None
     if allocation is None:
         return error("claim allocation not found for node")
-    for claim, result in zip(attempt.to_allocate, allocation.results(handle.share_ids), strict=True):
+    for claim, result in zip(variant.to_allocate, allocation.results(handle.share_ids), strict=True):
         attempt.results[claim.metadata.uid] = result
         handle.devices.begin(with_allocation(claim, result))
     return None

@@ -13,8 +13,9 @@ log = logging.getLogger(__name__)
 
 async def unreserve(attempt: Attempt, pod: Pod, handle: Handle) -> None:
     """Allocations that were stored stay; the pod's place in `reservedFor` goes. Best effort: failures are logged."""
-    for row in attempt.claims:
-        handle.devices.give_up(row.claim.metadata.uid)
+    for uid in attempt.results:
+        handle.devices.give_up(uid)
+    await _delete_made(attempt, handle)
     for row in attempt.claims:
         metadata = row.claim.metadata
         current = handle.devices.claims.get(metadata.namespace, metadata.name)
@@ -26,3 +27,12 @@ async def unreserve(attempt: Attempt, pod: Pod, handle: Handle) -> None:
             log.warning("claim %s/%s: reservation not removed: %s", metadata.namespace, metadata.name, problem)
         else:
             handle.devices.claims.wrote(stored)
+
+
+async def _delete_made(attempt: Attempt, handle: Handle) -> None:
+    if attempt.made is None:
+        return
+    try:
+        await handle.writer.delete_claim(attempt.made)
+    except (ApiError, ServerUnreachable) as problem:
+        log.warning("claim %s for extended resources not deleted: %s", attempt.made.metadata.name, problem)
