@@ -90,6 +90,14 @@ class KindCache:
     def key(self, namespace: str, name: str) -> str:
         return object_key(self.row.group, self.row.plural, namespace if self.row.namespaced else "", name)
 
+    def make(self, namespace: str, name: str, value: bytes, revision: int, created: int) -> Stored:
+        """An object as it will be in the cache once the store's watch has brought it."""
+        return self._make(self.key(namespace, name), value, revision, created)
+
+    def remembered(self, entry: Entry) -> Stored:
+        """An object as the store remembers it."""
+        return self._make(entry.key, entry.value, entry.revision, entry.created)
+
     def get(self, namespace: str, name: str) -> Stored | None:
         return self._objects.get(self.key(namespace, name))
 

@@ -28,13 +28,15 @@ class ApiError(Exception):
         self.message = message
         self.details = details
         self.headers = headers
+        # ListMeta of the Status: a continue token that still works, when the one sent does not.
+        self.list_metadata: Document = {}
 
     def status(self) -> Document:
         """The Status document; an empty `details` is kept, an absent one is not."""
         document: Document = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.list_metadata,
             "status": "Failure",
             "message": self.message,
         }

@@ -28,6 +28,8 @@ class Asked:
     # /apis/G/V/watch/..., the old spelling of ?watch=true.
     is_watch_path: bool = False
     in_namespace_path: bool = False
+    # For a collection: the one name its field selector lets through. Whoever may have that one may list it.
+    selected_name: str = ""
 
     @property
     def is_watch(self) -> bool:
@@ -79,11 +81,10 @@ def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") 
     plural, name = rest[0], rest[1] if len(rest) > 1 else ""
     if not name:
         verb = _collection_verb(verb, watch)
-    if verb == "watch" and not name:
-        name = field_name
     return Asked(
         method, path, verb, True, group, version, plural, namespace, name,
         rest[2] if len(rest) > 2 else "", "/".join(rest[3:]), is_watch_path, in_namespace,
+        field_name if not name and verb in ("list", "watch", "deletecollection") else "",
     )  # fmt: skip
 
 

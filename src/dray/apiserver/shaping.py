@@ -22,6 +22,7 @@ from dray.apiserver.wire_rules import (
     DROPPED_ZERO,
     DROPPED_ZERO_V1BETA1,
     EMPTY_STRUCT,
+    KEPT_EMPTY,
     KEPT_ZERO,
     NULL,
 )
@@ -93,7 +94,7 @@ def _drops_empty(type_name: str, key: tuple[str, str], field: FieldSchema, old: 
     if key in ALWAYS or shape == "struct":
         return False
     if shape in ("list", "map"):
-        return True
+        return key not in KEPT_EMPTY
     if scalar in ("any", "quantity", "intOrString"):
         return False
     if key in KEPT_ZERO:

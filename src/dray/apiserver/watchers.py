@@ -1,7 +1,7 @@
 """Events, who wants them, and handing them out: each event is encoded once per representation, however many watch."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from dray.api.scheme import Resource
@@ -92,7 +92,7 @@ class Selection:
 class Watcher:
     """One open watch. Events are offered to it; its reader takes what has gathered, in one piece."""
 
-    __slots__ = ("_pending", "_size", "_waiter", "closed", "place", "representation", "revision", "selection")
+    __slots__ = ("_pending", "_size", "_waiter", "closed", "leave", "place", "representation", "revision", "selection")
 
     def __init__(self, selection: Selection, representation: Representation, after_revision: int) -> None:
         self.selection = selection
@@ -100,6 +100,8 @@ class Watcher:
         self.revision = after_revision
         self.closed = False
         self.place: tuple[str, ...] = ()
+        # How to leave the index; None once left.
+        self.leave: Callable[[Watcher], None] | None = None
         self._pending: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
@@ -120,9 +122,10 @@ class Watcher:
             return MODIFIED if before else ADDED
         return DELETED if before else ""
 
-    def push(self, chunk: bytes) -> None:
+    def push(self, chunk: bytes, *, counted: bool = True) -> None:
+        """What is sent first, before a reader could have been slow, is not counted against it."""
         self._pending.append(chunk)
-        self._size += len(chunk)
+        self._size += len(chunk) if counted else 0
         if self._size > MAX_PENDING_BYTES:
             self._pending.clear()
             self._size = 0

@@ -60,6 +60,9 @@ KEPT_ZERO = frozenset(
     }
 )  # fmt: skip
 
+# Lists whose emptiness says something while a request is handled: "clear" rather than "keep".
+KEPT_EMPTY = frozenset({("PodStatus", "resourceClaimStatuses"), ("PodStatus", "nodeAllocatableResourceClaimStatuses")})
+
 EMPTY_STRUCT = "{}"
 NULL = "null"
 ZERO = "zero"

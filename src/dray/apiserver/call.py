@@ -1,0 +1,51 @@
+"""One request being handled: what was asked, by whom, of which kind, and what has been noticed on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dray.api.scheme import Resource
+from dray.apiserver.attributes import Attributes
+from dray.apiserver.exchange import Request
+from dray.apiserver.identity import User
+from dray.apiserver.negotiation import Wanted
+from dray.apiserver.options import Query
+from dray.apiserver.paths import Asked
+
+MAX_MANAGER = 128
+
+
+@dataclass(slots=True)
+class Call:
+    request: Request
+    asked: Asked
+    query: Query
+    user: User
+    attributes: Attributes
+    row: Resource
+    version: str
+    wanted: Wanted
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return self.asked.namespace if self.row.namespaced else ""
+
+    @property
+    def name(self) -> str:
+        return self.asked.name
+
+    @property
+    def content_type(self) -> str:
+        return self.request.headers.get("content-type", "")
+
+    def field_manager(self, option: str) -> str:
+        """Who owns what this request writes: as named, or else the client's program."""
+        if option:
+            return option
+        agent = self.request.headers.get("user-agent", "").partition("/")[0][:MAX_MANAGER]
+        return "".join(char for char in agent if char.isprintable())
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)

@@ -1,0 +1,127 @@
+"""Request bodies to documents: JSON or YAML, checked against the kind, unknown and repeated fields named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dray.api.errors import DecodeError
+from dray.api.jsontext import duplicate_fields, read_json
+from dray.api.schemas import known_kinds
+from dray.api.scheme import Resource, group_version
+from dray.api.spellings import canonical_spelling
+from dray.api.yamltext import read_yaml
+from dray.apiserver.errors import ApiError, bad_request
+from dray.apiserver.go_json_errors import complaint
+from dray.apiserver.negotiation import YAML
+from dray.apiserver.shaping import Shaping, shape_for_kind
+
+Document = dict[str, Any]
+
+SUMMARY = 30
+MAX_WARNINGS = 100
+SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """`problems` are what strict validation refuses and what otherwise becomes warnings."""
+
+    document: Document
+    problems: tuple[str, ...] = ()
+    # managedFields was sent empty: ownership starts over.
+    resets_managers: bool = False
+
+
+def parse(body: bytes, media_type: str) -> tuple[Any, tuple[str, ...]]:
+    """The tree in a body, and the fields it names twice; raises DecodeError."""
+    if (media_type == YAML or media_type.endswith("+yaml")) and body.lstrip()[:1] != b"{":
+        for found in read_yaml(body):
+            return found.value, found.duplicate_fields
+        return None, ()
+    try:
+        tree = read_json(body)
+    except DecodeError:
+        raise DecodeError(complaint(body)) from None
+    return tree, duplicate_fields(body, tree)
+
+
+def decode_object(body: bytes, media_type: str, row: Resource, version: str, kind: str = "") -> Decoded:
+    """A body as an object of the kind (or of another `kind` that a subresource takes); raises 400."""
+    expected_kind, expected_version = kind or row.kind, group_version(row.group, version)
+    try:
+        tree, duplicates = parse(body, media_type)
+    except DecodeError as error:
+        raise _unrecognized(body, expected_kind, str(error)) from None
+    if not isinstance(tree, dict):
+        found = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(tree), "number")
+        why = f"json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string; Kind string }}"
+        raise _unrecognized(body, expected_kind, why)
+    check_type(tree, expected_version, expected_kind)
+    return shaped(tree, expected_version, expected_kind, duplicates)
+
+
+def _unrecognized(body: bytes, kind: str, why: str) -> ApiError:
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
+        f"json parse error: {why} ({_summary(body)})"
+    )
+
+
+def _summary(body: bytes) -> str:
+    if not body:
+        return "<empty>"
+    cut, more = body[:SUMMARY], " ..." if len(body) > SUMMARY else ""
+    return (cut.decode("utf-8", "replace") if body[:1] == b"{" else cut.hex()) + more
+
+
+def check_type(tree: Document, expected_version: str, expected_kind: str) -> None:
+    """A body may leave out what it is; what it says must be what the URL says."""
+    version, kind = tree.get("apiVersion") or expected_version, tree.get("kind") or expected_kind
+    for name, value in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(value, str):
+            raise bad_request(f"{name} must be a string")
+    if (version, kind) == (expected_version, expected_kind):
+        return
+    short = version.rpartition("/")[2]
+    if (version, kind) not in known_kinds():
+        why = f'no kind "{kind}" is registered for version "{version}" {SCHEME_TEXT}'
+        raise bad_request(f'{kind} in version "{short}" cannot be handled as a {expected_kind}: {why}')
+    if kind == expected_kind:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({expected_version})"
+        )
+    raise bad_request(
+        f'{kind} in version "{short}" cannot be handled as a {expected_kind}: converting ({short}.{kind}) to '
+        f"({expected_version.partition('/')[0].partition('.')[0]}.{expected_kind}): unknown conversion"
+    )
+
+
+def shaped(tree: Document, api_version: str, kind: str, duplicates: tuple[str, ...] = ()) -> Decoded:
+    """A tree in the shape of the kind; raises 400 for values of the wrong type."""
+    try:
+        return shaped_or_fail(tree, api_version, kind, duplicates)
+    except DecodeError as error:
+        short = api_version.rpartition("/")[2]
+        raise bad_request(f'{kind} in version "{short}" cannot be handled as a {kind}: {error}') from None
+
+
+def shaped_or_fail(tree: Document, api_version: str, kind: str, duplicates: tuple[str, ...] = ()) -> Decoded:
+    shape = shape_for_kind(api_version, kind)
+    assert shape is not None, (api_version, kind)
+    metadata = tree.get("metadata")
+    resets = isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
+    run = Shaping()
+    document = shape(canonical_spelling({**tree, "kind": kind, "apiVersion": api_version}), kind, "", run)
+    document.setdefault("metadata", {})
+    if resets:
+        document["metadata"].pop("managedFields", None)
+    problems = run.problems + [f'duplicate field "{path}"' for path in duplicates]
+    return Decoded(document, tuple(problems), resets)
+
+
+def strict_error(row: Resource, version: str, problems: tuple[str, ...]) -> ApiError:
+    return bad_request(
+        f'{row.kind} in version "{version}" cannot be handled as a {row.kind}: '
+        f"strict decoding error: {', '.join(problems[:MAX_WARNINGS])}"
+    )

@@ -1,0 +1,423 @@
+"""The server without sockets: a request in, an answer out.
+
+Who asks is settled first, then whether they may, then whether there is such a thing; in this order, so that nobody learns what
+exists by asking for what they may not have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+import yaml
+
+from dray.api.scheme import Resource, Version, group_version
+from dray.apiserver import errors, managed_fields
+from dray.apiserver.attributes import Attributes, Authorizer
+from dray.apiserver.authentication.impersonation import impersonate, requested_user
+from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.authorization.refusal import refusal
+from dray.apiserver.call import Call
+from dray.apiserver.core import Core
+from dray.apiserver.deletion import Deleter, delete_options
+from dray.apiserver.discovery import Discovery
+from dray.apiserver.errors import ApiError
+from dray.apiserver.exchange import Request, Response
+from dray.apiserver.health import Health, version_document
+from dray.apiserver.identity import User
+from dray.apiserver.jsontext import decode, encode
+from dray.apiserver.managed_fields import Manager
+from dray.apiserver.negotiation import JSON, YAML, Wanted, wanted
+from dray.apiserver.openapi import OpenApi
+from dray.apiserver.options import Query, write_options
+from dray.apiserver.patch_requests import Patcher
+from dray.apiserver.paths import Asked, asked, segments
+from dray.apiserver.reading import Reader
+from dray.apiserver.selectors import parse_fields
+from dray.apiserver.served import Served
+from dray.apiserver.server_metrics import ServerMetrics
+from dray.apiserver.shaping import empty_object
+from dray.apiserver.stored import Stored
+from dray.apiserver.strategies import strategy_of
+from dray.apiserver.subresources import Subresources, success
+from dray.apiserver.watching import Watching
+from dray.apiserver.writing import Outcome, Writer
+from dray.store.errors import StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+Document = dict[str, Any]
+MAX_BODY = 3 * 2**20
+TEXT = "text/plain; charset=utf-8"
+
+
+class Authenticates(Protocol):
+    async def authenticate(self, request: Request) -> User: ...
+
+
+class AnswersReviews(Protocol):
+    async def answer(self, kind: str, review: Document, user: User, namespace: str = "") -> Document: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who is who and who may what; logs come from the node agents, which know where they are."""
+
+    authenticator: Authenticates
+    authorizer: Authorizer
+    reviews: AnswersReviews | None = None
+    tokens: ServiceAccountTokens | None = None
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+class Server:
+    def __init__(self, core: Core, access: Access, served: Served, minor: str = "37") -> None:
+        self.core = core
+        self._access = access
+        self._served = served
+        self._version = version_document(minor)
+        self._discovery = Discovery(served)
+        self.openapi = OpenApi(served)
+        self._health = Health({"store": self._store_answers})
+        self._reader = Reader(core)
+        self._writer = Writer(core)
+        self._deleter = Deleter(core)
+        self._patcher = Patcher(core, self._writer, self._check_create)
+        self._watching = Watching(core, self._reader, Random())
+        self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
+        self.metrics = ServerMetrics(core, self._watching)
+        self._tasks: list[Callable[[], Awaitable[None]]] = []
+
+    def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Something that lives as long as the server, ended with it, last first."""
+        self._tasks.append(action)
+
+    async def stop(self) -> None:
+        await self._watching.stop()
+        await self.core.stop()
+        for action in reversed(self._tasks):
+            await action()
+
+    async def _store_answers(self) -> bool:
+        await self.core.store.current_revision()
+        return True
+
+    # --- from request to answer ---------------------------------------------------------------------------------------
+
+    async def handle(self, request: Request) -> Response:
+        """Never raises, except for cancellation: what goes wrong is an answer, too."""
+        started = time.perf_counter()
+        what = asked(request.method, request.path)
+        try:
+            response = await self._answer(request)
+        except ApiError as error:
+            response = failure(error)
+        except StoreUnavailable as error:
+            response = failure(errors.unavailable(str(error)))
+        except asyncio.CancelledError:
+            raise
+        except RecursionError:
+            response = failure(errors.bad_request("the request is nested too deeply"))
+        except Exception:
+            log.exception("%s %s", request.method, request.path)
+            response = failure(errors.internal("the server failed; its log says why"))
+        self.metrics.observe(what, response.status, time.perf_counter() - started, streams=response.stream is not None)
+        return response
+
+    async def _answer(self, request: Request) -> Response:
+        query = Query(request.query)
+        what = self._what(request, query)
+        user = await self._access.authenticator.authenticate(request)
+        attributes = _attributes(user, what, query)
+        impersonated = requested_user(request.headers)
+        if impersonated is not None:
+            user = await impersonate(attributes, impersonated, self._access.authorizer)
+            attributes = replace(attributes, user=user)
+        decision = await self._access.authorizer.authorize(attributes)
+        if not decision.allowed:
+            raise refusal(attributes, decision)
+        if not what.is_resource:
+            return await self._plain(request, query)
+        found = self._served.find(what.group, what.version, what.plural)
+        if found is None or what.in_namespace_path != _needs_namespace(found[0], what):
+            return self._nothing_here(what)
+        row, version = found
+        handler = self._handler(row, what)
+        streams = not what.name and row.is_stored and not what.subresource
+        call = Call(
+            request, what, query, user, attributes, row, what.version,
+            wanted(request.headers.get("accept", ""), streams=streams),
+        )  # fmt: skip
+        if version.deprecated_in:
+            call.warn(_deprecation(row, version))
+        try:
+            response = await handler(call)
+        except ApiError as error:
+            response = failure(error)
+        response.warnings = [*call.warnings, *response.warnings]
+        return _in_media_type(response, call.wanted, query)
+
+    def _what(self, request: Request, query: Query) -> Asked:
+        field_name = ""
+        watch = query.flag("watch")
+        if "fieldSelector" in query and request.method in ("GET", "HEAD", "DELETE"):
+            field_name = _named_by_selector(query["fieldSelector"])
+        return asked(request.method, request.path, watch=watch, field_name=field_name)
+
+    def _nothing_here(self, what: Asked) -> Response:
+        if self._served.has_group(what.group):
+            raise errors.no_such_resource()
+        return _page_not_found()
+
+    async def _plain(self, request: Request, query: Query) -> Response:
+        """Paths that are no resources."""
+        parts = segments(request.path)
+        if not parts:
+            return Response(200, encode({"paths": self._paths()}))
+        if answer := await self._health.answer(parts, query):
+            return answer
+        if request.path.rstrip("/") == "/version":
+            return Response(200, encode(self._version))
+        if parts == ["metrics"]:
+            return Response(200, self.metrics.render(), TEXT.replace("plain;", "plain; version=0.0.4;"))
+        if parts[0] == "openapi" and (answer := self.openapi.answer(parts, request, query)):
+            return answer
+        if parts[0] in ("api", "apis") and len(parts) <= 3 - (parts[0] == "api"):
+            return self._discover(parts, request)
+        return _page_not_found()
+
+    def _discover(self, parts: list[str], request: Request) -> Response:
+        group = parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
+        if parts[0] == "apis" and group and not self._served.has_group(group):
+            return _page_not_found()
+        if request.method not in ("GET", "HEAD"):
+            raise errors.method_not_allowed()
+        answer = self._discovery.answer(parts, request)
+        if answer is None:
+            raise errors.no_such_resource()
+        return answer
+
+    def _paths(self) -> list[str]:
+        paths = ["/api", "/api/v1", "/apis"]
+        for group in self._served.groups():
+            paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in self._served.versions(group))]
+        return [*paths, "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+
+    async def _check_create(self, attributes: Attributes) -> None:
+        """Server-side apply may only create for who may create."""
+        creating = replace(attributes, verb="create")
+        decision = await self._access.authorizer.authorize(creating)
+        if not decision.allowed:
+            raise refusal(creating, decision)
+
+    # --- routing ------------------------------------------------------------------------------------------------------
+
+    def _handler(self, row: Resource, what: Asked) -> Handler:
+        if what.rest and what.subresource != "proxy":
+            raise errors.no_such_resource()
+        if what.is_watch_path or what.is_watch:
+            if what.subresource or not row.is_stored or what.method not in ("GET", "HEAD"):
+                raise errors.no_such_resource() if what.subresource else errors.method_not_allowed()
+            return self._watch
+        if what.subresource:
+            return self._subresource_handler(row, what)
+        if not row.is_stored:
+            return self._unstored_handler(row, what)
+        if row.namespaced and not what.in_namespace_path and what.method not in ("GET", "HEAD"):
+            # all namespaces at once can be read, not written
+            raise errors.method_not_allowed()
+        handler = (self._on_object if what.name else self._on_collection).get(what.method)
+        if handler is None or what.verb not in row.verbs:
+            raise errors.method_not_allowed()
+        return handler
+
+    @property
+    def _on_object(self) -> dict[str, Handler]:
+        return {
+            "GET": self._get,
+            "HEAD": self._get,
+            "PUT": self._update,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+
+    @property
+    def _on_collection(self) -> dict[str, Handler]:
+        return {"GET": self._list, "HEAD": self._list, "POST": self._create, "DELETE": self._delete_collection}
+
+    def _subresource_handler(self, row: Resource, what: Asked) -> Handler:
+        subresource = row.subresource(what.subresource)
+        if subresource is None:
+            raise errors.no_such_resource()
+        if what.verb not in subresource.verbs:
+            raise errors.method_not_allowed()
+        special: dict[tuple[str, str], Handler] = {
+            ("pods", "binding"): self._bind,
+            ("pods", "eviction"): self._evict,
+            ("serviceaccounts", "token"): self._token,
+            ("pods", "log"): self._not_connected,
+            ("pods", "exec"): self._not_connected,
+            ("pods", "attach"): self._not_connected,
+            ("pods", "portforward"): self._not_connected,
+            ("pods", "proxy"): self._not_connected,
+            ("nodes", "proxy"): self._not_connected,
+        }
+        handler = special.get((row.plural, subresource.name))
+        if handler:
+            return handler
+        return {"get": self._get, "update": self._update, "patch": self._patch}[what.verb]
+
+    def _unstored_handler(self, row: Resource, what: Asked) -> Handler:
+        if what.name:
+            raise errors.no_such_resource()
+        if what.verb != "create" or (row.namespaced and not what.in_namespace_path):
+            raise errors.method_not_allowed()
+        return self._bind if row.kind == "Binding" else self._review
+
+    # --- handlers -----------------------------------------------------------------------------------------------------
+
+    async def _get(self, call: Call) -> Response:
+        return self._show(call, await self._reader.get(call))
+
+    def _show(self, call: Call, stored: Stored, status: int = 200) -> Response:
+        return Response(status, self._reader.representation(call, is_list=False).encode(stored))
+
+    async def _list(self, call: Call) -> Response:
+        shown = self._reader.representation(call, is_list=True)
+        listing = await self._reader.list(call)
+        return Response(200, shown.list(listing.chosen, listing.meta))
+
+    async def _watch(self, call: Call) -> Response:
+        return Response(200, stream=await self._watching.watch(call))
+
+    async def _create(self, call: Call) -> Response:
+        return self._written(call, await self._writer.create(call))
+
+    async def _update(self, call: Call) -> Response:
+        return self._written(call, await self._writer.replace(call, call.asked.subresource))
+
+    async def _patch(self, call: Call) -> Response:
+        return self._written(call, await self._patcher.patch(call, call.asked.subresource))
+
+    def _written(self, call: Call, outcome: Outcome) -> Response:
+        response = self._show(call, outcome.stored, 201 if outcome.created else 200)
+        if outcome.document is not None and not call.wanted.kind:
+            # a dry run has no revision to show
+            document = decode(response.body)
+            document["metadata"].pop("resourceVersion", None)
+            response.body = encode(document)
+        return response
+
+    async def _delete(self, call: Call) -> Response:
+        deleted = await self._deleter.delete(call, delete_options(call))
+        if deleted.is_gone and call.version in strategy_of(call.row).status_on_delete:
+            details = errors.of_object(call.row, call.name, uid=deleted.stored.document()["metadata"]["uid"])
+            document = success(200)
+            del document["code"]
+            return Response(200, encode({**document, "details": details}))
+        return self._show(call, deleted.stored)
+
+    async def _delete_collection(self, call: Call) -> Response:
+        options = delete_options(call)
+        shown = self._reader.representation(call, is_list=True)
+        listing = await self._reader.list(call)
+        await self._deleter.delete_all(call, options, listing.chosen)
+        return Response(200, shown.list(listing.chosen, listing.meta))
+
+    async def _bind(self, call: Call) -> Response:
+        return Response(201, encode(await self._subresources.bind(call)))
+
+    async def _evict(self, call: Call) -> Response:
+        return Response(201, encode(await self._subresources.evict(call)))
+
+    async def _token(self, call: Call) -> Response:
+        return Response(201, encode(await self._subresources.issue_token(call)))
+
+    async def _not_connected(self, call: Call) -> Response:
+        """Needs the node agent, which a server alone does not have."""
+        await self._reader.get(call)
+        raise errors.bad_request(
+            f"{call.asked.subresource} is served by the node agent of the pod's node, and none is connected"
+        )
+
+    async def _review(self, call: Call) -> Response:
+        options = write_options(call.query, "CreateOptions")
+        decoded = self._writer.decode(call, options)
+        row, review = call.row, decoded.document
+        api_version = group_version(row.group, call.version)
+        manager = Manager(call.field_manager(options.field_manager), managed_fields.UPDATE, api_version)
+        empty = empty_object(api_version, row.kind)
+        kind = managed_fields.Kind(
+            self._writer.ownership(row, "").schema_of, lambda document, _: document, {"f:status": {}}
+        )
+        entries = managed_fields.owned_by_creator(review, empty, manager, kind, self.core.now())
+        if call.namespace:
+            review["metadata"].setdefault("namespace", call.namespace)
+        if entries:
+            review["metadata"]["managedFields"] = entries
+        assert self._access.reviews is not None
+        answered = await self._access.reviews.answer(row.kind, review, call.user, call.namespace)
+        return Response(201, encode({"kind": row.kind, "apiVersion": api_version, **answered}))
+
+
+def _needs_namespace(row: Resource, what: Asked) -> bool:
+    """Whether the path must lead through a namespace: for one object of a namespaced kind, or when it does anyway."""
+    if not row.namespaced:
+        return False
+    return what.in_namespace_path if not what.name or what.is_watch else True
+
+
+def _named_by_selector(text: str) -> str:
+    try:
+        return parse_fields(text).exact("metadata.name") or ""
+    except ApiError:
+        return ""
+
+
+def _attributes(user: User, what: Asked, query: Query) -> Attributes:
+    if not what.is_resource:
+        return Attributes(user, what.verb, path=what.path)
+    requirements: tuple[Any, ...] = ()
+    if query.get("fieldSelector") and what.verb in ("list", "watch", "deletecollection"):
+        try:
+            requirements = parse_fields(query["fieldSelector"]).requirements
+        except ApiError:
+            requirements = ()
+    return Attributes(
+        user, what.verb, what.group, what.version, what.plural, what.subresource, what.namespace,
+        what.name or what.selected_name, what.path, field_requirements=requirements,
+    )  # fmt: skip
+
+
+def _deprecation(row: Resource, version: Version) -> str:
+    return (
+        f"{group_version(row.group, version.name)} {row.kind} is deprecated in v{version.deprecated_in}+, "
+        f"unavailable in v{version.removed_in}+"
+    )
+
+
+def _page_not_found() -> Response:
+    return Response(404, b"404 page not found\n", TEXT)
+
+
+def failure(error: ApiError) -> Response:
+    return Response(error.code, encode(error.status()), JSON, error.headers)
+
+
+def _in_media_type(response: Response, chosen: Wanted, query: Query) -> Response:
+    if response.stream is not None or response.content_type != JSON:
+        return response
+    if chosen.media_type == YAML:
+        response.body = yaml.safe_dump(decode(response.body), sort_keys=True, allow_unicode=True).encode()
+        response.content_type = YAML
+    elif query.flag("pretty"):
+        response.body = msgspec.json.format(response.body, indent=2) + b"\n"
+    return response

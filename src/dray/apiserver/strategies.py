@@ -1,0 +1,312 @@
+"""What each kind does with a write before it is validated: which parts belong to which endpoint, generation, initial status.
+
+A step gets documents in the storage version and changes the new one in place. Gates, defaults and conversions come from
+`dray.api`; whether the outcome is allowed is decided by `dray.validation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dray.api.defaults import refresh_taint_time
+from dray.api.gated_fields import drop_disabled_fields
+from dray.api.scheme import Resource
+from dray.apiserver.fieldsets import FieldSet
+from dray.apiserver.pod_strategy import initial_pod_status, keep_claim_lists
+from dray.features import FeatureGates
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a step may know besides the documents."""
+
+    gates: FeatureGates
+    now: str
+
+
+Create = Callable[[Document, Setting], Document]
+Update = Callable[[Document, Document, Setting], Document]
+
+STATUS_FIELDS: FieldSet = {"f:status": {}}
+SPEC_FIELDS: FieldSet = {"f:spec": {}}
+SPEC_AND_METADATA: FieldSet = {"f:spec": {}, "f:metadata": {}}
+# Metadata that a claim's or rule's /status keeps from the store.
+KEPT_METADATA = ("labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "generation")
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    create: Create
+    update: Update
+    update_status: Update | None = None
+    reset_main: FieldSet | None = None
+    reset_status: FieldSet | None = None
+    # Versions in which a PUT must name the resourceVersion.
+    conditional_versions: frozenset[str] = frozenset()
+    # Versions in which a deletion answers with a Status instead of the object.
+    status_on_delete: frozenset[str] = frozenset()
+    # Pods take their time to go.
+    is_graceful: bool = False
+    ttl_s: int = 0
+
+
+def _with(document: Document, key: str, value: Any) -> Document:
+    """Sets or, for None, removes a top-level field."""
+    if value is None:
+        document.pop(key, None)
+    else:
+        document[key] = value
+    return document
+
+
+def _generation(document: Document) -> int:
+    return int(document["metadata"].get("generation") or 0)
+
+
+def _keep_generation(new: Document, old: Document) -> None:
+    generation = _generation(old)
+    if generation:
+        new["metadata"]["generation"] = generation
+    else:
+        new["metadata"].pop("generation", None)
+
+
+def _count_up(new: Document, old: Document, *, changed: bool) -> None:
+    _keep_generation(new, old)
+    if changed:
+        new["metadata"]["generation"] = _generation(old) + 1
+
+
+def _differs(new: Document, old: Document, *ignored: str) -> bool:
+    """Whether anything but metadata, status and `ignored` changed."""
+    skip = {"metadata", "status", "kind", "apiVersion", *ignored}
+    keys = (new.keys() | old.keys()) - skip
+    return any(new.get(key) != old.get(key) for key in keys)
+
+
+# --- building blocks -------------------------------------------------------------------------------------------------
+
+
+def plain_create(document: Document, setting: Setting) -> Document:
+    return drop_disabled_fields(document, None, setting.gates)
+
+
+def plain_update(new: Document, old: Document, setting: Setting) -> Document:
+    _keep_generation(new, old)
+    return drop_disabled_fields(new, old, setting.gates)
+
+
+def counted_create(document: Document, setting: Setting) -> Document:
+    document["metadata"]["generation"] = 1
+    return drop_disabled_fields(document, None, setting.gates)
+
+
+def counted_update(new: Document, old: Document, setting: Setting) -> Document:
+    """Generation moves if what is left after dropping differs."""
+    kept = drop_disabled_fields(new, old, setting.gates)
+    _count_up(kept, old, changed=_differs(kept, old))
+    return kept
+
+
+def slice_update(new: Document, old: Document, setting: Setting) -> Document:
+    """Generation moves if what was sent differs, even if the difference is then dropped."""
+    changed = _differs(new, old)
+    kept = drop_disabled_fields(new, old, setting.gates)
+    _count_up(kept, old, changed=changed)
+    return kept
+
+
+def without_status(inner: Create, empty: Any) -> Create:
+    """A new object has no status yet, whatever was sent."""
+
+    def create(document: Document, setting: Setting) -> Document:
+        return inner(_with(document, "status", dict(empty) if empty is not None else None), setting)
+
+    return create
+
+
+def keeping_status(inner: Update) -> Update:
+    """The main endpoint does not touch status."""
+
+    def update(new: Document, old: Document, setting: Setting) -> Document:
+        return inner(_with(new, "status", old.get("status")), old, setting)
+
+    return update
+
+
+def status_only(new: Document, old: Document, setting: Setting) -> Document:
+    """/status touches nothing but status: the rest of the object comes from the store."""
+    _keep_rest(new, old)
+    _keep_generation(new, old)
+    return new
+
+
+def _keep_rest(new: Document, old: Document) -> None:
+    for key in (new.keys() | old.keys()) - {"metadata", "status", "kind", "apiVersion"}:
+        _with(new, key, old.get(key))
+
+
+def _keep_metadata(new: Document, old: Document) -> None:
+    for key in KEPT_METADATA:
+        _with(new["metadata"], key, old["metadata"].get(key))
+
+
+def gated_status(new: Document, old: Document, setting: Setting) -> Document:
+    _keep_rest(new, old)
+    _keep_metadata(new, old)
+    return drop_disabled_fields(new, old, setting.gates)
+
+
+# --- resource.k8s.io -------------------------------------------------------------------------------------------------
+
+
+def claim_status(new: Document, old: Document, setting: Setting) -> Document:
+    kept = gated_status(new, old, setting)
+    return _without_stale_devices(kept, old)
+
+
+def _without_stale_devices(new: Document, old: Document) -> Document:
+    """Device status of a device that was allocated and is no more goes away with it."""
+    status = new.get("status") or {}
+    if not status.get("devices"):
+        return new
+    stale = _allocated(old) - _allocated(new)
+    devices = [entry for entry in status["devices"] if _device_id(entry) not in stale]
+    if len(devices) == len(status["devices"]):
+        return new
+    status = {**status, "devices": devices} if devices else {k: v for k, v in status.items() if k != "devices"}
+    return {**new, "status": status}
+
+
+def _allocated(document: Document) -> set[tuple[Any, ...]]:
+    allocation = (document.get("status") or {}).get("allocation") or {}
+    return {_device_id(result) for result in (allocation.get("devices") or {}).get("results") or ()}
+
+
+def _device_id(entry: Document) -> tuple[Any, ...]:
+    return tuple(entry.get(name) for name in ("driver", "pool", "device", "shareID"))
+
+
+def taint_rule_update(new: Document, old: Document, setting: Setting) -> Document:
+    new = refresh_taint_time(_with(new, "status", old.get("status")), old, setting.now)
+    return counted_update(new, old, setting)
+
+
+# --- core ------------------------------------------------------------------------------------------------------------
+
+
+def pod_create(document: Document, setting: Setting) -> Document:
+    document["status"] = initial_pod_status(document)
+    return counted_create(document, setting)
+
+
+def pod_update(new: Document, old: Document, setting: Setting) -> Document:
+    return counted_update(_with(new, "status", old.get("status")), old, setting)
+
+
+def pod_status(new: Document, old: Document, setting: Setting) -> Document:
+    """Labels, annotations and finalizers in a pod's status update do take effect."""
+    _keep_rest(new, old)
+    _keep_generation(new, old)
+    _with(new["metadata"], "ownerReferences", old["metadata"].get("ownerReferences"))
+    _with(new["metadata"], "deletionTimestamp", old["metadata"].get("deletionTimestamp"))
+    new["status"] = keep_claim_lists(new.get("status") or {}, old.get("status") or {})
+    return drop_disabled_fields(new, old, setting.gates)
+
+
+def namespace_create(document: Document, setting: Setting) -> Document:
+    spec = dict(document.get("spec") or {})
+    finalizers = list(spec.get("finalizers") or ())
+    if "kubernetes" not in finalizers:
+        finalizers.append("kubernetes")
+    document["spec"] = {**spec, "finalizers": finalizers}
+    document["status"] = {"phase": "Active"}
+    return document
+
+
+def namespace_update(new: Document, old: Document, setting: Setting) -> Document:
+    new["spec"] = old.get("spec") or {}
+    new["status"] = old.get("status") or {}
+    return new
+
+
+def namespace_finalize(new: Document, old: Document, setting: Setting) -> Document:
+    new["status"] = old.get("status") or {}
+    return new
+
+
+def node_status(new: Document, old: Document, setting: Setting) -> Document:
+    _keep_rest(new, old)
+    return new
+
+
+PLAIN = Strategy(plain_create, plain_update)
+
+
+def with_status(create: Create, update: Update, empty: Any = None) -> Strategy:
+    """A kind with a controller: status cleared on creation and apart from the rest after it."""
+    return Strategy(
+        without_status(create, empty if empty is not None else {}),
+        keeping_status(update),
+        status_only,
+        STATUS_FIELDS,
+        SPEC_FIELDS,
+    )
+
+
+COUNTED_WITH_STATUS = with_status(counted_create, counted_update)
+
+STRATEGIES: dict[tuple[str, str], Strategy] = {
+    ("resource.k8s.io", "ResourceSlice"): Strategy(counted_create, slice_update),
+    ("resource.k8s.io", "DeviceClass"): Strategy(counted_create, counted_update),
+    ("resource.k8s.io", "ResourceClaim"): Strategy(
+        without_status(plain_create, {}), keeping_status(plain_update), claim_status, STATUS_FIELDS, SPEC_AND_METADATA
+    ),
+    ("resource.k8s.io", "ResourceClaimTemplate"): PLAIN,
+    ("resource.k8s.io", "DeviceTaintRule"): Strategy(
+        without_status(counted_create, {}),
+        taint_rule_update,
+        gated_status,
+        STATUS_FIELDS,
+        SPEC_AND_METADATA,
+        conditional_versions=frozenset({"v1"}),
+        status_on_delete=frozenset({"v1"}),
+    ),
+    ("resource.k8s.io", "ResourcePoolStatusRequest"): Strategy(
+        without_status(plain_create, None),
+        keeping_status(plain_update),
+        gated_status,
+        STATUS_FIELDS,
+        SPEC_AND_METADATA,
+        conditional_versions=frozenset({"v1alpha3"}),
+    ),
+    ("", "Pod"): Strategy(
+        pod_create,
+        pod_update,
+        pod_status,
+        STATUS_FIELDS,
+        {"f:spec": {}, "f:metadata": {"f:deletionTimestamp": {}, "f:ownerReferences": {}}},
+        is_graceful=True,
+    ),
+    ("", "Namespace"): Strategy(namespace_create, namespace_update, status_only, STATUS_FIELDS, SPEC_FIELDS),
+    ("", "Node"): Strategy(plain_create, keeping_status(plain_update), node_status, STATUS_FIELDS, SPEC_FIELDS),
+    ("", "ResourceQuota"): with_status(plain_create, plain_update),
+    ("", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
+    ("events.k8s.io", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
+    ("apps", "Deployment"): COUNTED_WITH_STATUS,
+    ("apps", "ReplicaSet"): with_status(counted_create, counted_update, {"replicas": 0}),
+    ("apps", "DaemonSet"): COUNTED_WITH_STATUS,
+    ("batch", "Job"): COUNTED_WITH_STATUS,
+    ("policy", "PodDisruptionBudget"): COUNTED_WITH_STATUS,
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): COUNTED_WITH_STATUS,
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Strategy(counted_create, counted_update),
+    ("scheduling.k8s.io", "PriorityClass"): Strategy(counted_create, counted_update),
+}
+
+
+def strategy_of(row: Resource) -> Strategy:
+    return STRATEGIES.get((row.group, row.kind), PLAIN)

@@ -1,0 +1,424 @@
+"""Creating and changing objects: the road every write takes to the store.
+
+decode and default -> build the new object -> ownership -> mutating admission -> the kind's strategy -> validation -> validating
+admission -> store. A write that changes nothing stores nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dray.api.defaults import apply_defaults
+from dray.api.schemas import schema_for
+from dray.api.scheme import Resource, group_version
+from dray.apiserver import checks, errors, managed_fields, views
+from dray.apiserver.attributes import CREATE, UPDATE, Admission
+from dray.apiserver.cache import KindCache
+from dray.apiserver.call import Call
+from dray.apiserver.core import Core
+from dray.apiserver.decoding import Decoded, decode_object, shaped, strict_error
+from dray.apiserver.managed_fields import Kind, Manager
+from dray.apiserver.names import fill_name
+from dray.apiserver.negotiation import body_type
+from dray.apiserver.options import WriteOptions, write_options
+from dray.apiserver.shaping import empty_object
+from dray.apiserver.stored import Stored, to_value
+from dray.apiserver.strategies import Setting, Strategy, strategy_of
+from dray.store.errors import AlreadyExists, Conflict, NotFound
+from dray.store.interface import Operation, Precondition, Put
+
+Document = dict[str, Any]
+
+MAX_ATTEMPTS = 12
+GENERATE_ATTEMPTS = 8
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The object after a write; `created` tells 201 from 200."""
+
+    stored: Stored
+    created: bool = False
+    # Not stored (a dry run, or the write that let a finished deletion through): what to show instead.
+    document: Document | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A wish to change one object.
+
+    `build` turns the object now (storage version) into the one wished for, with managedFields already right. It may be
+    called again when somebody else was faster, unless the wish names a resourceVersion.
+    """
+
+    build: Callable[[Document], Awaitable[Document] | Document]
+    subresource: str = ""
+    dry_run: bool = False
+    options: Document | None = None
+    # What validation and strategies take for the endpoint, if that is not the subresource.
+    endpoint: str | None = None
+    skip_admission: bool = False
+
+
+class Writer:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # --- what handlers call -------------------------------------------------------------------------------------------
+
+    async def create(self, call: Call) -> Outcome:
+        options = write_options(call.query, "CreateOptions")
+        decoded = self.decode(call, options)
+        return await self.create_decoded(call, decoded, options)
+
+    def decode(self, call: Call, options: WriteOptions, kind: str = "") -> Decoded:
+        media_type = body_type(call.content_type)
+        decoded = decode_object(call.request.body, media_type, call.row, call.version, kind)
+        self.report(call, decoded.problems, options)
+        return decoded
+
+    def report(self, call: Call, problems: tuple[str, ...], options: WriteOptions) -> None:
+        """Strict refuses what it does not know, Warn says so, Ignore says nothing."""
+        if not problems or options.field_validation == "Ignore":
+            return
+        if options.field_validation == "Strict":
+            raise strict_error(call.row, call.version, problems)
+        for problem in problems[:100]:
+            call.warn(problem)
+
+    async def create_decoded(self, call: Call, decoded: Decoded, options: WriteOptions) -> Outcome:
+        row, core = call.row, self._core
+        document = decoded.document
+        metadata = document["metadata"]
+        self._match_namespace(call, metadata)
+        now = core.now()
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            metadata.pop(name, None)
+        document = apply_defaults(document, now)
+        metadata = document["metadata"] = dict(document["metadata"])
+        metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
+        has_revision = metadata.pop("resourceVersion", "")
+        if has_revision:
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        manager = Manager(
+            call.field_manager(options.field_manager), managed_fields.UPDATE, group_version(row.group, call.version)
+        )
+        self._own_new(row, document, manager, now, decoded.resets_managers)
+        return await self.insert(call, views.to_storage(row, document), dry_run=options.dry_run)
+
+    def _match_namespace(self, call: Call, metadata: Document) -> None:
+        if not call.row.namespaced:
+            return
+        if not metadata.get("namespace"):
+            metadata["namespace"] = call.namespace
+        elif metadata["namespace"] != call.namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+
+    def _own_new(self, row: Resource, document: Document, manager: Manager, now: str, reset: bool) -> None:
+        kind = self.ownership(row, "")
+        empty = empty_object(manager.api_version, row.kind)
+        sent = document["metadata"].pop("managedFields", None)
+        if reset:
+            return
+        entries = managed_fields.owned_by_creator(document, empty, manager, kind, now)
+        if sent:
+            owners = managed_fields.read(sent) | managed_fields.read(entries)
+            entries = managed_fields.write(owners)
+        if entries:
+            document["metadata"]["managedFields"] = entries
+
+    async def insert(self, call: Call, document: Document, *, dry_run: bool = False) -> Outcome:
+        """A new object (storage version, owned) through admission, strategy and validation into the store."""
+        row, core = call.row, self._core
+        generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
+        attributes = replace(call.attributes, dry_run=dry_run)
+        admission = Admission(
+            attributes, CREATE, row.kind, document, options=_sent_options(call), warnings=call.warnings
+        )
+        await core.admission.mutate(admission)
+        assert admission.document is not None
+        for attempt in range(GENERATE_ATTEMPTS if generated else 1):
+            candidate = {**admission.document, "metadata": dict(admission.document["metadata"])}
+            fill_name(candidate["metadata"], core.random)
+            try:
+                return await self._insert_named(call, candidate, admission, dry_run=dry_run)
+            except AlreadyExists as clash:
+                if attempt == GENERATE_ATTEMPTS - 1 or not generated:
+                    raise self._exists(call, candidate["metadata"]["name"], clash, generated=generated) from None
+        raise AssertionError("unreachable")
+
+    def _exists(self, call: Call, name: str, clash: AlreadyExists, *, generated: bool) -> errors.ApiError:
+        cache = self._core.cache(call.row)
+        stored = cache.get(call.namespace, name)
+        deleting = stored is not None and bool(stored.document()["metadata"].get("deletionTimestamp"))
+        return errors.already_exists(call.row, name, deleting=deleting, generated=generated)
+
+    async def _insert_named(self, call: Call, document: Document, admission: Admission, *, dry_run: bool) -> Outcome:
+        row, core = call.row, self._core
+        strategy = strategy_of(row)
+        document = strategy.create(document, Setting(core.gates, core.now()))
+        found = checks.create_errors(row, call.version, document, core.gates)
+        if found:
+            raise errors.invalid_object(row, document["metadata"].get("name", ""), found)
+        for text in checks.create_warnings(row, document):
+            call.warn(text)
+        admission.document = document
+        cache = core.cache(row)
+        namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
+        await core.admission.validate(admission)
+        if dry_run:
+            if await self.current(cache, namespace, name):
+                raise AlreadyExists(name)
+            return Outcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
+        value, key = to_value(document), cache.key(namespace, name)
+        operations, preconditions = await core.guard(None, document)
+        try:
+            if operations or preconditions:
+                revision = await core.store.commit(
+                    [Put(key, value, ttl_s=strategy.ttl_s), *operations], [Precondition(key, 0), *preconditions]
+                )
+            else:
+                revision = await core.store.create(key, value, ttl_s=strategy.ttl_s)
+        except Conflict as conflict:
+            if key in conflict.keys:
+                raise AlreadyExists(key) from None
+            raise errors.conflict(row, name) from None
+        return Outcome(cache.make(namespace, name, value, revision, revision), True)
+
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    async def current(self, cache: KindCache, namespace: str, name: str) -> Stored | None:
+        await self._core.fresh()
+        return cache.get(namespace, name)
+
+    async def replace(self, call: Call, subresource: str = "") -> Outcome:
+        """PUT."""
+        options = write_options(call.query, "UpdateOptions")
+        decoded = self.decode(call, options)
+        metadata = decoded.document["metadata"]
+        self._match_name(call, metadata)
+        self._match_namespace(call, metadata)
+        manager = Manager(
+            call.field_manager(options.field_manager),
+            managed_fields.UPDATE,
+            group_version(call.row.group, call.version),
+            subresource,
+        )
+
+        def build(old: Document) -> Document:
+            document = views.to_storage(call.row, apply_defaults(_copied(decoded.document), self._core.now()))
+            return self.owned_update(call.row, old, document, manager, resets=decoded.resets_managers)
+
+        return await self.change(call, Change(build, subresource, options.dry_run))
+
+    def _match_name(self, call: Call, metadata: Document) -> None:
+        name = metadata.get("name")
+        if name != call.name:
+            raise errors.bad_request(
+                f"the name of the object ({name or ''}) does not match the name on the URL ({call.name})"
+            )
+
+    async def change(self, call: Call, change: Change) -> Outcome:
+        """Carry out a wish, again and again if others write in between and the wish does not forbid it."""
+        cache = self._core.cache(call.row)
+        for _ in range(MAX_ATTEMPTS):
+            stored = await self.current(cache, call.namespace, call.name)
+            if stored is None:
+                raise errors.not_found(call.row, call.name)
+            try:
+                return await self._change_once(call, change, cache, stored)
+            except (Conflict, NotFound):
+                # The cache may be a step behind another server's write; let it catch up.
+                await asyncio.sleep(0)
+        raise errors.conflict(call.row, call.name)
+
+    async def _change_once(self, call: Call, change: Change, cache: KindCache, stored: Stored) -> Outcome:
+        row, core = call.row, self._core
+        old = stored.document()
+        built = change.build(old)
+        document = built if isinstance(built, dict) else await built
+        named_revision = self._check_identity(call, document, old)
+        endpoint = change.subresource if change.endpoint is None else change.endpoint
+        attributes = replace(call.attributes, dry_run=change.dry_run)
+        admission = Admission(
+            attributes, UPDATE, row.kind, document, stored.document(), _sent_options(call), call.warnings
+        )
+        if not change.skip_admission:
+            await core.admission.mutate(admission)
+        assert admission.document is not None
+        document = _keep_system_metadata(admission.document, old)
+        self._check_revision(call, named_revision, stored, endpoint)
+        document = self._prepared(strategy_of(row), endpoint, document, old)
+        document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        found = checks.update_errors(row, call.version, document, old, core.gates, endpoint)
+        if found:
+            raise errors.invalid_object(row, call.name, found)
+        for text in checks.create_warnings(row, document):
+            call.warn(text)
+        admission.document = document
+        if not change.skip_admission:
+            await core.admission.validate(admission)
+        if ready_to_go(row, document):
+            return await self._let_go(call, cache, stored, document, dry_run=change.dry_run)
+        if unchanged(document, old):
+            return Outcome(stored)
+        return await self._store(call, cache, stored, document, old, named_revision, dry_run=change.dry_run)
+
+    def _prepared(self, strategy: Strategy, endpoint: str, document: Document, old: Document) -> Document:
+        setting = Setting(self._core.gates, self._core.now())
+        if endpoint == "status":
+            assert strategy.update_status is not None
+            return strategy.update_status(document, old, setting)
+        if endpoint == "finalize":
+            return document
+        return strategy.update(document, old, setting)
+
+    def _check_identity(self, call: Call, document: Document, old: Document) -> str:
+        """Refuses a body that means another object; answers the resourceVersion the body insists on."""
+        metadata, row = document["metadata"], call.row
+        uid, known = metadata.get("uid"), old["metadata"].get("uid")
+        if uid and uid != known:
+            key = f"/registry/{row.storage_prefix or row.plural}/"
+            key += f"{call.namespace}/{call.name}" if call.namespace else call.name
+            raise errors.conflict(
+                row,
+                call.name,
+                f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}",
+            )
+        return str(metadata.get("resourceVersion") or "")
+
+    def _check_revision(self, call: Call, named: str, stored: Stored, endpoint: str) -> None:
+        if named:
+            if named != str(stored.revision):
+                raise errors.conflict(call.row, call.name)
+        elif call.version in strategy_of(call.row).conditional_versions and call.request.method == "PUT":
+            problem = errors.OptionError(
+                "Invalid",
+                "metadata.resourceVersion",
+                "Invalid value: 0: must be specified for an update",
+            )
+            raise errors.invalid(call.row.group, call.row.plural, call.name, [problem])
+
+    async def _store(
+        self,
+        call: Call,
+        cache: KindCache,
+        stored: Stored,
+        document: Document,
+        old: Document,
+        named_revision: str,
+        *,
+        dry_run: bool,
+    ) -> Outcome:
+        value = to_value(document)
+        operations, preconditions = await self._core.guard(old, document)
+        if dry_run:
+            return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
+        try:
+            revision = await self._commit(stored, Put(stored.key, value), operations, preconditions)
+        except Conflict as conflict:
+            # If only the guard's records moved, the object is still the one that was named: decide again.
+            if named_revision and stored.key in conflict.keys:
+                raise errors.conflict(call.row, call.name) from None
+            raise
+        except NotFound:
+            raise errors.not_found(call.row, call.name) from None
+        return Outcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
+
+    async def _commit(
+        self, stored: Stored, operation: Operation, more: list[Operation], preconditions: list[Precondition]
+    ) -> int:
+        return await self._core.store.commit(
+            [operation, *more], [Precondition(stored.key, stored.revision), *preconditions]
+        )
+
+    async def _let_go(
+        self, call: Call, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool
+    ) -> Outcome:
+        """The last finalizer is gone: the write becomes the deletion, and shows the object as it last was."""
+        shown = cache.make(stored.namespace, stored.name, to_value(document), stored.revision, stored.created)
+        if not dry_run:
+            await self._core.remove(stored, document)
+        return Outcome(shown)
+
+    # --- ownership ----------------------------------------------------------------------------------------------------
+
+    def ownership(self, row: Resource, subresource: str) -> Kind:
+        strategy = strategy_of(row)
+        reset = strategy.reset_status if subresource == "status" else strategy.reset_main
+
+        def in_version(document: Document, api_version: str) -> Document:
+            version = api_version.rpartition("/")[2]
+            return views.from_storage(row, version, document)
+
+        return Kind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
+
+    def owned_update(
+        self, row: Resource, old: Document, document: Document, manager: Manager, *, resets: bool = False
+    ) -> Document:
+        """`document` with the managedFields that follow from changing `old` into it."""
+        metadata = document["metadata"]
+        sent = metadata.pop("managedFields", None)
+        if resets and not manager.subresource:
+            return document
+        entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
+        owners = managed_fields.read(entries)
+        kind = self.ownership(row, manager.subresource)
+        owners = managed_fields.after_update(owners, old, document, manager, kind, self._core.now())
+        if owners:
+            metadata["managedFields"] = managed_fields.write(owners)
+        return document
+
+    def shaped(self, call: Call, tree: Document) -> Decoded:
+        return shaped(tree, group_version(call.row.group, call.version), call.row.kind)
+
+
+def _copied(document: Document) -> Document:
+    """Deep enough that defaulting and strategies leave the sender's document alone."""
+    return {**document, "metadata": dict(document["metadata"])}
+
+
+def _keep_system_metadata(document: Document, old: Document) -> Document:
+    """What an update cannot change is taken from the store."""
+    metadata, before = dict(document["metadata"]), old["metadata"]
+    metadata["uid"] = before.get("uid")
+    metadata["creationTimestamp"] = before.get("creationTimestamp")
+    metadata.pop("selfLink", None)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        if name in before and (name == "deletionTimestamp" or name not in metadata):
+            metadata[name] = before[name]
+    return {**document, "metadata": metadata}
+
+
+def ready_to_go(row: Resource, document: Document) -> bool:
+    """An object that is being deleted and that nothing holds any more."""
+    metadata = document["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if row.kind == "Namespace" and not row.group:
+        return not (document.get("spec") or {}).get("finalizers")
+    return bool(metadata.get("deletionGracePeriodSeconds") == 0)
+
+
+def unchanged(new: Document, old: Document) -> bool:
+    """Equal but for the times in managedFields."""
+    if new == old:
+        return True
+    return _timeless(new) == _timeless(old)
+
+
+def _timeless(document: Document) -> Document:
+    metadata = dict(document["metadata"])
+    entries = metadata.pop("managedFields", None) or ()
+    metadata["managedFields"] = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
+    return {**document, "metadata": metadata}
+
+
+def _sent_options(call: Call) -> Document:
+    return {name: call.query[name] for name in ("dryRun", "fieldManager", "fieldValidation") if name in call.query}
