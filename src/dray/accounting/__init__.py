@@ -34,6 +34,7 @@ from dray.accounting.device_backed import (
     Inventory,
     claim_charges,
     claim_charges_of_published,
+    claim_names,
 )
 from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice, device_needs
 from dray.accounting.errors import AccountingError
@@ -78,6 +79,7 @@ __all__ = [
     "check_compatibility",
     "claim_charges",
     "claim_charges_of_published",
+    "claim_names",
     "claim_statuses",
     "container_cgroup",
     "device_needs",

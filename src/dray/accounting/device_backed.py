@@ -61,6 +61,16 @@ def claim_charges_of_published(
     return claim_charges(pod, published, inventory)
 
 
+def claim_names(pod: Pod) -> dict[str, str]:
+    """The pod's claims: its own names for them to the names of the claim objects, as far as these exist already."""
+    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+    names = {entry.name: entry.resource_claim_name or made.get(entry.name) for entry in pod.spec.resource_claims}
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        names[f"/{extended.resource_claim_name}"] = extended.resource_claim_name
+    return {name: claim for name, claim in names.items() if claim}
+
+
 def _is_published(allocated: AllocatedClaim, inventory: Inventory) -> bool:
     return any(
         inventory.devices.find(result.driver, result.pool, result.device)

@@ -88,7 +88,8 @@ class Replaced:
     def __init__(self, charges: Sequence[ClaimCharge]) -> None:
         self._raised: dict[tuple[str, str], int] = {}
         self._pools: dict[tuple[str, str], tuple[str, ...]] = {}
-        self._held: list[tuple[MappedAmount, frozenset[str]]] = []
+        self._raisers: dict[tuple[str, str], list[str]] = {}
+        self._held: list[tuple[ClaimCharge, MappedAmount]] = []
         for charge in charges:
             for amount in charge.mapped:
                 self._enter(charge, amount)
@@ -96,9 +97,10 @@ class Replaced:
     def _enter(self, charge: ClaimCharge, amount: MappedAmount) -> None:
         keys = [(container, amount.resource) for container in dict.fromkeys(charge.containers)]
         if amount.policy is Policy.MAX:
-            self._held.append((amount, frozenset(charge.containers)))
+            self._held.append((charge, amount))
             for key in keys:
                 self._raised[key] = self._raised.get(key, 0) + amount.quantity.nanos
+                self._raisers.setdefault(key, []).append(charge.claim)
         elif amount.policy is Policy.CONSUME_FROM:
             for key in keys:
                 self._pools[key] = tuple(sorted({*self._pools.get(key, ()), charge.claim}))
@@ -113,12 +115,16 @@ class Replaced:
             key = (source.name, resource)
             yield resource, max(nanos, self._raised.get(key, 0)), self._pools.get(key, ())
 
-    def held_beside(self, active: Sequence[Source]) -> Iterator[tuple[str, int]]:
-        """Max claims that nobody running uses: their devices are taken all the same."""
+    def raisers(self, container: str, resource: str) -> list[str]:
+        """The Max claims that raise a container's own request."""
+        return self._raisers.get((container, resource), [])
+
+    def held_beside(self, active: Sequence[Source]) -> Iterator[tuple[str, str, int]]:
+        """(claim, resource, amount) of Max claims that nobody running uses: their devices are taken all the same."""
         names = {source.name for source in active}
-        for amount, containers in self._held:
-            if not names & containers:
-                yield amount.resource, amount.quantity.nanos
+        for charge, amount in self._held:
+            if names.isdisjoint(charge.containers):
+                yield charge.claim, amount.resource, amount.quantity.nanos
 
 
 def replaced_amounts(sources: Sequence[Source], charges: Sequence[ClaimCharge]) -> tuple[dict[str, int], list[Draw]]:
@@ -135,7 +141,7 @@ def replaced_amounts(sources: Sequence[Source], charges: Sequence[ClaimCharge]) 
                     pools[resource, claims] = pools.get((resource, claims), 0) + nanos
                 else:
                     total[resource] = total.get(resource, 0) + nanos
-        for resource, nanos in replaced.held_beside(active):
+        for _, resource, nanos in replaced.held_beside(active):
             total[resource] = total.get(resource, 0) + nanos
         raise_to(peak, total)
         raise_to(drawn, pools)

@@ -98,12 +98,15 @@ def _moment_rows(pod: PodRef, active: Sequence[Source], replaced: Replaced, reso
     for source in active:
         own = dict(source.amounts).get(resource, 0)
         for name, nanos, pools in replaced.effective(source):
-            if name == resource and not pools:
-                policy = Policy.MAX if nanos > own else ""
-                yield _row(pod, _KINDS[source.role], resource, nanos, container=source.name, policy=policy)
-    for name, nanos in replaced.held_beside(active):
+            if name != resource or pools:
+                continue
+            yield _row(pod, _KINDS[source.role], resource, own, container=source.name)
+            claims = ", ".join(replaced.raisers(source.name, resource))
+            if nanos > own:
+                yield _row(pod, "claim", resource, nanos - own, container=source.name, claim=claims, policy=Policy.MAX)
+    for claim, name, nanos in replaced.held_beside(active):
         if name == resource:
-            yield _row(pod, "claim", resource, nanos, policy=Policy.MAX)
+            yield _row(pod, "claim", resource, nanos, claim=claim, policy=Policy.MAX)
 
 
 def _claim_rows(pod: PodRef, charge: ClaimCharge, resource: str) -> Iterator[Row]:

@@ -13,6 +13,7 @@ Row = dict[str, Any]
 # Kind to the function that answers one line ("module:attribute"); loaded when asked for.
 ANSWERS: dict[str, str] = {
     "cel": "dray.cli.cel_vectors:answer",
+    "podrequests": "dray.cli.podrequests:answer_podrequests",
     "quantity": "dray.cli.quantity_vectors:answer",
     "validation": "dray.cli.validation_vectors:answer",
 }
