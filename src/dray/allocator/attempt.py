@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from dray.allocator.devices import DeviceKind
 from dray.allocator.inventory import NodePools
@@ -135,19 +135,6 @@ class Attempt:
         if self._kinds is None:
             self._kinds = [kind for shape in self.node.shapes for kind in shape.kinds]
         return self._kinds
-
-    def kind_of_node(self) -> Hashable:
-        """Equal for nodes with the same devices in the same state, whatever they are called; None: not comparable."""
-        parts: list[Hashable] = [self.node.unreachable, self.node.declares_operations]
-        for view in self.node.pools:
-            taken = self.ledger.taken(view)
-            consumed = tuple(sorted((place, tuple(sorted(sums.items()))) for place, sums in taken.consumed.items()))
-            parts += [view.shape, taken.dedicated, taken.shared, consumed]
-            if view.counters is not None and view.shape.consumes:
-                if view.shape.grouped:
-                    return None
-                parts += [tuple(view.counters.names), tuple(self.ledger.counters(view).available)]
-        return tuple(parts)
 
     def _counters(self, shared: int) -> Counters:
         budgets: dict[int, PoolBudget] = {}

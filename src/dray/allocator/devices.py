@@ -18,41 +18,60 @@ Consumption = tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]]
 """Counter set, its counters with amounts in nano-units, compatibility groups."""
 
 
+class CapacityPlan:
+    """The capacities that a device publishes, with the amounts that requests come to. Interned, shared by kinds."""
+
+    __slots__ = ("__weakref__", "amounts", "is_simple")
+
+    def __init__(self, device: Device) -> None:
+        # Without policies the whole of each capacity is what a request takes that names none: always allowed.
+        self.is_simple = all(one.request_policy is None and one.value.nanos >= 0 for one in device.capacity.values())
+        # Capacity request to the amounts it comes to.
+        self.amounts: dict[Hashable, Any] = {}
+
+
 class DeviceKind:
     """What selectors, rules and constraints can see of a device. Interned: equal devices share one object."""
 
     __slots__ = (
         "__weakref__",
         "allows_multiple",
-        "amounts",
         "answers",
+        "base",
+        "capacity",
         "cel_device",
         "consumes",
         "device",
         "driver",
         "has_binding_conditions",
-        "has_simple_capacity",
         "skips_node_operations",
         "taints",
     )
 
-    def __init__(self, driver: str, device: Device, taints: tuple[DeviceTaint, ...], skips: bool) -> None:
+    def __init__(
+        self, driver: str, device: Device, capacity: CapacityPlan, taints: tuple[DeviceTaint, ...], skips: bool
+    ) -> None:
         self.driver = driver
         self.device = device
+        self.capacity = capacity
         self.taints = tuple(taint for taint in taints if taint.effect in BLOCKING_EFFECTS)
         self.allows_multiple = bool(device.allow_multiple_allocations)
         self.has_binding_conditions = bool(device.binding_conditions)
-        # Without policies the whole of each capacity is what a request takes that names none: always allowed.
-        self.has_simple_capacity = all(
-            one.request_policy is None and one.value.nanos >= 0 for one in device.capacity.values()
-        )
         self.skips_node_operations = skips
         self.consumes: tuple[Consumption, ...] = _consumption(device)
+        # Everything but attributes, as something to compare by.
+        self.base: Hashable = (
+            driver,
+            self.allows_multiple,
+            capacity,
+            tuple([(taint.key, taint.value, taint.effect) for taint in self.taints]),
+            self.has_binding_conditions,
+            skips,
+            self.consumes,
+        )
         self.cel_device: Any = None
         # Selector to True, False or the error it ends in; filled when first asked.
         self.answers: dict[Hashable, Any] = {}
-        # Capacity request to the amounts it comes to on such a device.
-        self.amounts: dict[Hashable, Any] = {}
 
     def remember(self, memory: dict[Hashable, Any], key: Hashable, value: Any) -> Any:
         if len(memory) >= MOST_ANSWERS:
@@ -79,6 +98,7 @@ class KindTable:
 
     def __init__(self) -> None:
         self._kinds: WeakValueDictionary[Hashable, DeviceKind] = WeakValueDictionary()
+        self._plans: WeakValueDictionary[Hashable, CapacityPlan] = WeakValueDictionary()
 
     def kind_of(self, driver: str, device: Device, taints: tuple[DeviceTaint, ...], skips: bool) -> DeviceKind:
         key = (
@@ -93,13 +113,21 @@ class KindTable:
         )
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = DeviceKind(driver, device, taints, skips)
+            kind = self._kinds[key] = DeviceKind(driver, device, self._plan(device), taints, skips)
         return kind
+
+    def _plan(self, device: Device) -> CapacityPlan:
+        key = frozenset(device.capacity.items())
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = CapacityPlan(device)
+        return plan
 
     def forget_answers(self) -> None:
         for kind in self._kinds.values():
             kind.answers.clear()
-            kind.amounts.clear()
+        for plan in self._plans.values():
+            plan.amounts.clear()
 
     def __len__(self) -> int:
         return len(self._kinds)

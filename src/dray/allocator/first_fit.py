@@ -41,28 +41,26 @@ class FirstFit:
 
     def _serve(self, option: Option, free: list[int], shares: bool) -> bool:
         screen = option.screen
-        verdicts = screen.verdicts
         needed = option.count
         node = self._node
         for index, view in enumerate(node.pools):
             if needed <= 0:
                 break
             shape = view.shape
-            kinds = shape.kinds
-            candidates = free[index]
+            lens = screen.lenses.get(shape) or screen.lens(shape)
+            candidates = (lens.yes | lens.unknown | lens.wrong | lens.late) & free[index]
             while candidates:
                 low = candidates & -candidates
                 candidates ^= low
                 place = low.bit_length() - 1
-                kind = kinds[place]
                 self.steps += 1
-                verdict = verdicts.get(kind)
-                if verdict is None:
-                    verdict = screen.verdict(kind)
-                if verdict is False:
+                if lens.unknown & low:
+                    lens.ask(place)
+                if not lens.yes & low:
+                    if (lens.wrong | lens.late) & low:
+                        message = named_error(lens.errors[place], view.device_id(place), option)
+                        raise FatalError("selector-error", message)
                     continue
-                if verdict is not True:
-                    raise FatalError("selector-error", named_error(verdict.message, view.device_id(place), option))
                 if shares and not self._has_room(option, index, view, place):
                     continue
                 if not shares or not shape.allows_multiple & low:

@@ -20,7 +20,7 @@ class PoolState(Enum):
 class PoolCounters:
     """Counter sets of one pool and what each of its devices draws, also devices that other nodes see."""
 
-    __slots__ = ("drawn_by_name", "index", "kinds_by_name", "names", "problem", "sets", "totals")
+    __slots__ = ("drawn_by_name", "index", "kinds_by_name", "names", "names_key", "problem", "sets", "totals")
 
     def __init__(self, slices: Sequence[CompiledSlice]) -> None:
         self.problem = ""
@@ -34,6 +34,7 @@ class PoolCounters:
             self._add_sets(compiled)
         for compiled in slices:
             self._add_devices(compiled)
+        self.names_key = tuple(self.names)
 
     def _add_sets(self, compiled: CompiledSlice) -> None:
         for counter_set in compiled.spec.shared_counters:

@@ -8,6 +8,7 @@ from dray.allocator.attempt import Attempt
 from dray.allocator.first_fit import FirstFit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
+from dray.allocator.node_kinds import kind_of_node
 from dray.allocator.reasons import Explanation
 from dray.allocator.requests import Option, Problem, claim_mark
 from dray.allocator.results import Chosen
@@ -31,6 +32,8 @@ from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 # Kinds of pods whose questions are kept; beyond that the oldest go.
 MOST_QUESTIONS = 512
+# Kinds of nodes whose answer a question keeps.
+MOST_KINDS_OF_NODES = 8192
 
 Solution = list[tuple[Option, int]]
 
@@ -74,6 +77,12 @@ class Inquiry:
         else:
             for claim in self.problem.claims:
                 self.scopes += scopes_of(claim, features.list_type_attributes)
+
+
+    def remember(self, kind: Hashable, solution: Solution | None) -> None:
+        if len(self.by_kind_of_node) >= MOST_KINDS_OF_NODES:
+            self.by_kind_of_node.clear()
+        self.by_kind_of_node[kind] = solution
 
 
 class Allocator:
@@ -196,9 +205,12 @@ class Question:
                 return Verdict(pools, stamp, None, failure, walk.steps)
             if walk.is_decided:
                 return Verdict(pools, stamp, found, None, walk.steps)
+        kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes)
+        if kind is not None and kind in inquiry.by_kind_of_node:
+            return Verdict(pools, stamp, inquiry.by_kind_of_node[kind], None, 0)
         try:
             attempt = Attempt(problem, pools, self._allocator.ledger, inquiry.scopes)
-            search = Search(attempt, deadline, known=inquiry.by_kind_of_node)
+            search = Search(attempt, deadline)
             try:
                 solution = search.run()
             except TimedOut:
@@ -208,6 +220,8 @@ class Question:
             steps = search.steps
         except FatalError as failure:
             return Verdict(pools, stamp, None, failure, steps)
+        if kind is not None:
+            inquiry.remember(kind, solution)
         return Verdict(pools, stamp, solution, None, steps)
 
     def _answer(self, verdict: Verdict) -> Answer:

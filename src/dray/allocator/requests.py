@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 
 from dray.allocator.amounts import Amounts, amounts_on
 from dray.allocator.devices import DeviceKind
 from dray.allocator.rules.taints import first_untolerated
-from dray.allocator.selectors import SelectorFailure, Selectors, Verdict
+from dray.allocator.reads import Read
+from dray.allocator.selectors import SelectorFailure, Selectors, Verdict, value_read
 from dray.allocator.shapes import Shape
 from dray.allocator.types import DeviceID, FatalError, Features
 from dray.api.quantity import Quantity
@@ -23,6 +25,8 @@ from dray.api.resource import (
 )
 
 MOST_COUNT = 2**63 - 1
+# Shapes that one screen remembers; dead ones go when it starts afresh.
+MOST_LENSES = 20_000
 
 Spec = ExactDeviceRequest | DeviceSubRequest
 
@@ -79,6 +83,8 @@ class Screen:
         "index",
         "label",
         "lenses",
+        "lenses_by_columns",
+        "reads",
         "room",
         "selectors",
         "tolerations",
@@ -96,12 +102,33 @@ class Screen:
         self.capacity_key = _capacity_key(self.capacity, problem.features)
         self.checks_capacity = problem.features.consumable_capacity
         self.lenses: dict[Shape, Lens] = {}
+        # Shapes that agree in what the selectors look at share a lens.
+        self.lenses_by_columns: dict[Hashable, Lens] = {}
         self.verdicts: dict[DeviceKind, Verdict] = {}
+        self.reads: tuple[Read, ...] | None = None
+        reads = [problem.selectors.reads(expression) for _, expression in selectors]
+        if None not in reads:
+            self.reads = tuple(sorted(frozenset[Read]().union(*[read for read in reads if read is not None])))
 
     def lens(self, shape: Shape) -> Lens:
         lens = self.lenses.get(shape)
         if lens is None:
-            lens = self.lenses[shape] = Lens(self, shape)
+            if len(self.lenses) >= MOST_LENSES:
+                self.lenses.clear()
+                self.lenses_by_columns.clear()
+            lens = self.lenses[shape] = self._shared_lens(shape)
+        return lens
+
+    def _shared_lens(self, shape: Shape) -> Lens:
+        if self.reads is None:
+            return Lens(self, shape)
+        columns = [shape.base]
+        for read in self.reads:
+            columns.append(shape.known_column(read) or shape.column(read, partial(value_read, read=read)))
+        key = tuple(columns)
+        lens = self.lenses_by_columns.get(key)
+        if lens is None:
+            lens = self.lenses_by_columns[key] = Lens(self, shape)
         return lens
 
     def verdict(self, kind: DeviceKind) -> Verdict:
@@ -121,7 +148,7 @@ class Screen:
                 return False
             if answer is not True:
                 return SelectorFailure(f"{label} on device {{device}}: {answer.message}")
-        if self.checks_capacity and (self.capacity or not kind.has_simple_capacity):
+        if self.checks_capacity and (self.capacity or not kind.capacity.is_simple):
             amounts = self.amounts(kind)
             if amounts.error:
                 label = f"{self.label}, request {{request}}"
@@ -130,10 +157,11 @@ class Screen:
         return True
 
     def amounts(self, kind: DeviceKind) -> Amounts:
-        known: Amounts | None = kind.amounts.get(self.capacity_key)
+        plan = kind.capacity
+        known: Amounts | None = plan.amounts.get(self.capacity_key)
         if known is None:
             known = amounts_on(kind.device, self.capacity, self.features.fractional_capacity_range)
-            kind.remember(kind.amounts, self.capacity_key, known)
+            kind.remember(plan.amounts, self.capacity_key, known)
         return known
 
     def untolerated(self, shape: Shape) -> int:

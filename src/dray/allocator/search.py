@@ -24,22 +24,12 @@ from dray.api.resource import MAX_ALLOCATION_RESULTS
 
 # Dead ends after which the search stops being plain.
 PLAIN_DEAD_ENDS = 3
-# Hard searches remembered per question.
-MOST_KNOWN = 4096
 # Steps between two looks at the deadline.
 STEPS_PER_LOOK = 64
 
 
 class TimedOut(Exception):
     """The deadline passed in the middle of the search."""
-
-
-class Recalled(Exception):
-    """A node of the same kind has been searched before."""
-
-    def __init__(self, solution: list[tuple[Option, int]] | None) -> None:
-        super().__init__()
-        self.solution = solution
 
 
 class Observer(Protocol):
@@ -82,9 +72,7 @@ class Search:
         "_dead_ends",
         "_deadline",
         "_failed_states",
-        "_kind_of_node",
         "_kinds",
-        "_known",
         "_look_at",
         "_observer",
         "_requests",
@@ -103,12 +91,8 @@ class Search:
         attempt: Attempt,
         deadline: Deadline | None = None,
         observer: Observer | None = None,
-        known: dict[Hashable, list[tuple[Option, int]] | None] | None = None,
     ) -> None:
-        """`known` remembers the outcome of hard searches by kind of node: nodes that differ in names only share one."""
         self.attempt = attempt
-        self._known = known
-        self._kind_of_node: Hashable = None
         self._requests = attempt.problem.requests
         self._rules = attempt.rules
         self._deadline = deadline
@@ -128,17 +112,6 @@ class Search:
 
     def run(self) -> list[tuple[Option, int]] | None:
         """The chosen devices in booking order, or None; raises FatalError and TimedOut."""
-        try:
-            solution = self._run()
-        except Recalled as recalled:
-            return recalled.solution
-        if self._known is not None and self._kind_of_node is not None:
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[self._kind_of_node] = solution
-        return solution
-
-    def _run(self) -> list[tuple[Option, int]] | None:
         if not self._requests:
             return []
         if not self._open_request(0):
@@ -351,8 +324,6 @@ class Search:
             return False
         if not self._stack:
             return False
-        if self._dead_ends == 1:
-            self._recall()
         if self._dead_ends < PLAIN_DEAD_ENDS:
             return False
         self._kinds = Kinds(self.attempt)
@@ -362,12 +333,6 @@ class Search:
     def _note_stuck(self, option: Option) -> None:
         if self._observer is not None:
             self._observer.stuck(self, option)
-
-    def _recall(self) -> None:
-        if self._known is not None:
-            self._kind_of_node = self.attempt.kind_of_node()
-            if self._kind_of_node in self._known:
-                raise Recalled(self._known[self._kind_of_node])
 
     def _state(self, option: Option, ordinal: int, start: int) -> Hashable:
         kinds = self._kinds

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Hashable
 
 from dray import cel
 from dray.allocator.devices import DeviceKind
+from dray.allocator.reads import Read, reads_of
 from dray.allocator.types import Features
+
+# Expressions kept compiled per set of features.
+MOST_PROGRAMS = 2048
 
 
 class SelectorFailure:
@@ -30,16 +34,30 @@ class Selectors:
             list_attributes=features.list_type_attributes,
             consumable_capacity=features.consumable_capacity,
         )
+        self._programs: dict[str, cel.Program | cel.CompileFailure] = {}
+
+    def _program(self, expression: str) -> cel.Program | cel.CompileFailure:
+        program = self._programs.get(expression)
+        if program is None:
+            if len(self._programs) >= MOST_PROGRAMS:
+                self._programs.clear()
+            program = self._programs[expression] = cel.compile_selector(expression, self._environment)
+        return program
+
+    def reads(self, expression: str) -> frozenset[Read] | None:
+        """What the expression looks at; None: perhaps everything."""
+        program = self._program(expression)
+        return None if isinstance(program, cel.CompileFailure) else reads_of(program.root)
 
     def verdict(self, expression: str, kind: DeviceKind) -> Verdict:
         known: Verdict | None = kind.answers.get(expression)
         if known is None:
-            known = kind.remember(kind.answers, expression, self._evaluate(expression, kind))
-            assert known is not None
+            known = self._evaluate(expression, kind)
+            kind.remember(kind.answers, expression, known)
         return known
 
     def _evaluate(self, expression: str, kind: DeviceKind) -> Verdict:
-        program = cel.compile_selector(expression, self._environment)
+        program = self._program(expression)
         if isinstance(program, cel.CompileFailure):
             return SelectorFailure(f"CEL compile error: {program.message}")
         try:
@@ -52,21 +70,38 @@ class Selectors:
         key = ("derived", expression)
         known = kind.answers.get(key)
         if known is None:
-            known = kind.remember(kind.answers, key, (self._derive(expression, kind),))
-        return known[0]
+            known = (self._derive(expression, kind),)
+            kind.remember(kind.answers, key, known)
+        value: object = known[0]
+        return value
 
     def _derive(self, expression: str, kind: DeviceKind) -> object | SelectorFailure:
         program = cel.compile_expression(expression, self._environment)
         if isinstance(program, cel.CompileFailure):
             return SelectorFailure(f"compile derived attribute: {program.message}")
         try:
-            return program.value(cel_device(kind))
+            value: object = program.value(cel_device(kind))
         except cel.CelRuntimeError as problem:
             return SelectorFailure(str(problem))
+        return value
 
 
-def cel_device(kind: DeviceKind) -> Any:
+def value_read(kind: DeviceKind, read: Read) -> Hashable:
+    """What a selector finds there, as something to compare by; a device that cannot be looked at is like no other."""
+    device = kind.cel_device or cel_device(kind)
+    if device.problem is not None:
+        return kind
+    section, domain, id_ = read
+    if section == "attributes":
+        value = device.attributes[domain].get(id_)
+        return value if type(value) is str or type(value) is int else (type(value), value)
+    amount = device.capacity[domain].get(id_)
+    return None if amount is None else (amount.nanos, amount.format, amount.scale)
+
+
+def cel_device(kind: DeviceKind) -> cel.CelDevice:
     """The `device` variable, built once per kind."""
     if kind.cel_device is None:
         kind.cel_device = cel.CelDevice.of(kind.driver, kind.device)
-    return kind.cel_device
+    device: cel.CelDevice = kind.cel_device
+    return device

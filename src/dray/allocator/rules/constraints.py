@@ -10,6 +10,7 @@ from dray.allocator.derived import derived_attribute
 from dray.allocator.devices import DeviceKind
 from dray.allocator.requests import ClaimProblem, Option
 from dray.allocator.rules import KindOf
+from dray.allocator.shapes import Column, Shape
 from dray.allocator.types import FatalError
 from dray.api.resource import DeviceAttribute, DeviceConstraint
 
@@ -20,7 +21,17 @@ class Scope:
     A value is None where the attribute is missing (or, for lists, empty): such a device is always refused.
     """
 
-    __slots__ = ("attribute", "claim", "covered", "is_match", "last_request", "lists", "values")
+    __slots__ = (
+        "attribute",
+        "claim",
+        "column_key",
+        "covered",
+        "has_derived",
+        "is_match",
+        "last_request",
+        "lists",
+        "values",
+    )
 
     def __init__(self, claim: ClaimProblem, constraint: DeviceConstraint, lists: bool) -> None:
         self.claim = claim
@@ -39,6 +50,8 @@ class Scope:
         ]
         self.last_request = max(covering, default=-1)
         self.values: dict[Hashable, Any] = {}
+        self.column_key = ("constraint", self.attribute, lists)
+        self.has_derived = any(option.derived for request in claim.requests for option in request.options)
 
     def value(self, option: Option, kind: DeviceKind) -> Any:
         expression = option.derived.get(self.attribute) if option.derived else None
@@ -56,6 +69,9 @@ class Scope:
         if kind not in self.values:
             self.values[kind] = self._comparable(attribute_of(kind, self.attribute))
         return self.values[kind]
+
+    def column(self, shape: Shape) -> Column:
+        return shape.known_column(self.column_key) or shape.column(self.column_key, self.published)
 
     def _derived(self, option: Option, kind: DeviceKind, expression: str) -> Any:
         derived = derived_attribute(option.screen.room, self.attribute, expression, kind, self.lists)
@@ -96,7 +112,7 @@ class Constraint:
                             values.append(scope.value(option, self.kinds[position]))
                         except FatalError:
                             return ("error", position)
-                        if not option.derived and len(values) == 1 and not _any_derived(scope):
+                        if not option.derived and len(values) == 1 and not scope.has_derived:
                             return values[0]
         return tuple(values)
 
@@ -109,10 +125,6 @@ class Constraint:
                 masks[value] = masks.get(value, 0) | 1 << position
             self._by_value = masks
         return self._by_value
-
-
-def _any_derived(scope: Scope) -> bool:
-    return any(option.derived for request in scope.claim.requests for option in request.options)
 
 
 class Match(Constraint):
