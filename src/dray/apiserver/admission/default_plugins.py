@@ -12,6 +12,7 @@ from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.node_restriction import NodeRestriction
 from dray.apiserver.admission.priority import Priority
 from dray.apiserver.admission.rbac_escalation import RbacEscalation
+from dray.apiserver.admission.resource_quota import ResourceQuota
 from dray.apiserver.admission.service_account import ServiceAccount
 from dray.apiserver.attributes import Authorizer
 from dray.apiserver.authorization.rbac import RbacIndex
@@ -44,6 +45,8 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield AdminAccess(objects, gates)
     yield ClaimStatusAuthorization(surroundings.authorizer, gates)
     yield RbacEscalation(surroundings.rbac, surroundings.authorizer)
+    # Last: what passes here has been charged.
+    yield ResourceQuota(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
 
 
 def default_chain(surroundings: Surroundings) -> Chain:
