@@ -176,8 +176,10 @@ class _Checker:
 
     def field_type(self, node: Node, operand: Type, field: str) -> Type:
         if operand.kind == "map":
-            return operand.params[1] if self.fits(STRING, operand.params[0]) else self.complain(
-                node, f"type '{self.shown(operand)}' does not support field selection"
+            return (
+                operand.params[1]
+                if self.fits(STRING, operand.params[0])
+                else self.complain(node, f"type '{self.shown(operand)}' does not support field selection")
             )
         if operand.kind == "struct":
             fields = self.environment.fields.get(operand.name)
@@ -238,7 +240,9 @@ class _Checker:
             if expected is None:
                 self.complain(node, f"undefined field '{field}'", near(field, fields))
             elif not self.fits(t, expected):
-                self.complain(value, f"expected type of field '{field}' is '{expected}' but provided type is '{self.shown(t)}'")
+                self.complain(
+                    value, f"expected type of field '{field}' is '{expected}' but provided type is '{self.shown(t)}'"
+                )
         return Type("struct", name)
 
     def comprehension(self, node: Comprehension) -> Type:
@@ -264,7 +268,9 @@ class _Checker:
             return t.params[0], t.params[1]
         if t.kind == "dyn" or t.kind == "!error!" or t.kind == "param":
             return DYN, DYN
-        message = f"expression of type '{self.shown(t)}' cannot be range of a comprehension (must be list, map, or dynamic)"
+        message = (
+            f"expression of type '{self.shown(t)}' cannot be range of a comprehension (must be list, map, or dynamic)"
+        )
         return self.complain(node.range, message), ERROR
 
     def expect(self, node: Node, given: Type, expected: Type) -> None:
@@ -349,7 +355,7 @@ class _Checker:
 
     def all_fit(self, given: list[Type], expected: tuple[Type, ...]) -> bool:
         trial = dict(self.sub)
-        for mine, theirs in zip(given, expected):
+        for mine, theirs in zip(given, expected, strict=False):
             if not assignable(trial, mine, theirs):
                 return False
         self.sub = trial

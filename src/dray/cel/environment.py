@@ -44,10 +44,24 @@ BASE_LIBRARIES = (
 
 _TYPE_NAMES = {
     name: TypeValue(name)
-    for name in (
-        "bool bytes double int list map null_type string type uint dyn optional_type "
-        "google.protobuf.Timestamp google.protobuf.Duration net.IP net.CIDR"
-    ).split()
+    for name in [
+        "bool",
+        "bytes",
+        "double",
+        "int",
+        "list",
+        "map",
+        "null_type",
+        "string",
+        "type",
+        "uint",
+        "dyn",
+        "optional_type",
+        "google.protobuf.Timestamp",
+        "google.protobuf.Duration",
+        "net.IP",
+        "net.CIDR",
+    ]
 }
 DEVICE_TYPE = Type("struct", "kubernetes.DRADevice")
 
@@ -123,5 +137,3 @@ def _devices(list_attributes: bool, consumable_capacity: bool) -> Environment:
 def _of(variables: tuple[tuple[str, Type], ...], cost_limit: int) -> Environment:
     libraries = (*BASE_LIBRARIES, lists.includes_library)
     return Environment(dict(variables), libraries=libraries, cost_limit=cost_limit)
-
-

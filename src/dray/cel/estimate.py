@@ -179,8 +179,8 @@ class _Estimator:
         arguments = [self.cost(argument) for argument in node.args]
         total = ZERO if node.target is None else self.cost(node.target)
         spent = ZERO
-        for argument in arguments:
-            spent = spent.plus(argument)
+        for each in arguments:
+            spent = spent.plus(each)
         call = _SizedCall(self, node)
         range_ = Range(LIMIT, 0)
         size: Range | None = None

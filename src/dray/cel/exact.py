@@ -56,7 +56,7 @@ def generate(root: Node, variables: list[str], limit: int, traced: dict[int, Nod
     """
     writer = _Writer(limit, traced)
     names = [f"v_{i}" for i in range(len(variables))]
-    writer.scope = [(name, python, False) for name, python in zip(variables, names)]
+    writer.scope = [(name, python, False) for name, python in zip(variables, names, strict=False)]
     parameters = ["n", *names] + (["tell"] if traced is not None else [])
     writer.function("main", parameters, lambda: writer.value(root))
     source = "\n".join(line for body in writer.functions for line in body)
@@ -235,7 +235,9 @@ class _Writer:
         if step.test_only:
             self.charge(1)
             test = f"rt.is_there({result}, {self.constant(step.field)})"
-            self.emit(f"{result} = {result} if {result}.__class__ is E else {test}" if fallible else f"{result} = {test}")
+            self.emit(
+                f"{result} = {result} if {result}.__class__ is E else {test}" if fallible else f"{result} = {test}"
+            )
             return True
         if step.index is not None and step.index.constant is NOT_CONSTANT:
             self.block(f"if {result}.__class__ is not E:", lambda: self.computed_index(result, step))
@@ -243,7 +245,11 @@ class _Writer:
         key = self.constant(step.field if step.index is None else step.index.constant)
         if step.never_fails and not fallible:
             self.charge(1)
-            self.emit(f"{result} = {result}[{key}]" if step.struct_field is None else f"{result} = {result}.{step.struct_field}")
+            self.emit(
+                f"{result} = {result}[{key}]"
+                if step.struct_field is None
+                else f"{result} = {result}.{step.struct_field}"
+            )
             return False
         action = f"select({result}, {key})" if step.index is None else f"indexed({result}, {key})"
         if fallible:
@@ -429,7 +435,11 @@ class _Writer:
                     self.emit(f"if {result}.__class__ is not E:")
                     self.indent += 1
         self.flush()
-        failed = " or ".join(f"{v}.__class__ is E" for v in values if not v.startswith("k")) if self.indent > _MAX_INDENT else ""
+        failed = (
+            " or ".join(f"{v}.__class__ is E" for v in values if not v.startswith("k"))
+            if self.indent > _MAX_INDENT
+            else ""
+        )
         self.emit(f"{result} = {made(values)}" if not failed else f"if not ({failed}): {result} = {made(values)}")
         self.indent = depth
         return result
@@ -492,7 +502,8 @@ class _Writer:
         assert isinstance(step, Call)
 
         def append(call: Node) -> None:
-            assert isinstance(call, Call) and isinstance(call.args[1], ListLiteral)
+            assert isinstance(call, Call)
+            assert isinstance(call.args[1], ListLiteral)
             self.charge(2 + (LIST_COST if call.args[1].constant is NOT_CONSTANT else 0))
             value = self.value(call.args[1].elements[0])
             self.flush()

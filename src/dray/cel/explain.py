@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -73,10 +74,8 @@ def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
     def tell(number: int, value: Any) -> None:
         values[id(traced[number])] = value
 
-    try:
+    with contextlib.suppress(CostExceeded):
         run(0, device, tell)
-    except CostExceeded:
-        pass
     return values
 
 
@@ -187,7 +186,9 @@ def missing_names(program: Program, device: CelDevice) -> list[str]:
         if domain not in published:
             near = _closest(domain, published)
             has = sorted(d for d, ids in published.items() if name in ids) if name else []
-            out.append(_told(f'device.{kind}["{domain}"]', f'"{near or (has[0] if has else "")}"' if near or has else ""))
+            out.append(
+                _told(f'device.{kind}["{domain}"]', f'"{near or (has[0] if has else "")}"' if near or has else "")
+            )
         elif name and name not in published[domain]:
             near = _closest(name, published[domain])
             elsewhere = sorted(d for d, ids in published.items() if name in ids)

@@ -30,7 +30,7 @@ def generate(root: Node, variables: list[str]) -> Callable[..., Any] | None:
     """A function of the variables that gives the value or raises anything; None if there is no short form."""
     writer = _Writer()
     names = [f"v{i}" for i in range(len(variables))]
-    writer.scope = list(zip(variables, names))
+    writer.scope = list(zip(variables, names, strict=False))
     try:
         body = writer.value(root)
     except _NotFast:
@@ -289,7 +289,9 @@ def _all_are(node: Call, t: Any) -> bool:
 def _implementation(node: Call) -> Callable[..., Any]:
     """Without the check of values where the types are known."""
     overload: Overload = node.overloads[0]
-    known = all(child.type.kind not in ("dyn", "any", "list", "map") and not child.type.params for child in node.children())
+    known = all(
+        child.type.kind not in ("dyn", "any", "list", "map") and not child.type.params for child in node.children()
+    )
     if len(node.overloads) == 1 and known and overload.implementation is not None:
         return overload.implementation
     return caller(node.overloads)

@@ -13,7 +13,7 @@ from dray.cel.library.regex import compiled
 from dray.cel.types import Type, is_dyn
 from dray.cel.values import to_key
 
-_CONVERSIONS = frozenset("bool bytes double duration dyn int string timestamp type uint".split())
+_CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 
 
 def validate(root: Node, environment: Environment) -> None:

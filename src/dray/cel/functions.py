@@ -61,7 +61,7 @@ _GUARDS: dict[str, frozenset[type]] = {
     "bytes": frozenset({bytes}),
     "null_type": frozenset({type(None)}),
     "list": frozenset({list, tuple}),
-    "map": frozenset({dict, OpenMap}),
+    "map": frozenset((dict, OpenMap)),
     "timestamp": frozenset({Timestamp}),
     "duration": frozenset({Duration}),
     "type": frozenset({TypeValue}),
@@ -115,7 +115,7 @@ def fits(overload: Overload, values: tuple[Any, ...]) -> bool:
     """Whether values seen at run time are what the signature says."""
     if len(values) != len(overload.args):
         return False
-    return all(guard is None or type(value) in guard for guard, value in zip(overload.guards, values))
+    return all(guard is None or type(value) in guard for guard, value in zip(overload.guards, values, strict=False))
 
 
 def caller(overloads: tuple[Overload, ...]) -> Implementation:

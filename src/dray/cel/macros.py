@@ -26,7 +26,9 @@ def expand_member(dot: int, offset: int, target: Node, name: str, args: list[Nod
     """The expansion of `target.name(args)`, or None if that is an ordinary call."""
     count = len(args)
     if name == "bind" and count == 3 and isinstance(target, Ident) and target.name == "cel":
-        return Bind(offset, _variable(args[0], "cel.bind() variable names must be simple identifiers"), args[1], args[2])
+        return Bind(
+            offset, _variable(args[0], "cel.bind() variable names must be simple identifiers"), args[1], args[2]
+        )
     if name in _ONE_VARIABLE and (count == 2 or (name == "map" and count == 3)):
         return _one_variable(offset, target, name, args)
     if name in _TWO_VARIABLES and count == 3:

@@ -209,7 +209,7 @@ def inserted_all(mapping: Any, entries: Any) -> Any:
 
 def map_literal(keys: Iterable[Any], values: Iterable[Any], optional: frozenset[int]) -> Any:
     out: dict[Any, Any] = {}
-    for at, (key, value) in enumerate(zip(keys, values)):
+    for at, (key, value) in enumerate(zip(keys, values, strict=False)):
         if at in optional:
             if type(value) is not Optional:
                 return no_overload()

@@ -111,10 +111,7 @@ def assignable(sub: Substitution, given: Type, expected: Type) -> bool:
         return True
     if given.name != expected.name or len(given.params) != len(expected.params):
         return False
-    for mine, theirs in zip(given.params, expected.params):
-        if not assignable(sub, mine, theirs):
-            return False
-    return True
+    return all(assignable(sub, mine, theirs) for mine, theirs in zip(given.params, expected.params, strict=False))
 
 
 def _substitutable(sub: Substitution, given: Type, parameter: Type) -> tuple[bool, bool]:
@@ -159,7 +156,7 @@ def _less_specific(a: Type, b: Type) -> bool:
         return True
     if a.name != b.name or len(a.params) != len(b.params):
         return False
-    return all(_less_specific(x, y) for x, y in zip(a.params, b.params))
+    return all(_less_specific(x, y) for x, y in zip(a.params, b.params, strict=False))
 
 
 def substitute(sub: Substitution, t: Type, free_to_dyn: bool) -> Type:

@@ -163,7 +163,7 @@ def name_type(python_type: type, name: str) -> None:
 
 
 def type_name(value: Any) -> str:
-    return _NAMES.get(type(value)) or getattr(value, "cel_type_name", type(value).__name__)
+    return _NAMES.get(type(value)) or type(value).__name__
 
 
 def no_overload() -> CelError:
@@ -173,7 +173,7 @@ def no_overload() -> CelError:
 _INTS = frozenset({int, UInt})
 _NUMBERS = frozenset({int, UInt, float})
 _LISTS = frozenset({list, tuple})
-_MAPS = frozenset({dict, OpenMap})
+_MAPS: frozenset[type] = frozenset((dict, OpenMap))
 _PLAIN = frozenset({str, int, bytes})
 # Their own equality refuses other types instead of saying false.
 _PICKY: set[type] = {Semver}
@@ -202,7 +202,7 @@ def equal(a: Any, b: Any) -> bool:
             return int(a) == int(b)
         return float(a) == float(b)
     if ta in _LISTS:
-        return tb in _LISTS and len(a) == len(b) and all(not unequal(x, y) for x, y in zip(a, b))
+        return tb in _LISTS and len(a) == len(b) and all(not unequal(x, y) for x, y in zip(a, b, strict=False))
     if ta in _MAPS:
         return tb in _MAPS and _equal_maps(a, b)
     if ta is Optional:
@@ -251,13 +251,13 @@ def compare(a: Any, b: Any) -> int:
             a, b = float(a), float(b)
             if a != a or b != b:
                 raise CelError("NaN values cannot be ordered")
-        return (a > b) - (a < b)
+        return int(a > b) - int(a < b)
     if ta is not tb:
         raise no_overload()
     if ta is str or ta is bytes or ta is bool:
-        return (a > b) - (a < b)
+        return int(a > b) - int(a < b)
     if ta is Timestamp or ta is Duration:
-        return (a.nanos > b.nanos) - (a.nanos < b.nanos)
+        return int(a.nanos > b.nanos) - int(a.nanos < b.nanos)
     raise no_overload()
 
 

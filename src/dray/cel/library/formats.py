@@ -27,7 +27,9 @@ _LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?", re.ASCII).fullmatch
 _LABEL_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?", re.ASCII).fullmatch
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*", re.ASCII).fullmatch
 _NAME_PART = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII).fullmatch
-_UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII | re.IGNORECASE).fullmatch
+_UUID = re.compile(
+    r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", re.ASCII | re.IGNORECASE
+).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ def _declare() -> None:
     unit: dict[str, Any] = {"cost": costs.one, "cost_by_name": True, "estimate": costs.estimate_one}
     library.add("format.named", "format_named", (STRING,), optional_of(FORMAT), named, **unit)
     for name, row in _FORMATS.items():
-        library.add(f"format.{name}", f"format_{name}", (), FORMAT, lambda row=row: row)  # type: ignore[misc]
+        library.add(f"format.{name}", f"format_{name}", (), FORMAT, lambda row=row: row)
     library.add(
         "validate",
         "format_validate",

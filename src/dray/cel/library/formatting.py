@@ -25,7 +25,20 @@ TAKES: dict[str, frozenset[str]] = {
     "X": frozenset({"int", "uint", "string", "bytes"}),
     "o": frozenset({"int", "uint"}),
     "s": frozenset(
-        {"string", "bool", "bytes", "int", "uint", "double", "list", "map", "null_type", "timestamp", "duration", "type"}
+        {
+            "string",
+            "bool",
+            "bytes",
+            "int",
+            "uint",
+            "double",
+            "list",
+            "map",
+            "null_type",
+            "timestamp",
+            "duration",
+            "type",
+        }
     ),
 }
 
@@ -100,7 +113,9 @@ def _formatted(letter: str, precision: int | None, value: Any) -> str:
         if kind is str or kind is bytes:
             digits = (value.encode() if kind is str else value).hex()
             return digits.upper() if letter == "X" else digits
-    raise CelError(f'could not parse formatting clause: unrecognized formatting clause "{letter}" for {type_name(value)}')
+    raise CelError(
+        f'could not parse formatting clause: unrecognized formatting clause "{letter}" for {type_name(value)}'
+    )
 
 
 def _radix(number: int, letter: str) -> str:
@@ -131,7 +146,7 @@ def _shown_value(value: Any, budget: list[int], nested: bool) -> str:
 
     kind = type(value)
     if kind is str:
-        return value if not nested else _quoted(value)
+        return str(value) if not nested else _quoted(value)
     if value is None:
         return "null"
     if kind is float:
@@ -149,7 +164,9 @@ def _shown_value(value: Any, budget: list[int], nested: bool) -> str:
         return text if not nested or kind not in (Duration, Timestamp) else f'{kind.__name__.lower()}("{text}")'
     if kind is TypeValue:
         return str(value.name)
-    raise CelError(f"string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {type_name(value)}")
+    raise CelError(
+        f"string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {type_name(value)}"
+    )
 
 
 def _quoted(text: str) -> str:

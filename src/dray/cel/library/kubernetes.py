@@ -113,10 +113,16 @@ def _declare_quantities() -> None:
     library.add("quantity", "string_to_quantity", (STRING,), q, quantity, **parsing)
     library.add("isQuantity", "is_quantity_string", (STRING,), BOOL, is_quantity, **parsing)
     library.add("sign", "quantity_sign", (q,), INT, lambda a: (a.nanos > 0) - (a.nanos < 0), **unit)
-    library.add("isGreaterThan", "quantity_is_greater_than", (q, q), BOOL, lambda a, b: a.nanos > b.nanos, member=True, **unit)
-    library.add("isLessThan", "quantity_is_less_than", (q, q), BOOL, lambda a, b: a.nanos < b.nanos, member=True, **unit)
+    library.add(
+        "isGreaterThan", "quantity_is_greater_than", (q, q), BOOL, lambda a, b: a.nanos > b.nanos, member=True, **unit
+    )
+    library.add(
+        "isLessThan", "quantity_is_less_than", (q, q), BOOL, lambda a, b: a.nanos < b.nanos, member=True, **unit
+    )
     library.add("compareTo", "quantity_compare_to", (q, q), INT, compare_quantities, member=True, **unit)
-    library.add("asApproximateFloat", "quantity_get_float", (q,), DOUBLE, lambda a: a.nanos / NANOS, member=True, **unit)
+    library.add(
+        "asApproximateFloat", "quantity_get_float", (q,), DOUBLE, lambda a: a.nanos / NANOS, member=True, **unit
+    )
     library.add("asInteger", "quantity_get_int", (q,), INT, as_integer, member=True, **unit)
     library.add("isInteger", "quantity_is_integer", (q,), BOOL, is_integer, member=True, **unit)
     for other in (QUANTITY, INT):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from dray.cel.errors import CelError
@@ -35,7 +36,7 @@ _ORDERED = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
 def is_sorted(items: Any) -> bool:
-    return all(compare(a, b) <= 0 for a, b in zip(items, items[1:]))
+    return all(compare(a, b) <= 0 for a, b in itertools.pairwise(items))
 
 
 def sum_of_any(items: Any) -> Any:
@@ -276,18 +277,49 @@ def _sum_with(zero: Any) -> Any:
 def _declare_extension() -> None:
     lists = list_of(T)
     add_ = library.add
-    add_("slice", "list_slice", (lists, INT, INT), lists, slice_, member=True, cost=_slice_cost, estimate=_estimate_slice)
+    add_(
+        "slice", "list_slice", (lists, INT, INT), lists, slice_, member=True, cost=_slice_cost, estimate=_estimate_slice
+    )
     flat: dict[str, Any] = {"member": True, "cost": _flatten_cost, "estimate": _estimate_flatten}
     add_("flatten", "list_flatten", (list_of(lists),), lists, flatten, **flat)
     add_("flatten", "list_flatten_int", (list_of(DYN), INT), list_of(DYN), flatten, **flat)
     add_("lists.range", "lists_range", (INT,), list_of(INT), lists_range, cost=_range_cost, estimate=_estimate_range)
-    add_("reverse", "list_reverse", (lists,), lists, lambda items: items[::-1], member=True, cost=_copy_cost, estimate=_estimate_copy)
-    add_("distinct", "list_distinct", (lists,), lists, distinct, member=True, cost=_self_compare_cost, estimate=_estimate_distinct)
+    add_(
+        "reverse",
+        "list_reverse",
+        (lists,),
+        lists,
+        lambda items: items[::-1],
+        member=True,
+        cost=_copy_cost,
+        estimate=_estimate_copy,
+    )
+    add_(
+        "distinct",
+        "list_distinct",
+        (lists,),
+        lists,
+        distinct,
+        member=True,
+        cost=_self_compare_cost,
+        estimate=_estimate_distinct,
+    )
     for t in _ORDERED:
         keys = list_of(t)
         estimate = _estimate_sort(t)
-        add_("sort", f"list_{t.kind}_sort", (keys,), keys, sort, member=True, cost=_self_compare_cost, estimate=estimate)
-        add_("@sortByAssociatedKeys", f"list_{t.kind}_sort_by", (lists, keys), lists, sort_by, member=True, cost=_sort_by_cost, estimate=estimate)
+        add_(
+            "sort", f"list_{t.kind}_sort", (keys,), keys, sort, member=True, cost=_self_compare_cost, estimate=estimate
+        )
+        add_(
+            "@sortByAssociatedKeys",
+            f"list_{t.kind}_sort_by",
+            (lists, keys),
+            lists,
+            sort_by,
+            member=True,
+            cost=_sort_by_cost,
+            estimate=estimate,
+        )
 
 
 def _declare_sets() -> None:

@@ -29,10 +29,10 @@ from dray.cel.types import (
     param,
 )
 from dray.cel.values import (
+    FALSE_KEY,
     MAX_INT,
     MAX_UINT,
     MIN_INT,
-    FALSE_KEY,
     MISSING,
     TRUE_KEY,
     Duration,
@@ -310,9 +310,7 @@ def _declare_arithmetic() -> None:
     for t in (DOUBLE, INT):
         library.add("-_", f"negate_{t}", (t,), t, negate, unguarded=True)
     for t in (BYTES, STRING):
-        library.add(
-            "_+_", f"add_{t}", (t, t), t, add, cost=_string_sum, estimate=_estimate_string_sum, unguarded=True
-        )
+        library.add("_+_", f"add_{t}", (t, t), t, add, cost=_string_sum, estimate=_estimate_string_sum, unguarded=True)
     add_list = list_of(A)
     library.add("_+_", "add_list", (add_list, add_list), add_list, add, estimate=_estimate_list_sum, unguarded=True)
     library.add("_+_", "add_duration_duration", (DURATION, DURATION), DURATION, add, unguarded=True)

@@ -57,7 +57,9 @@ def _declare() -> None:
     add("optional.unwrap", "optional_unwrap", (optionals,), list_of(V), unwrap)
     add("unwrapOpt", "optional_unwrapOpt", (optionals,), list_of(V), unwrap, member=True)
     lists = list_of(V)
-    add("first", "list_first", (lists,), _ANY_OPTIONAL, lambda items: Optional(items[0]) if items else NONE, member=True)
+    add(
+        "first", "list_first", (lists,), _ANY_OPTIONAL, lambda items: Optional(items[0]) if items else NONE, member=True
+    )
     add("last", "list_last", (lists,), _ANY_OPTIONAL, lambda items: Optional(items[-1]) if items else NONE, member=True)
     maps = map_of(K, V)
     add("_?._", "select_optional_field", (DYN, STRING), _ANY_OPTIONAL, None)

@@ -70,9 +70,8 @@ def to_uint(value: Any) -> UInt:
         if math.isnan(value) or not 0 <= value < 2.0**64:
             raise CelError("unsigned integer overflow")
         return UInt(math.trunc(value))
-    if kind is str:
-        if len(value) > _LONGEST_NUMBER or not _UNSIGNED(value):
-            raise CelError(f'strconv.ParseUint: parsing "{value[:64]}": invalid syntax')
+    if kind is str and (len(value) > _LONGEST_NUMBER or not _UNSIGNED(value)):
+        raise CelError(f'strconv.ParseUint: parsing "{value[:64]}": invalid syntax')
     number = int(value)
     if not 0 <= number <= MAX_UINT:
         raise CelError("unsigned integer overflow")

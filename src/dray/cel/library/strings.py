@@ -113,7 +113,10 @@ def _join_cost(parts: Any, separator: Any = "") -> int:
 def _estimate_replace(call: Sizing) -> Estimate:
     assert call.target is not None
     text, old, new = call.size(call.target), call.size(call.args[0]), call.size(call.args[1])
-    most, least = _replaced(text.high, old.low, new.high, longest=True), _replaced(text.low, old.high, new.low, longest=False)
+    most, least = (
+        _replaced(text.high, old.low, new.high, longest=True),
+        _replaced(text.low, old.high, new.low, longest=False),
+    )
     return Estimate(text.scaled(2 * STRING_FACTOR), Range(least, most))
 
 

@@ -19,10 +19,20 @@ library = Library("times")
 _NANOS = 10**9
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(
-    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})", re.ASCII
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(Z|[+-][0-9]{2}:[0-9]{2})",
+    re.ASCII,
 ).fullmatch
 _DURATION_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": _NANOS, "m": 60 * _NANOS, "h": 3600 * _NANOS}
+_UNITS = {
+    "ns": 1,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ms": 10**6,
+    "s": _NANOS,
+    "m": 60 * _NANOS,
+    "h": 3600 * _NANOS,
+}
 _OFFSET = re.compile(r"([+-]?)([0-9]{1,2}):([0-9]{2})", re.ASCII).fullmatch
 
 
@@ -38,7 +48,8 @@ def parse_timestamp(text: str) -> Timestamp:
             raise CelError(f'parsing time "{text}": time zone offset out of range')
         offset_s = (hours * 3600 + minutes * 60) * (-1 if zone[0] == "-" else 1)
     try:
-        moment = datetime(*map(int, parts), tzinfo=UTC)  # type: ignore[misc]
+        year, month, day, hour, minute, second = map(int, parts)
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
     except ValueError as problem:
         raise CelError(f'parsing time "{text}": {problem}') from None
     elapsed = moment - _EPOCH

@@ -74,7 +74,7 @@ def parse_url(text: str) -> Url:
 
 def _check_host(host: str, refused: Any) -> None:
     if not _HOST(host):
-        raise refused(f"invalid character in host name")
+        raise refused("invalid character in host name")
     if host.startswith("["):
         end = host.rfind("]")
         if end < 0:
