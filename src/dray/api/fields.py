@@ -38,18 +38,31 @@ ALWAYS_PRESENT: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownField:
+    """A field that the type it was found in does not have."""
+
+    path: str
+    name: str
+    struct: str
+
+
 @dataclass(slots=True)
 class Findings:
     """What the walk noticed on its way, in the order of the document."""
 
-    unknown: list[str]
+    unknown: list[UnknownField]
     keep_unknown: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Conformed:
     document: Document
-    unknown_fields: tuple[str, ...]
+    unknown: tuple[UnknownField, ...]
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        return tuple(field.path for field in self.unknown)
 
 
 def conform(document: Any, schema: StructSchema, *, keep_unknown: bool = False) -> Conformed:
@@ -83,7 +96,9 @@ def check_struct(name: str) -> Check:
         for key, inner in value.items():
             known = checks.get(key)
             if known is None:
-                _unknown(key, inner, place, shaped, findings)
+                _note_unknown(name, key, place, findings)
+                if findings.keep_unknown:
+                    shaped[key] = inner
             elif inner is not None:
                 shaped[key] = known(inner, (place, "." + key), findings)
         return shaped
@@ -91,11 +106,9 @@ def check_struct(name: str) -> Check:
     return check
 
 
-def _unknown(key: str, inner: Any, place: Place, shaped: Document, findings: Findings) -> None:
+def _note_unknown(struct_name: str, key: str, place: Place, findings: Findings) -> None:
     if len(findings.unknown) < MAX_FINDINGS:
-        findings.unknown.append(place_text((place, f".{key}")))
-    if findings.keep_unknown:
-        shaped[key] = inner
+        findings.unknown.append(UnknownField(place_text((place, f".{key}")), key, struct_name))
 
 
 @cache
@@ -153,10 +166,14 @@ def _json_name(value: Any) -> str:
     return {str: "string", list: "array", dict: "object", type(None): "null"}.get(type(value), type(value).__name__)
 
 
+_GO_NAMES = {"list": "array", "map": "object"}
+
+
 def _mismatch(value: Any, place: Place, wanted: str) -> DecodeError:
-    path = place_text(place)
-    into = f"field {path}" if path else "the object"
-    return DecodeError(f"json: cannot unmarshal {_json_name(value)} into {into} of type {wanted}", path="")
+    what = _GO_NAMES.get(wanted, wanted)
+    return DecodeError(
+        f"json: cannot unmarshal {_json_name(value)} into a value of type {what}", path=place_text(place)
+    )
 
 
 def _check_string(value: Any, place: Place, findings: Findings) -> str:

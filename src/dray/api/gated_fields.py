@@ -30,6 +30,14 @@ class Feature:
             for name in names
         )
 
+    def used_names(self, document: Document) -> tuple[str, ...]:
+        return tuple(
+            name
+            for holders, names in self.fields
+            for name in names
+            if any(_is_said(holder.get(name)) for holder in holders(document))
+        )
+
     def drop_from(self, document: Document) -> None:
         for holders, names in self.fields:
             for holder in holders(document):
@@ -47,6 +55,15 @@ def drop_disabled_fields(new: Document, old: Document | None, gates: FeatureGate
     for feature in doomed:
         feature.drop_from(made)
     return made
+
+
+def dropped_features(document: Document, gates: FeatureGates) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What a new object would lose: the gates that are off, and the names of the fields they guard."""
+    return [
+        (tuple(name for name in feature.gates if not gates.enabled(name)), feature.used_names(document))
+        for feature in _FEATURES.get(str(document.get("kind")), ())
+        if not gates.all_enabled(feature.gates) and feature.is_used_by(document)
+    ]
 
 
 def _is_said(value: Any) -> bool:

@@ -58,7 +58,10 @@ class Lines:
         for key in sorted(self.keys, key=len, reverse=True):
             if inside.startswith(key) and (rest := inside[len(key) :])[:1] in ("", ".", "[", "]"):
                 return self.keys[key], rest.removeprefix("]")
-        return None
+        # Errors speak of v1 paths; v1beta1 has a level less in requests and a level more in devices.
+        if inside.startswith("exactly."):
+            return self, inside.removeprefix("exactly.")
+        return (self.keys["basic"], inside) if "basic" in self.keys else None
 
 
 @dataclass(frozen=True, slots=True)

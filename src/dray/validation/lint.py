@@ -1,0 +1,160 @@
+"""One manifest, judged without a server: spelling, shape, rules, gates, versions."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dray.api.defaults import apply_defaults
+from dray.api.errors import DecodeError
+from dray.api.fields import UnknownField, conform
+from dray.api.gated_fields import dropped_features
+from dray.api.manifests import Manifest
+from dray.api.resource import ADMIN_ACCESS_LABEL
+from dray.api.schemas import StructSchema, known_kinds, schema_for, struct
+from dray.api.spellings import OLD_NAMES, canonical_spelling
+from dray.api.strategy import prepare_create
+from dray.api.versions import to_storage
+from dray.features import FeatureGates
+from dray.validation.dispatch import validate_create
+from dray.validation.errors import Context
+from dray.validation.slips import repair
+
+Severity = Literal["error", "warning", "hint"]
+Document = dict[str, Any]
+
+_NOW = "2026-01-01T00:00:00Z"
+_DEPRECATED = {
+    "resource.k8s.io/v1beta1": "deprecated in v1.35+, unavailable in v1.38+",
+    "resource.k8s.io/v1beta2": "deprecated in v1.36+, unavailable in v1.39+",
+    "resource.k8s.io/v1alpha3": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    line: int
+    severity: Severity
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.line}: {self.severity}: {self.path + ': ' if self.path else ''}{self.message}"
+
+
+def lint(
+    manifest: Manifest, gates: FeatureGates, namespaces: Mapping[str, Mapping[str, str]] | None = None
+) -> list[Finding]:
+    """Everything worth saying about one object; `namespaces` are the labels of those that are known."""
+    found = [_finding(manifest, *said) for said in _judge(manifest, gates, namespaces or {})]
+    return sorted(dict.fromkeys(found), key=lambda finding: finding.line)
+
+
+def _finding(manifest: Manifest, severity: Severity, path: str, message: str) -> Finding:
+    return Finding(manifest.lines.at(path), severity, path, message)
+
+
+Said = tuple[Severity, str, str]
+
+
+def _judge(manifest: Manifest, gates: FeatureGates, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Said]:
+    for path in manifest.duplicate_fields:
+        yield "error", path, f'duplicate field "{path}"'
+    schema = schema_for(manifest.api_version, manifest.kind)
+    if schema is None:
+        yield from _unknown_kind(manifest)
+        return
+    yield from _old_version(manifest)
+    try:
+        shaped = yield from _shape(manifest.document, schema)
+        yield from _rules(shaped, manifest.api_version, gates, namespaces)
+    except DecodeError as error:
+        yield "error", error.path, error.message
+
+
+def _shape(document: Document, schema: StructSchema) -> Generator[Said, None, Document]:
+    """The document in shape (as the generator's return value), naming what had to be bent on the way."""
+    canonical = canonical_spelling(document)
+    if canonical is not document:
+        yield from _old_spelling(document)
+    repaired, slips = repair(canonical, schema)
+    for slip in slips:
+        yield "error", slip.path, slip.message
+    shaped = conform(repaired, schema)
+    for field in shaped.unknown:
+        yield "error", field.path, f'unknown field "{field.path}"{_suggestion(field)}'
+    return shaped.document
+
+
+def _rules(
+    shaped: Document, api_version: str, gates: FeatureGates, namespaces: Mapping[str, Mapping[str, str]]
+) -> Iterator[Said]:
+    stored = to_storage(apply_defaults(shaped, _NOW))
+    for names, fields in dropped_features(stored, gates):
+        place = next((path for path in _paths_of(shaped, fields[0])), "")
+        yield "warning", place, f"the server drops {', '.join(fields)}: feature gate {' and '.join(names)} is off"
+    namespace = (shaped.get("metadata") or {}).get("namespace") or "default"
+    # A namespace we do not see may well be labelled; only one we see can be wrong.
+    labels = namespaces.get(namespace, {ADMIN_ACCESS_LABEL: "true"})
+    context = Context(gates, labels, api_version)
+    for error in validate_create(prepare_create(stored, gates), context):
+        yield "error", error.field, error.body
+    yield from _driver_case(stored)
+
+
+def _paths_of(value: Any, name: str, path: str = "") -> Iterator[str]:
+    """Where a field of this name is, in order."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            here = f"{path}.{key}" if path else key
+            if key == name:
+                yield here
+            yield from _paths_of(inner, name, here)
+    elif isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _paths_of(inner, name, f"{path}[{i}]")
+
+
+def _old_spelling(document: Document) -> Iterator[Said]:
+    for old in ("nativeResourceMappings", "nativeResourceAccountingPolicies", "managesNativeResources"):
+        for path in _paths_of(document, old):
+            yield "hint", path, f"{old} is read as {OLD_NAMES[old]}, its name of today"
+    for path in _paths_of(document, "nativeResourceClaimStatus"):
+        yield "hint", path, "nativeResourceClaimStatus is read as nodeAllocatableResourceClaimStatuses"
+
+
+def _suggestion(field: UnknownField) -> str:
+    known = list(struct(field.struct).fields)
+    lowered = {name.lower(): name for name in known}
+    if (name := lowered.get(field.name.lower())) is not None:
+        return f", did you mean {name}?"
+    near = difflib.get_close_matches(field.name, known, n=1, cutoff=0.7)
+    return f", did you mean {near[0]}?" if near else ""
+
+
+def _unknown_kind(manifest: Manifest) -> Iterator[Said]:
+    if not manifest.kind or not manifest.api_version:
+        missing = " and ".join(n for n, v in (("apiVersion", manifest.api_version), ("kind", manifest.kind)) if not v)
+        yield "error", "", f"{missing} is missing: what is this?"
+        return
+    versions = [version for version, kind in known_kinds() if kind == manifest.kind]
+    group = manifest.api_version.rpartition("/")[0]
+    if any(version.rpartition("/")[0] == group for version in versions):
+        others = ", ".join(version for version in versions if version.rpartition("/")[0] == group)
+        yield "error", "apiVersion", f'no kind "{manifest.kind}" in version "{manifest.api_version}", but in {others}'
+    else:
+        yield "hint", "kind", f"{manifest.api_version} {manifest.kind} is not a kind we know, so it was not checked"
+
+
+def _old_version(manifest: Manifest) -> Iterator[Said]:
+    if since := _DEPRECATED.get(manifest.api_version):
+        yield "warning", "apiVersion", f"{manifest.api_version} {manifest.kind} is {since}"
+
+
+def _driver_case(document: Document) -> Iterator[Said]:
+    driver = (document.get("spec") or {}).get("driver") if document.get("kind") == "ResourceSlice" else None
+    if isinstance(driver, str) and driver != driver.lower():
+        message = f'driver names should be lowercase; "{driver}" contains uppercase characters'
+        yield "warning", "spec.driver", message

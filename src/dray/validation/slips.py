@@ -1,0 +1,70 @@
+"""Shorthands that people write and the API does not take, with what to write instead.
+
+The KEPs' own examples have them: a selector as a bare string, attributes and capacities as bare values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dray.api.schemas import StructSchema, TypeRef, struct
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Slip:
+    path: str
+    message: str
+
+
+def repair(document: Document, schema: StructSchema) -> tuple[Document, list[Slip]]:
+    """The document as it was meant, and what was wrong with it; the document itself where nothing was."""
+    slips: list[Slip] = []
+    made = _struct(document, schema.name, "", slips)
+    return (made, slips) if slips else (document, [])
+
+
+def _value(value: Any, ref: TypeRef, path: str, slips: list[Slip]) -> Any:
+    if ref.shape == "struct":
+        return _struct(value, ref.name, path, slips)
+    if ref.item is None or ref.item.shape == "scalar":
+        return value
+    if ref.shape == "list" and isinstance(value, list):
+        return [_value(inner, ref.item, f"{path}[{i}]", slips) for i, inner in enumerate(value)]
+    if ref.shape == "map" and isinstance(value, dict):
+        return {key: _value(inner, ref.item, f"{path}[{key}]", slips) for key, inner in value.items()}
+    return value
+
+
+def _struct(value: Any, name: str, path: str, slips: list[Slip]) -> Any:
+    if isinstance(value, dict):
+        fields = struct(name).fields
+        return {
+            key: _value(inner, fields[key].type, f"{path}.{key}" if path else key, slips) if key in fields else inner
+            for key, inner in value.items()
+        }
+    meant = next(_meant(value, name.rpartition(".")[2]), None)
+    if meant is None:
+        return value
+    slips.append(Slip(path, f"write {_shown(meant)} instead of {_shown(value)}"))
+    return meant
+
+
+def _meant(value: Any, bare: str) -> Iterator[Document]:
+    if bare == "CELDeviceSelector" and isinstance(value, str):
+        yield {"expression": value}
+    elif bare == "DeviceAttribute" and isinstance(value, bool | int | str):
+        kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"
+        yield {kind: value}
+    elif bare in ("DeviceCapacity", "Counter") and isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield {"value": str(value)}
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 80 else f"{text[:77]}..."
