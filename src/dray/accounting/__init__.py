@@ -35,6 +35,7 @@ from dray.accounting.device_backed import (
     claim_charges,
     claim_charges_of_published,
     claim_names,
+    manages_node_resources,
 )
 from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice, device_needs
 from dray.accounting.errors import AccountingError
@@ -83,6 +84,7 @@ __all__ = [
     "claim_statuses",
     "container_cgroup",
     "device_needs",
+    "manages_node_resources",
     "oom_score_adj",
     "pod_cgroup",
     "pod_demand",

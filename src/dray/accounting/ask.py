@@ -36,6 +36,11 @@ class Reading(NamedTuple):
     # The kubelet reports what is in force with the claims' amounts in it.
     includes_claims: bool = False
 
+    @property
+    def is_of_pod(self) -> bool:
+        """One amount for the whole pod instead of one per container."""
+        return len(self.sources) == 1 and self.sources[0].role == "pod"
+
 
 class Ask(NamedTuple):
     """Everything that decides a pod's amounts except its claims; equal for all pods of one template."""
@@ -61,8 +66,8 @@ def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
     """The asking side of `pod_requests`."""
     if options.skip_container_level_resources:
         readings: tuple[Reading, ...] = ()
-    elif options.use_status_resources and has_resource_status(pod):
-        readings = _resizing_requests(pod, options)
+    elif options.use_status_resources and _has_resource_status(pod):
+        readings = _without_repeats(_resizing_requests(pod, options))
     else:
         readings = (Reading(_sources(pod, _spec_requests, options.non_missing_container_requests)),)
     level = pod.spec.resources
@@ -75,8 +80,8 @@ def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
 
 def limits_asked(pod: Pod, options: RequestOptions) -> Ask:
     """The asking side of `pod_limits`. Skipping containers is a matter of requests alone, as in Kubernetes."""
-    if options.use_status_resources and has_resource_status(pod):
-        readings = _resizing_limits(pod, options)
+    if options.use_status_resources and _has_resource_status(pod):
+        readings = _without_repeats(_resizing_limits(pod, options))
     else:
         readings = (Reading(_sources(pod, _spec_limits)),)
     level = pod.spec.resources
@@ -87,16 +92,23 @@ def limits_asked(pod: Pod, options: RequestOptions) -> Ask:
     )
 
 
-def has_resource_status(pod: Pod) -> bool:
-    """Does the status say anything about resources that the spec does not? Most pods: no."""
+def _has_resource_status(pod: Pod) -> bool:
+    """Does the status say anything about resources?"""
     status = pod.status
-    return bool(
-        status.container_statuses
-        or status.init_container_statuses
-        or status.resources
-        or status.allocated_resources
-        or status.conditions
-    )
+    if status.resources is not None or status.allocated_resources:
+        return True
+    for each in (*status.container_statuses, *status.init_container_statuses):
+        if each.resources is not None or each.allocated_resources:
+            return True
+    return is_resize_infeasible(pod)
+
+
+def _without_repeats(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
+    """Once a resize is over, all readings are the same; with the claims on top, the first is the highest."""
+    first = readings[0]
+    if first.includes_claims:
+        return readings
+    return (first, *(reading for reading in readings[1:] if reading.sources != first.sources))
 
 
 def as_amounts(quantities: Quantities) -> Amounts:

@@ -71,6 +71,15 @@ def claim_names(pod: Pod) -> dict[str, str]:
     return {name: claim for name, claim in names.items() if claim}
 
 
+def manages_node_resources(device_class: DeviceClass) -> bool:
+    """Does the class say that its devices take from the node? Then spec requests alone say little about fit:
+
+    a pool may serve them, and the check belongs to whoever knows the claims.
+    """
+    spec = device_class.spec
+    return bool(spec.manages_node_allocatable_resources or spec.node_allocatable_resource_accounting_policies)
+
+
 def _is_published(allocated: AllocatedClaim, inventory: Inventory) -> bool:
     return any(
         inventory.devices.find(result.driver, result.pool, result.device)

@@ -8,6 +8,9 @@ from dray.accounting.charges import ClaimCharge, added_amounts, are_additive
 from dray.accounting.phases import peak_amounts
 from dray.accounting.policies import Draw, PoolSize, pool_sizes, raise_to, replaced_amounts
 
+# (resource, pools) to the amount that is drawn from them.
+Drawn = dict[tuple[str, tuple[str, ...]], int]
+
 
 class Footprint(NamedTuple):
     """Nano-units: what the node gives the pod itself, what it reserves for the pod's pools, what is drawn from them."""
@@ -50,34 +53,36 @@ def _highest_reading(readings: Sequence[Reading], added: dict[str, int]) -> dict
 def _footprint_with_policies(ask: Ask, charges: Sequence[ClaimCharge]) -> Footprint:
     added = added_amounts(charges)
     highest: dict[str, int] = {}
-    drawn: dict[tuple[str, tuple[str, ...]], int] = {}
+    drawn: Drawn = {}
     for reading in ask.readings:
-        if reading.includes_claims:
-            raise_to(highest, peak_amounts(reading.sources))
+        if reading.is_of_pod:
             continue
         amounts, draws = replaced_amounts(reading.sources, charges)
-        add_to(amounts, added)
+        if not reading.includes_claims:
+            add_to(amounts, added)
         raise_to(highest, amounts)
         raise_to(drawn, {(draw.resource, draw.claims): draw.nanos for draw in draws})
+    for reading in ask.readings:
+        if reading.is_of_pod:
+            raise_to(highest, _beside_pools(peak_amounts(reading.sources), drawn))
     _finish(highest, ask, drawn)
     draws = [Draw(resource, claims, nanos) for (resource, claims), nanos in sorted(drawn.items())]
     return Footprint(highest, pool_sizes(charges), tuple(draws))
 
 
-def _finish(amounts: dict[str, int], ask: Ask, drawn: dict[tuple[str, tuple[str, ...]], int] | None = None) -> None:
-    for name, nanos in ask.level:
-        amounts[name] = nanos
-    if drawn and ask.level:
-        _take_drawn_from_level(amounts, ask, drawn)
+def _beside_pools(amounts: dict[str, int], drawn: Drawn) -> dict[str, int]:
+    """An amount of the whole pod covers the part that comes from pools too; only the rest is asked of the node."""
+    from_pools: dict[str, int] = {}
+    for (resource, _), nanos in drawn.items():
+        add_to(from_pools, {resource: nanos})
+    return {name: max(0, nanos - from_pools.get(name, 0)) for name, nanos in amounts.items()}
+
+
+def _finish(amounts: dict[str, int], ask: Ask, drawn: Drawn | None = None) -> None:
+    level = dict(ask.level)
+    amounts.update(_beside_pools(level, drawn) if drawn else level)
     for name, nanos in ask.overhead:
         amounts[name] = amounts.get(name, 0) + nanos
-
-
-def _take_drawn_from_level(amounts: dict[str, int], ask: Ask, drawn: dict[tuple[str, tuple[str, ...]], int]) -> None:
-    """A pod-level budget covers the part that comes from pools too; only the rest is asked of the node."""
-    for name, nanos in ask.level:
-        from_pools = sum(part for (resource, _), part in drawn.items() if resource == name)
-        amounts[name] = max(0, nanos - from_pools)
 
 
 def limits_footprint(ask: Ask, charges: Sequence[ClaimCharge]) -> dict[str, int]:

@@ -64,12 +64,17 @@ def pool_row(claim: str, resource: str, size: int, consumers: Sequence[PodRef], 
 def demand_rows(pod: PodRef, demand: Demand, resource: str) -> list[Row]:
     """What makes up this pod's amount of the resource, pools aside; the quantities add up to it before rounding."""
     level = dict(demand.ask.level).get(resource)
+    drawn = sum(draw.amount for draw in demand.draws if draw.resource == resource)
+    from_pools = as_quantity(resource, drawn).nanos
     if level is not None:
-        from_pools = sum(draw.amount for draw in demand.draws if draw.resource == resource)
-        left = max(0, level - as_quantity(resource, from_pools).nanos)
-        rows = [_row(pod, "pod level", resource, left)]
+        rows = [_row(pod, "pod level", resource, max(0, level - from_pools))]
     else:
-        readings = [_reading_rows(pod, reading, demand.charges, resource) for reading in demand.ask.readings]
+        readings = [
+            _pod_rows(pod, reading, from_pools, resource)
+            if reading.is_of_pod
+            else _reading_rows(pod, reading, demand.charges, resource)
+            for reading in demand.ask.readings
+        ]
         rows = max(readings, key=_total, default=[])
     overhead = dict(demand.ask.overhead).get(resource, 0)
     rows.append(_row(pod, "pod overhead", resource, overhead))
@@ -85,13 +90,18 @@ def _total(rows: Iterable[Row]) -> int:
 
 
 def _reading_rows(pod: PodRef, reading: Reading, charges: tuple[ClaimCharge, ...], resource: str) -> list[Row]:
-    if reading.includes_claims:
-        charges = ()
     replaced = Replaced(charges)
     busiest: list[Row] = max(
         ([*_moment_rows(pod, active, replaced, resource)] for active in moments(reading.sources)), key=_total
     )
+    if reading.includes_claims:
+        return busiest
     return busiest + [row for charge in charges for row in _claim_rows(pod, charge, resource)]
+
+
+def _pod_rows(pod: PodRef, reading: Reading, from_pools: int, resource: str) -> list[Row]:
+    nanos = dict(reading.sources[0].amounts).get(resource, 0)
+    return [_row(pod, "pod level", resource, max(0, nanos - from_pools))]
 
 
 def _moment_rows(pod: PodRef, active: Sequence[Source], replaced: Replaced, resource: str) -> Iterator[Row]:
