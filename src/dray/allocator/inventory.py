@@ -73,12 +73,16 @@ class NodePools:
 
     def stamp(self, ledger: Ledger) -> int:
         """Grows whenever something is taken or freed in a pool of this node."""
-        if self.uses is None or self.uses[0] is not ledger:
-            self.uses = (ledger, [ledger.use(view.pool_id) for view in self.pools])
         total = 0
-        for use in self.uses[1]:
+        for use in self.uses_in(ledger):
             total += use.version
         return total
+
+    def uses_in(self, ledger: Ledger) -> list[PoolUse]:
+        """What is taken of each pool, in the order of the pools."""
+        if self.uses is None or self.uses[0] is not ledger:
+            self.uses = (ledger, [ledger.use(view.pool_id) for view in self.pools])
+        return self.uses[1]
 
     def locate(self, position: int) -> tuple[PoolView, int]:
         """The pool and the place in it of the device behind one bit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from dray.allocator.attempt import Attempt
-from dray.allocator.first_fit import FirstFit
+from dray.allocator.first_fit import first_fit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.node_kinds import kind_of_node
@@ -198,13 +198,12 @@ class Question:
         assert problem is not None
         steps = 0
         if problem.is_simple and pools.is_plain:
-            walk = FirstFit(pools, self._allocator.ledger)
             try:
-                found = walk.run(problem)
+                found, is_final, steps = first_fit(problem, pools, self._allocator.ledger)
             except FatalError as failure:
-                return Verdict(pools, stamp, None, failure, walk.steps)
-            if walk.is_decided:
-                return Verdict(pools, stamp, found, None, walk.steps)
+                return Verdict(pools, stamp, None, failure, steps)
+            if is_final:
+                return Verdict(pools, stamp, found, None, steps)
         kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes)
         if kind is not None and kind in inquiry.by_kind_of_node:
             return Verdict(pools, stamp, inquiry.by_kind_of_node[kind], None, 0)

@@ -25,6 +25,8 @@ from dray.api.resource import (
 )
 
 MOST_COUNT = 2**63 - 1
+# Columns pay off when many nodes are asked; the first few shapes are looked at device by device.
+FIRST_LENSES = 2
 # Shapes that one screen remembers; dead ones go when it starts afresh.
 MOST_LENSES = 20_000
 
@@ -120,7 +122,7 @@ class Screen:
         return lens
 
     def _shared_lens(self, shape: Shape) -> Lens:
-        if self.reads is None:
+        if self.reads is None or len(self.lenses) < FIRST_LENSES:
             return Lens(self, shape)
         columns = [shape.base]
         for read in self.reads:

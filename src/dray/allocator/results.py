@@ -27,83 +27,92 @@ Placed = tuple[Option, PoolView, int]
 class Chosen:
     """A solution on one node, assembled into API objects when asked."""
 
-    __slots__ = ("_by_claim", "_node", "_problem")
+    __slots__ = ("_node", "_problem", "_solution")
 
-    def __init__(self, problem: Problem, node: NodePools, chosen: Sequence[tuple[Option, int]]) -> None:
+    def __init__(self, problem: Problem, node: NodePools, solution: Sequence[tuple[Option, int]]) -> None:
         self._problem = problem
         self._node = node
-        self._by_claim: list[list[Placed]] = [[] for _ in problem.claims]
+        self._solution = solution
+
+    def _by_claim(self) -> list[list[Placed]]:
+        node = self._node
+        by_claim: list[list[Placed]] = [[] for _ in self._problem.claims]
         if len(node.pools) == 1:
             view = node.pools[0]
-            for option, position in chosen:
-                self._by_claim[option.claim.index].append((option, view, position))
+            for option, position in self._solution:
+                by_claim[option.claim.index].append((option, view, position))
         else:
-            for option, position in chosen:
-                self._by_claim[option.claim.index].append((option, *node.locate(position)))
+            for option, position in self._solution:
+                by_claim[option.claim.index].append((option, *node.locate(position)))
+        return by_claim
 
     def check_node_selectors(self, names: Sequence[str]) -> None:
         """Raises FatalError if the node selector of a claim cannot be expressed."""
-        for devices, name in zip(self._by_claim, names, strict=True):
+        for devices, name in zip(self._by_claim(), names, strict=True):
             _node_selector(devices, self._node, name)
 
     def devices(self) -> tuple[tuple[ChosenDevice, ...], ...]:
+        shares = self._problem.features.consumable_capacity
         return tuple(
             tuple(
-                ChosenDevice(option.name, view.device_id(place), self._is_share(view, place))
+                ChosenDevice(
+                    option.name, view.device_id(place), shares and bool(view.shape.allows_multiple >> place & 1)
+                )
                 for option, view, place in devices
             )
-            for devices in self._by_claim
+            for devices in self._by_claim()
         )
 
     def preference_scores(self) -> tuple[int, ...]:
-        scores = []
-        for devices in self._by_claim:
-            options = {option.request.index: option for option, _, _ in devices if option.request.is_prioritized}
-            scores += [MOST_ALTERNATIVES - option.request.options.index(option) for option in options.values()]
-        return tuple(scores)
+        options = {option.request.index: option for option, _ in self._solution if option.request.is_prioritized}
+        return tuple([MOST_ALTERNATIVES - option.request.options.index(option) for option in options.values()])
 
     def assemble(self, share_ids: ShareIDs) -> tuple[AllocationResult, ...]:
-        return tuple(
-            [
-                AllocationResult(
-                    devices=DeviceAllocationResult(
-                        results=tuple([self._result(*device, share_ids) for device in devices]),
-                        config=configs_of(claim, [option for option, _, _ in devices]),
-                    ),
-                    node_selector=_node_selector(devices, self._node, ""),
+        problem, node = self._problem, self._node
+        shares = problem.features.consumable_capacity
+        results = []
+        for claim, devices in zip(problem.claims, self._by_claim(), strict=True):
+            entries = [
+                _result(option, view, place, share_ids)
+                if (shares and view.shape.allows_multiple) or not view.shape.is_plain
+                else DeviceRequestAllocationResult(
+                    request=option.name,
+                    driver=view.driver,
+                    pool=view.name,
+                    device=view.names[place],
+                    admin_access=True if option.admin_access else None,
+                    tolerations=option.tolerations,
                 )
-                for claim, devices in zip(self._problem.claims, self._by_claim, strict=True)
+                for option, view, place in devices
             ]
-        )
-
-    def _is_share(self, view: PoolView, place: int) -> bool:
-        return self._problem.features.consumable_capacity and bool(view.shape.allows_multiple >> place & 1)
-
-    def _result(self, option: Option, view: PoolView, place: int, share_ids: ShareIDs) -> DeviceRequestAllocationResult:
-        device = view.devices[place]
-        is_share = self._is_share(view, place)
-        if view.shape.is_plain and not is_share:
-            return DeviceRequestAllocationResult(
-                request=option.name,
-                driver=view.driver,
-                pool=view.name,
-                device=device.name,
-                admin_access=True if option.admin_access else None,
-                tolerations=option.tolerations,
+            config = (
+                configs_of(claim, [option for option, _, _ in devices])
+                if problem.classes_have_configs or claim.claim.spec.devices.config
+                else ()
             )
-        return DeviceRequestAllocationResult(
-            request=option.name,
-            driver=view.driver,
-            pool=view.name,
-            device=device.name,
-            admin_access=True if option.admin_access else None,
-            tolerations=option.tolerations,
-            binding_conditions=device.binding_conditions,
-            binding_failure_conditions=device.binding_failure_conditions,
-            share_id=share_ids() if is_share else None,
-            consumed_capacity=dict(option.amounts(view.shape.kinds[place]).consumed or {}) if is_share else {},
-            skip_node_operations=view.slices[place].spec.skip_node_operations,
-        )
+            selector = _only(node) if node.is_local and devices else _node_selector(devices, node, "")
+            found = DeviceAllocationResult(results=tuple(entries), config=config)
+            results.append(AllocationResult(devices=found, node_selector=selector))
+        return tuple(results)
+
+
+def _result(option: Option, view: PoolView, place: int, share_ids: ShareIDs) -> DeviceRequestAllocationResult:
+    device = view.devices[place]
+    is_share = option.features.consumable_capacity and view.shape.allows_multiple >> place & 1
+    consumed = option.amounts(view.shape.kinds[place]).consumed if is_share else None
+    return DeviceRequestAllocationResult(
+        request=option.name,
+        driver=view.driver,
+        pool=view.name,
+        device=device.name,
+        admin_access=True if option.admin_access else None,
+        tolerations=option.tolerations,
+        binding_conditions=device.binding_conditions,
+        binding_failure_conditions=device.binding_failure_conditions,
+        share_id=share_ids() if is_share else None,
+        consumed_capacity=dict(consumed) if consumed else {},
+        skip_node_operations=view.slices[place].spec.skip_node_operations,
+    )
 
 
 # --- configs ---------------------------------------------------------------------------------------------------------
@@ -112,8 +121,6 @@ class Chosen:
 def configs_of(claim: ClaimProblem, chosen: Sequence[Option]) -> tuple[DeviceAllocationConfiguration, ...]:
     """Class entries first, once per class, then the claim's own that concern what was chosen."""
     config = claim.claim.spec.devices.config
-    if not config and not claim.problem.classes_have_configs:
-        return ()
     options = list(dict.fromkeys(chosen))
     entries = [*_class_configs(options)]
     names = {name for option in options for name in (option.base_name, option.name)}
