@@ -2,8 +2,6 @@
 
 import pytest
 from msgspec.structs import replace
-
-from dray.api.resource import CLAIM_FINALIZER
 from tests.scheduler.builders import (
     World,
     a_claim,
@@ -14,6 +12,8 @@ from tests.scheduler.builders import (
     template_pod,
     with_claim_status,
 )
+
+from dray.api.resource import CLAIM_FINALIZER
 
 
 def a_world(*objects, **kwargs):

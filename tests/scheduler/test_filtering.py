@@ -1,0 +1,310 @@
+"""Which nodes are turned away, why, and in which words: devices."""
+
+import pytest
+from tests.scheduler.builders import (
+    DRIVER,
+    World,
+    a_claim,
+    a_class,
+    a_node,
+    a_pod,
+    a_request,
+    a_slice,
+    alternatives,
+    an_alternative,
+    template_pod,
+)
+
+from dray.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dray.api.meta import ObjectMeta
+from dray.api.resource import (
+    Device,
+    DeviceAttribute,
+    DeviceTaint,
+    DeviceTaintRule,
+    DeviceTaintRuleSpec,
+    DeviceTaintSelector,
+    DeviceToleration,
+)
+from dray.features import FeatureGates
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.profile import ProfileConfig
+
+NOT_HELPFUL = "preemption: 0/{0} nodes are available: {0} Preemption is not helpful for scheduling."
+
+
+def two_nodes(*objects, **kwargs):
+    return World(
+        a_node("node-1"), a_node("node-2"), a_slice("node-1"), a_slice("node-2"), a_class(), *objects, **kwargs
+    )
+
+
+# --- capacity
+
+
+async def test_exhausted_devices_are_counted_per_node():
+    world = two_nodes(a_claim("claim", a_request(count=3)), a_pod("pod", "claim"))
+    await world.settle()
+    assert world.message() == f"0/2 nodes are available: 2 cannot allocate all claims. {NOT_HELPFUL.format(2)}"
+    assert world.reason() == "Unschedulable"
+    event = world.events("FailedScheduling")[0]
+    assert (event.type, event.action, event.message) == ("Warning", "Scheduling", world.message())
+    assert world.where() == "unschedulable"
+
+
+async def test_other_devices_in_flight_do_not_matter():
+    world = two_nodes(*template_pod("p1"), *template_pod("p2"))
+    await world.scheduler.schedule_next()
+    await world.scheduler.schedule_next()
+    await world.settle()
+    assert world.node_of("p1")
+    assert world.node_of("p2")
+
+
+@pytest.mark.parametrize("tolerated", [False, True])
+async def test_tainted_devices(tolerated):
+    taint = DeviceTaint(key="sick", value="yes", effect="NoSchedule")
+    tolerations = (DeviceToleration(key="sick", operator="Exists"),) if tolerated else ()
+    world = World(
+        a_node(),
+        a_slice(devices=(Device(name="gpu-0", taints=(taint,)),)),
+        a_class(),
+        a_claim("claim", a_request(tolerations=tolerations)),
+        a_pod("pod", "claim"),
+    )
+    await world.settle()
+    assert bool(world.node_of()) is tolerated
+
+
+async def test_taint_rule_keeps_a_pod_pending_until_it_is_gone():
+    rule = DeviceTaintRule(
+        metadata=ObjectMeta(name="rule"),
+        spec=DeviceTaintRuleSpec(
+            device_selector=DeviceTaintSelector(driver=DRIVER), taint=DeviceTaint(key="sick", effect="NoSchedule")
+        ),
+    )
+    world = two_nodes(rule, a_claim(), a_pod("pod", "claim"))
+    await world.settle()
+    assert "2 cannot allocate all claims" in world.message()
+    world.cluster.delete(rule)
+    await world.settle(seconds=2)
+    assert world.node_of()
+
+
+async def test_taints_do_not_count_with_the_feature_off():
+    gates = FeatureGates.default().with_overrides({"DRADeviceTaints": False, "DRADeviceTaintRules": False})
+    devices = (Device(name="gpu-0", taints=(DeviceTaint(key="sick", effect="NoSchedule"),)),)
+    world = World(a_node(), a_slice(devices=devices), a_class(), a_claim(), a_pod("pod", "claim"), gates=gates)
+    await world.settle()
+    assert world.node_of()
+
+
+async def test_admin_access_may_use_devices_in_use_and_is_ignored_afterwards():
+    world = World(a_node(), a_slice(devices=1), a_class(), a_claim("normal"), a_pod("p1", "normal"))
+    await world.settle()
+    world.apply(a_claim("admin", a_request(admin_access=True)), a_pod("p2", "admin"))
+    await world.settle()
+    assert world.node_of("p2") == "node-1"
+    world.cluster.delete(world.pod("p1"))
+    world.cluster.delete(world.claim("normal"))
+    world.apply(a_claim("next"), a_pod("p3", "next"))
+    await world.settle()
+    assert world.devices_of("next") == world.devices_of("admin") == ["node-1/gpu-0"]
+
+
+# --- errors
+
+
+BROKEN = 'device.attributes["gpu.example.com"].missing == "x"'
+
+
+@pytest.mark.parametrize("where", ["claim", "class"])
+async def test_selector_that_fails_is_an_error_for_the_whole_attempt(where):
+    device_class = a_class("gpu", BROKEN if where == "class" else "")
+    request = a_request(expression=BROKEN if where == "claim" else "")
+    world = World(a_node(), a_slice(), device_class, a_claim("claim", request), a_pod("pod", "claim"))
+    await world.settle()
+    assert world.reason() == "SchedulerError"
+    assert world.message().startswith('running "DynamicResources" filter plugin: ')
+    assert ("default/claim" if where == "claim" else "class gpu") in world.message()
+    assert world.where() == "backoff"
+
+
+async def test_selector_that_fails_on_one_of_two_nodes_fails_the_attempt_too():
+    known = Device(name="gpu-0", attributes={"missing": DeviceAttribute(string="x")})
+    world = World(
+        a_node("node-1"),
+        a_node("node-2"),
+        a_slice("node-1", (known,)),
+        a_slice("node-2"),
+        a_class(),
+        a_claim("claim", a_request(expression=BROKEN)),
+        a_pod("pod", "claim"),
+    )
+    await world.settle()
+    assert world.reason() == "SchedulerError"
+
+
+async def test_error_recovers_after_the_slice_is_repaired():
+    world = World(a_node(), a_slice(), a_class(), a_claim("claim", a_request(expression=BROKEN)), a_pod("pod", "claim"))
+    await world.settle()
+    assert world.reason() == "SchedulerError"
+    world.apply(a_slice(devices=(Device(name="gpu-0", attributes={"missing": DeviceAttribute(string="x")}),)))
+    await world.settle(seconds=2)
+    assert world.node_of() == "node-1"
+
+
+async def test_unknown_class_of_an_alternative_rejects_the_pod():
+    request = alternatives("req", an_alternative("a", "gpu"), an_alternative("b", "none"))
+    world = two_nodes(a_claim("claim", request), a_pod("pod", "claim"))
+    await world.settle()
+    assert "request req/b: device class none does not exist" in world.message()
+
+
+async def test_prioritized_list_with_the_feature_off_is_an_error():
+    gates = FeatureGates.for_release("1.34").with_overrides({"DRAPrioritizedList": False})
+    request = alternatives("req", an_alternative("a", "gpu"))
+    world = two_nodes(a_claim("claim", request), a_pod("pod", "claim"), gates=gates)
+    await world.settle()
+    assert "has subrequests, but the DRAPrioritizedList feature is disabled" in world.message()
+
+
+class SlowClock:
+    """Time that passes whenever somebody looks: every search takes too long."""
+
+    def __init__(self, clock):
+        self._clock = clock
+        self.now, self.sleep = clock.now, clock.sleep
+        self._looks = 0
+
+    def monotonic(self):
+        self._looks += 1
+        return self._clock.monotonic() + self._looks * 100.0
+
+
+@pytest.mark.parametrize(("timeout", "times_out"), [("1s", True), ("0s", False)])
+async def test_filter_timeout_rules_out_the_node_only(timeout, times_out):
+    config = SchedulerConfig(profiles=(ProfileConfig(args={"DynamicResources": {"filterTimeout": timeout}}),))
+    world = two_nodes(a_claim(), a_pod("pod", "claim"), config=config)
+    handle = world.scheduler.handle
+    asked = []
+    allocator = handle.devices.allocator
+    original = allocator.question
+
+    def question(claims):
+        found = original(claims)
+        return _Late(found, asked)
+
+    allocator.question = question
+    handle.clock = SlowClock(world.clock)
+    await world.settle()
+    assert bool(asked) is True
+    if times_out:
+        assert "2 timed out trying to allocate devices" in world.message()
+        assert world.reason() == "Unschedulable"
+    else:
+        assert world.node_of()
+
+
+class _Late:
+    """A question whose search checks its deadline once and gives up if time is up."""
+
+    def __init__(self, question, asked):
+        self._question, self._asked = question, asked
+        self.kind = question.kind
+
+    def on(self, node, deadline=None):
+        from dray.allocator import TIMED_OUT, Failure
+
+        self._asked.append(deadline)
+        if deadline is not None and deadline():
+            return Failure(TIMED_OUT, "filter operation aborted", for_this_node_only=True)
+        return self._question.on(node)
+
+
+async def test_invalid_pool_is_named():
+    twice = (Device(name="gpu-0"), Device(name="gpu-0"))
+    world = World(a_node(), a_slice(devices=twice), a_class(), a_claim(), a_pod("pod", "claim"))
+    await world.settle()
+    assert "1 invalid resource pools were encountered" in world.message()
+
+
+# --- topology
+
+
+async def test_claim_allocated_elsewhere_is_deallocated_when_nobody_uses_it():
+    world = two_nodes(a_claim(), a_pod("p1", "claim"))
+    await world.settle()
+    first = world.node_of("p1")
+    # The pod is gone, the allocation is not; and its node cannot be used any more.
+    claim = world.claim()
+    world.cluster.delete(world.pod("p1"))
+    from msgspec.structs import replace
+
+    world.apply(replace(claim, status=replace(claim.status, reserved_for=())))
+    world.apply(a_node(first, unschedulable=True), a_pod("p2", "claim"))
+    await world.attempt()
+    assert world.message("p2") == (
+        "0/2 nodes are available: 1 node(s) were unschedulable, 1 resourceclaim not available on the node. "
+        f"deallocation of ResourceClaim completed, {NOT_HELPFUL.format(2)}"
+    )
+    await world.settle(seconds=3)
+    assert world.node_of("p2") not in ("", first)
+
+
+async def test_claim_in_use_elsewhere_is_not_touched():
+    world = two_nodes(a_claim(), a_pod("p1", "claim"))
+    await world.settle()
+    first = world.node_of("p1")
+    world.apply(a_node(first, unschedulable=True), a_pod("p2", "claim"))
+    await world.settle()
+    assert world.claim().status.allocation is not None
+    assert "1 resourceclaim not available on the node" in world.message("p2")
+
+
+async def test_network_device_restricts_nodes_by_their_labels():
+    selector = NodeSelector(
+        node_selector_terms=(
+            NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key="rack", operator="In", values=("a",)),)),
+        )
+    )
+    world = World(
+        a_node("node-1", labels={"rack": "b"}),
+        a_node("node-2", labels={"rack": "a"}),
+        a_slice(None, 1, all_nodes=None, node_selector=selector),
+        a_class(),
+        a_claim(),
+        a_pod("p1", "claim"),
+    )
+    await world.settle()
+    assert world.node_of("p1") == "node-2"
+    world.apply(a_pod("p2", "claim"))
+    await world.settle()
+    assert world.node_of("p2") == "node-2"
+
+
+async def test_already_allocated_claim_and_a_new_one_meet_on_one_node():
+    world = two_nodes(a_claim("old"), a_pod("p1", "old"))
+    await world.settle()
+    world.apply(a_claim("new"), a_pod("p2", "old", "new"))
+    await world.settle()
+    assert world.node_of("p2") == world.node_of("p1")
+    assert world.devices_of("new") == [f"{world.node_of('p1')}/gpu-1"]
+
+
+async def test_no_nodes_at_all():
+    world = World(a_pod())
+    await world.settle()
+    assert world.message() == "no nodes available to schedule pods"
+
+
+async def test_plugin_disabled_ignores_claims():
+    from dray.scheduler.framework.profile import PluginSet
+
+    config = SchedulerConfig(
+        profiles=(ProfileConfig(plugins={"multiPoint": PluginSet(disabled=("DynamicResources",))}),)
+    )
+    world = two_nodes(a_claim(), a_pod("pod", "claim"), config=config)
+    await world.settle()
+    assert world.node_of()
+    assert world.claim().status.allocation is None

@@ -1,0 +1,120 @@
+"""Which change wakes a pod that was turned away for its devices, and which does not."""
+
+import pytest
+from msgspec.structs import replace
+from tests.scheduler.builders import (
+    World,
+    a_claim,
+    a_class,
+    a_node,
+    a_pod,
+    a_slice,
+    allocated,
+    template_pod,
+    with_claim_status,
+)
+
+from dray.api.resource import CLAIM_FINALIZER, AllocationResult
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, Hint, Resource
+from dray.scheduler.plugins.dynamic_resources.hints import _Hints
+
+DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
+ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
+UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
+
+MINE = a_claim("claim", uid="claim-uid")
+OTHER = a_claim("other", uid="other-uid")
+SOME = AllocationResult()
+PROTECTED = replace(MINE, metadata=replace(MINE.metadata, finalizers=(CLAIM_FINALIZER,)))
+
+
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        pytest.param(Change(DELETED, old=OTHER), Hint.SKIP, id="deleted-without-allocation"),
+        pytest.param(Change(DELETED, old=allocated(OTHER, SOME)), Hint.QUEUE, id="deleted-with-allocation"),
+        pytest.param(Change(DELETED, old=OTHER, final_state_unknown=True), Hint.QUEUE, id="deleted-unknown-state"),
+        pytest.param(Change(UPDATED, allocated(OTHER, SOME), OTHER), Hint.QUEUE, id="deallocated-anybody's"),
+        pytest.param(Change(ADDED, new=OTHER), Hint.SKIP, id="unrelated-added"),
+        pytest.param(Change(UPDATED, OTHER, allocated(OTHER, SOME)), Hint.SKIP, id="unrelated-allocated"),
+        pytest.param(Change(ADDED, new=MINE), Hint.QUEUE, id="added"),
+        pytest.param(Change(UPDATED, MINE, PROTECTED), Hint.SKIP, id="finalizer-only"),
+        pytest.param(Change(UPDATED, MINE, allocated(MINE, SOME)), Hint.QUEUE, id="status-changed"),
+    ],
+)
+def test_claim_hint(change, hint):
+    pod = a_pod("pod", "claim")
+    world = World(MINE, pod)
+    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    assert hints.claim_changed(pod, change) is hint
+
+
+def test_claim_hint_is_no_while_another_claim_is_missing():
+    pod = a_pod("pod", "claim", "missing")
+    world = World(MINE, pod)
+    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    assert hints.claim_changed(pod, Change(ADDED, new=MINE)) is Hint.SKIP
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_pod_hint_waits_until_all_claims_are_there(complete):
+    pod = a_pod("pod", "template:a", "template:b")
+    named = with_claim_status(pod, a="pod-a", b="pod-b")
+    claims = [a_claim("pod-a", owner=pod), *([a_claim("pod-b", owner=pod)] if complete else [])]
+    world = World(*claims)
+    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    change = Change(ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS), pod, named)
+    assert hints.pod_changed(pod, change) is (Hint.QUEUE if complete else Hint.SKIP)
+    assert hints.pod_changed(a_pod("another"), change) is Hint.SKIP
+
+
+def test_index_looks_only_at_pods_of_the_claim():
+    pod = a_pod("pod", "claim")
+    world = World(MINE, OTHER, pod, *template_pod("made"))
+    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    assert set(hints.users_of_claim(Change(ADDED, new=MINE))) == {"uid-pod"}
+    assert set(hints.users_of_claim(Change(ADDED, new=OTHER))) == set()
+    assert set(hints.users_of_claim(Change(ADDED, new=world.claim("made-dev")))) == {"uid-made"}
+    assert hints.users_of_claim(Change(DELETED, old=allocated(OTHER, SOME))) is None
+
+
+async def test_events_during_the_attempt_are_not_lost():
+    """The device is freed after the pod was turned away in thought, but before it is parked."""
+    world = World(a_node(), a_slice(devices=1), a_class(), *template_pod("p1"))
+    await world.settle()
+    world.apply(*template_pod("p2"))
+    entry = world.scheduler.queue.pop(world.clock.monotonic())
+    gone = world.pod("p1")
+    world.cluster.delete(gone)
+    world.cluster.release_claims_of(gone)
+    world.scheduler.queue.put_back_rejected(entry, {"DynamicResources"}, world.clock.monotonic())
+    assert world.where("p2") in ("active", "backoff")
+    await world.settle(seconds=2)
+    assert world.node_of("p2") == "node-1"
+
+
+async def test_unrelated_claims_leave_waiting_pods_alone():
+    world = World(a_node(), a_slice(devices=1), a_class(), *template_pod("p1"))
+    await world.settle()
+    waiting = [x for index in range(20) for x in template_pod(f"w{index}")]
+    world.apply(*waiting)
+    await world.settle()
+    before = world.scheduler.handle.metrics.attempts.value("unschedulable", "default-scheduler")
+    world.apply(OTHER, replace(OTHER, metadata=replace(OTHER.metadata, labels={"a": "b"})))
+    await world.settle(seconds=2)
+    assert world.scheduler.handle.metrics.attempts.value("unschedulable", "default-scheduler") == before
+
+
+@pytest.mark.parametrize("event", ["slice", "class", "node"])
+async def test_slices_classes_and_nodes_wake_everybody(event):
+    world = World(a_node(), a_slice(devices=1), a_class(), *template_pod("p1"), *template_pod("p2"))
+    await world.settle()
+    assert world.where("p2") == "unschedulable"
+    match event:
+        case "slice":
+            world.apply(a_slice(devices=2, generation=2))
+        case "class":
+            world.apply(a_class("gpu", "true"))
+        case "node":
+            world.apply(a_node("node-2"))
+    assert world.where("p2") in ("active", "backoff")

@@ -1,0 +1,182 @@
+"""Which of several possible nodes is taken."""
+
+import pytest
+from tests.scheduler.builders import (
+    World,
+    a_claim,
+    a_class,
+    a_node,
+    a_pod,
+    a_request,
+    a_slice,
+    alternatives,
+    an_alternative,
+    template_pod,
+)
+
+from dray.api.core import (
+    Affinity,
+    NodeAffinity,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    Taint,
+)
+from dray.api.resource import Device
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.profile import ProfileConfig
+from dray.scheduler.plugins.dynamic_resources.score import score_of
+from dray.scheduler.plugins.node_affinity import scaled_to_best
+from dray.scheduler.plugins.resource_scores import Shape, least_allocated, most_allocated, strategy_from
+from dray.scheduler.policies import with_policy
+
+BIG = a_class("big", 'device.attributes["gpu.example.com"].size == "big"')
+SMALL = a_class("small", 'device.attributes["gpu.example.com"].size == "small"')
+
+
+def sized(size):
+    from dray.api.resource import DeviceAttribute
+
+    return (Device(name="gpu-0", attributes={"size": DeviceAttribute(string=size)}),)
+
+
+async def test_node_with_the_earlier_alternative_wins():
+    request = alternatives("req", an_alternative("first", "big"), an_alternative("second", "small"))
+    world = World(
+        a_node("node-1"),
+        a_node("node-2"),
+        a_slice("node-1", sized("small")),
+        a_slice("node-2", sized("big")),
+        BIG,
+        SMALL,
+        a_claim("claim", request),
+        a_pod("pod", "claim"),
+    )
+    await world.settle()
+    assert world.node_of() == "node-2"
+    assert world.claim().status.allocation.devices.results[0].request == "req/first"
+
+
+async def test_allocated_claims_count_as_well():
+    request = alternatives("req", an_alternative("first", "big"), an_alternative("second", "small"))
+    world = World(
+        a_node(), a_slice("node-1", sized("small")), BIG, SMALL, a_claim("claim", request), a_pod("pod", "claim")
+    )
+    await world.settle()
+
+    class Attempt:
+        allocated = (world.claim(),)
+
+    assert score_of(Attempt(), None) == 7
+
+
+@pytest.mark.parametrize(
+    ("raw", "normalized"),
+    [([8, 6], {8: 100, 6: 75}), ([0, 0], {0: 0}), ([5], {5: 100}), ([16, 15, 0], {16: 100, 15: 93, 0: 0})],
+)
+def test_scores_are_scaled_to_the_best(raw, normalized):
+    assert scaled_to_best(raw) == normalized
+
+
+async def test_emptier_node_is_preferred():
+    world = World(a_node("node-1"), a_node("node-2"), a_pod("p1", cpu="2", memory="8Gi"))
+    await world.settle()
+    world.apply(a_pod("p2", cpu="2", memory="8Gi"))
+    await world.settle()
+    assert world.node_of("p1") == "node-1"
+    assert world.node_of("p2") == "node-2"
+
+
+async def test_full_nodes_first_with_most_allocated():
+    args = {"NodeResourcesFit": {"scoringStrategy": {"type": "MostAllocated"}}}
+    config = SchedulerConfig(profiles=(ProfileConfig(args=args),))
+    world = World(a_node("node-1"), a_node("node-2"), a_pod("p1", cpu="2", memory="8Gi"), config=config)
+    await world.settle()
+    world.apply(a_pod("p2", cpu="2", memory="8Gi"))
+    await world.settle()
+    assert world.node_of("p2") == world.node_of("p1")
+
+
+async def test_soft_taint_and_preferred_affinity_decide():
+    world = World(a_node("node-1", taints=(Taint(key="a", effect="PreferNoSchedule"),)), a_node("node-2"), a_pod("p1"))
+    await world.settle()
+    assert world.node_of("p1") == "node-2"
+    term = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement(key="disk", operator="Exists"),))
+    wish = Affinity(
+        node_affinity=NodeAffinity(
+            preferred_during_scheduling_ignored_during_execution=(PreferredSchedulingTerm(weight=10, preference=term),)
+        )
+    )
+    world.apply(a_node("node-3", labels={"disk": "ssd"}), a_pod("p2", affinity=wish))
+    await world.settle()
+    assert world.node_of("p2") == "node-3"
+
+
+def test_resource_points():
+    assert least_allocated(2, 8) == 75
+    assert least_allocated(9, 8) == 0
+    assert most_allocated(2, 8) == 25
+    ratio = Shape((0, 50, 100), (0, 100, 0))
+    assert [ratio(used, 100) for used in (0, 25, 50, 75, 100, 150)] == [0, 50, 100, 50, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        {"type": "Nonsense"},
+        {"type": "RequestedToCapacityRatio"},
+        {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": [{"utilization": 101, "score": 1}]}},
+        {
+            "type": "RequestedToCapacityRatio",
+            "requestedToCapacityRatio": {"shape": [{"utilization": 50, "score": 1}, {"utilization": 40, "score": 1}]},
+        },
+    ],
+)
+def test_bad_strategies_are_refused(strategy):
+    with pytest.raises(ValueError, match="scoringStrategy"):
+        strategy_from({"scoringStrategy": strategy})
+
+
+async def test_claim_quantities_count_in_the_score():
+    """The device on node-1 takes most of its cpu, so the same pod leaves node-2 emptier."""
+    from dray.api.quantity import Quantity
+    from dray.api.resource import NodeAllocatableResourceMapping
+
+    def taking(cpu):
+        mapping = {"cpu": NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse(cpu))}
+        return (Device(name="gpu-0", node_allocatable_resource_mappings=mapping),)
+
+    world = World(
+        a_node("node-1"),
+        a_node("node-2"),
+        a_slice("node-1", taking("6")),
+        a_slice("node-2", taking("1")),
+        a_class(),
+        a_claim(),
+        a_pod("pod", "claim", cpu="1"),
+    )
+    await world.settle()
+    assert world.node_of() == "node-2"
+    assert world.requested("node-2")["cpu"] == 2000
+
+
+@pytest.mark.parametrize("policy", ["best-fit", "least-fragmentation"])
+async def test_packing_fills_one_node_before_the_next(policy):
+    objects = [x for index in range(4) for x in template_pod(f"p{index}", cpu="100m")]
+    nodes = [x for n in range(3) for x in (a_node(f"node-{n}"), a_slice(f"node-{n}", 4))]
+    packed = World(*nodes, a_class(), *objects, config=with_policy(SchedulerConfig(), policy))
+    await packed.settle()
+    assert len({packed.node_of(f"p{index}") for index in range(4)}) == 1
+    spread = World(*nodes, a_class(), *objects)
+    await spread.settle()
+    assert len({spread.node_of(f"p{index}") for index in range(4)}) == 3
+
+
+async def test_mix_of_allocated_and_new_claims_is_scored_together():
+    request = alternatives("req", an_alternative("first", "big"), an_alternative("second", "small"))
+    both = (*sized("small"), Device(name="gpu-1", attributes=sized("big")[0].attributes))
+    world = World(a_node(), a_slice("node-1", both), BIG, SMALL, a_claim("old", request), a_pod("p1", "old"))
+    await world.settle()
+    world.apply(a_claim("new", request, a_request("extra", device_class="small")), a_pod("p2", "old", "new"))
+    await world.settle()
+    assert "cannot allocate all claims" in world.message("p2")
