@@ -1,0 +1,304 @@
+"""Devices that take cpu and memory of their node: the KEP's use cases with their numbers, budgets, sharing, wake-ups."""
+
+import pytest
+from msgspec.structs import replace
+from tests.scheduler.builders import (
+    World,
+    a_claim,
+    a_class,
+    a_node,
+    a_pod,
+    a_request,
+    a_slice,
+    alternatives,
+    an_alternative,
+    quantities,
+    with_claim_status,
+)
+
+from dray.api.core import Container, ContainerResourceClaim, ResourceRequirements
+from dray.api.quantity import Quantity
+from dray.api.resource import Device, DeviceCapacity, NodeAllocatableResourceMapping
+
+CPU, MEMORY = "dra.example.com/cpu", "dra.example.com/memory"
+GI = 1024**3
+
+
+def socket(**capacity):
+    """A shared device whose capacity is cpu (and memory) of the node."""
+    keys = {"cpu": CPU, "memory": MEMORY}
+    return Device(
+        name="socket0",
+        allow_multiple_allocations=True,
+        capacity={keys[name]: DeviceCapacity(value=Quantity.parse(value)) for name, value in capacity.items()},
+        node_allocatable_resource_mappings={
+            name: NodeAllocatableResourceMapping(capacity_key=keys[name]) for name in capacity
+        },
+    )
+
+
+def fixed(name="gpu0", policy=None, **amounts):
+    return Device(
+        name=name,
+        node_allocatable_resource_mappings={
+            resource: NodeAllocatableResourceMapping(
+                allocation_multiplier=Quantity.parse(amount), accounting_policy=policy
+            )
+            for resource, amount in amounts.items()
+        },
+    )
+
+
+def container(name, *claims, **requests):
+    return Container(
+        name=name,
+        resources=ResourceRequirements(
+            requests=quantities(requests), claims=tuple(ContainerResourceClaim(name=claim) for claim in claims)
+        ),
+    )
+
+
+CPU_CLASS = a_class("cpu", 'device.driver == "dra.example.com"')
+GPU_CLASS = a_class("gpu", 'device.driver == "gpu.example.com"')
+BIG_NODE = a_node(cpu="128", memory="256Gi")
+
+
+def cpu_slice(*devices):
+    return a_slice(devices=devices, driver="dra.example.com")
+
+
+def gpu_slice(*devices):
+    return a_slice(devices=devices, driver="gpu.example.com")
+
+
+def written(world, name="pod"):
+    """What the pod's status says its claims take."""
+    return {
+        status.resource_claim_name: {resource: str(amount) for resource, amount in status.resources.items()}
+        for status in world.pod(name).status.node_allocatable_resource_claim_statuses
+    }
+
+
+async def test_use_case_1_standard_and_device_cpu_and_memory():
+    claim = a_claim("cpu-mem-claim", a_request(device_class="cpu", capacity={CPU: "4", MEMORY: "8Gi"}))
+    pod = a_pod(
+        "pod",
+        "cpu-mem-claim",
+        containers=(
+            container("my-app1", "cpu-mem-claim", cpu="100m", memory="100Mi"),
+            container("my-app2", "cpu-mem-claim"),
+        ),
+    )
+    world = World(BIG_NODE, cpu_slice(socket(cpu="128", memory="256Gi")), CPU_CLASS, claim, pod)
+    await world.settle()
+    assert written(world) == {"cpu-mem-claim": {"cpu": "4", "memory": "8Gi"}}
+    assert world.pod().status.node_allocatable_resource_claim_statuses[0].containers == ("my-app1", "my-app2")
+    assert world.requested() == {"cpu": 4100, "memory": 8 * GI + 100 * 1024**2}
+
+
+@pytest.mark.parametrize("gpus", [1, 0])
+async def test_use_case_2_gpu_or_cpu(gpus):
+    request = alternatives(
+        "gpu-or-cpu-req", an_alternative("gpu", "gpu"), an_alternative("cpu", "cpu", capacity={CPU: "30"})
+    )
+    pod = a_pod("pod", "template:gpu-or-cpu", cpu="1", memory="1Gi")
+    pod = with_claim_status(pod, **{"gpu-or-cpu": "made"})
+    world = World(
+        BIG_NODE,
+        cpu_slice(socket(cpu="128")),
+        gpu_slice(*[Device(name="gpu0")][:gpus]),
+        CPU_CLASS,
+        GPU_CLASS,
+        a_claim("made", request, owner=pod),
+        pod,
+    )
+    await world.settle()
+    if gpus:
+        assert written(world) == {}
+        assert world.requested() == {"cpu": 1000, "memory": GI}
+    else:
+        assert written(world) == {"made": {"cpu": "30"}}
+        assert world.requested() == {"cpu": 31000, "memory": GI}
+
+
+async def test_use_case_3_cpu_claim_and_a_gpu_with_auxiliary_needs():
+    pod = a_pod(
+        "pod",
+        "cpu-claim",
+        "gpu-claim",
+        containers=(
+            container("my-app1", "cpu-claim", "gpu-claim", cpu="100m", memory="1Gi"),
+            container("my-app2", "cpu-claim", "gpu-claim", cpu="200m", memory="2Gi"),
+        ),
+    )
+    world = World(
+        BIG_NODE,
+        cpu_slice(socket(cpu="128")),
+        gpu_slice(fixed(cpu="2", memory="4Gi")),
+        CPU_CLASS,
+        GPU_CLASS,
+        a_claim("cpu-claim", a_request(device_class="cpu", capacity={CPU: "10"})),
+        a_claim("gpu-claim", a_request(device_class="gpu")),
+        pod,
+    )
+    await world.settle()
+    assert written(world) == {"cpu-claim": {"cpu": "10"}, "gpu-claim": {"cpu": "2", "memory": "4Gi"}}
+    assert world.requested() == {"cpu": 12300, "memory": 7 * GI}
+
+
+def pod_with_budget(cpu):
+    containers = (container("my-app1", "claim"), container("my-app2", "claim"), container("s1"), container("s2"))
+    pod = a_pod("pod", "claim", containers=containers)
+    level = ResourceRequirements(
+        requests=quantities({"cpu": cpu, "memory": "10Gi"}), limits=quantities({"cpu": cpu, "memory": "10Gi"})
+    )
+    return replace(pod, spec=replace(pod.spec, resources=level))
+
+
+async def test_use_case_4_pod_level_budget_with_a_shared_claim():
+    world = World(
+        BIG_NODE,
+        cpu_slice(socket(cpu="128")),
+        CPU_CLASS,
+        a_claim("claim", a_request(device_class="cpu", capacity={CPU: "10"})),
+        pod_with_budget("11"),
+    )
+    await world.settle()
+    assert written(world) == {"claim": {"cpu": "10"}}
+    assert world.requested() == {"cpu": 11000, "memory": 10 * GI}
+
+
+async def test_budget_below_the_claims_is_never_schedulable():
+    world = World(
+        BIG_NODE,
+        cpu_slice(socket(cpu="128")),
+        CPU_CLASS,
+        a_claim("claim", a_request(device_class="cpu", capacity={CPU: "10"})),
+        pod_with_budget("9"),
+    )
+    await world.settle()
+    assert (
+        "pod level request for cpu is insufficient to cover the aggregated container and node-allocatable DRA requests"
+        in (world.message())
+    )
+    assert "1 Preemption is not helpful for scheduling" in world.message()
+
+
+async def test_ledger_example_fills_up_and_frees():
+    """p1: 500m and a claim of 4; p2: 5; then a claim of 1 does not fit until p1 is gone."""
+    world = World(
+        a_node(cpu="10"),
+        cpu_slice(fixed("a", cpu="4"), fixed("b", cpu="1"), fixed("c", cpu="11")),
+        a_class("cpu"),
+        a_claim("four", a_request(device_class="cpu")),
+        a_pod("p1", "four", cpu="500m"),
+    )
+    await world.settle()
+    assert world.requested()["cpu"] == 4500
+    world.apply(a_pod("p2", cpu="5"))
+    await world.settle()
+    assert world.requested()["cpu"] == 9500
+    world.apply(a_claim("one", a_request(device_class="cpu")), a_pod("p3", "one"))
+    await world.settle()
+    assert "1 Insufficient cpu" in world.message("p3")
+    assert world.where("p3") == "unschedulable"
+    # An ordinary pod that leaves makes room as well.
+    world.cluster.delete(world.pod("p2"))
+    await world.settle(seconds=3)
+    assert world.node_of("p3") == "node-1"
+    assert world.requested()["cpu"] == 5500
+
+
+async def test_more_than_the_node_ever_has_is_final():
+    world = World(
+        a_node(cpu="10"),
+        cpu_slice(fixed(cpu="11")),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("p", "c"),
+    )
+    await world.settle()
+    assert world.message("p") == (
+        "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available: "
+        "1 Preemption is not helpful for scheduling."
+    )
+
+
+async def test_claim_with_mapped_amounts_belongs_to_one_pod():
+    world = World(
+        BIG_NODE,
+        cpu_slice(fixed(cpu="2")),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("p1", "c"),
+    )
+    await world.settle()
+    world.apply(a_pod("p2", "c"))
+    await world.settle()
+    assert "node allocatable resource claim c has a mapped device and cannot be shared across pods" in world.message(
+        "p2"
+    )
+
+
+async def test_pool_is_reserved_once_and_drawn_from():
+    pool = fixed("pool", "ConsumeFrom", cpu="40")
+    world = World(
+        a_node(cpu="64"),
+        cpu_slice(pool),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("a", "c", cpu="12"),
+    )
+    await world.settle()
+    world.apply(a_pod("b", "c", cpu="20"))
+    await world.settle()
+    world.apply(a_pod("over", "c", cpu="10"))
+    await world.settle()
+    assert world.node_of("a") == world.node_of("b") == "node-1"
+    assert not world.node_of("over")
+    assert world.requested()["cpu"] == 40000
+
+
+async def test_statuses_are_written_before_the_pod_is_bound_and_cleared_when_that_fails():
+    from dray.client.errors import ApiError
+
+    world = World(
+        BIG_NODE,
+        cpu_slice(fixed(cpu="2")),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("p", "c"),
+    )
+    failures = [1]
+
+    def fault(verb, name):
+        if verb == "bind" and failures[0]:
+            failures[0] -= 1
+            return ApiError(500, "InternalError", "no luck")
+        return None
+
+    world.cluster.fault = fault
+    await world.attempt()
+    assert written(world, "p") == {}
+    assert world.requested()["cpu"] == 0
+    await world.settle(seconds=2)
+    assert written(world, "p") == {"c": {"cpu": "2"}}
+    writes = world.cluster.writes
+    assert writes.index("patch pod status p") < writes.index("bind p")
+
+
+async def test_restart_rebuilds_the_ledger_from_pod_status():
+    world = World(
+        BIG_NODE,
+        cpu_slice(fixed(cpu="2")),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("p", "c", cpu="1"),
+    )
+    await world.settle()
+    from dray.scheduler.scheduler import Scheduler
+
+    again = Scheduler(world.cluster, world.clock)
+    world.cluster.watch(again.cluster)
+    state = again.handle.snapshot.nodes.get("node-1")
+    assert state.ledger.requested("cpu") == 3000
