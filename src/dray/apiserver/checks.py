@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dray.api.scheme import Resource
+from dray.api.scheme import Resource, group_version
 from dray.apiserver.errors import FieldErrorLike
 from dray.features import FeatureGates
+from dray.validation import Context, validate_create, validate_status_update, validate_update
 
 Document = dict[str, Any]
+Labels = Mapping[str, str] | None
 
 
-def create_errors(row: Resource, version: str, document: Document, gates: FeatureGates) -> Sequence[FieldErrorLike]:
-    return ()
+def create_errors(
+    row: Resource, version: str, document: Document, gates: FeatureGates, labels: Labels
+) -> Sequence[FieldErrorLike]:
+    return validate_create(document, Context(gates, labels, group_version(row.group, version)))
 
 
 def update_errors(
-    row: Resource, version: str, new: Document, old: Document, gates: FeatureGates, subresource: str
+    row: Resource,
+    version: str,
+    new: Document,
+    old: Document,
+    gates: FeatureGates,
+    labels: Labels,
+    endpoint: str,
 ) -> Sequence[FieldErrorLike]:
-    return ()
+    context = Context(gates, labels, group_version(row.group, version))
+    if endpoint == "status":
+        return validate_status_update(new, old, context)
+    if endpoint == "finalize":
+        return ()
+    return validate_update(new, old, context)
 
 
-def create_warnings(row: Resource, document: Document) -> list[str]:
-    return []
+def warnings_about(row: Resource, document: Document) -> list[str]:
+    """What is allowed but unwise."""
+    if row.kind != "ResourceSlice":
+        return []
+    driver = (document.get("spec") or {}).get("driver") or ""
+    if driver == driver.lower():
+        return []
+    return [f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters']

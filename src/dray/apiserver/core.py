@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC
 from random import Random, SystemRandom
 from typing import Any
@@ -26,7 +26,8 @@ from dray.store.interface import Delete, Entry, Operation, Precondition, Store
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
-Guard = Callable[[Document | None, Document | None], Awaitable[tuple[list[Operation], list[Precondition]]]]
+# Writes an object together with what must change with it: operations, preconditions, the object before and after.
+Commit = Callable[[Sequence[Operation], Sequence[Precondition], Document | None, Document | None], Awaitable[int]]
 RETRY_S = 0.2
 # How long a read waits for a revision that is said to exist before it gives up.
 FUTURE_WAIT_S = 3.0
@@ -38,8 +39,8 @@ class NoAdmission:
     async def validate(self, admission: Admission) -> None: ...
 
 
-async def no_guard(old: Document | None, new: Document | None) -> tuple[list[Operation], list[Precondition]]:
-    return [], []
+async def _no_holdings(old: Document | None, new: Document | None) -> None:
+    return None
 
 
 class Core:
@@ -49,7 +50,9 @@ class Core:
         self.gates = gates
         self.random = random or SystemRandom()
         self.admission: AdmissionChain = NoAdmission()
-        self.guard: Guard = no_guard
+        self.commit: Commit = self._plain_commit
+        # Raises 409 if a claim would hold what another has; for dry runs, which do not come as far as `commit`.
+        self.check_holdings: Callable[[Document | None, Document | None], Awaitable[object]] = _no_holdings
         self.progress = Progress()
         self._caches = {row.qualified_plural: KindCache(row) for row in RESOURCES if row.is_stored}
         self._by_prefix = {
@@ -143,14 +146,28 @@ class Core:
         if waiting not in done:
             raise errors.revision_too_large(revision, self.progress.revision)
 
+    def namespace_labels(self, document: Document) -> Mapping[str, str] | None:
+        """Labels of the namespace an object is in; None if there is no such namespace."""
+        namespace = document["metadata"].get("namespace")
+        if not namespace:
+            return {}
+        stored = self._caches["namespaces"].get("", namespace)
+        return stored.labels() if stored else None
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def remove(self, stored: Stored, document: Document) -> int:
         """Delete exactly what was read; raises Conflict if it changed."""
-        operations, preconditions = await self.guard(document, None)
-        return await self.store.commit(
-            [Delete(stored.key), *operations], [Precondition(stored.key, stored.revision), *preconditions]
-        )
+        return await self.commit([Delete(stored.key)], [Precondition(stored.key, stored.revision)], document, None)
+
+    async def _plain_commit(
+        self,
+        operations: Sequence[Operation],
+        preconditions: Sequence[Precondition],
+        old: Document | None,
+        new: Document | None,
+    ) -> int:
+        return await self.store.commit(operations, preconditions)
 
     # --- making things up ---------------------------------------------------------------------------------------------
 

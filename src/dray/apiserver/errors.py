@@ -168,7 +168,7 @@ def invalid(group: str, kind: str, name: str, found: Iterable[FieldErrorLike]) -
     for error in errors:
         text = str(error)
         message = text.removeprefix(f"{error.field}: ") if error.field else text
-        causes.append({"reason": CAUSE_REASONS[error.type], "message": message, "field": error.field})
+        causes.append({"reason": CAUSE_REASONS.get(error.type, error.type), "message": message, "field": error.field})
     texts = [str(error) for error in errors]
     summary = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     subject = f"{kind}.{group}" if group else kind

@@ -201,7 +201,9 @@ class OpenApi:
         name = "/".join(parts[2:])
         for group, version, path in self._group_versions():
             if path == name:
-                return self._tagged(request, self._cached(path, lambda group=group, version=version: self._v3(group, version)))
+                return self._tagged(
+                    request, self._cached(path, lambda group=group, version=version: self._v3(group, version))
+                )
         return None
 
     def _tagged(self, request: Request, body: bytes) -> Response:

@@ -21,7 +21,7 @@ from dray.api.scheme import Resource, Version, group_version
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import Attributes, Authorizer
 from dray.apiserver.authentication.impersonation import impersonate, requested_user
-from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.authentication.token_requests import TokenRequests
 from dray.apiserver.authorization.refusal import refusal
 from dray.apiserver.call import Call
 from dray.apiserver.core import Core
@@ -72,7 +72,7 @@ class Access:
     authenticator: Authenticates
     authorizer: Authorizer
     reviews: AnswersReviews | None = None
-    tokens: ServiceAccountTokens | None = None
+    tokens: TokenRequests | None = None
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -99,6 +99,12 @@ class Server:
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
         """Something that lives as long as the server, ended with it, last first."""
         self._tasks.append(action)
+
+    async def stop_watches(self) -> None:
+        """Ends every open stream; clients come back elsewhere, or later."""
+        for cache in self.core.caches():
+            for watcher in cache.watchers:
+                watcher.close()
 
     async def stop(self) -> None:
         await self._watching.stop()

@@ -9,12 +9,11 @@ from dray.api.names import subdomain_problems
 from dray.api.scheme import by_kind
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import CREATE, Admission
-from dray.apiserver.authentication.service_accounts import BoundObject, ServiceAccountTokens, TokenWish
+from dray.apiserver.authentication.token_requests import TokenRequests
 from dray.apiserver.call import Call
 from dray.apiserver.core import Core
 from dray.apiserver.decoding import decode_object
 from dray.apiserver.deletion import DeleteOptions, Deleter
-from dray.apiserver.errors import OptionError
 from dray.apiserver.jsontext import go_json
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import body_type
@@ -23,12 +22,9 @@ from dray.apiserver.selectors import LabelRequirement, LabelSelector
 from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored
 from dray.apiserver.writing import Change, Writer
-from dray.clock import rfc3339
 
 Document = dict[str, Any]
 
-MIN_TOKEN_S = 600
-MAX_TOKEN_S = 1 << 32
 DISRUPTION_TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -37,7 +33,7 @@ def success(code: int) -> Document:
 
 
 class Subresources:
-    def __init__(self, core: Core, writer: Writer, deleter: Deleter, tokens: ServiceAccountTokens | None) -> None:
+    def __init__(self, core: Core, writer: Writer, deleter: Deleter, tokens: TokenRequests | None) -> None:
         self._core = core
         self._writer = writer
         self._deleter = deleter
@@ -159,37 +155,11 @@ class Subresources:
         token_row = replace(by_kind("TokenReview"), kind="TokenRequest")
         decoded = decode_object(call.request.body, body_type(call.content_type), token_row, "v1")
         self._writer.report(call, decoded.problems, options)
-        await self._core.fresh()
-        stored = self._core.cache(call.row).get(call.namespace, call.name)
-        if stored is None:
-            raise errors.not_found(call.row, call.name)
-        account = stored.document()
         request = decoded.document
         await self._admit(call, request, "TokenRequest", options)
         self._own(call, request, token_row.kind, options)
-        spec = {**(request.get("spec") or {})}
-        spec.setdefault("expirationSeconds", 3600)
-        self._check_lifetime(spec["expirationSeconds"])
-        wish = await self._wish(call, spec, account)
         assert self._tokens is not None
-        token, expires = self._tokens.issue(wish)
-        spec["audiences"] = list(wish.audiences)
-        spec.setdefault("boundObjectRef", None)
-        metadata = {
-            **request["metadata"],
-            "name": call.name,
-            "namespace": call.namespace,
-            "uid": account["metadata"]["uid"],
-            "creationTimestamp": self._core.now(),
-        }
-        status = {"token": token, "expirationTimestamp": rfc3339(expires)}
-        return {
-            "kind": "TokenRequest",
-            "apiVersion": "authentication.k8s.io/v1",
-            "metadata": metadata,
-            "spec": spec,
-            "status": status,
-        }
+        return await self._tokens.answer(call.namespace, call.name, request)
 
     def _own(self, call: Call, request: Document, kind: str, options: WriteOptions) -> None:
         manager = Manager(
@@ -200,55 +170,6 @@ class Subresources:
         entries = managed_fields.owned_by_creator(request, empty, manager, ownership, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries
-
-    def _check_lifetime(self, seconds: int) -> None:
-        why = ""
-        if seconds < MIN_TOKEN_S:
-            why = "may not specify a duration less than 10 minutes"
-        elif seconds > MAX_TOKEN_S:
-            why = "may not specify a duration larger than 2^32 seconds"
-        if why:
-            problem = OptionError("Invalid", "spec.expirationSeconds", f"Invalid value: {seconds}: {why}")
-            raise errors.invalid("authentication.k8s.io", "TokenRequest", "", [problem])
-
-    async def _wish(self, call: Call, spec: Document, account: Document) -> TokenWish:
-        audiences = tuple(spec.get("audiences") or ("https://kubernetes.default.svc",))
-        reference = spec.get("boundObjectRef")
-        bound = node = None
-        if reference:
-            bound, node = self._bound_object(call, reference)
-        return TokenWish(
-            call.namespace, call.name, account["metadata"]["uid"], spec["expirationSeconds"], audiences, bound, node
-        )
-
-    def _bound_object(self, call: Call, reference: Document) -> tuple[BoundObject, BoundObject | None]:
-        kind, name = reference.get("kind", ""), reference.get("name", "")
-        if kind not in ("Pod", "Secret", "Node"):
-            raise errors.bad_request(
-                f"cannot bind token for serviceaccount {go_json(call.name)} to object type {reference.get('apiVersion', '')}, Kind={kind}"
-            )
-        row = by_kind(kind)
-        stored = self._core.cache(row).get(call.namespace if row.namespaced else "", name)
-        if stored is None:
-            raise errors.not_found(row, name)
-        document = stored.document()
-        uid = document["metadata"]["uid"]
-        if reference.get("uid") and reference["uid"] != uid:
-            raise errors.conflict(
-                row,
-                name,
-                f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. The object might have been deleted and then recreated",
-            )
-        if kind == "Pod" and (document.get("spec") or {}).get("serviceAccountName") != call.name:
-            raise errors.bad_request(
-                f"cannot bind token for serviceaccount {go_json(call.name)} to pod running with different serviceaccount name."
-            )
-        return BoundObject(kind, name, uid), self._node_of(document) if kind == "Pod" else None
-
-    def _node_of(self, pod: Document) -> BoundObject | None:
-        name = (pod.get("spec") or {}).get("nodeName")
-        node = self._core.cache(by_kind("Node")).get("", name) if name else None
-        return BoundObject("Node", node.name, node.document()["metadata"]["uid"]) if node else None
 
 
 def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:

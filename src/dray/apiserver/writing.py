@@ -28,7 +28,7 @@ from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored, to_value
 from dray.apiserver.strategies import Setting, Strategy, strategy_of
 from dray.store.errors import AlreadyExists, Conflict, NotFound
-from dray.store.interface import Operation, Precondition, Put
+from dray.store.interface import Precondition, Put
 
 Document = dict[str, Any]
 
@@ -162,10 +162,11 @@ class Writer:
         row, core = call.row, self._core
         strategy = strategy_of(row)
         document = strategy.create(document, Setting(core.gates, core.now()))
-        found = checks.create_errors(row, call.version, document, core.gates)
+        labels = core.namespace_labels(document)
+        found = checks.create_errors(row, call.version, document, core.gates, labels)
         if found:
             raise errors.invalid_object(row, document["metadata"].get("name", ""), found)
-        for text in checks.create_warnings(row, document):
+        for text in checks.warnings_about(row, document):
             call.warn(text)
         admission.document = document
         cache = core.cache(row)
@@ -176,14 +177,10 @@ class Writer:
                 raise AlreadyExists(name)
             return Outcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
         value, key = to_value(document), cache.key(namespace, name)
-        operations, preconditions = await core.guard(None, document)
         try:
-            if operations or preconditions:
-                revision = await core.store.commit(
-                    [Put(key, value, ttl_s=strategy.ttl_s), *operations], [Precondition(key, 0), *preconditions]
-                )
-            else:
-                revision = await core.store.create(key, value, ttl_s=strategy.ttl_s)
+            revision = await core.commit(
+                [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
+            )
         except Conflict as conflict:
             if key in conflict.keys:
                 raise AlreadyExists(key) from None
@@ -255,10 +252,11 @@ class Writer:
         self._check_revision(call, named_revision, stored, endpoint)
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        found = checks.update_errors(row, call.version, document, old, core.gates, endpoint)
+        labels = core.namespace_labels(document)
+        found = checks.update_errors(row, call.version, document, old, core.gates, labels, endpoint)
         if found:
             raise errors.invalid_object(row, call.name, found)
-        for text in checks.create_warnings(row, document):
+        for text in checks.warnings_about(row, document):
             call.warn(text)
         admission.document = document
         if not change.skip_admission:
@@ -317,26 +315,19 @@ class Writer:
         dry_run: bool,
     ) -> Outcome:
         value = to_value(document)
-        operations, preconditions = await self._core.guard(old, document)
         if dry_run:
+            await self._core.check_holdings(old, document)
             return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
+        condition = Precondition(stored.key, stored.revision)
         try:
-            revision = await self._commit(stored, Put(stored.key, value), operations, preconditions)
-        except Conflict as conflict:
-            # If only the guard's records moved, the object is still the one that was named: decide again.
-            if named_revision and stored.key in conflict.keys:
+            revision = await self._core.commit([Put(stored.key, value)], [condition], old, document)
+        except Conflict:
+            if named_revision:
                 raise errors.conflict(call.row, call.name) from None
             raise
         except NotFound:
             raise errors.not_found(call.row, call.name) from None
         return Outcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
-
-    async def _commit(
-        self, stored: Stored, operation: Operation, more: list[Operation], preconditions: list[Precondition]
-    ) -> int:
-        return await self._core.store.commit(
-            [operation, *more], [Precondition(stored.key, stored.revision), *preconditions]
-        )
 
     async def _let_go(
         self, call: Call, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool

@@ -9,6 +9,7 @@ from dray import __version__
 
 # One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "apiserver": ("apiserver:apiserver", "Run the API server alone, without controllers."),
     "cel": ("cel:cel", "Evaluate a device selector over slices: matches, misses and why, cost."),
     "controller-manager": ("controller_manager:controller_manager", "Run the control loops against an API server."),
     "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),

@@ -1,0 +1,69 @@
+"""A whole server from a store: first objects, credentials, caches, security, and on request a listening socket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dray.apiserver.app import Listener
+from dray.apiserver.cached_objects import CachedObjects
+from dray.apiserver.core import Core
+from dray.apiserver.credentials import Credentials
+from dray.apiserver.security import SecurityOptions, prepare_store, start_security
+from dray.apiserver.served import served
+from dray.apiserver.server import Access, Server
+from dray.clock import Clock, RealClock
+from dray.features import FeatureGates
+from dray.store.interface import Store
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    data: Path
+    gates: FeatureGates = field(default_factory=FeatureGates.default)
+    runtime_config: str = ""
+    # The release whose version number is shown.
+    minor: str = "37"
+    hosts: Iterable[str] = ()
+    anonymous: bool = True
+
+
+@dataclass(slots=True)
+class Running:
+    """A server that answers `server.handle`; `listen` puts it on a socket."""
+
+    server: Server
+    credentials: Credentials
+    _listeners: list[Listener] = field(default_factory=list)
+
+    async def listen(self, host: str, port: int) -> str:
+        """HTTPS on this address (port 0: any free one); answers the URL."""
+        listener = Listener(self.server, self.credentials.server_context())
+        found_host, found_port = await listener.start(host, port)
+        self._listeners.append(listener)
+        shown = f"[{found_host}]" if ":" in found_host else found_host
+        return f"https://{shown}:{found_port}"
+
+    async def stop(self) -> None:
+        await self.server.stop_watches()
+        for listener in self._listeners:
+            await listener.stop()
+        await self.server.stop()
+
+
+async def start_server(store: Store, options: ServerOptions, clock: Clock | None = None) -> Running:
+    clock = clock or RealClock()
+    credentials = await prepare_store(store, options.data, clock, options.hosts)
+    core = Core(store, clock, options.gates)
+    await core.start()
+    security = await start_security(
+        store, CachedObjects(core), credentials, clock, options.gates, SecurityOptions(anonymous=options.anonymous)
+    )
+    core.admission = security.admission
+    core.commit = security.guard.commit
+    core.check_holdings = security.guard.changes
+    access = Access(security.authenticator, security.authorizer, security.reviews, security.token_requests)
+    server = Server(core, access, served(options.runtime_config), options.minor)
+    server.on_stop(security.stop)
+    return Running(server, credentials)

@@ -1,0 +1,148 @@
+"""`dray apiserver`: the API server alone, without controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+from pathlib import Path
+
+import click
+
+from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.served import BadRuntimeConfig, served
+from dray.cli.main import BrokenWorld
+from dray.features import FeatureGateError, FeatureGates
+from dray.store.errors import StoreError
+from dray.store.opening import open_store
+
+RELEASES = ("1.34", "1.35", "1.36", "1.37")
+
+
+@click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")
+@click.option(
+    "--listen",
+    default="127.0.0.1:6443",
+    metavar="HOST:PORT",
+    show_default=True,
+    help="Where to serve HTTPS; port 0 takes a free one.",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Directory for the store and keys (default: a temporary one).",
+)
+@click.option(
+    "--store",
+    default="",
+    metavar="URL",
+    help="sqlite:///FILE or etcd://HOST:PORT[,HOST:PORT...] (default: SQLite in the data directory).",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the administrator's kubeconfig here once ready.",
+)
+@click.option(
+    "--ready-file", type=click.Path(dir_okay=False, path_type=Path), help="Write the server's URL here once ready."
+)
+@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Turn features on or off.")
+@click.option("--emulate", type=click.Choice(RELEASES), help="Use the gates of a Kubernetes release.")
+@click.option(
+    "--runtime-config", default="", metavar="KEY=BOOL,...", help="Turn API versions on or off, such as api/all=true."
+)
+def apiserver(
+    listen: str,
+    data: Path | None,
+    store: str,
+    kubeconfig: Path | None,
+    ready_file: Path | None,
+    feature_gates: str,
+    emulate: str | None,
+    runtime_config: str,
+) -> None:
+    """Run the API server alone, without controllers."""
+    host, port = _address(listen)
+    gates = _gates(emulate, feature_gates)
+    try:
+        served(runtime_config)
+    except BadRuntimeConfig as error:
+        raise click.UsageError(str(error)) from None
+    with contextlib.ExitStack() as stack:
+        directory = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dray-")))
+        minor = (emulate or RELEASES[-1]).partition(".")[2]
+        options = ServerOptions(directory, gates, runtime_config, minor, [host])
+        try:
+            _loop(_serve(options, host, port, store, kubeconfig, ready_file))
+        except (StoreError, OSError) as error:
+            raise BrokenWorld(str(error)) from None
+
+
+def _address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"--listen {listen}: write HOST:PORT, as in 127.0.0.1:6443")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _gates(emulate: str | None, overrides: str) -> FeatureGates:
+    gates = FeatureGates.for_release(emulate) if emulate else FeatureGates.default()
+    try:
+        return FeatureGates.parse(overrides, gates) if overrides else gates
+    except (FeatureGateError, ValueError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _loop(main: object) -> None:
+    try:
+        import uvloop
+
+        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+    except ImportError:
+        runner = asyncio.Runner()
+    with runner:
+        runner.run(main)  # type: ignore[arg-type]
+
+
+async def _serve(
+    options: ServerOptions, host: str, port: int, store_url: str, kubeconfig: Path | None, ready_file: Path | None
+) -> None:
+    store = await open_store(store_url, options.data)
+    try:
+        running = await start_server(store, options)
+        url = await running.listen(host, port)
+        _announce(running, url, kubeconfig, ready_file)
+        await _until_stopped()
+        await running.stop()
+    finally:
+        await store.close()
+
+
+def _announce(running: Running, url: str, kubeconfig: Path | None, ready_file: Path | None) -> None:
+    if kubeconfig:
+        write_private(kubeconfig, running.credentials.admin_kubeconfig(url))
+    click.echo(f"dray apiserver: {url}")
+    if kubeconfig:
+        click.echo(f"kubeconfig: {kubeconfig}")
+    if ready_file:
+        ready_file.write_text(url + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """For the owner's eyes only, also while it is being written; readers see the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+async def _until_stopped() -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    await stopped.wait()
