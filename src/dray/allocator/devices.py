@@ -30,14 +30,17 @@ class CapacityPlan:
         self.amounts: dict[Hashable, Any] = {}
 
 
+NO_CAPACITY_PLAN = CapacityPlan(Device())
+
+
 class DeviceKind:
     """What selectors, rules and constraints can see of a device. Interned: equal devices share one object."""
 
     __slots__ = (
         "__weakref__",
+        "_base",
         "allows_multiple",
         "answers",
-        "base",
         "capacity",
         "cel_device",
         "consumes",
@@ -54,24 +57,30 @@ class DeviceKind:
         self.driver = driver
         self.device = device
         self.capacity = capacity
-        self.taints = tuple(taint for taint in taints if taint.effect in BLOCKING_EFFECTS)
+        self.taints = tuple([taint for taint in taints if taint.effect in BLOCKING_EFFECTS]) if taints else ()
         self.allows_multiple = bool(device.allow_multiple_allocations)
         self.has_binding_conditions = bool(device.binding_conditions)
         self.skips_node_operations = skips
         self.consumes: tuple[Consumption, ...] = _consumption(device)
-        # Everything but attributes, as something to compare by.
-        self.base: Hashable = (
-            driver,
-            self.allows_multiple,
-            capacity,
-            tuple([(taint.key, taint.value, taint.effect) for taint in self.taints]),
-            self.has_binding_conditions,
-            skips,
-            self.consumes,
-        )
+        self._base: Hashable = None
         self.cel_device: Any = None
         # Selector to True, False or the error it ends in; filled when first asked.
         self.answers: dict[Hashable, Any] = {}
+
+    @property
+    def base(self) -> Hashable:
+        """Everything but attributes, as something to compare by."""
+        if self._base is None:
+            self._base = (
+                self.driver,
+                self.allows_multiple,
+                self.capacity,
+                tuple([(taint.key, taint.value, taint.effect) for taint in self.taints]),
+                self.has_binding_conditions,
+                self.skips_node_operations,
+                self.consumes,
+            )
+        return self._base
 
     def remember(self, memory: dict[Hashable, Any], key: Hashable, value: Any) -> Any:
         if len(memory) >= MOST_ANSWERS:
@@ -117,6 +126,8 @@ class KindTable:
         return kind
 
     def _plan(self, device: Device) -> CapacityPlan:
+        if not device.capacity:
+            return NO_CAPACITY_PLAN
         key = frozenset(device.capacity.items())
         plan = self._plans.get(key)
         if plan is None:

@@ -24,7 +24,11 @@ def first_fit(problem: Problem, node: NodePools, ledger: Ledger) -> Walk:
     for view, use, offset in zip(node.pools, node.uses_in(ledger), node.offsets, strict=True):
         taken = use.taken(view) if use.version else NOTHING_TAKEN
         shape = view.shape
-        rooms = Rooms(shape.allows_multiple, taken.consumed) if shares and (shape.allows_multiple or taken.consumed) else None
+        rooms = (
+            Rooms(shape.allows_multiple, taken.consumed)
+            if shares and (shape.allows_multiple or taken.consumed)
+            else None
+        )
         pools.append([view, shape, shape.every & ~taken.dedicated, offset, rooms])
     chosen: list[tuple[Option, int]] = []
     steps = 0

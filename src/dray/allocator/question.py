@@ -78,7 +78,6 @@ class Inquiry:
             for claim in self.problem.claims:
                 self.scopes += scopes_of(claim, features.list_type_attributes)
 
-
     def remember(self, kind: Hashable, solution: Solution | None) -> None:
         if len(self.by_kind_of_node) >= MOST_KINDS_OF_NODES:
             self.by_kind_of_node.clear()
@@ -204,7 +203,8 @@ class Question:
                 return Verdict(pools, stamp, None, failure, steps)
             if is_final:
                 return Verdict(pools, stamp, found, None, steps)
-        kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes)
+        # A question that is asked of one node only need not recognise another.
+        kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes) if inquiry.verdicts else None
         if kind is not None and kind in inquiry.by_kind_of_node:
             return Verdict(pools, stamp, inquiry.by_kind_of_node[kind], None, 0)
         try:

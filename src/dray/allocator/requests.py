@@ -7,8 +7,8 @@ from functools import partial
 
 from dray.allocator.amounts import Amounts, amounts_on
 from dray.allocator.devices import DeviceKind
-from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.reads import Read
+from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.selectors import SelectorFailure, Selectors, Verdict, value_read
 from dray.allocator.shapes import Shape
 from dray.allocator.types import DeviceID, FatalError, Features
@@ -78,6 +78,7 @@ class Screen:
     """What a device alone must be like; requests that ask for the same share one, and what it has found out."""
 
     __slots__ = (
+        "_reads",
         "capacity",
         "capacity_key",
         "checks_capacity",
@@ -86,7 +87,6 @@ class Screen:
         "label",
         "lenses",
         "lenses_by_columns",
-        "reads",
         "room",
         "selectors",
         "tolerations",
@@ -107,10 +107,16 @@ class Screen:
         # Shapes that agree in what the selectors look at share a lens.
         self.lenses_by_columns: dict[Hashable, Lens] = {}
         self.verdicts: dict[DeviceKind, Verdict] = {}
-        self.reads: tuple[Read, ...] | None = None
-        reads = [problem.selectors.reads(expression) for _, expression in selectors]
-        if None not in reads:
-            self.reads = tuple(sorted(frozenset[Read]().union(*[read for read in reads if read is not None])))
+        self._reads: tuple[Read, ...] | bool | None = False
+
+    @property
+    def reads(self) -> tuple[Read, ...] | None:
+        """What the selectors look at together; None: perhaps everything."""
+        if isinstance(self._reads, bool):
+            found = [self.room.reads(expression) for _, expression in self.selectors]
+            together = frozenset[Read]().union(*[reads for reads in found if reads is not None])
+            self._reads = None if None in found else tuple(sorted(together))
+        return self._reads
 
     def lens(self, shape: Shape) -> Lens:
         lens = self.lenses.get(shape)
@@ -122,7 +128,7 @@ class Screen:
         return lens
 
     def _shared_lens(self, shape: Shape) -> Lens:
-        if self.reads is None or len(self.lenses) < FIRST_LENSES:
+        if len(self.lenses) < FIRST_LENSES or self.reads is None:
             return Lens(self, shape)
         columns = [shape.base]
         for read in self.reads:

@@ -53,7 +53,7 @@ class Features:
     @classmethod
     def from_names(cls, switched_on: Mapping[str, bool]) -> Features:
         """From camelCase names as scenarios spell them; an absent name is off."""
-        return cls(**{field.name: bool(switched_on.get(_camel(field.name), False)) for field in fields(cls)})
+        return cls(*[bool(switched_on.get(name, False)) for name in CAMEL_NAMES])
 
     @property
     def binds_with_conditions(self) -> bool:
@@ -79,6 +79,9 @@ GATE_OF_FEATURE: dict[str, str] = {
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+CAMEL_NAMES = tuple(_camel(field.name) for field in fields(Features))
 
 
 Deadline = Callable[[], bool]
