@@ -48,13 +48,14 @@ class Ident(Node):
 class Select(Node):
     """`operand.field`, or the test whether it is there."""
 
-    __slots__ = ("field", "operand", "test_only")
+    __slots__ = ("field", "operand", "test_only", "variable")
 
     def __init__(self, offset: int, operand: Node, field: str, test_only: bool = False) -> None:
         super().__init__(offset)
         self.operand = operand
         self.field = field
         self.test_only = test_only
+        self.variable: str | None = None  # the declared name with dots that this is, if it is one
 
     def children(self) -> tuple[Node, ...]:
         return (self.operand,)

@@ -40,6 +40,11 @@ class Chain:
 def chain_of(node: Node) -> Chain:
     steps: list[Step] = []
     while node.constant is NOT_CONSTANT:
+        if isinstance(node, Select) and node.variable is not None:
+            named = Ident(node.offset, node.variable)
+            named.type = node.type
+            node = named
+            break
         if isinstance(node, Select):
             steps.append(_selection(node))
             node = node.operand

@@ -154,6 +154,7 @@ class _Checker:
         if qualified is not None:
             found = self.environment.lookup(qualified)
             if found is not None:
+                node.variable = qualified
                 return self.use_name(node, found)
         operand = self.resolved(self.visit(node.operand))
         optional = is_optional(operand)

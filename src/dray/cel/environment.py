@@ -55,7 +55,6 @@ _TYPE_NAMES = {
         "string",
         "type",
         "uint",
-        "dyn",
         "optional_type",
         "google.protobuf.Timestamp",
         "google.protobuf.Duration",

@@ -90,6 +90,9 @@ class _Estimator:
         return ONE
 
     def select(self, node: Select) -> Range:
+        if node.variable is not None:
+            self.paths[id(node)] = (node.variable,)
+            return ONE
         total = self.cost(node.operand)
         if node.test_only:
             return total

@@ -142,6 +142,8 @@ def _occurs(sub: Substitution, parameter: Type, within: Type) -> bool:
 
 
 def more_general(a: Type, b: Type) -> Type:
+    if a.kind == "null_type" or b.kind == "null_type":
+        return b if a.kind == "null_type" else a
     return a if _less_specific(a, b) else b
 
 
