@@ -1,0 +1,63 @@
+"""Device selectors with the answers that Kubernetes 1.37 recorded."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.api.codec import to_object
+from dray.api.resource import Device
+from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, compile_selector
+from dray.cli.cel_vectors import answer
+
+ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "selectors.ndjson").read_text().splitlines()]
+FIELDS = ("compile", "result", "admit", "estimate", "cost")
+
+
+def groups() -> Iterator[str]:
+    yield from sorted({row["name"].split("/")[0] for row in ROWS})
+
+
+@pytest.mark.parametrize("group", groups())
+def test_answers_are_the_recorded_ones(group: str) -> None:
+    wrong = []
+    for row in ROWS:
+        if row["name"].split("/")[0] != group:
+            continue
+        given = answer({key: value for key, value in row.items() if key not in FIELDS})
+        wanted = {field: row[field] for field in FIELDS if field in row}
+        different = {field: (wanted[field], given.get(field)) for field in wanted if given.get(field) != wanted[field]}
+        if different:
+            wrong.append((row["name"], row["expression"], different))
+    assert wrong == []
+
+
+def result_of(evaluate: Any, device: CelDevice) -> Any:
+    try:
+        return evaluate(device)
+    except CelRuntimeError as problem:
+        return problem.message
+
+
+def test_optimistic_and_exact_code_agree() -> None:
+    """`evaluate` may take the short way; it must not change an answer or an error's text."""
+    for row in ROWS:
+        program = compile_selector(row["expression"], Environment.devices(stored=True))
+        if isinstance(program, CompileFailure):
+            continue
+        document = dict(row["device"])
+        device = CelDevice.of(document.pop("driver"), to_object(document, Device))
+        exact = program.evaluate_with_cost(device).value
+        expected = exact.message if isinstance(exact, CelRuntimeError) else exact
+        assert result_of(program.evaluate, device) == expected, row["expression"]
+
+
+def test_most_selectors_have_optimistic_code() -> None:
+    programs = [compile_selector(row["expression"], Environment.devices(stored=True)) for row in ROWS]
+    compiled = [program for program in programs if not isinstance(program, CompileFailure)]
+    device = CelDevice("d.org", {}, {})
+    for program in compiled:
+        result_of(program.evaluate, device)
+    assert sum(program._fast is not None for program in compiled) > 0.8 * len(compiled)
