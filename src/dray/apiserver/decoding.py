@@ -116,8 +116,28 @@ def shaped_or_fail(tree: Document, api_version: str, kind: str, duplicates: tupl
     document.setdefault("metadata", {})
     if resets:
         document["metadata"].pop("managedFields", None)
+    mirror(document)
     problems = run.problems + [f'duplicate field "{path}"' for path in duplicates]
     return Decoded(document, tuple(problems), resets)
+
+
+def mirror(document: Document) -> None:
+    """Fields that say the same thing twice, for clients of different age: the list, and its first entry alone."""
+    if document["kind"] == "Pod" and "status" in document:
+        _mirror(document["status"], "podIP", "podIPs", "ip")
+    elif document["kind"] == "Node" and "spec" in document:
+        _mirror(document["spec"], "podCIDR", "podCIDRs", "")
+
+
+def _mirror(section: Document, single: str, many: str, key: str) -> None:
+    """Where the two disagree, the single one is right: only an old client would have changed it alone."""
+    entries, alone = section.get(many), section.get(single)
+    first = (entries[0].get(key, "") if key else entries[0]) if entries else ""
+    if not alone:
+        if first:
+            section[single] = first
+    elif alone != first:
+        section[many] = [{key: alone}] if key else [alone]
 
 
 def strict_error(row: Resource, version: str, problems: tuple[str, ...]) -> ApiError:

@@ -131,7 +131,7 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     owners = _give_up(owners, old, new, manager, kind)
     mine = owners.get(manager.identity())
     before = mine.fields if mine else {}
-    fields = fieldsets.difference(before, change.removed)
+    fields = fieldsets.difference(before, _own(change.removed, kind))
     fields = fieldsets.union(fields, _own(fieldsets.union(change.modified, change.added), kind))
     fields = _without_system(fields)
     if not fields:
@@ -162,7 +162,8 @@ def _give_up(owners: Owners, old: Document, new: Document, manager: Manager, kin
         if schema is None:
             continue
         change = _compared(old, new, owned.manager.api_version, kind, schema)
-        lost = fieldsets.union(_own(fieldsets.union(change.modified, change.added), kind), change.removed)
+        changed = fieldsets.union(fieldsets.union(change.modified, change.added), change.removed)
+        lost = _own(changed, kind)
         fields = fieldsets.difference(owned.fields, lost)
         if fields:
             left[identity] = replace(owned, fields=fields)

@@ -19,6 +19,7 @@ from dray.apiserver.jsontext import go_json
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_type
 from dray.apiserver.options import WriteOptions, write_options
+from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.patching import apply_merge, json_patch, merge_patch, strategic
 from dray.apiserver.shaping import Shaping, empty_object, shape_of
 from dray.apiserver.writing import Change, Outcome, Writer
@@ -51,7 +52,7 @@ class Patcher:
             document, resets = self._read_result(call, tree, shown, options)
             self._match(call, document, old)
             document = views.to_storage(call.row, apply_defaults(document, self._core.now()))
-            return self._writer.owned_update(call.row, old, document, manager, resets=resets)
+            return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
 
         return await self._writer.change(call, Change(build, subresource, options.dry_run))
 
@@ -245,7 +246,7 @@ class Patcher:
     ) -> Document:
         self._checked(call, config)
         row, schema, now = call.row, self._schema(call), self._core.now()
-        kind = self._writer.ownership(row, manager.subresource)
+        kind = ownership(row, manager.subresource)
         owners = managed_fields.read(old["metadata"].get("managedFields"))
         if not owners:
             empty = empty_object(manager.api_version, row.kind)
@@ -274,7 +275,7 @@ class Patcher:
                 call.name,
                 f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
             )
-        kind = self._writer.ownership(row, "")
+        kind = ownership(row, "")
         fields = managed_fields.applied_fields({"metadata": {}, **config}, self._schema(call), kind)
         document, _ = self._read_result(call, config, _as_json, options)
         metadata = document["metadata"]

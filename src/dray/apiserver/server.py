@@ -36,6 +36,7 @@ from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import JSON, YAML, Wanted, wanted
 from dray.apiserver.openapi import OpenApi
 from dray.apiserver.options import Query, write_options
+from dray.apiserver.ownership import ownership
 from dray.apiserver.patch_requests import Patcher
 from dray.apiserver.paths import Asked, asked, segments
 from dray.apiserver.reading import Reader
@@ -361,9 +362,7 @@ class Server:
         api_version = group_version(row.group, call.version)
         manager = Manager(call.field_manager(options.field_manager), managed_fields.UPDATE, api_version)
         empty = empty_object(api_version, row.kind)
-        kind = managed_fields.Kind(
-            self._writer.ownership(row, "").schema_of, lambda document, _: document, {"f:status": {}}
-        )
+        kind = managed_fields.Kind(ownership(row, "").schema_of, lambda document, _: document, {"f:status": {}})
         entries = managed_fields.owned_by_creator(review, empty, manager, kind, self.core.now())
         if call.namespace:
             review["metadata"].setdefault("namespace", call.namespace)

@@ -18,6 +18,7 @@ from dray.apiserver.jsontext import go_json
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options
+from dray.apiserver.ownership import ownership
 from dray.apiserver.selectors import LabelRequirement, LabelSelector
 from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored
@@ -166,8 +167,8 @@ class Subresources:
             call.field_manager(options.field_manager), managed_fields.UPDATE, "authentication.k8s.io/v1", "token"
         )
         empty = empty_object(manager.api_version, kind)
-        ownership = self._writer.ownership(replace(by_kind("TokenReview"), kind=kind), "")
-        entries = managed_fields.owned_by_creator(request, empty, manager, ownership, self._core.now())
+        owned = ownership(replace(by_kind("TokenReview"), kind=kind), "")
+        entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries
 

@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dray.api.defaults import apply_defaults
-from dray.api.schemas import schema_for
 from dray.api.scheme import Resource, group_version
 from dray.apiserver import checks, errors, managed_fields, views
 from dray.apiserver.attributes import CREATE, UPDATE, Admission
 from dray.apiserver.cache import KindCache
 from dray.apiserver.call import Call
 from dray.apiserver.core import Core
-from dray.apiserver.decoding import Decoded, decode_object, shaped, strict_error
-from dray.apiserver.managed_fields import Kind, Manager
+from dray.apiserver.decoding import Decoded, decode_object, strict_error
+from dray.apiserver.managed_fields import Manager
 from dray.apiserver.names import fill_name
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options
+from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored, to_value
 from dray.apiserver.strategies import Setting, Strategy, strategy_of
@@ -120,7 +120,7 @@ class Writer:
             )
 
     def _own_new(self, row: Resource, document: Document, manager: Manager, now: str, reset: bool) -> None:
-        kind = self.ownership(row, "")
+        kind = ownership(row, "")
         empty = empty_object(manager.api_version, row.kind)
         sent = document["metadata"].pop("managedFields", None)
         if reset:
@@ -209,7 +209,7 @@ class Writer:
 
         def build(old: Document) -> Document:
             document = views.to_storage(call.row, apply_defaults(_copied(decoded.document), self._core.now()))
-            return self.owned_update(call.row, old, document, manager, resets=decoded.resets_managers)
+            return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
 
         return await self.change(call, Change(build, subresource, options.dry_run))
 
@@ -337,37 +337,6 @@ class Writer:
         if not dry_run:
             await self._core.remove(stored, document)
         return Outcome(shown)
-
-    # --- ownership ----------------------------------------------------------------------------------------------------
-
-    def ownership(self, row: Resource, subresource: str) -> Kind:
-        strategy = strategy_of(row)
-        reset = strategy.reset_status if subresource == "status" else strategy.reset_main
-
-        def in_version(document: Document, api_version: str) -> Document:
-            version = api_version.rpartition("/")[2]
-            return views.from_storage(row, version, document)
-
-        return Kind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
-
-    def owned_update(
-        self, row: Resource, old: Document, document: Document, manager: Manager, *, resets: bool = False
-    ) -> Document:
-        """`document` with the managedFields that follow from changing `old` into it."""
-        metadata = document["metadata"]
-        sent = metadata.pop("managedFields", None)
-        if resets and not manager.subresource:
-            return document
-        entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
-        owners = managed_fields.read(entries)
-        kind = self.ownership(row, manager.subresource)
-        owners = managed_fields.after_update(owners, old, document, manager, kind, self._core.now())
-        if owners:
-            metadata["managedFields"] = managed_fields.write(owners)
-        return document
-
-    def shaped(self, call: Call, tree: Document) -> Decoded:
-        return shaped(tree, group_version(call.row.group, call.version), call.row.kind)
 
 
 def _copied(document: Document) -> Document:

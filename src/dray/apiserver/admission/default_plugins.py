@@ -10,13 +10,15 @@ from dray.apiserver.admission.claim_status_authorization import ClaimStatusAutho
 from dray.apiserver.admission.default_tolerations import DefaultTolerationSeconds
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.node_restriction import NodeRestriction
+from dray.apiserver.admission.not_ready_taint import NotReadyTaint
 from dray.apiserver.admission.priority import Priority
 from dray.apiserver.admission.rbac_escalation import RbacEscalation
 from dray.apiserver.admission.resource_quota import ResourceQuota
 from dray.apiserver.admission.service_account import ServiceAccount
-from dray.apiserver.attributes import Authorizer
-from dray.apiserver.authorization.rbac import RbacIndex
+from dray.apiserver.admission.validating_policy import ValidatingAdmissionPolicy
+from dray.apiserver.authorization.union import ServerAuthorizer
 from dray.apiserver.objects import Objects
+from dray.apiserver.policies.index import PolicyIndex
 from dray.features import FeatureGates
 from dray.store.interface import Store
 
@@ -27,8 +29,8 @@ class Surroundings:
 
     store: Store
     objects: Objects
-    authorizer: Authorizer
-    rbac: RbacIndex
+    authorizer: ServerAuthorizer
+    policies: PolicyIndex
     gates: FeatureGates
     new_suffix: Callable[[], str]
     # Charge cpu and memory that claims add to a pod to its namespace's quota.
@@ -36,15 +38,17 @@ class Surroundings:
 
 
 def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
-    objects, gates = surroundings.objects, surroundings.gates
+    objects, gates, authorizer = surroundings.objects, surroundings.gates, surroundings.authorizer
     yield NamespaceLifecycle(objects)
     yield ServiceAccount(objects, surroundings.new_suffix)
     yield NodeRestriction(objects)
+    yield NotReadyTaint()
     yield Priority(objects)
     yield DefaultTolerationSeconds()
     yield AdminAccess(objects, gates)
-    yield ClaimStatusAuthorization(surroundings.authorizer, gates)
-    yield RbacEscalation(surroundings.rbac, surroundings.authorizer)
+    yield ClaimStatusAuthorization(authorizer, gates)
+    yield RbacEscalation(authorizer.rbac, authorizer)
+    yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
     # Last: what passes here has been charged.
     yield ResourceQuota(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
 

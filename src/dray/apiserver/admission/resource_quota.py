@@ -9,10 +9,14 @@ import asyncio
 import copy
 
 from dray.api.quantity import Quantity, QuantityError
+from dray.api.scheme import by_kind
 from dray.apiserver.admission.base import AdmissionPlugin, forbidden, row_of
 from dray.apiserver.attributes import CREATE, UPDATE, Admission, Document
 from dray.apiserver.keys import namespace_prefix, object_key
+from dray.apiserver.managed_fields import UPDATE as UPDATE_OPERATION
+from dray.apiserver.managed_fields import Manager
 from dray.apiserver.objects import Objects, document_of
+from dray.apiserver.ownership import owned_update
 from dray.apiserver.parts import mapping, name_of, text, uid_of
 from dray.apiserver.quota import scopes
 from dray.apiserver.quota.usage import (
@@ -33,6 +37,9 @@ from dray.store.interface import Store
 ATTEMPTS = 20
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 PODS = ("", "pods")
+
+# The server itself counts what a quota has given away.
+SERVER_MANAGER = Manager("kube-apiserver", UPDATE_OPERATION, "v1", "status")
 
 
 class ResourceQuota(AdmissionPlugin):
@@ -147,7 +154,7 @@ class ResourceQuota(AdmissionPlugin):
             return None
         changed = copy.deepcopy(quota)
         changed["status"]["used"] |= {name: str(amount) for name, amount in charged.items()}
-        return changed
+        return owned_update(by_kind("ResourceQuota"), quota, changed, SERVER_MANAGER, "")
 
     def _check_specified(self, admission: Admission, quota: Document, hard: Usage) -> None:
         missing = missing_amounts(admission.document or {}, hard)

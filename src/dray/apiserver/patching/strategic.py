@@ -6,6 +6,7 @@ Directives: `$patch: delete|replace|merge` in an object or a list entry, `$delet
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
@@ -114,7 +115,7 @@ def _merge_lists(old: list[Any], patch: list[Any], field: FieldSchema | None, or
         return [without_directives(entry) for entry in patch]
     if not field.merge_key:
         merged = old + [entry for entry in patch if entry not in old]
-        return _ordered_scalars(merged, order)
+        return _ordered_scalars(merged, order if isinstance(order, list) else patch, old)
     key = field.merge_key
     inner = _struct_of(field.type.item) if field.type.item else None
     return _merge_by_key(old, patch, key, inner, order)
@@ -136,27 +137,35 @@ def _merge_by_key(old: list[Any], patch: list[Any], key: str, inner: StructSchem
             result[same[0]] = {name: value for name, value in entry.items() if name != PATCH}
         else:
             result[same[0]] = _merge_objects(result[same[0]], entry, inner)
-    return _ordered_entries(result, key, order)
+    return _ordered_entries(result, key, order if isinstance(order, list) else patch, old)
 
 
-def _ordered_entries(entries: list[Any], key: str, order: Any) -> list[Any]:
-    """Entries named in the order stand in that order; the others keep their place relative to their neighbours."""
-    if not isinstance(order, list):
-        return entries
-    rank = {_hashable(entry.get(key) if isinstance(entry, dict) else entry): at for at, entry in enumerate(order)}
-    return _by_rank(entries, lambda entry: rank.get(_hashable(entry.get(key))))
+def _ordered_entries(entries: list[Any], key: str, order: list[Any], live: list[Any]) -> list[Any]:
+    names = [entry.get(key) if isinstance(entry, dict) else entry for entry in order]
+    before = [entry.get(key) for entry in live if isinstance(entry, dict)]
+    return _interleaved(entries, lambda entry: entry.get(key), names, before)
 
 
-def _ordered_scalars(entries: list[Any], order: Any) -> list[Any]:
-    if not isinstance(order, list):
-        return entries
-    rank = {_hashable(entry): at for at, entry in enumerate(order)}
-    return _by_rank(entries, lambda entry: rank.get(_hashable(entry)))
+def _ordered_scalars(entries: list[Any], order: list[Any], live: list[Any]) -> list[Any]:
+    return _interleaved(entries, lambda entry: entry, order, live)
 
 
-def _by_rank(entries: list[Any], rank: Any) -> list[Any]:
-    named = iter(sorted((entry for entry in entries if rank(entry) is not None), key=rank))
-    return [entry if rank(entry) is None else next(named) for entry in entries]
+def _interleaved(entries: list[Any], name_of: Callable[[Any], Any], order: list[Any], live: list[Any]) -> list[Any]:
+    """Entries that the patch names, in its order; others come before one of these only if they did so before."""
+    rank = {_hashable(name): at for at, name in enumerate(order)}
+    place = {_hashable(name): at for at, name in enumerate(live)}
+    named = sorted(
+        (entry for entry in entries if _hashable(name_of(entry)) in rank),
+        key=lambda entry: rank[_hashable(name_of(entry))],
+    )
+    others = [entry for entry in entries if _hashable(name_of(entry)) not in rank]
+    result: list[Any] = []
+    for entry in named:
+        at = place.get(_hashable(name_of(entry)))
+        while others and at is not None and place.get(_hashable(name_of(others[0])), at) < at:
+            result.append(others.pop(0))
+        result.append(entry)
+    return result + others
 
 
 def _hashable(value: Any) -> Any:
@@ -165,12 +174,13 @@ def _hashable(value: Any) -> Any:
 
 def _reorder(result: Document, name: str, order: Any, schema: StructSchema | None) -> None:
     field = schema.fields.get(name) if schema else None
-    if field is None or not isinstance(result.get(name), list):
+    live = result.get(name)
+    if field is None or not isinstance(live, list) or not isinstance(order, list):
         return
     if field.merge_key:
-        result[name] = _ordered_entries(result[name], field.merge_key, order)
+        result[name] = _ordered_entries(live, field.merge_key, order, live)
     else:
-        result[name] = _ordered_scalars(result[name], order)
+        result[name] = _ordered_scalars(live, order, live)
 
 
 def without_directives(value: Any) -> Any:
