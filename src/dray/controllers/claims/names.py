@@ -9,6 +9,7 @@ def generate_name(pod_name: str, pod_claim_name: str) -> str:
     name = f"{pod_name}-{pod_claim_name}-"
     if len(name) <= MAX_BASE:
         return name
-    pod_part = pod_name[: len(pod_name) * MAX_BASE // len(name)]
+    # One letter of the pod's name stays even where its share would be none: a name cannot start with a hyphen.
+    pod_part = pod_name[: max(1, len(pod_name) * MAX_BASE // len(name))]
     claim_part = pod_claim_name[: len(pod_claim_name) * MAX_BASE // len(name)]
     return f"{pod_part}-{claim_part}"

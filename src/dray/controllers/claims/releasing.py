@@ -48,6 +48,8 @@ class ClaimReleaser:
         self._pods = pods
         self._claims = claims
         self._deleted = deleted
+        # Claims we deleted: until the watch shows it, they look as if they still were to be.
+        self._deleted_claims = DeletedUids()
 
     async def sync(self, claim: ResourceClaim) -> None:
         consumers = [item for item in claim.status.reserved_for if await self._is_alive(item, claim.metadata.namespace)]
@@ -108,6 +110,8 @@ class ClaimReleaser:
         owner = next((ref for ref in metadata.owner_references if ref.controller), None)
         if owner is None or (owner.api_version, owner.kind) != ("v1", "Pod") or metadata.deletion_timestamp is not None:
             return
+        if metadata.uid in self._deleted_claims:
+            return
         pod = self._pods.get(f"{metadata.namespace}/{owner.name}")
         if pod is None or (pod.metadata.uid == owner.uid and not is_done(pod)):
             return
@@ -117,6 +121,7 @@ class ClaimReleaser:
             if not error.is_not_found:
                 where = f"{metadata.namespace}/{metadata.name}"
                 raise ClaimNotReleased(f"delete unused generated claim {where}: {error}") from error
+        self._deleted_claims.add(metadata.uid)
 
 
 def _is_protected(claim: ResourceClaim) -> bool:

@@ -1,0 +1,143 @@
+"""A server with controllers in front of it, whose every step a test can bend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from builders import FINALIZER, a_namespace, an_allocation
+from interleaving import Interleaving
+
+from dray.client import CLAIMS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Client, Informers, Transport
+from dray.controllers.context import Context
+from dray.features import FeatureGates
+from dray.telemetry import Registry
+
+PATIENCE_S = 10.0
+
+
+class Cluster:
+    """`client` is the tester's own way to the server; the controllers' goes through `wire`."""
+
+    def __init__(self, transport: Transport, gates: FeatureGates | None = None) -> None:
+        self.client = Client(transport, user_agent="test")
+        self._transport = transport
+        self._gates = gates or FeatureGates.default()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._informers: list[Informers] = []
+        self.wire = Interleaving(transport)
+        self.registry = Registry()
+        self.running: list[Any] = []
+
+    async def start(self, *build: Callable[[Context], Any], gates: FeatureGates | None = None) -> Any:
+        """Start controllers on a fresh set of informers, as after a restart; gives the (last) controller."""
+        client = Client(self.wire, user_agent="controllers")
+        informers = Informers(client)
+        context = Context(client, informers, gates or self._gates, self.registry)
+        controllers = [make(context) for make in build]
+        self._informers.append(informers)
+        informers.start()
+        async with asyncio.timeout(PATIENCE_S):
+            await informers.synced()
+        for controller in controllers:
+            self._tasks.append(asyncio.create_task(controller.run(), name=controller.name))
+        self.running += controllers
+        return controllers[-1]
+
+    async def prepare(self, build: Callable[[Context], Any], gates: FeatureGates | None = None) -> Any:
+        """A controller with synced informers whose workers do not run: the test calls `sync` itself."""
+        client = Client(self.wire, user_agent="controllers")
+        informers = Informers(client)
+        controller = build(Context(client, informers, gates or self._gates, self.registry))
+        self._informers.append(informers)
+        informers.start()
+        async with asyncio.timeout(PATIENCE_S):
+            await informers.synced()
+        return controller
+
+    async def crash(self) -> None:
+        """The controllers die on the spot; what they wrote stays."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        informers, self._informers = self._informers, []
+        for item in informers:
+            await item.stop()
+        self.running.clear()
+
+    async def stop(self) -> None:
+        await self.crash()
+
+    # --- waiting
+
+    async def eventually(self, question: Callable[[], Awaitable[Any]], patience_s: float = PATIENCE_S) -> Any:
+        """The first true answer; an assertion error that shows the last one if there is none in time."""
+        answer: Any = None
+        try:
+            async with asyncio.timeout(patience_s):
+                while not (answer := await question()):
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"still {answer!r} after {patience_s} s") from None
+        return answer
+
+    async def quiet(self, for_s: float = 0.1) -> None:
+        """Wait until the controllers have had nothing to do for a while."""
+        since, writes = 0.0, -1
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        while loop.time() < deadline:
+            is_idle = all(c.queue.is_idle for c in self.running if hasattr(c, "queue"))
+            if not is_idle or len(self.wire.writes) != writes:
+                since, writes = loop.time(), len(self.wire.writes)
+            elif loop.time() - since >= for_s:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("the controllers are still busy")
+
+    # --- shorthands
+
+    async def namespace(self, name: str = "ns", **labels: str) -> None:
+        await self.client.create(NAMESPACES, a_namespace(name, **labels))
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": name}}
+        await self.client.create(SERVICE_ACCOUNTS, account)
+
+    async def pod(self, name: str = "pod", namespace: str = "ns") -> Any:
+        return await self.client.find(PODS, name, namespace)
+
+    async def claim(self, name: str = "claim", namespace: str = "ns") -> Any:
+        return await self.client.find(CLAIMS, name, namespace)
+
+    async def claims(self, namespace: str = "ns") -> list[Any]:
+        return (await self.client.list(CLAIMS, namespace)).items
+
+    async def recorded(self, name: str = "pod", namespace: str = "ns") -> dict[str, str | None]:
+        """What the pod's status says about its claims."""
+        pod = await self.pod(name, namespace)
+        return {item.name: item.resource_claim_name for item in pod.status.resource_claim_statuses} if pod else {}
+
+    async def events(self, reason: str, namespace: str = "ns") -> list[Any]:
+        found = (await self.client.list(EVENTS, namespace)).items
+        return [event for event in found if event.reason == reason]
+
+    async def set_phase(self, pod: Any, phase: str) -> None:
+        metadata = pod.metadata
+        patch = {"status": {"phase": phase}}
+        await self.client.patch(PODS, metadata.name, patch, metadata.namespace, subresource="status")
+
+    async def allocate(
+        self, name: str, *pods: Any, namespace: str = "ns", protect: bool = True, **allocation: Any
+    ) -> Any:
+        """What a scheduler does: finalizer first, then allocation and reservations in one status write."""
+        claim = await self.client.get(CLAIMS, name, namespace)
+        if protect and FINALIZER not in claim.metadata.finalizers:
+            metadata = msgspec.structs.replace(claim.metadata, finalizers=(*claim.metadata.finalizers, FINALIZER))
+            claim = await self.client.update(CLAIMS, msgspec.structs.replace(claim, metadata=metadata))
+        consumers = [{"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
+        document = await self.client.get_document(CLAIMS, name, namespace)
+        allocation.setdefault("device", f"dev-{namespace}-{name}"[:63])
+        document["status"] = {"allocation": an_allocation(**allocation), "reservedFor": consumers}
+        return await self.client.update_status(CLAIMS, document)
