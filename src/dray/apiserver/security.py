@@ -23,7 +23,9 @@ from dray.apiserver.credentials import Credentials, load_credentials
 from dray.apiserver.exchange import Request
 from dray.apiserver.guard.guarded_commit import GuardedCommit
 from dray.apiserver.identity import User
+from dray.apiserver.mirror import Mirror
 from dray.apiserver.objects import Objects
+from dray.apiserver.policies.index import PolicyIndex
 from dray.clock import Clock
 from dray.features import FeatureGates
 from dray.store.interface import Store
@@ -51,6 +53,7 @@ class Security:
     guard: GuardedCommit
     reviews: Reviews
     token_requests: TokenRequests
+    mirrors: tuple[Mirror, ...] = ()
 
     async def identify(self, request: Request) -> User:
         """Who sent the request. Raises 401."""
@@ -69,6 +72,8 @@ class Security:
         return user
 
     async def stop(self) -> None:
+        for mirror in self.mirrors:
+            await mirror.stop()
         await self.guard.stop()
         await self.authorizer.stop()
 
@@ -90,6 +95,7 @@ async def start_security(
 ) -> Security:
     authorizer = await ServerAuthorizer.start(store)
     guard = await GuardedCommit.start(store)
+    policies, policy_mirror = await PolicyIndex.start(store)
     tokens = ServiceAccountTokens(credentials.token_key, objects, clock, _new_uid)
     static = StaticTokens.read(options.token_file) if options.token_file else None
     authenticator = Authenticator(clock, tokens, static, anonymous=options.anonymous)
@@ -97,7 +103,7 @@ async def start_security(
         store=store,
         objects=objects,
         authorizer=authorizer,
-        rbac=authorizer.rbac,
+        policies=policies,
         gates=gates,
         new_suffix=_new_suffix,
         quota_counts_claims=options.quota_counts_claims,
@@ -110,6 +116,7 @@ async def start_security(
         guard=guard,
         reviews=Reviews(authorizer, authorizer.rbac, authenticator, tokens, clock),
         token_requests=TokenRequests(tokens, objects),
+        mirrors=(policy_mirror,),
     )
 
 

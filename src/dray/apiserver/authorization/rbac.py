@@ -14,6 +14,7 @@ from dray.apiserver.attributes import Attributes, Decision
 from dray.apiserver.authorization.rules import Rule
 from dray.apiserver.identity import User
 from dray.apiserver.keys import resource_prefix
+from dray.apiserver.label_selectors import selects
 from dray.apiserver.mirror import Mirror
 from dray.store.interface import Store
 
@@ -23,13 +24,8 @@ GROUP = "rbac.authorization.k8s.io"
 SubjectKey = tuple[str, str]
 
 
-class _Selector(msgspec.Struct, rename="camel"):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[dict[str, Any]] | None = None
-
-
 class _Aggregation(msgspec.Struct, rename="camel"):
-    cluster_role_selectors: list[_Selector] | None = None
+    cluster_role_selectors: list[dict[str, Any]] | None = None
 
 
 class _Metadata(msgspec.Struct):
@@ -66,7 +62,7 @@ class Role:
     rules: tuple[Rule, ...]
     labels: dict[str, str]
     # Selectors over other cluster roles whose rules this one has as well.
-    aggregates: tuple[_Selector, ...] = ()
+    aggregates: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +164,7 @@ class RbacIndex:
             return role.rules
         gathered = dict.fromkeys(role.rules)
         for (other_namespace, other_name), other in self._roles.items():
-            if not other_namespace and other_name != name and _selects(role.aggregates, other.labels):
+            if not other_namespace and other_name != name and _is_selected(role, other):
                 gathered.update(dict.fromkeys(other.rules))
         return tuple(gathered)
 
@@ -216,23 +212,5 @@ def _missing(binding: Binding) -> str:
     return f'{plural}.{GROUP} "{binding.role_name}" not found'
 
 
-def _selects(selectors: tuple[_Selector, ...], labels: dict[str, str]) -> bool:
-    return any(_selector_matches(selector, labels) for selector in selectors)
-
-
-def _selector_matches(selector: _Selector, labels: dict[str, str]) -> bool:
-    wanted = selector.match_labels or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    return all(_expression_matches(expression, labels) for expression in selector.match_expressions or ())
-
-
-def _expression_matches(expression: dict[str, Any], labels: dict[str, str]) -> bool:
-    key, operator, values = expression.get("key", ""), expression.get("operator"), expression.get("values") or []
-    if operator == "In":
-        return labels.get(key) in values
-    if operator == "NotIn":
-        return labels.get(key) not in values
-    if operator == "Exists":
-        return key in labels
-    return operator == "DoesNotExist" and key not in labels
+def _is_selected(role: Role, other: Role) -> bool:
+    return any(selects(selector, other.labels) for selector in role.aggregates)
