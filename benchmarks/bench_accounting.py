@@ -22,7 +22,7 @@ from dray.accounting import (
     pod_demand,
 )
 from dray.api.codec import to_object
-from dray.api.core import ContainerStatus, Node, Pod, ResourceRequirements
+from dray.api.core import ContainerStatus, Node, Pod, PodStatus, ResourceRequirements
 from dray.api.quantity import Quantity
 from dray.api.resource import AllocationResult, ResourceClaim, ResourceSlice
 
@@ -54,6 +54,7 @@ def run(report: Report) -> None:
     report.measure("fits-no", lambda: ledger.fits(huge), limit_us=5)
     report.measure("add-and-remove-a-pod", add_and_remove(ledger, demand), limit_us=20)
     report.measure("add-and-remove-a-pod-2-claims", add_and_remove(ledger, with_claims), limit_us=20)
+    measure_pools(report)
     measure_growth(report, demand)
     report.record("memory-5000-nodes-110-pods", memory_of_large_cluster_mb(), "MB", limit=600)
 
@@ -66,6 +67,22 @@ def add_and_remove(ledger: NodeLedger, demand: Demand) -> Callable[[], object]:
         ledger.remove(ref)
 
     return both
+
+
+def measure_pools(report: Report) -> None:
+    """Pods that draw from a pool which many pods share."""
+    pod = a_pod(1)
+    pool = {"name": "cpu", "quantity": "100", "accountingPolicy": "ConsumeFrom"}
+    status = {"resourceClaimName": "pool", "containers": ["c0"], "accounting": [pool]}
+    shared = to_object({"nodeAllocatableResourceClaimStatuses": [status]}, PodStatus)
+    pod = msgspec.structs.replace(pod, status=shared)
+    report.measure("demand-3-containers-pool", lambda: pod_demand(pod), limit_us=40)
+    demand = pod_demand(pod)
+    ledger = NodeLedger("n", {name: Quantity.parse(text) for name, text in CAPACITY.items()})
+    for i in range(100):
+        ledger.add(PodRef("default", f"p{i}", f"u{i}"), demand)
+    report.measure("fits-yes-pool-of-100-pods", lambda: ledger.fits(demand), limit_us=5)
+    report.measure("add-and-remove-a-pod-pool-of-100-pods", add_and_remove(ledger, demand), limit_us=20)
 
 
 def measure_growth(report: Report, demand: Demand) -> None:

@@ -1,9 +1,12 @@
 """Claims on one node that pods hold or share: who uses them, and how much is left of a pool."""
 
-from dray.accounting.demand import Demand, PoolDraw
+from dray.accounting.demand import PoolDraw
 from dray.accounting.pod_ref import PodRef
 
+# Parts of a pod's draws: claim, resource, amount.
 Taken = tuple[tuple[str, str, int], ...]
+# (claim, resource) to an amount.
+PoolAmounts = dict[tuple[str, str], int]
 
 
 class ClaimState:
@@ -16,33 +19,34 @@ class ClaimState:
         self.consumed: dict[str, int] = {}
         # In order of arrival.
         self.consumers: dict[PodRef, None] = {}
-        # Pool sizes as each consumer knows them: an allocation may have been replaced between two pods.
-        self._sizes: dict[PodRef, dict[str, int]] = {}
+        # How many consumers know the pool by which size: an allocation may have been replaced between two pods.
+        self._sizes: dict[str, dict[int, int]] = {}
 
-    def enter(self, pod: PodRef, sizes: dict[str, int]) -> dict[str, int]:
-        """A pod starts to use the claim. Returns by how much the reservations grow."""
-        self.consumers[pod] = None
-        self._sizes[pod] = sizes
-        return self._reserve()
+    def hold(self, resource: str, size: int) -> int:
+        """One more consumer counts on a pool of this size. Returns by how much the reservation grows."""
+        counts = self._sizes.setdefault(resource, {})
+        counts[size] = counts.get(size, 0) + 1
+        present = self.allocated.get(resource, 0)
+        if size > present:
+            self.allocated[resource] = size
+            return size - present
+        return 0
 
-    def leave(self, pod: PodRef) -> dict[str, int]:
-        """Returns by how much the reservations change: below zero when the last one leaves."""
-        del self.consumers[pod]
-        del self._sizes[pod]
-        return self._reserve()
-
-    def _reserve(self) -> dict[str, int]:
-        wanted: dict[str, int] = {}
-        for sizes in self._sizes.values():
-            for resource, size in sizes.items():
-                wanted[resource] = max(size, wanted.get(resource, 0))
-        names = {*wanted, *self.allocated}
-        changes = {name: wanted.get(name, 0) - self.allocated.get(name, 0) for name in names}
-        self.allocated = wanted
-        return {name: change for name, change in changes.items() if change}
-
-    def room(self, resource: str) -> int:
-        return self.allocated.get(resource, 0) - self.consumed.get(resource, 0)
+    def release(self, resource: str, size: int) -> int:
+        """One consumer less. Returns by how much the reservation shrinks: all of it when the last one leaves."""
+        counts = self._sizes[resource]
+        counts[size] -= 1
+        if counts[size]:
+            return 0
+        del counts[size]
+        present = self.allocated.get(resource, 0)
+        left = max(counts, default=0)
+        if counts:
+            self.allocated[resource] = left
+        else:
+            self.allocated.pop(resource, None)
+            del self._sizes[resource]
+        return present - left
 
     def consume(self, resource: str, amount: int) -> None:
         left = self.consumed.get(resource, 0) + amount
@@ -54,20 +58,12 @@ class ClaimState:
     def copy(self) -> "ClaimState":
         twin = ClaimState()
         twin.allocated, twin.consumed = dict(self.allocated), dict(self.consumed)
-        twin.consumers, twin._sizes = dict(self.consumers), dict(self._sizes)
+        twin.consumers = dict(self.consumers)
+        twin._sizes = {resource: dict(counts) for resource, counts in self._sizes.items()}
         return twin
 
 
-def sizes_by_claim(demand: Demand) -> dict[str, dict[str, int]]:
-    """Pools and exclusive claims of the pod, with the amounts to reserve; an exclusive claim reserves nothing extra."""
-    sizes: dict[str, dict[str, int]] = {claim: {} for claim in demand.exclusive_claims}
-    for claim, resource, size in demand.pools:
-        of_claim = sizes.setdefault(claim, {})
-        of_claim[resource] = of_claim.get(resource, 0) + size
-    return sizes
-
-
-def split(draw: PoolDraw, room: dict[tuple[str, str], int]) -> Taken:
+def split(draw: PoolDraw, room: PoolAmounts) -> Taken:
     """Take from the pools in order while there is room; what is left over burdens the last one."""
     taken: list[tuple[str, str, int]] = []
     left = draw.amount

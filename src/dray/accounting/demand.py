@@ -131,15 +131,22 @@ def _base(ask: Ask) -> dict[str, int] | None:
 
 
 def _demand_with_claims(worked: _Worked, charges: tuple[ClaimCharge, ...], namespace: str) -> Demand:
-    ask, scored, base, scored_base, _ = worked
+    ask, scored, base, scored_base, plain = worked
     if base is not None and scored_base is not None and are_additive(charges):
         added = added_amounts(charges)
         footprint = Footprint(additive_footprint(base, ask, added))
         non_zero = footprint.amounts if scored is ask else additive_footprint(scored_base, scored, added)
-    else:
-        footprint = requests_footprint(ask, charges)
-        non_zero = footprint.amounts if scored is ask else requests_footprint(scored, charges).amounts
-    return _demand(ask, footprint, non_zero, charges, namespace)
+        return _demand(ask, footprint, non_zero, charges, namespace)
+    footprint = requests_footprint(ask, charges)
+    demand = _demand(ask, footprint, footprint.amounts, charges, namespace)
+    if scored is ask:
+        return demand
+    # Where claims replace requests, the defaults for scoring count as they would without claims.
+    return msgspec.structs.replace(
+        demand,
+        non_zero_milli_cpu=demand.milli_cpu + plain.non_zero_milli_cpu - plain.milli_cpu,
+        non_zero_memory=demand.memory + plain.non_zero_memory - plain.memory,
+    )
 
 
 def _demand(

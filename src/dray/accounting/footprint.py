@@ -6,10 +6,7 @@ from typing import NamedTuple
 from dray.accounting.ask import Ask, Reading
 from dray.accounting.charges import ClaimCharge, added_amounts, are_additive
 from dray.accounting.phases import peak_amounts
-from dray.accounting.policies import Draw, PoolSize, pool_sizes, raise_to, replaced_amounts
-
-# (resource, pools) to the amount that is drawn from them.
-Drawn = dict[tuple[str, tuple[str, ...]], int]
+from dray.accounting.policies import Draw, Drawn, PoolSize, higher_of, pool_sizes, raise_to, replaced_amounts
 
 
 class Footprint(NamedTuple):
@@ -43,10 +40,7 @@ def _highest_reading(readings: Sequence[Reading], added: dict[str, int]) -> dict
         amounts = peak_amounts(reading.sources)
         if added and not reading.includes_claims:
             add_to(amounts, added)
-        if not highest:
-            highest = amounts
-        else:
-            raise_to(highest, amounts)
+        highest = higher_of(highest, amounts)
     return highest
 
 
@@ -54,14 +48,14 @@ def _footprint_with_policies(ask: Ask, charges: Sequence[ClaimCharge]) -> Footpr
     added = added_amounts(charges)
     highest: dict[str, int] = {}
     drawn: Drawn = {}
+    # Amounts of the whole pod come last: what is drawn from pools is known then.
     for reading in ask.readings:
         if reading.is_of_pod:
             continue
-        amounts, draws = replaced_amounts(reading.sources, charges)
+        amounts, from_pools = replaced_amounts(reading.sources, charges)
         if not reading.includes_claims:
             add_to(amounts, added)
-        raise_to(highest, amounts)
-        raise_to(drawn, {(draw.resource, draw.claims): draw.nanos for draw in draws})
+        highest, drawn = higher_of(highest, amounts), higher_of(drawn, from_pools)
     for reading in ask.readings:
         if reading.is_of_pod:
             raise_to(highest, _beside_pools(peak_amounts(reading.sources), drawn))

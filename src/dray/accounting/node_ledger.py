@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from dray.accounting.claim_state import ClaimState, Taken, sizes_by_claim, split
+from dray.accounting.claim_state import ClaimState, PoolAmounts, Taken, split
 from dray.accounting.demand import Demand
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NotAssumed
 from dray.accounting.fit import FITS, Fits, NoFit, Reason, SharedClaim, Shortage
@@ -139,40 +139,33 @@ class NodeLedger:
     def _new_reservations(self, demand: Demand) -> dict[str, int]:
         """What pools that are not on this node yet, or grow, would take from it."""
         reserved: dict[str, int] = {}
-        for claim, sizes in sizes_by_claim(demand).items():
+        for claim, resource, size in demand.pools:
             state = self.claim_states.get(claim)
-            for resource, size in sizes.items():
-                extra = size - (state.allocated.get(resource, 0) if state else 0)
-                if extra > 0:
-                    reserved[resource] = reserved.get(resource, 0) + extra
+            extra = size - state.allocated.get(resource, 0) if state else size
+            if extra > 0:
+                reserved[resource] = reserved.get(resource, 0) + extra
         return reserved
 
     def _pool_reasons(self, demand: Demand) -> Iterator[Reason]:
-        sizes = sizes_by_claim(demand)
-        room = self._room(demand)
+        sizes, room = self._pools(demand)
         for draw in demand.draws:
             free = sum(max(0, room[claim, draw.resource]) for claim in draw.claims)
             if draw.amount > free:
-                size = sum(
-                    max(self._reserved(claim, draw.resource), sizes[claim].get(draw.resource, 0))
-                    for claim in draw.claims
-                )
+                size = sum(sizes[claim, draw.resource] for claim in draw.claims)
                 yield Shortage(draw.resource, draw.amount, size - free, size, claim=_names(draw.claims))
             split(draw, room)
 
-    def _reserved(self, claim: str, resource: str) -> int:
-        state = self.claim_states.get(claim)
-        return state.allocated.get(resource, 0) if state else 0
-
-    def _room(self, demand: Demand) -> dict[tuple[str, str], int]:
-        """What is left in each pool of the pod, once its pools are reserved."""
-        room: dict[tuple[str, str], int] = {}
-        for claim, sizes in sizes_by_claim(demand).items():
+    def _pools(self, demand: Demand) -> tuple[PoolAmounts, PoolAmounts]:
+        """Sizes of the pod's pools once they are reserved here, and what is left in them."""
+        sizes: PoolAmounts = {}
+        room: PoolAmounts = {}
+        for claim, resource, size in demand.pools:
             state = self.claim_states.get(claim)
-            for resource, size in sizes.items():
-                consumed = state.consumed.get(resource, 0) if state else 0
-                room[claim, resource] = max(size, self._reserved(claim, resource)) - consumed
-        return room
+            if state is not None:
+                size = max(size, state.allocated.get(resource, 0))
+            sizes[claim, resource] = size
+            room[claim, resource] = size - state.consumed.get(resource, 0) if state is not None else size
+        return sizes, room
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -202,22 +195,34 @@ class NodeLedger:
     def _put_in(self, pod: PodRef, demand: Demand) -> None:
         self._placed[pod] = demand
         self._count(demand, 1)
-        if demand.pools or demand.exclusive_claims:
-            for claim, sizes in sizes_by_claim(demand).items():
-                state = self.claim_states.setdefault(claim, ClaimState())
-                self._reserve(state.enter(pod, sizes))
+        for claim in demand.exclusive_claims:
+            self._claim_state(claim).consumers[pod] = None
+        if demand.pools:
+            for claim, resource, size in demand.pools:
+                state = self._claim_state(claim)
+                state.consumers[pod] = None
+                self._reserve(resource, state.hold(resource, size))
             self._draw(pod, demand)
+
+    def _claim_state(self, claim: str) -> ClaimState:
+        state = self.claim_states.get(claim)
+        if state is None:
+            state = self.claim_states[claim] = ClaimState()
+        return state
 
     def _take_out(self, pod: PodRef) -> Demand:
         demand = self._placed.pop(pod)
         self._assumed.discard(pod)
         self._count(demand, -1)
-        if demand.pools or demand.exclusive_claims:
+        if demand.pools:
             for claim, resource, amount in self._drawn.pop(pod, ()):
                 self.claim_states[claim].consume(resource, -amount)
-            for claim in sizes_by_claim(demand):
-                state = self.claim_states[claim]
-                self._reserve(state.leave(pod))
+            for claim, resource, size in demand.pools:
+                self._reserve(resource, -self.claim_states[claim].release(resource, size))
+        for claim in (*demand.exclusive_claims, *(pool.claim for pool in demand.pools)):
+            state = self.claim_states.get(claim)
+            if state is not None:
+                state.consumers.pop(pod, None)
                 if not state.consumers:
                     del self.claim_states[claim]
         return demand
@@ -238,22 +243,25 @@ class NodeLedger:
         else:
             self.scalars.pop(name, None)
 
-    def _reserve(self, changes: dict[str, int]) -> None:
-        for resource, change in changes.items():
-            if resource == CPU:
-                self.milli_cpu += change
-                self.non_zero_milli_cpu += change
-            elif resource == MEMORY:
-                self.memory += change
-                self.non_zero_memory += change
-            elif resource == EPHEMERAL_STORAGE:
-                self.ephemeral_storage += change
-            else:
-                self._count_scalar(resource, change)
+    def _reserve(self, resource: str, change: int) -> None:
+        if not change:
+            return
+        if resource == CPU:
+            self.milli_cpu += change
+            self.non_zero_milli_cpu += change
+        elif resource == MEMORY:
+            self.memory += change
+            self.non_zero_memory += change
+        elif resource == EPHEMERAL_STORAGE:
+            self.ephemeral_storage += change
+        else:
+            self._count_scalar(resource, change)
 
     def _draw(self, pod: PodRef, demand: Demand) -> None:
-        room = self._room(demand)
-        taken = tuple(part for draw in demand.draws for part in split(draw, room))
+        if not demand.draws:
+            return
+        _, room = self._pools(demand)
+        taken = tuple([part for draw in demand.draws for part in split(draw, room)])
         for claim, resource, amount in taken:
             self.claim_states[claim].consume(resource, amount)
         if taken:

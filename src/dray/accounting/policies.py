@@ -21,6 +21,10 @@ class PoolSize(NamedTuple):
     nanos: int
 
 
+# (resource, pools) to the amount that is drawn from them.
+Drawn = dict[tuple[str, tuple[str, ...]], int]
+
+
 class Draw(NamedTuple):
     """An amount that comes out of pools instead of the node; the first of `claims` with room gives first."""
 
@@ -30,12 +34,14 @@ class Draw(NamedTuple):
 
 
 def pool_sizes(charges: Iterable[ClaimCharge]) -> tuple[PoolSize, ...]:
-    return tuple(
-        PoolSize(charge.claim, amount.resource, amount.quantity.nanos)
-        for charge in charges
-        for amount in charge.mapped
-        if amount.policy is Policy.CONSUME_FROM
-    )
+    """One size for each claim and resource, whatever number of devices it comes from."""
+    sizes: dict[tuple[str, str], int] = {}
+    for charge in charges:
+        for amount in charge.mapped:
+            if amount.policy is Policy.CONSUME_FROM:
+                key = (charge.claim, amount.resource)
+                sizes[key] = sizes.get(key, 0) + amount.quantity.nanos
+    return tuple([PoolSize(claim, resource, nanos) for (claim, resource), nanos in sizes.items()])
 
 
 def check_compatibility(charges: Sequence[ClaimCharge]) -> None:
@@ -86,7 +92,9 @@ class Replaced:
     """Which container requests are replaced, by what; made once per pod and asked for every container."""
 
     def __init__(self, charges: Sequence[ClaimCharge]) -> None:
+        self._users: set[str] = set()
         self._raised: dict[tuple[str, str], int] = {}
+        self._raised_of: dict[str, list[str]] = {}
         self._pools: dict[tuple[str, str], tuple[str, ...]] = {}
         self._raisers: dict[tuple[str, str], list[str]] = {}
         self._held: list[tuple[ClaimCharge, MappedAmount]] = []
@@ -95,25 +103,33 @@ class Replaced:
                 self._enter(charge, amount)
 
     def _enter(self, charge: ClaimCharge, amount: MappedAmount) -> None:
-        keys = [(container, amount.resource) for container in dict.fromkeys(charge.containers)]
         if amount.policy is Policy.MAX:
             self._held.append((charge, amount))
-            for key in keys:
+            for container in dict.fromkeys(charge.containers):
+                key = (container, amount.resource)
                 self._raised[key] = self._raised.get(key, 0) + amount.quantity.nanos
+                self._raised_of.setdefault(container, []).append(amount.resource)
                 self._raisers.setdefault(key, []).append(charge.claim)
         elif amount.policy is Policy.CONSUME_FROM:
-            for key in keys:
-                self._pools[key] = tuple(sorted({*self._pools.get(key, ()), charge.claim}))
+            for container in charge.containers:
+                key = (container, amount.resource)
+                present = self._pools.get(key)
+                self._pools[key] = tuple(sorted({*present, charge.claim})) if present else (charge.claim,)
+        self._users.update(charge.containers)
 
-    def effective(self, source: Source) -> Iterator[tuple[str, int, tuple[str, ...]]]:
+    def effective(self, source: Source) -> list[tuple[str, int, tuple[str, ...]]]:
         """(resource, amount, pools it is drawn from); without pools the node gives it."""
-        own = dict(source.amounts)
-        for container, resource in self._raised:
-            if container == source.name:
-                own.setdefault(resource, 0)
+        container, amounts = source.name, source.amounts
+        if container not in self._users:
+            return [(resource, nanos, ()) for resource, nanos in amounts]
+        own = dict(amounts)
+        for resource in self._raised_of.get(container, ()):
+            own.setdefault(resource, 0)
+        found = []
         for resource, nanos in own.items():
-            key = (source.name, resource)
-            yield resource, max(nanos, self._raised.get(key, 0)), self._pools.get(key, ())
+            key = (container, resource)
+            found.append((resource, max(nanos, self._raised.get(key, 0)), self._pools.get(key, ())))
+        return found
 
     def raisers(self, container: str, resource: str) -> list[str]:
         """The Max claims that raise a container's own request."""
@@ -127,25 +143,33 @@ class Replaced:
                 yield charge.claim, amount.resource, amount.quantity.nanos
 
 
-def replaced_amounts(sources: Sequence[Source], charges: Sequence[ClaimCharge]) -> tuple[dict[str, int], list[Draw]]:
+def replaced_amounts(sources: Sequence[Source], charges: Sequence[ClaimCharge]) -> tuple[dict[str, int], Drawn]:
     """Peak amounts asked of the node, and of pools, where claims replace what containers ask for."""
     replaced = Replaced(charges)
     peak: dict[str, int] = {}
-    drawn: dict[tuple[str, tuple[str, ...]], int] = {}
+    drawn: Drawn = {}
     for active in moments(sources):
         total: dict[str, int] = {}
-        pools: dict[tuple[str, tuple[str, ...]], int] = {}
+        pools: Drawn = {}
         for source in active:
             for resource, nanos, claims in replaced.effective(source):
                 if claims:
-                    pools[resource, claims] = pools.get((resource, claims), 0) + nanos
+                    key = (resource, claims)
+                    pools[key] = pools.get(key, 0) + nanos
                 else:
                     total[resource] = total.get(resource, 0) + nanos
         for _, resource, nanos in replaced.held_beside(active):
             total[resource] = total.get(resource, 0) + nanos
-        raise_to(peak, total)
-        raise_to(drawn, pools)
-    return peak, [Draw(resource, claims, nanos) for (resource, claims), nanos in drawn.items()]
+        peak, drawn = higher_of(peak, total), higher_of(drawn, pools)
+    return peak, drawn
+
+
+def higher_of(highest: dict[K, int], amounts: dict[K, int]) -> dict[K, int]:
+    """The larger of both for every key; may be one of the two."""
+    if not highest:
+        return amounts
+    raise_to(highest, amounts)
+    return highest
 
 
 def raise_to(highest: dict[K, int], amounts: Mapping[K, int]) -> None:
