@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import NOTHING_TAKEN, Amounts, Ledger
+from dray.allocator.pools import PoolView
 from dray.allocator.requests import Option, Problem, named_error
+from dray.allocator.shapes import Shape
 from dray.allocator.types import FatalError
 
 Items = tuple[tuple[str, int, int], ...]
@@ -20,26 +22,23 @@ def first_fit(problem: Problem, node: NodePools, ledger: Ledger) -> Walk:
     """Raises FatalError as the search would."""
     shares = problem.features.consumable_capacity
     requests = problem.requests
-    pools = []
+    pools: list[tuple[PoolView, Shape, int, Rooms | None]] = []
+    free: list[int] = []
     for view, use, offset in zip(node.pools, node.uses_in(ledger), node.offsets, strict=True):
         taken = use.taken(view) if use.version else NOTHING_TAKEN
         shape = view.shape
-        rooms = (
-            Rooms(shape.allows_multiple, taken.consumed)
-            if shares and (shape.allows_multiple or taken.consumed)
-            else None
-        )
-        pools.append([view, shape, shape.every & ~taken.dedicated, offset, rooms])
+        is_shared = shares and (shape.allows_multiple or taken.consumed)
+        pools.append((view, shape, offset, Rooms(shape.allows_multiple, taken.consumed) if is_shared else None))
+        free.append(shape.every & ~taken.dedicated)
     chosen: list[tuple[Option, int]] = []
     steps = 0
     for request in requests:
         option = request.options[0]
         lenses = option.screen.lenses
         needed = option.count
-        for pool in pools:
-            view, shape, free, offset, rooms = pool
+        for index, (view, shape, offset, rooms) in enumerate(pools):
             lens = lenses.get(shape) or option.screen.lens(shape)
-            candidates = (lens.yes | lens.unknown | lens.wrong | lens.late) & free
+            candidates = (lens.yes | lens.unknown | lens.wrong | lens.late) & free[index]
             while candidates and needed > 0:
                 low = candidates & -candidates
                 candidates ^= low
@@ -55,14 +54,13 @@ def first_fit(problem: Problem, node: NodePools, ledger: Ledger) -> Walk:
                         continue
                 place = low.bit_length() - 1
                 if rooms is None:
-                    free ^= low
+                    free[index] ^= low
                 elif not rooms.enter(place, option.screen.amounts(shape.kinds[place]).items):
                     continue
                 elif not shape.allows_multiple & low:
-                    free ^= low
+                    free[index] ^= low
                 chosen.append((option, offset + place))
                 needed -= 1
-            pool[2] = free
             if needed <= 0:
                 break
         if needed > 0:

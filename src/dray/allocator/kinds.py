@@ -25,8 +25,6 @@ class Kinds:
             sight.ask_all()
 
     def number(self, first_request: int, position: int) -> int:
-        if self._attempt.problem.has_admin:
-            return position  # whether a device is taken matters to admin access, and no two are alike in that
         key = (first_request, position)
         static = self._static.get(key)
         if static is None:
@@ -49,6 +47,8 @@ class Kinds:
         return self._numbers.setdefault(description, len(self._numbers))
 
     def _describe(self, first_request: int, position: int) -> Hashable:
+        if self._attempt.problem.has_admin:
+            return position  # whether a device is taken matters to admin access, and no two are alike in that
         seen = [
             ((good >> position & 1) | (wrong >> position & 1) << 1 | (stored >> position & 1) << 2)
             for good, wrong, stored, _ in self._suffix(first_request)
