@@ -97,9 +97,7 @@ def left_out(case: Case) -> str | None:
     return None
 
 
-_TYPES = {
-    str(t): t for t in (ANY, BOOL, BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, TYPE, UINT)
-}
+_TYPES = {str(t): t for t in (ANY, BOOL, BYTES, DOUBLE, DURATION, DYN, INT, NULL, STRING, TIMESTAMP, TYPE, UINT)}
 
 
 def type_of_text(text: str) -> Type:
@@ -154,9 +152,16 @@ def alike(given: Any, wanted: Any) -> bool:
     if isinstance(wanted, list):
         return isinstance(given, (list, tuple)) and len(given) == len(wanted) and all(map(alike, given, wanted))
     if isinstance(wanted, dict):
-        return isinstance(given, dict) and len(given) == len(wanted) and all(
-            any(type_name(from_key(k)) == type_name(from_key(g)) and equal(k, g) and alike(given[g], v) for g in given)
-            for k, v in wanted.items()
+        return (
+            isinstance(given, dict)
+            and len(given) == len(wanted)
+            and all(
+                any(
+                    type_name(from_key(k)) == type_name(from_key(g)) and equal(k, g) and alike(given[g], v)
+                    for g in given
+                )
+                for k, v in wanted.items()
+            )
         )
     if type_name(given) == "optional_type":
         return False

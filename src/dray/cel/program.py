@@ -26,6 +26,8 @@ from dray.cel.values import type_name
 # Up to this estimate an evaluation needs no counting: what is counted never exceeds it by a factor of ten.
 _UNCOUNTED = 100_000
 _CACHE_SIZE = 2048
+# Longer texts are not even read; validation refuses them far earlier.
+_LONGEST = 100 * 1024
 _SCALARS = (STRING, INT, BOOL, SEMVER)
 
 
@@ -112,6 +114,8 @@ class Program:
             value, cost = self._exact(0, *values)
         except CostExceeded as exceeded:
             return Outcome(CelRuntimeError(str(exceeded), cost_exceeded=True), exceeded.cost)
+        except (MemoryError, RecursionError) as exhausted:
+            return Outcome(CelRuntimeError(f"evaluation needs too much room: {type(exhausted).__name__}"), None)
         if type(value) is CelError:
             return Outcome(CelRuntimeError.of(value), cost)
         return Outcome(value, cost)
@@ -135,6 +139,8 @@ def compile_selector(text: str, environment: Environment) -> Result:
 
 def compile_expression(text: str, environment: Environment, result: str = "any") -> Result:
     """As compile_selector, for `result` "bool", "scalar" or "list" (derived attributes), or "any"."""
+    if len(text) > _LONGEST:
+        return CompileFailure(text[:80], "invalid", (Issue(-1, f"expression of more than {_LONGEST} characters"),))
     key = (text, environment, result)
     with _lock:
         known = _cache.get(key)

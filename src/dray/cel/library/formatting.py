@@ -111,7 +111,7 @@ def _formatted(letter: str, precision: int | None, value: Any) -> str:
         if kind is int or kind is UInt:
             return _radix(int(value), letter)
         if kind is str or kind is bytes:
-            digits = (value.encode() if kind is str else value).hex()
+            digits = str((value.encode() if kind is str else value).hex())
             return digits.upper() if letter == "X" else digits
     raise CelError(
         f'could not parse formatting clause: unrecognized formatting clause "{letter}" for {type_name(value)}'

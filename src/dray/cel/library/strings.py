@@ -7,7 +7,7 @@ from typing import Any
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
 from dray.cel.library import costs
-from dray.cel.library.formatting import format_string
+from dray.cel.library.formatting import MAX_OUTPUT, format_string
 from dray.cel.ranges import LIMIT, STRING_FACTOR, Range, traversal
 from dray.cel.types import DYN, INT, STRING, list_of
 from dray.cel.values import is_list, size
@@ -63,6 +63,9 @@ def last_index_of(text: str, part: str, last: int | None = None) -> int:
 
 
 def replace(text: str, old: str, new: str, count: int = -1) -> str:
+    found = text.count(old) if count < 0 else min(count, text.count(old))
+    if len(text) + found * (len(new) - len(old)) > MAX_OUTPUT:
+        raise CelError("replaced text is too long")
     return text.replace(old, new, count)
 
 

@@ -1,0 +1,128 @@
+"""Exact code for loops and for `cel.bind`."""
+
+from __future__ import annotations
+
+from dray.cel.ast import NOT_CONSTANT, Bind, Call, Comprehension, ListLiteral, Node
+from dray.cel.codetext import CodeText
+from dray.cel.ranges import LIST_COST
+
+_COLLECTORS = frozenset({"map", "filter", "transformList"})
+_INSERTERS = frozenset({"transformMap", "transformMapEntry"})
+
+
+class LoopText(CodeText):
+    """What a macro collects is appended or inserted in place: nobody has seen it before the loop ends."""
+
+    def comprehension(self, node: Comprehension) -> str:
+        range_ = self.value(node.range)
+        items, result = self.fresh("r"), self.fresh()
+        helper = "iterated" if node.variable2 is None else "paired"
+        self.flush()
+        self.emit(f"{items} = rt.{helper}({range_})")
+        self.emit(f"{result} = {items}")
+        self.block(f"if {items}.__class__ is not E:", lambda: self.loop(node, items, result))
+        return result
+
+    def loop(self, node: Comprehension, items: str, result: str) -> None:
+        first, second = self.fresh("i"), self.fresh("i")
+        accu = self.fresh("a")
+        outer = len(self.scope)
+        self.scope.append((node.accu, accu, False))
+        collects, inserts = node.macro in _COLLECTORS, node.macro in _INSERTERS
+        if collects:
+            self.emit(f"{accu} = []; {accu}_e = None")
+        elif inserts:
+            self.emit(f"{accu} = {{}}")
+        else:
+            self.emit(f"{accu} = {self.value(node.init)}")
+        names = first if node.variable2 is None else f"{first}, {second}"
+        self.flush()
+        self.emit(f"for {names} in {items}:")
+        self.indent += 1
+        self.scope.append((node.variable, first, False))
+        if node.variable2 is not None:
+            self.scope.append((node.variable2, second, False))
+        if collects:
+            self.collect(node, accu)
+        elif inserts:
+            self.insert(node, accu, first)
+        else:
+            self.iterate(node, accu)
+        self.check_limit()
+        self.indent -= 1
+        del self.scope[outer + 1 :]
+        if collects:
+            self.emit(f"if {accu}_e is not None: {accu} = {accu}_e")
+        self.emit(f"{result} = {self.value(node.result)}")
+        del self.scope[outer:]
+
+    def iterate(self, node: Comprehension, accu: str) -> None:
+        if node.condition.constant is not True:
+            condition = self.value(node.condition)
+            self.flush()
+            self.emit(f"if {condition} is False: break")
+        self.emit(f"{accu} = {self.value(node.step)}")
+
+    def collect(self, node: Comprehension, accu: str) -> None:
+        """`accu + [value]`, perhaps under a condition; appended in place."""
+        step = node.step
+        assert isinstance(step, Call)
+
+        def append(call: Node) -> None:
+            assert isinstance(call, Call)
+            assert isinstance(call.args[1], ListLiteral)
+            self.charge(2 + (LIST_COST if call.args[1].constant is NOT_CONSTANT else 0))
+            value = self.value(call.args[1].elements[0])
+            self.flush()
+            self.emit(f"if {value}.__class__ is E:")
+            self.emit(f"  if {accu}_e is None: {accu}_e = {value}")
+            self.emit(f"else: {accu}.append({value})")
+
+        if step.function == "_+_":
+            append(step)
+            return
+        condition = self.value(step.args[0])
+        self.block(f"if {condition} is True:", lambda: append(step.args[1]))
+        self.emit(f"elif {condition} is not False: {accu}_e = rt.not_bool({condition})")
+
+    def insert(self, node: Comprehension, accu: str, key: str) -> None:
+        step = node.step
+        assert isinstance(step, Call)
+
+        def put(call: Node) -> None:
+            assert isinstance(call, Call)
+            if len(call.args) == 3:
+
+                def pair() -> None:
+                    self.charge(1)
+                    value = self.value(call.args[2])
+                    self.charge(1)
+                    self.emit(f"{accu} = rt.inserted({accu}, {key}, {value})")
+
+                self.charge(1)
+                self.block(f"if {accu}.__class__ is not E:", pair)
+                return
+            self.charge(2)
+            entries = self.value(call.args[1])
+            self.emit(f"{accu} = rt.inserted_all({accu}, {entries})")
+
+        if step.function != "_?_:_":
+            put(step)
+            return
+        condition = self.value(step.args[0])
+        self.block(f"if {condition} is True:", lambda: put(step.args[1]))
+        self.emit(f"elif {condition} is not False: {accu} = rt.not_bool({condition})")
+
+    def bind(self, node: Bind) -> str:
+        cell = self.fresh("b")
+        parameters = ["n", *dict.fromkeys(python for _, python, _ in self.scope)]
+        if self.traced is not None:
+            parameters.append("tell")
+        self.flush()
+        self.function(f"init_{cell}", parameters, lambda: self.value(node.init))
+        self.constants[f"args_{cell}"] = ", ".join(parameters)
+        self.emit(f"{cell} = [UNSET]")
+        self.scope.append((node.name, cell, True))
+        result = self.value(node.result)
+        self.scope.pop()
+        return result
