@@ -192,9 +192,7 @@ def _parse_text(text: str) -> Quantity:
         raise QuantityError(f"quantity of {len(text)} characters: at most {MAX_TEXT} are allowed")
     found = _SYNTAX(text)
     if found is None or not text:
-        raise QuantityError(
-            f"{text!r} is not a quantity: write a number with an optional suffix such as m, k, Mi or Gi"
-        )
+        raise QuantityError(f"quantities must match the regular expression '{_RULE}'")
     sign, whole, fraction, exponent, suffix = found.groups()
     digits = whole + fraction if fraction else whole
     amount = int(digits) if digits else 0

@@ -278,7 +278,7 @@ class AllocatedDeviceStatus(ApiStruct, frozen=True):
     device: str = ""
     share_id: str | None = msgspec.field(default=None, name="shareID")
     conditions: tuple[Condition, ...] = ()
-    data: msgspec.Raw | None = None
+    data: msgspec.Raw = msgspec.Raw()
     network_data: NetworkDeviceData | None = None
 
 

@@ -55,11 +55,21 @@ def _device(device: Any, path: str) -> Any:
         return device if basic is device["basic"] else {**device, "basic": basic}
     mappings = device.get("nativeResourceMappings")
     if not isinstance(mappings, dict):
-        return device
+        return _with_canonical_mappings(device)
     if other := [name for name in DEVICE_SPELLINGS[1:] if device.get(name)]:
         raise DecodeError(f"nativeResourceMappings and {other[0]} say the same thing: use one of them", path=path)
     renamed = {name: _mapping(mapping) for name, mapping in mappings.items()}
     return _renamed(device, "nativeResourceMappings", "nodeAllocatableResourceMappings", renamed)
+
+
+def _with_canonical_mappings(device: Document) -> Document:
+    """The newer name around the older contents, as one of the KEP's own examples has it."""
+    mappings = device.get("nodeAllocatableResourceMappings")
+    if not isinstance(mappings, dict) or not any(
+        isinstance(m, dict) and "quantityFrom" in m for m in mappings.values()
+    ):
+        return device
+    return {**device, "nodeAllocatableResourceMappings": {name: _mapping(m) for name, m in mappings.items()}}
 
 
 def _mapping(mapping: Any) -> Any:

@@ -79,6 +79,8 @@ def read_yaml(text: str | bytes) -> Iterator[YamlDocument]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         message = error.problem or error.context or "malformed"
+        if message.startswith("did not find expected"):
+            message += "; check the indentation here and above"
         raise DecodeError(
             f"invalid YAML: {message}",
             line=mark.line + 1 if mark else None,

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from dray.api.errors import DecodeError
-from dray.api.manifests import Manifest, read_manifests
 from dray.features import RELEASES, FeatureGateError, FeatureGates
 from dray.validation.lint import Finding
 from dray.validation.lint import lint as lint_manifest
+from dray.validation.slips import read_with_slips
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan"}
@@ -60,7 +59,7 @@ def _gates(emulate: str | None, overrides: str) -> FeatureGates:
 
 def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, Finding]]:
     sources = list(_sources(place))
-    files: list[tuple[str, list[Manifest], DecodeError | None]] = [(name, *_read(data)) for name, data in sources]
+    files = [(name, *read_with_slips(data)) for name, data in sources]
     namespaces = {
         str(meta.get("name")): meta.get("labels") or {}
         for _, manifests, _ in files
@@ -68,11 +67,10 @@ def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, Finding]]:
         if isinstance(meta, dict)
     }
     for name, manifests, broken in files:
+        found = [Finding(line, "error", "", message) for line, message in broken]
         for manifest in manifests:
-            for finding in lint_manifest(manifest, gates, namespaces):
-                yield name, finding
-        if broken is not None:
-            yield name, Finding(broken.line or 1, "error", broken.path, broken.message)
+            found.extend(lint_manifest(manifest, gates, namespaces))
+        yield from ((name, finding) for finding in sorted(found, key=lambda finding: finding.line))
 
 
 def _sources(place: str) -> Iterator[tuple[str, bytes]]:
@@ -88,17 +86,6 @@ def _sources(place: str) -> Iterator[tuple[str, bytes]]:
             yield str(file), file.read_bytes()
         except OSError as error:
             raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
-
-
-def _read(data: bytes) -> tuple[list[Manifest], DecodeError | None]:
-    """The objects up to where the file breaks off, and why it does."""
-    manifests: list[Manifest] = []
-    try:
-        for manifest in read_manifests(data):
-            manifests.append(manifest)
-    except DecodeError as error:
-        return manifests, error
-    return manifests, None
 
 
 def _line(source: str, finding: Finding) -> str:

@@ -62,14 +62,18 @@ Said = tuple[Severity, str, str]
 def _judge(manifest: Manifest, gates: FeatureGates, namespaces: Mapping[str, Mapping[str, str]]) -> Iterator[Said]:
     for path in manifest.duplicate_fields:
         yield "error", path, f'duplicate field "{path}"'
-    schema = schema_for(manifest.api_version, manifest.kind)
+    api_version = manifest.api_version
+    if not api_version and (likely := _likely_version(manifest)):
+        yield "error", "apiVersion", f"apiVersion is missing: write apiVersion: {likely}"
+        api_version = likely
+    schema = schema_for(api_version, manifest.kind)
     if schema is None:
         yield from _unknown_kind(manifest)
         return
     yield from _old_version(manifest)
     try:
-        shaped = yield from _shape(manifest.document, schema)
-        yield from _rules(shaped, manifest.api_version, gates, namespaces)
+        shaped = yield from _shape({**manifest.document, "apiVersion": api_version}, schema)
+        yield from _rules(shaped, api_version, gates, namespaces)
     except DecodeError as error:
         yield "error", error.path, error.message
 
@@ -132,6 +136,21 @@ def _suggestion(field: UnknownField) -> str:
         return f", did you mean {name}?"
     near = difflib.get_close_matches(field.name, known, n=1, cutoff=0.7)
     return f", did you mean {near[0]}?" if near else ""
+
+
+def _likely_version(manifest: Manifest) -> str:
+    """The version that knows most of the object's fields; the newest one of these."""
+    versions = [version for version, kind in known_kinds() if kind == manifest.kind]
+    return min(versions, key=lambda version: (_strangers(manifest, version), len(version), version), default="")
+
+
+def _strangers(manifest: Manifest, api_version: str) -> int:
+    schema = schema_for(api_version, manifest.kind)
+    assert schema is not None
+    try:
+        return len(conform(repair(canonical_spelling(manifest.document), schema)[0], schema).unknown)
+    except DecodeError:
+        return len(manifest.document)
 
 
 def _unknown_kind(manifest: Manifest) -> Iterator[Said]:

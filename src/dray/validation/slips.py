@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from dray.api.errors import DecodeError
+from dray.api.manifests import Manifest, read_manifests
 from dray.api.schemas import StructSchema, TypeRef, struct
 
 Document = dict[str, Any]
@@ -68,3 +70,49 @@ def _meant(value: Any, bare: str) -> Iterator[Document]:
 def _shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# --- slips in the text itself ----------------------------------------------------------------------------------------
+
+_MAX_TEXT_SLIPS = 50
+_ELLIPSES = frozenset(("...", ". . .", "…", "[...]"))
+
+
+def read_with_slips(data: bytes) -> tuple[list[Manifest], list[tuple[int, str]]]:
+    """The objects of a file, and what is wrong with its YAML, by line; an ellipsis or a shifted `---` is read over."""
+    said: list[tuple[int, str]] = []
+    for _ in range(_MAX_TEXT_SLIPS):
+        manifests: list[Manifest] = []
+        try:
+            manifests.extend(read_manifests(data))
+            return manifests, said
+        except DecodeError as error:
+            mended = _mended(data, error.line)
+            if mended is None:
+                return list(_until_it_breaks(data)), [*said, (error.line or 1, error.message)]
+            data, line, message = mended
+            said.append((line, message))
+    return list(_until_it_breaks(data)), said
+
+
+def _until_it_breaks(data: bytes) -> Iterator[Manifest]:
+    try:
+        yield from read_manifests(data)
+    except DecodeError:
+        return
+
+
+def _mended(data: bytes, line: int | None) -> tuple[bytes, int, str] | None:
+    """The text without the slip at or shortly before `line`; None if there is none that we know."""
+    if line is None:
+        return None
+    lines = data.split(b"\n")
+    for number in range(min(line, len(lines)), max(line - 4, 0), -1):
+        text = lines[number - 1].decode("utf-8", "replace")
+        if text.strip() in _ELLIPSES:
+            lines[number - 1] = b""
+            return b"\n".join(lines), number, f"{text.strip()} is not YAML: leave out what you do not say"
+        if text.strip() == "---" and text != "---":
+            lines[number - 1] = b"---"
+            return b"\n".join(lines), number, "--- between documents has to start in the first column"
+    return None

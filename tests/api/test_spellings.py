@@ -1,0 +1,88 @@
+import pytest
+
+from dray.api.codec import shape_document
+from dray.api.errors import DecodeError
+from dray.api.spellings import uses_old_spelling
+
+V1 = "resource.k8s.io/v1"
+
+
+def a_slice(**device: object) -> dict:
+    return {"apiVersion": V1, "kind": "ResourceSlice", "spec": {"devices": [{"name": "d", **device}]}}
+
+
+def device_of(document: dict) -> dict:
+    reading = shape_document(document)
+    assert reading.unknown_fields == ()
+    return reading.document["spec"]["devices"][0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"quantityFrom": {"perInstanceQuantity": "2"}}, {"allocationMultiplier": "2"}),
+        ({"quantityFrom": {"capacity": "cpu"}}, {"capacityKey": "cpu"}),
+        (
+            {"quantityFrom": {"capacity": "c"}, "accountingPolicy": "Max"},
+            {"accountingPolicy": "Max", "capacityKey": "c"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("field", ["nativeResourceMappings", "nodeAllocatableResourceMappings"])
+def test_the_oldest_device_fields_come_back_canonical(field, old, new):
+    assert uses_old_spelling(a_slice(**{field: {"cpu": old}}))
+    assert device_of(a_slice(**{field: {"cpu": old}})) == {
+        "name": "d",
+        "nodeAllocatableResourceMappings": {"cpu": new},
+    }
+
+
+def test_under_basic_as_well():
+    document = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "ResourceSlice",
+        "spec": {"devices": [{"name": "d", "basic": {"nativeResourceMappings": {"cpu": {}}}}]},
+    }
+    assert device_of(document)["basic"] == {"nodeAllocatableResourceMappings": {"cpu": {}}}
+
+
+@pytest.mark.parametrize("other", ["nodeAllocatableResources", "nodeAllocatableResourceMappings"])
+def test_two_spellings_on_one_device_are_refused(other):
+    with pytest.raises(DecodeError, match="use one of them"):
+        shape_document(a_slice(nativeResourceMappings={"cpu": {}}, **{other: {"cpu": {}}}))
+
+
+def test_classes():
+    document = {
+        "apiVersion": V1,
+        "kind": "DeviceClass",
+        "spec": {"managesNativeResources": True, "nativeResourceAccountingPolicies": {"cpu": "Max"}},
+    }
+    assert shape_document(document).document["spec"] == {
+        "managesNodeAllocatableResources": True,
+        "nodeAllocatableResourceAccountingPolicies": {"cpu": "Max"},
+    }
+
+
+def test_pod_status():
+    status = {
+        "nativeResourceClaimStatus": [
+            {"claimInfo": {"name": "c"}, "containers": ["a"], "resources": [{"resourceName": "cpu", "quantity": 30}]}
+        ]
+    }
+    shaped = shape_document({"apiVersion": "v1", "kind": "Pod", "status": status}).document
+    assert shaped["status"]["nodeAllocatableResourceClaimStatuses"] == [
+        {"resourceClaimName": "c", "containers": ["a"], "resources": {"cpu": "30"}}
+    ]
+
+
+def test_canonical_documents_pass_untouched():
+    document = a_slice(nodeAllocatableResourceMappings={"cpu": {"capacityKey": "x"}})
+    assert not uses_old_spelling(document)
+
+
+def test_what_is_malformed_is_named_where_it_stands():
+    with pytest.raises(DecodeError):
+        shape_document(a_slice(nativeResourceMappings={"cpu": 1}))
+    reading = shape_document(a_slice(nativeResourceMappings=[]))
+    assert reading.unknown_fields == ("spec.devices[0].nativeResourceMappings",)
