@@ -11,9 +11,10 @@ from dray.api.schemas import known_kinds
 from dray.api.scheme import Resource, group_version
 from dray.api.spellings import canonical_spelling
 from dray.api.yamltext import read_yaml
+from dray.apiserver import protobuf
 from dray.apiserver.errors import ApiError, bad_request
 from dray.apiserver.go_json_errors import complaint
-from dray.apiserver.negotiation import YAML
+from dray.apiserver.negotiation import PROTOBUF, YAML, unknown_format
 from dray.apiserver.shaping import Shaping, shape_for_kind
 
 Document = dict[str, Any]
@@ -35,6 +36,10 @@ class Decoded:
 
 def parse(body: bytes, media_type: str) -> tuple[Any, tuple[str, ...]]:
     """The tree in a body, and the fields it names twice; raises DecodeError."""
+    if media_type == PROTOBUF:
+        if not protobuf.is_readable(body):
+            raise unknown_format()
+        return protobuf.read(body), ()
     if (media_type == YAML or media_type.endswith("+yaml")) and body.lstrip()[:1] != b"{":
         for found in read_yaml(body):
             return found.value, found.duplicate_fields

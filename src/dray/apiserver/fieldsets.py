@@ -77,16 +77,11 @@ def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
     return out
 
 
-def leaves(one: FieldSet) -> FieldSet:
-    """Only the elements with nothing below them."""
-    out: FieldSet = {}
-    for key, node in one.items():
-        children = leaves(_children(node))
-        if children:
-            out[key] = children
-        elif has_self(node):
-            out[key] = {}
-    return out
+def with_parents(one: FieldSet) -> FieldSet:
+    """The set with everything that holds an element of it."""
+    return {
+        key: {MEMBER: {}, **with_parents(_children(node))} if node else {} for key, node in one.items() if key != MEMBER
+    }
 
 
 def paths(one: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -212,7 +207,10 @@ def _entries(value: list[Any], field: Field) -> Iterator[tuple[str, Any]]:
 def element_of(entry: Any, field: Field) -> str:
     if field.shape == "set" or not isinstance(entry, dict):
         return "v:" + go_json(entry)
-    return "k:" + go_json({key: entry[key] for key in sorted(field.keys) if key in entry})
+    keys = {key: entry[key] for key in sorted(field.keys) if key in entry}
+    if "protocol" in field.keys and "protocol" not in keys:
+        keys["protocol"] = "TCP"  # the one key with a default
+    return "k:" + go_json(keys)
 
 
 # --- comparing documents ---------------------------------------------------------------------------------------------

@@ -216,10 +216,12 @@ def applied_fields(config: Document, schema: StructSchema, kind: Kind) -> FieldS
 def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
     """What `manager` applied before, does not apply now, and nobody else owns: it goes away."""
     mine = owners.get(manager.identity())
-    left = fieldsets.difference(mine.fields, fields) if mine else {}
+    if mine is None:
+        return {}
+    left = fieldsets.difference(fieldsets.with_parents(mine.fields), fieldsets.with_parents(fields))
     for identity, owned in owners.items():
         if left and identity != manager.identity():
-            left = fieldsets.difference(left, owned.fields)
+            left = fieldsets.difference(left, fieldsets.with_parents(owned.fields))
     return left
 
 

@@ -100,9 +100,13 @@ def body_type(content_type: str) -> str:
     media_type = plain_type(content_type)
     if not media_type or media_type == "application/x-www-form-urlencoded":
         return JSON
-    if media_type in (JSON, YAML):
+    if media_type in OFFERED:
         return media_type
-    raise ApiError(
+    raise unknown_format()
+
+
+def unknown_format() -> ApiError:
+    return ApiError(
         415,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(OFFERED),

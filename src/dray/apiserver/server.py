@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 import yaml
 
+from dray.api.errors import DecodeError
 from dray.api.scheme import Resource, Version, group_version
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import Attributes, Authorizer
@@ -40,6 +41,7 @@ from dray.apiserver.ownership import ownership
 from dray.apiserver.patch_requests import Patcher
 from dray.apiserver.paths import Asked, asked, segments
 from dray.apiserver.reading import Reader
+from dray.apiserver.scale import Scales
 from dray.apiserver.selectors import parse_fields
 from dray.apiserver.served import Served
 from dray.apiserver.server_metrics import ServerMetrics
@@ -94,6 +96,7 @@ class Server:
         self._patcher = Patcher(core, self._writer, self._check_create)
         self._watching = Watching(core, self._reader, Random())
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
+        self._scales = Scales(core, self._writer)
         self.metrics = ServerMetrics(core, self._watching)
         self._tasks: list[Callable[[], Awaitable[None]]] = []
 
@@ -131,6 +134,8 @@ class Server:
             response = failure(errors.unavailable(str(error)))
         except asyncio.CancelledError:
             raise
+        except DecodeError as error:
+            response = failure(errors.bad_request(str(error)))
         except RecursionError:
             response = failure(errors.bad_request("the request is nested too deeply"))
         except Exception:
@@ -277,7 +282,7 @@ class Server:
             ("pods", "proxy"): self._not_connected,
             ("nodes", "proxy"): self._not_connected,
         }
-        handler = special.get((row.plural, subresource.name))
+        handler = self._scale if subresource.name == "scale" else special.get((row.plural, subresource.name))
         if handler:
             return handler
         return {"get": self._get, "update": self._update, "patch": self._patch}[what.verb]
@@ -344,6 +349,12 @@ class Server:
 
     async def _evict(self, call: Call) -> Response:
         return Response(201, encode(await self._subresources.evict(call)))
+
+    async def _scale(self, call: Call) -> Response:
+        if call.asked.verb == "get":
+            return Response(200, self._scales.show(await self._reader.get(call)))
+        change = self._scales.replace if call.asked.verb == "update" else self._scales.patch
+        return Response(200, self._scales.show(await change(call)))
 
     async def _token(self, call: Call) -> Response:
         return Response(201, encode(await self._subresources.issue_token(call)))
