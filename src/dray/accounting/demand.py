@@ -158,13 +158,16 @@ def _demand(
 ) -> Demand:
     amounts = footprint.amounts
     pools, draws = _in_ledger_units(footprint, namespace) if footprint.pools else ((), ())
+    milli_cpu = ledger_amount(CPU, amounts.get(CPU, 0))
+    memory = ledger_amount(MEMORY, amounts.get(MEMORY, 0))
+    is_scored_alike = non_zero is amounts
     return Demand(
-        ledger_amount(CPU, amounts.get(CPU, 0)),
-        ledger_amount(MEMORY, amounts.get(MEMORY, 0)),
-        ledger_amount(EPHEMERAL_STORAGE, amounts.get(EPHEMERAL_STORAGE, 0)),
+        milli_cpu,
+        memory,
+        ledger_amount(EPHEMERAL_STORAGE, amounts[EPHEMERAL_STORAGE]) if EPHEMERAL_STORAGE in amounts else 0,
         _scalars(amounts),
-        ledger_amount(CPU, non_zero.get(CPU, 0)),
-        ledger_amount(MEMORY, non_zero.get(MEMORY, 0)),
+        milli_cpu if is_scored_alike else ledger_amount(CPU, non_zero.get(CPU, 0)),
+        memory if is_scored_alike else ledger_amount(MEMORY, non_zero.get(MEMORY, 0)),
         pools,
         draws,
         tuple([f"{namespace}/{charge.claim}" for charge in charges if not charge.is_shareable]),

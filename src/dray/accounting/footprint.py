@@ -73,8 +73,9 @@ def _beside_pools(amounts: dict[str, int], drawn: Drawn) -> dict[str, int]:
 
 
 def _finish(amounts: dict[str, int], ask: Ask, drawn: Drawn | None = None) -> None:
-    level = dict(ask.level)
-    amounts.update(_beside_pools(level, drawn) if drawn else level)
+    if ask.level:
+        level = dict(ask.level)
+        amounts.update(_beside_pools(level, drawn) if drawn else level)
     for name, nanos in ask.overhead:
         amounts[name] = amounts.get(name, 0) + nanos
 
