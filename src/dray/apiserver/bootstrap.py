@@ -4,6 +4,7 @@ Run at every start: what is missing is made again, what is there is left as it i
 certificate's ConfigMap come from controllers.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 
 from dray.apiserver.attributes import Document
@@ -57,16 +58,17 @@ def first_objects() -> Iterator[Document]:
 
 async def bootstrap(store: Store, clock: Clock, new_uid: Callable[[], str]) -> int:
     """Make what is missing; answers how many objects that were."""
-    made = 0
-    for document in first_objects():
-        group, plural = _PLURALS[document["kind"]]
-        key = object_key(group, plural, "", document["metadata"]["name"])
-        if await store.get(key) is not None:
-            continue
-        document["metadata"] |= {"uid": new_uid(), "creationTimestamp": rfc3339(clock.now())}
-        try:
-            await store.create(key, to_value(document))
-            made += 1
-        except AlreadyExists:
-            continue  # another server on the same store was quicker
-    return made
+    return sum(await asyncio.gather(*(_make(store, clock, new_uid, document) for document in first_objects())))
+
+
+async def _make(store: Store, clock: Clock, new_uid: Callable[[], str], document: Document) -> bool:
+    group, plural = _PLURALS[document["kind"]]
+    key = object_key(group, plural, "", document["metadata"]["name"])
+    if await store.get(key) is not None:
+        return False
+    document["metadata"] |= {"uid": new_uid(), "creationTimestamp": rfc3339(clock.now())}
+    try:
+        await store.create(key, to_value(document))
+    except AlreadyExists:
+        return False  # another server on the same store was quicker
+    return True
