@@ -33,3 +33,5 @@ class Handle:
     claim_users: ClaimUsers = field(default_factory=ClaimUsers)
     share_ids: Callable[[], str] = _random_uuid
     chance: random.Random = field(default_factory=random.Random)
+    steps: int = 0
+    """Search steps of the allocator so far; benchmarks read it."""

@@ -44,6 +44,7 @@ def filter_node(
         return LEFTOVER
     unavailable = list(unavailable_claims(attempt, node, handle, binding_timeout_s))
     answer = answer_on(attempt, handle, node, timeout_s)
+    handle.steps += answer.steps if answer is not None else 0
     refused = as_status(answer, node)
     if refused is not None:
         return refused

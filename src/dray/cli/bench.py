@@ -1,0 +1,108 @@
+"""`dray bench`: the benchmark workloads, from pod creation over HTTPS to binding."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from dray.cli.bench_load import Measured
+from dray.cli.bench_workload import Workload, load_workload
+from dray.cli.main import EXIT_NO, BrokenWorld
+
+DEFAULT_DIRECTORY = Path("benchmarks/workloads")
+
+
+@click.command("bench", epilog="Example: dray bench burst --scale 0.1")
+@click.argument("names", nargs=-1)
+@click.option(
+    "--workloads",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=DEFAULT_DIRECTORY,
+    show_default=True,
+    help="Directory with one YAML file per workload.",
+)
+@click.option(
+    "--scale", default=1.0, show_default=True, help="Run smaller: part of the nodes and pods; expects nothing."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default=None, help="Default: json in a pipe.")
+@click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
+def bench(names: tuple[str, ...], workloads: Path, scale: float, output: str | None, profile: Path | None) -> None:
+    """Measure whole clusters: API server, controllers, scheduler."""
+    chosen = _choose(workloads, names)
+    as_table = output == "table" or (output is None and sys.stdout.isatty())
+    results: list[tuple[Workload, Measured]] = []
+    for workload in chosen:
+        smaller = workload if scale == 1.0 else workload.scaled(scale)
+        measured = _run(smaller, profile)
+        results.append((smaller, measured))
+        if as_table:
+            click.echo(_line(smaller, measured))
+    if not as_table:
+        rows = [{**measured.document(), "missed": missed(workload, measured)} for workload, measured in results]
+        click.echo(json.dumps({"workloads": rows}, indent=1))
+    if any(missed(workload, measured) for workload, measured in results):
+        sys.exit(EXIT_NO)
+
+
+def _choose(directory: Path, names: tuple[str, ...]) -> list[Workload]:
+    found = {path.stem: path for path in sorted(directory.glob("*.yaml"))}
+    unknown = [name for name in names if name not in found]
+    if unknown:
+        raise click.UsageError(f"no workload {', '.join(unknown)} in {directory}; there are {', '.join(found)}")
+    return [load_workload(found[name]) for name in names or found]
+
+
+def _run(workload: Workload, profile: Path | None) -> Measured:
+    try:
+        with _loop() as runner:
+            if profile is None:
+                return runner.run(_measure(workload))
+            import cProfile
+
+            profiler = cProfile.Profile()
+            result = profiler.runcall(runner.run, _measure(workload))
+            profiler.dump_stats(profile)
+            return result
+    except (OSError, RuntimeError, TimeoutError) as error:
+        raise BrokenWorld(f"{workload.name}: {error}") from None
+
+
+def _loop() -> asyncio.Runner:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+async def _measure(workload: Workload) -> Measured:
+    from dray.cli.bench_cluster import bench_cluster
+    from dray.cli.bench_load import Load
+
+    async with bench_cluster() as cluster:
+        return await Load(cluster, workload).run()
+
+
+def missed(workload: Workload, measured: Measured) -> list[str]:
+    """Expectations of the workload that were not met."""
+    misses = []
+    if workload.pods_per_second is not None and measured.pods_per_second < workload.pods_per_second:
+        misses.append(f"{measured.pods_per_second:g} pods/s instead of {workload.pods_per_second:g}")
+    if workload.attempt_p99_ms is not None and measured.attempt_p99_ms > workload.attempt_p99_ms:
+        misses.append(f"attempt p99 {measured.attempt_p99_ms:g} ms instead of {workload.attempt_p99_ms:g}")
+    if workload.memory_mb is not None and measured.memory_mb > workload.memory_mb:
+        misses.append(f"{measured.memory_mb:g} MB instead of {workload.memory_mb:g}")
+    return misses
+
+
+def _line(workload: Workload, measured: Measured) -> str:
+    verdict = "; ".join(missed(workload, measured)) or "ok"
+    return (
+        f"{measured.workload:<28} {measured.pods_per_second:>7.1f} pods/s  decision p50 {measured.decision_p50_ms:.2f} "
+        f"p99 {measured.decision_p99_ms:.2f} ms  attempt p99 {measured.attempt_p99_ms:.1f} ms  "
+        f"{measured.memory_mb:.0f} MB  {verdict}"
+    )

@@ -1,0 +1,233 @@
+"""Runs one workload on a cluster and measures from the first pod's creation to the last pod's binding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+
+from dray.api.core import Pod
+from dray.cli.bench_cluster import BenchCluster
+from dray.cli.bench_workload import (
+    NAMESPACE,
+    Document,
+    Workload,
+    impossible,
+    node_documents,
+    pod_document,
+    slice_documents,
+    template_document,
+)
+from dray.client import DEVICE_CLASSES, NODES, PODS, SLICES, TEMPLATES, Handler, Kind
+
+WRITERS = 16
+STUCK_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`attempt` is one scheduling attempt with its binding, `decision` its synchronous part, in milliseconds."""
+
+    workload: str
+    nodes: int
+    pods: int
+    seconds: float
+    pods_per_second: float
+    decision_p50_ms: float
+    decision_p99_ms: float
+    attempt_p50_ms: float
+    attempt_p99_ms: float
+    latency_p50_ms: float
+    latency_p99_ms: float
+    steps: int
+    memory_mb: float
+    cpu_seconds: float
+
+    def document(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def percentile(numbers: list[float], part: float) -> float:
+    return sorted(numbers)[min(len(numbers) - 1, int(len(numbers) * part))] if numbers else 0.0
+
+
+class Load:
+    def __init__(self, cluster: BenchCluster, workload: Workload) -> None:
+        self._cluster = cluster
+        self._workload = workload
+        self._bound: dict[str, float] = {}
+        self._created: dict[str, float] = {}
+        self._changed = asyncio.Event()
+        self._decisions: list[float] = []
+        self._attempts: list[float] = []
+
+    async def run(self) -> Measured:
+        self._observe()
+        await self._set_up()
+        if self._workload.before:
+            await self._burst("before", self._workload.before, "claims")
+        if self._workload.unschedulable:
+            await self._park("waiting", self._workload.unschedulable)
+        self._decisions.clear()
+        self._attempts.clear()
+        steps, cpu, started = self._steps, _cpu_seconds(), time.perf_counter()
+        prefix = "pod"
+        if self._workload.steady:
+            await self._steady(prefix, self._workload.pods)
+        else:
+            await self._burst(prefix, self._workload.pods, "claims")
+        return self._measured(prefix, time.perf_counter() - started, self._steps - steps, _cpu_seconds() - cpu)
+
+    @property
+    def _steps(self) -> int:
+        return self._cluster.service.scheduler.handle.steps
+
+    def _observe(self) -> None:
+        pods = self._cluster.informers.of(PODS)
+        pods.add_handler(Handler(on_add=self._seen, on_update=lambda old, new: self._seen(new)))
+        metrics = self._cluster.service.metrics
+        _tap(metrics.algorithm_duration, self._decisions)
+        _tap(metrics.attempt_duration, self._attempts)
+
+    def _seen(self, pod: Pod) -> None:
+        if pod.spec.node_name and pod.metadata.name not in self._bound:
+            self._bound[pod.metadata.name] = time.perf_counter()
+            self._changed.set()
+
+    async def _set_up(self) -> None:
+        workload = self._workload
+        await self._create(DEVICE_CLASSES, workload.classes)
+        await self._create(TEMPLATES, [template_document("claims", workload.claim)])
+        if workload.unschedulable:
+            await self._create(TEMPLATES, [template_document("impossible", impossible(workload.claim))])
+        await self._create_nodes()
+        await self._create(SLICES, slice_documents(workload))
+        snapshot = self._cluster.service.scheduler.handle
+        published = workload.nodes * sum(2 if entry.get("sharedCounters") else 1 for entry in workload.slices)
+        await self._until(lambda: len(snapshot.devices.inventory.slices) >= published)
+        nodes = self._cluster.informers.of(NODES)
+        await self._until(lambda: len(nodes) >= workload.nodes and not any(node.spec.taints for node in nodes))
+
+    async def _create(self, kind: Kind[object], documents: Iterable[Document]) -> None:
+        queue = iter(documents)
+
+        async def write() -> None:
+            for document in queue:
+                await self._cluster.users.create(kind, document)
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+    async def _create_nodes(self) -> None:
+        """New nodes are tainted until a kubelet reports; here nobody will."""
+        queue = iter(node_documents(self._workload))
+
+        async def write() -> None:
+            for document in queue:
+                node = await self._cluster.users.create(NODES, document)
+                await self._cluster.users.patch(NODES, node.metadata.name, {"spec": {"taints": None}})
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+    async def _create_pods(self, names: Iterable[str], template: str) -> None:
+        queue = iter(names)
+
+        async def write() -> None:
+            for name in queue:
+                self._created[name] = time.perf_counter()
+                await self._cluster.users.create(PODS, pod_document(name, template))
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+    async def _burst(self, prefix: str, count: int, template: str) -> None:
+        names = [f"{prefix}-{index}" for index in range(count)]
+        await self._create_pods(names, template)
+        await self._until(lambda: all(name in self._bound for name in names))
+
+    async def _park(self, prefix: str, count: int) -> None:
+        await self._create_pods((f"{prefix}-{index}" for index in range(count)), "impossible")
+        queue = self._cluster.service.scheduler.queue
+        await self._until(lambda: sum(entry.attempts > 0 for entry in queue.waiting()) >= count)
+
+    async def _steady(self, prefix: str, count: int) -> None:
+        """A few pods at a time; what is bound makes room for the next at once."""
+        waiting: set[str] = set()
+        created = deleted = 0
+        deletions: set[asyncio.Task[None]] = set()
+        while deleted < count:
+            names = []
+            while created < count and len(waiting) + len(names) < self._workload.outstanding:
+                names.append(f"{prefix}-{created}")
+                created += 1
+            waiting.update(names)
+            if names:
+                await self._create_pods(names, "claims")
+            done = {name for name in waiting if name in self._bound}
+            waiting -= done
+            deleted += len(done)
+            for name in done:
+                deletion = asyncio.create_task(self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0))
+                deletions.add(deletion)
+                deletion.add_done_callback(deletions.discard)
+            if not done:
+                await self._next_change()
+        await asyncio.gather(*deletions)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Raises if nothing is bound for long."""
+        last, progress = time.perf_counter(), -1
+        while not condition():
+            await self._next_change()
+            if len(self._bound) != progress:
+                last, progress = time.perf_counter(), len(self._bound)
+            elif time.perf_counter() - last > STUCK_S:
+                raise RuntimeError(f"{self._workload.name}: no pod was bound for {STUCK_S:g} s")
+
+    async def _next_change(self) -> None:
+        """Something was bound, or a moment passed."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await self._changed.wait()
+
+    def _measured(self, prefix: str, seconds: float, steps: int, cpu: float) -> Measured:
+        count = self._workload.pods
+        latencies = [
+            (bound - self._created[name]) * 1e3
+            for name, bound in self._bound.items()
+            if name.startswith(f"{prefix}-") and name in self._created
+        ]
+        return Measured(
+            self._workload.name,
+            self._workload.nodes,
+            count,
+            round(seconds, 3),
+            round(count / seconds, 1),
+            round(percentile(self._decisions, 0.5) * 1e3, 3),
+            round(percentile(self._decisions, 0.99) * 1e3, 3),
+            round(percentile(self._attempts, 0.5) * 1e3, 2),
+            round(percentile(self._attempts, 0.99) * 1e3, 2),
+            round(percentile(latencies, 0.5), 1),
+            round(percentile(latencies, 0.99), 1),
+            steps,
+            round(self._cluster.memory_mb(), 1),
+            round(cpu, 2),
+        )
+
+
+def _cpu_seconds() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime
+
+
+def _tap(histogram: object, into: list[float]) -> None:
+    """Keep every number a histogram is given."""
+    observe = histogram.observe  # type: ignore[attr-defined]
+
+    def noted(number: float, *labels: str) -> None:
+        into.append(number)
+        observe(number, *labels)
+
+    histogram.observe = noted  # type: ignore[attr-defined]
