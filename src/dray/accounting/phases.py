@@ -29,7 +29,7 @@ def peak_amounts(sources: Sequence[Source]) -> dict[str, int]:
         if role == "init":
             for name, nanos in source.amounts:
                 total = nanos + sidecars.get(name, 0)
-                if total > peak.get(name, -1):
+                if name not in peak or total > peak[name]:
                     peak[name] = total
             continue
         for name, nanos in source.amounts:
@@ -37,7 +37,7 @@ def peak_amounts(sources: Sequence[Source]) -> dict[str, int]:
             if role == "sidecar":
                 sidecars[name] = sidecars.get(name, 0) + nanos
     for name, nanos in peak.items():
-        if nanos > running.get(name, -1):
+        if name not in running or nanos > running[name]:
             running[name] = nanos
     return running
 

@@ -1,6 +1,6 @@
 """QoS class of a pod: as Kubernetes tells it today, or with what its claims bring."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
@@ -9,6 +9,7 @@ from dray.accounting.budget import container_share, raised_to
 from dray.accounting.charges import ClaimCharge, Policy, added_amounts, charges_in_status
 from dray.accounting.resources import CPU, MEMORY
 from dray.api.core import Container, Pod
+from dray.api.quantity import Quantity
 
 QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
 
@@ -55,13 +56,16 @@ def qos_class(
 def _pod_level(pod: Pod) -> _Declared:
     level = pod.spec.resources
     assert level is not None
-    return _Declared(
-        {name: level.requests[name].nanos for name in _DECISIVE if level.requests.get(name)},
-        {name: level.limits[name].nanos for name in _DECISIVE if level.limits.get(name)},
-    )
+    return _Declared(_decisive(level.requests), _decisive(level.limits))
+
+
+def _decisive(quantities: Mapping[str, Quantity]) -> dict[str, int]:
+    return {name: quantities[name].nanos for name in _DECISIVE if name in quantities and quantities[name].nanos > 0}
 
 
 def _declared(container: Container, charges: Sequence[ClaimCharge]) -> _Declared:
+    if not charges:
+        return _Declared(_decisive(container.resources.requests), _decisive(container.resources.limits))
     requests, limits = {}, {}
     for name in _DECISIVE:
         if request := effective_request(container, name, charges):
