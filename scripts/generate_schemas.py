@@ -161,7 +161,6 @@ LISTS = {
     "EphemeralContainer.volumeDevices": "map:devicePath",
     "EphemeralContainer.volumeMounts": "map:mountPath",
     "NamespaceStatus.conditions": "map:type",
-    "NodeAllocatableResourceClaimStatus.accounting": "map:name",
     "NodeAllocatableResourceClaimStatus.containers": "set",
     "NodeAllocatableResourceClaimStatus.mapping": "map:name",
     "NodeAllocatableResourceClaimStatus.overhead": "map:name",
