@@ -14,7 +14,6 @@ from dray.apiserver.authorization.refusal import refusal
 from dray.apiserver.authorization.rules import Rule, compact, uncovered
 from dray.apiserver.bootstrap import bootstrap
 from dray.apiserver.errors import ApiError
-from dray.apiserver.exchange import Request
 from dray.apiserver.identity import User
 from dray.apiserver.keys import object_key
 from dray.apiserver.objects import StoredObjects
@@ -426,10 +425,10 @@ async def test_half_an_identity_is_no_node(server: Server, impostor: User) -> No
 
 
 async def test_a_refusal_reads_like_kubernetes(server: Server) -> None:
-    request = Request("GET", "/")
-    with pytest.raises(ApiError) as error:
-        await server.security.check(Attributes(ALICE, "list", DRA, "v1", "resourceclaims", "", "ns"), request)
-    assert error.value.message == (
+    attributes = Attributes(ALICE, "list", DRA, "v1", "resourceclaims", "", "ns")
+    error = refusal(attributes, await server.security.authorizer.authorize(attributes))
+    assert (error.code, error.reason) == (403, "Forbidden")
+    assert error.message == (
         'resourceclaims.resource.k8s.io is forbidden: User "alice" cannot list resource "resourceclaims" in API group '
         '"resource.k8s.io" in the namespace "ns"'
     )

@@ -9,20 +9,15 @@ from pathlib import Path
 
 from dray.apiserver.admission.chain import Chain
 from dray.apiserver.admission.default_plugins import Surroundings, default_chain
-from dray.apiserver.attributes import Attributes
 from dray.apiserver.authentication.authenticator import Authenticator
-from dray.apiserver.authentication.impersonation import impersonate, requested_user
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authentication.static_tokens import StaticTokens
 from dray.apiserver.authentication.token_requests import TokenRequests
-from dray.apiserver.authorization.refusal import refusal
 from dray.apiserver.authorization.reviews import Reviews
 from dray.apiserver.authorization.union import ServerAuthorizer
 from dray.apiserver.bootstrap import bootstrap
 from dray.apiserver.credentials import Credentials, load_credentials
-from dray.apiserver.exchange import Request
 from dray.apiserver.guard.guarded_commit import GuardedCommit
-from dray.apiserver.identity import User
 from dray.apiserver.mirror import Mirror
 from dray.apiserver.objects import Objects
 from dray.apiserver.policies.index import PolicyIndex
@@ -54,22 +49,6 @@ class Security:
     reviews: Reviews
     token_requests: TokenRequests
     mirrors: tuple[Mirror, ...] = ()
-
-    async def identify(self, request: Request) -> User:
-        """Who sent the request. Raises 401."""
-        return await self.authenticator.authenticate(request)
-
-    async def check(self, attributes: Attributes, request: Request) -> User:
-        """Who the request acts for, after impersonation, if they may do it. Raises 400 or 403."""
-        user = attributes.user
-        wanted = requested_user(request.headers)
-        if wanted is not None:
-            user = await impersonate(attributes, wanted, self.authorizer)
-            attributes = attributes.as_user(user)
-        decision = await self.authorizer.authorize(attributes)
-        if not decision.allowed:
-            raise refusal(attributes, decision)
-        return user
 
     async def stop(self) -> None:
         for mirror in self.mirrors:

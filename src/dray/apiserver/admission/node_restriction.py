@@ -106,10 +106,11 @@ class NodeRestriction(AdmissionPlugin):
                 raise forbidden(admission, f'node "{node}" cannot update {words}')
 
     async def _eviction(self, node: str, admission: Admission) -> None:
-        if admission.operation != CREATE:
-            raise forbidden(admission, f"unexpected operation {admission.operation!r}")
-        name = name_of(admission.document) or admission.name
-        pod = await self._objects.get("", "pods", admission.attributes.namespace, admission.name or name)
+        """Asked for the Eviction itself, and again for the deletion it becomes."""
+        pod = admission.old
+        if pod is None:
+            name = admission.name or name_of(admission.document)
+            pod = await self._objects.get("", "pods", admission.attributes.namespace, name)
         if pod is not None and _node_of(pod) != node:
             raise forbidden(admission, f"node {node} can only evict pods with spec.nodeName set to itself")
 

@@ -93,7 +93,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         kind = mapping(policy.document, "spec", "paramKind")
         group = text(kind, "apiVersion").rpartition("/")[0]
         row = next((row for row in RESOURCES if (row.group, row.kind) == (group, text(kind, "kind"))), None)
-        if row is None:
+        if row is None or not row.is_stored:
             raise PolicyError(f"failed to find resource referenced by paramKind: '{group}, Kind={text(kind, 'kind')}'")
         namespace = (text(reference, "namespace") or admission.attributes.namespace) if row.namespaced else ""
         if row.namespaced and not namespace:

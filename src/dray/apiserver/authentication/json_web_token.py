@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections import OrderedDict
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 ALGORITHM = "ES256"
 _HALF = 32
 MAX_TOKEN = 16 * 1024
+# Tokens whose signature was found good; checking one costs as much as a small request.
+KNOWN_TOKENS = 1024
 
 
 class InvalidToken(Exception):
@@ -25,6 +28,7 @@ class SigningKey:
         self._key = key
         self._public = key.public_key()
         self.key_id = _encode(sha256(self.public_der()).digest())
+        self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
 
     @staticmethod
     def create() -> "SigningKey":
@@ -53,6 +57,15 @@ class SigningKey:
 
     def verify(self, token: str) -> dict[str, Any]:
         """The claims of a token that this key signed. Times and audiences are the caller's business."""
+        known = self._known.get(token)
+        if known is None:
+            known = self._verified(token)
+            self._known[token] = known
+            if len(self._known) > KNOWN_TOKENS:
+                self._known.popitem(last=False)
+        return known
+
+    def _verified(self, token: str) -> dict[str, Any]:
         if len(token) > MAX_TOKEN or token.count(".") != 2:
             raise InvalidToken("not a token")
         body, _, signature_text = token.rpartition(".")

@@ -1,0 +1,40 @@
+"""How much past is kept: enough for a watcher that was away for a few minutes, and no more.
+
+Several servers on one store take turns without talking: each forgets only what had happened a whole interval ago, and
+forgetting what another has already forgotten is no error.
+"""
+
+from dray.clock import Clock
+from dray.store.errors import Compacted, FutureRevision, StoreError
+from dray.store.interface import Store
+
+INTERVAL_S = 300.0
+
+
+async def keep_history(store: Store, clock: Clock, interval_s: float = INTERVAL_S) -> None:
+    """Runs until cancelled. History is always at least one interval deep, and at most about two."""
+    seen = await _revision(store)
+    while True:
+        await clock.sleep(interval_s)
+        now = await _revision(store)
+        if seen:
+            await _forget(store, seen)
+        seen = now
+
+
+async def _revision(store: Store) -> int:
+    """0 if the store does not answer: then this round forgets nothing."""
+    try:
+        return await store.current_revision()
+    except StoreError:
+        return 0
+
+
+async def _forget(store: Store, revision: int) -> None:
+    try:
+        if revision > await store.compacted_revision():
+            await store.compact(revision)
+    except (Compacted, FutureRevision):
+        return  # another server did it
+    except StoreError:
+        return  # the next round tries again
