@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_selector
+from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_selector, explain
 
 ENVIRONMENT = Environment.devices()
 SECONDS = 3.0
@@ -69,6 +69,32 @@ def test_lists_cannot_grow_without_limit(device: CelDevice) -> None:
     value, seconds = timed(doubled("[1]", 60, "{}.size() > 0"), device)
     assert isinstance(value, CelRuntimeError)
     assert seconds < SECONDS
+
+
+def nested(times: int, end: str) -> str:
+    """Lists of lists of lists, each holding the one below twice."""
+    text = "cel.bind(v0, [1], "
+    for at in range(times):
+        text += f"cel.bind(v{at + 1}, [v{at}, v{at}], "
+    return text + end.format(f"v{times}") + ")" * (times + 1)
+
+
+@pytest.mark.parametrize(
+    ("end", "expected"),
+    [
+        ("{0} == [{0}[0], {0}[1]]", True),
+        ("{0}.flatten(40).size() > 0", CelRuntimeError),
+        ("[{0}].includes(1)", CelRuntimeError),
+        ('"%s".format([{0}]) == ""', CelRuntimeError),
+        ("{0} in [[{0}[0]]]", False),
+    ],
+)
+def test_nested_lists_cannot_cost_more_than_they_weigh(end: str, expected: Any, device: CelDevice) -> None:
+    text = nested(40, "dyn(" + end.replace("[{0}].includes", "dyn([{0}]).includes") + ") == true")
+    value, seconds = timed(text, device)
+    assert value is expected or isinstance(value, CelRuntimeError)
+    assert seconds < SECONDS
+    explain(program_of(text), device)
 
 
 def test_formatting_cannot_grow_without_limit(device: CelDevice) -> None:

@@ -223,18 +223,21 @@ def _told(what: str, hint: str) -> str:
     return f"{what} is not published" + (f"; did you mean {hint}?" if hint else "")
 
 
-def shown(value: Any) -> str:
-    """A value as a person writes it."""
+def shown(value: Any, depth: int = 0) -> str:
+    """A value as a person writes it; what is large or deep is cut short."""
     if isinstance(value, CelRuntimeError):
         return f"an error: {value.message}"
     if type(value) is str:
-        return f'"{value}"'
+        return f'"{value}"' if len(value) <= 200 else f'"{value[:200]}..."'
     if type(value) is bool:
         return str(value).lower()
+    if isinstance(value, (list, tuple, dict)) and depth > 2:
+        return "..."
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(shown, value[:16]))}{', ...' if len(value) > 16 else ''}]"
+        items = [shown(item, depth + 1) for item in value[:16]]
+        return f"[{', '.join(items)}{', ...' if len(value) > 16 else ''}]"
     if isinstance(value, dict):
-        parts = [f"{shown(k) if type(k) is str else k}: {shown(v)}" for k, v in list(value.items())[:16]]
+        parts = [f"{shown(k) if type(k) is str else k}: {shown(v, depth + 1)}" for k, v in list(value.items())[:16]]
         return f"{{{', '.join(parts)}{', ...' if len(value) > 16 else ''}}}"
     if value is None:
         return "null"

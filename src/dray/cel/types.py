@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 Substitution = dict[str, "Type"]
@@ -15,6 +15,11 @@ class Type:
     kind: str
     name: str = ""
     params: tuple[Type, ...] = ()
+    is_generic: bool = field(init=False, compare=False, repr=False, default=False)
+
+    def __post_init__(self) -> None:
+        if self.kind == "param" or any(p.is_generic for p in self.params):
+            object.__setattr__(self, "is_generic", True)
 
     def __str__(self) -> str:
         if self.kind == "opaque" or self.kind == "struct" or self.kind == "param":
@@ -24,10 +29,6 @@ class Type:
         if not self.params:
             return base
         return f"{base}({', '.join(map(str, self.params))})"
-
-    @property
-    def is_generic(self) -> bool:
-        return self.kind == "param" or any(p.is_generic for p in self.params)
 
 
 ANY: Final = Type("any")

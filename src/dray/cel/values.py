@@ -8,6 +8,7 @@ Quantities and versions are those of `dray.api`. An error value is a CelError in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 from dray.api.semver import Semver
@@ -174,7 +175,6 @@ _INTS = frozenset({int, UInt})
 _NUMBERS = frozenset({int, UInt, float})
 _LISTS = frozenset({list, tuple})
 _MAPS: frozenset[type] = frozenset((dict, OpenMap))
-_PLAIN = frozenset({str, int, bytes})
 # Their own equality refuses other types instead of saying false.
 _PICKY: set[type] = {Semver}
 
@@ -187,11 +187,14 @@ def refuse_other_types(python_type: type) -> None:
     _PICKY.add(python_type)
 
 
-def equal(a: Any, b: Any) -> bool:
+Compared = dict[tuple[int, int], bool]
+
+
+def equal(a: Any, b: Any, known: Compared | None = None) -> bool:
     """CEL's `==`; raises CelError where the left side refuses to be compared."""
     ta, tb = type(a), type(b)
     if ta is tb:
-        if ta in _PLAIN or ta not in _DEEP:
+        if ta not in _DEEP:
             return bool(a == b)
     elif a is None or b is None:
         return False
@@ -201,26 +204,37 @@ def equal(a: Any, b: Any) -> bool:
         if ta in _INTS and tb in _INTS:
             return int(a) == int(b)
         return float(a) == float(b)
-    if ta in _LISTS:
-        return tb in _LISTS and len(a) == len(b) and all(not unequal(x, y) for x, y in zip(a, b, strict=False))
-    if ta in _MAPS:
-        return tb in _MAPS and _equal_maps(a, b)
-    if ta is Optional:
-        if tb is not Optional or a is NONE or b is NONE:
-            return a is b
-        return equal(a.value, b.value)
-    if ta in _PICKY and ta is not tb:
+    if ta in _DEEP:
+        return _equal_deep(a, b, {} if known is None else known)
+    if ta in _PICKY:
         raise no_overload()
     return False
 
 
-_DEEP = frozenset({list, tuple, dict, OpenMap, Optional})
+_DEEP: frozenset[type] = frozenset((list, tuple, dict, OpenMap, Optional))
 
 
-def unequal(a: Any, b: Any) -> bool:
+def _equal_deep(a: Any, b: Any, known: Compared) -> bool:
+    """Containers. A pair that occurs again is not compared again: lists of lists can be exponentially large."""
+    key = (id(a), id(b))
+    answer = known.get(key)
+    if answer is None:
+        if is_list(a):
+            answer = is_list(b) and len(a) == len(b) and not any(map(unequal, a, b, repeat(known)))
+        elif is_map(a):
+            answer = is_map(b) and _equal_maps(a, b, known)
+        elif type(b) is not Optional or a is NONE or b is NONE:
+            answer = a is b
+        else:
+            answer = equal(a.value, b.value, known)
+        known[key] = answer
+    return answer
+
+
+def unequal(a: Any, b: Any, known: Compared | None = None) -> bool:
     """Whether `a == b` is plainly false; an equality that fails is not that."""
     try:
-        return not equal(a, b)
+        return not equal(a, b, known)
     except CelError:
         return False
 
@@ -233,12 +247,12 @@ def same(a: Any, b: Any) -> bool:
         return False
 
 
-def _equal_maps(a: dict[Any, Any], b: dict[Any, Any]) -> bool:
+def _equal_maps(a: dict[Any, Any], b: dict[Any, Any], known: Compared) -> bool:
     if len(a) != len(b):
         return False
     for key, value in a.items():
         other = b.get(key, MISSING)
-        if other is MISSING or unequal(value, other):
+        if other is MISSING or unequal(value, other, known):
             return False
     return True
 

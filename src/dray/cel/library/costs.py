@@ -31,18 +31,22 @@ def one(*_: Any) -> int:
     return 1
 
 
-def walking(value: Any) -> int:
+def walking(value: Any, known: dict[int, int] | None = None) -> int:
     """Visiting a value and all it holds: 1 each, strings by length, rounded down."""
     kind = type(value)
     if kind is str:
         return int(len(value.encode("utf-8", "surrogatepass")) * STRING_FACTOR)
     if kind is bytes:
         return int(len(value) * STRING_FACTOR)
-    if is_list(value):
-        return sum(map(walking, value))
-    if is_map(value):
-        return sum(walking(k) + walking(v) for k, v in value.items())
-    return 1
+    if not (is_list(value) or is_map(value)):
+        return 1
+    # What is held twice is visited once and counted twice: a list of lists of lists can be exponentially large.
+    known = {} if known is None else known
+    total = known.get(id(value))
+    if total is None:
+        parts = value if is_list(value) else [part for entry in value.items() for part in entry]
+        total = known[id(value)] = sum(walking(part, known) for part in parts)
+    return total
 
 
 def walking_first(value: Any, *_: Any) -> int:

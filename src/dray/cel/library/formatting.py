@@ -11,7 +11,7 @@ from dray.cel.errors import CelError
 from dray.cel.values import Duration, Timestamp, TypeValue, UInt, from_key, is_list, is_map, type_name
 
 MAX_PRECISION = 100
-MAX_OUTPUT = 10_000_000
+MAX_OUTPUT = 1_000_000
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?([a-zA-Z]))")
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")

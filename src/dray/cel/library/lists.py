@@ -8,7 +8,7 @@ from typing import Any
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
 from dray.cel.library import costs
-from dray.cel.library.operators import add
+from dray.cel.library.operators import MAX_LIST, add
 from dray.cel.ranges import LIMIT, STRING_FACTOR, Range, fixed
 from dray.cel.types import (
     BOOL,
@@ -101,6 +101,8 @@ def flatten(items: Any, depth: int = 1) -> list[Any]:
     for _ in range(depth):
         if not any(map(is_list, items)):
             break
+        if sum(len(item) if is_list(item) else 1 for item in items) > MAX_LIST:
+            raise CelError(f"list of more than {MAX_LIST} elements")
         items = [inner for item in items for inner in (item if is_list(item) else (item,))]
     return list(items)
 
