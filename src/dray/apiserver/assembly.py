@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from dray.apiserver.served import served
 from dray.apiserver.server import Access, Server
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
+from dray.store.history import keep_history
 from dray.store.interface import Store
 
 
@@ -27,6 +30,8 @@ class ServerOptions:
     minor: str = "37"
     hosts: Iterable[str] = ()
     anonymous: bool = True
+    # Whether pods whose claims take cpu or memory of the node can be resized, as in Kubernetes 1.37.
+    resize_with_claims: bool = False
 
 
 @dataclass(slots=True)
@@ -56,6 +61,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     clock = clock or RealClock()
     credentials = await prepare_store(store, options.data, clock, options.hosts)
     core = Core(store, clock, options.gates)
+    core.resize_with_claims = options.resize_with_claims
     await core.start()
     security = await start_security(
         store, CachedObjects(core), credentials, clock, options.gates, SecurityOptions(anonymous=options.anonymous)
@@ -66,4 +72,12 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     access = Access(security.authenticator, security.authorizer, security.reviews, security.token_requests)
     server = Server(core, access, served(options.runtime_config), options.minor)
     server.on_stop(security.stop)
+    forgetting = asyncio.create_task(keep_history(store, clock))
+    server.on_stop(lambda: _cancelled(forgetting))
     return Running(server, credentials)
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

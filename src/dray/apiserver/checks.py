@@ -7,6 +7,7 @@ from typing import Any
 
 from dray.api.scheme import Resource, group_version
 from dray.apiserver.errors import FieldErrorLike
+from dray.apiserver.pod_resize import ephemeral_problems, resize_problems
 from dray.features import FeatureGates
 from dray.validation import Context, validate_create, validate_status_update, validate_update
 
@@ -28,12 +29,18 @@ def update_errors(
     gates: FeatureGates,
     labels: Labels,
     endpoint: str,
+    *,
+    resize_with_claims: bool,
 ) -> Sequence[FieldErrorLike]:
     context = Context(gates, labels, group_version(row.group, version))
     if endpoint == "status":
         return validate_status_update(new, old, context)
     if endpoint == "finalize":
         return ()
+    if endpoint == "resize":
+        return list(resize_problems(new, old, with_claims=resize_with_claims))
+    if endpoint == "ephemeralcontainers":
+        return ephemeral_problems(new, old)
     return validate_update(new, old, context)
 
 

@@ -53,6 +53,8 @@ class Core:
         self.commit: Commit = self._plain_commit
         # Raises 409 if a claim would hold what another has; for dry runs, which do not come as far as `commit`.
         self.check_holdings: Callable[[Document | None, Document | None], Awaitable[object]] = _no_holdings
+        # KEP-5517 forbids to resize pods whose claims take cpu or memory; Kubernetes today does not.
+        self.resize_with_claims = False
         self.progress = Progress()
         self._caches = {row.qualified_plural: KindCache(row) for row in RESOURCES if row.is_stored}
         self._by_prefix = {

@@ -330,7 +330,8 @@ class Server:
 
     async def _delete(self, call: Call) -> Response:
         deleted = await self._deleter.delete(call, delete_options(call))
-        if deleted.is_gone and call.version in strategy_of(call.row).status_on_delete:
+        returned = strategy_of(call.row).returns_deleted
+        if deleted.is_gone and returned is not None and call.version not in returned:
             details = errors.of_object(call.row, call.name, uid=deleted.stored.document()["metadata"]["uid"])
             document = success(200)
             del document["code"]

@@ -7,7 +7,7 @@ A step gets documents in the storage version and changes the new one in place. G
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dray.api.defaults import refresh_taint_time
@@ -47,8 +47,8 @@ class Strategy:
     reset_status: FieldSet | None = None
     # Versions in which a PUT must name the resourceVersion.
     conditional_versions: frozenset[str] = frozenset()
-    # Versions in which a deletion answers with a Status instead of the object.
-    status_on_delete: frozenset[str] = frozenset()
+    # A deletion answers with the object (in these versions: None means all) or else with a Status.
+    returns_deleted: frozenset[str] | None = frozenset()
     # Pods take their time to go.
     is_graceful: bool = False
     ttl_s: int = 0
@@ -261,12 +261,17 @@ def with_status(create: Create, update: Update, empty: Any = None) -> Strategy:
 COUNTED_WITH_STATUS = with_status(counted_create, counted_update)
 
 STRATEGIES: dict[tuple[str, str], Strategy] = {
-    ("resource.k8s.io", "ResourceSlice"): Strategy(counted_create, slice_update),
-    ("resource.k8s.io", "DeviceClass"): Strategy(counted_create, counted_update),
+    ("resource.k8s.io", "ResourceSlice"): Strategy(counted_create, slice_update, returns_deleted=None),
+    ("resource.k8s.io", "DeviceClass"): Strategy(counted_create, counted_update, returns_deleted=None),
     ("resource.k8s.io", "ResourceClaim"): Strategy(
-        without_status(plain_create, {}), keeping_status(plain_update), claim_status, STATUS_FIELDS, SPEC_AND_METADATA
+        without_status(plain_create, {}),
+        keeping_status(plain_update),
+        claim_status,
+        STATUS_FIELDS,
+        SPEC_AND_METADATA,
+        returns_deleted=None,
     ),
-    ("resource.k8s.io", "ResourceClaimTemplate"): PLAIN,
+    ("resource.k8s.io", "ResourceClaimTemplate"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("resource.k8s.io", "DeviceTaintRule"): Strategy(
         without_status(counted_create, {}),
         taint_rule_update,
@@ -274,7 +279,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         STATUS_FIELDS,
         SPEC_AND_METADATA,
         conditional_versions=frozenset({"v1"}),
-        status_on_delete=frozenset({"v1"}),
+        returns_deleted=frozenset({"v1beta2", "v1alpha3"}),
     ),
     ("resource.k8s.io", "ResourcePoolStatusRequest"): Strategy(
         without_status(plain_create, None),
@@ -283,6 +288,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         STATUS_FIELDS,
         SPEC_AND_METADATA,
         conditional_versions=frozenset({"v1alpha3"}),
+        returns_deleted=None,
     ),
     ("", "Pod"): Strategy(
         pod_create,
@@ -290,11 +296,15 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
         pod_status,
         STATUS_FIELDS,
         {"f:spec": {}, "f:metadata": {"f:deletionTimestamp": {}, "f:ownerReferences": {}}},
+        returns_deleted=None,
         is_graceful=True,
     ),
-    ("", "Namespace"): Strategy(namespace_create, namespace_update, status_only, STATUS_FIELDS, SPEC_FIELDS),
+    ("", "Namespace"): Strategy(
+        namespace_create, namespace_update, status_only, STATUS_FIELDS, SPEC_FIELDS, returns_deleted=None
+    ),
+    ("", "ServiceAccount"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("", "Node"): Strategy(plain_create, keeping_status(plain_update), node_status, STATUS_FIELDS, SPEC_FIELDS),
-    ("", "ResourceQuota"): with_status(plain_create, plain_update),
+    ("", "ResourceQuota"): replace(with_status(plain_create, plain_update), returns_deleted=None),
     ("", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
     ("events.k8s.io", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
     ("apps", "Deployment"): COUNTED_WITH_STATUS,

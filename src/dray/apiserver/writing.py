@@ -24,6 +24,7 @@ from dray.apiserver.names import fill_name
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
+from dray.apiserver.pod_resize import resized, with_ephemeral_containers
 from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored, to_value
 from dray.apiserver.strategies import Setting, Strategy, strategy_of
@@ -33,6 +34,12 @@ from dray.store.interface import Precondition, Put
 Document = dict[str, Any]
 
 MAX_ATTEMPTS = 12
+# Endpoints that decide themselves what they take from the document sent.
+OWN_RULES: dict[str, Callable[[Document, Document], Document]] = {
+    "finalize": lambda new, old: new,
+    "resize": resized,
+    "ephemeralcontainers": with_ephemeral_containers,
+}
 GENERATE_ATTEMPTS = 8
 
 
@@ -253,7 +260,9 @@ class Writer:
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         labels = core.namespace_labels(document)
-        found = checks.update_errors(row, call.version, document, old, core.gates, labels, endpoint)
+        found = checks.update_errors(
+            row, call.version, document, old, core.gates, labels, endpoint, resize_with_claims=core.resize_with_claims
+        )
         if found:
             raise errors.invalid_object(row, call.name, found)
         for text in checks.warnings_about(row, document):
@@ -272,8 +281,8 @@ class Writer:
         if endpoint == "status":
             assert strategy.update_status is not None
             return strategy.update_status(document, old, setting)
-        if endpoint == "finalize":
-            return document
+        if endpoint in OWN_RULES:
+            return OWN_RULES[endpoint](document, old)
         return strategy.update(document, old, setting)
 
     def _check_identity(self, call: Call, document: Document, old: Document) -> str:

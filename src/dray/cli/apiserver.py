@@ -73,7 +73,7 @@ def apiserver(
     with contextlib.ExitStack() as stack:
         directory = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dray-")))
         minor = (emulate or RELEASES[-1]).partition(".")[2]
-        options = ServerOptions(directory, gates, runtime_config, minor, [host])
+        options = ServerOptions(directory, gates, runtime_config, minor, [host], resize_with_claims=emulate is not None)
         try:
             _loop(_serve(options, host, port, store, kubeconfig, ready_file))
         except (StoreError, OSError) as error:
