@@ -16,7 +16,7 @@ from dray.store.requests import check_commit
 
 # Rows read or dropped before the event loop gets its turn.
 READ_CHUNK = 1000
-SWEEP_CHUNK = 200
+SWEEP_CHUNK = 500
 EXPIRY_INTERVAL_S = 5.0
 
 

@@ -1,0 +1,92 @@
+"""The double-allocation guard across several API servers on one etcd."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dray.apiserver.errors import ApiError
+from dray.apiserver.guard.guarded_commit import GuardedCommit
+from dray.apiserver.guard.holdings import shares_of
+from dray.apiserver.keys import object_key
+from dray.apiserver.stored import to_value
+from dray.store.errors import Conflict
+from dray.store.interface import Precondition, Put, Store
+from dray.store.opening import open_store
+
+Document = dict[str, Any]
+GROUP = "resource.k8s.io"
+DEVICES = [f"gpu-{number}" for number in range(4)]
+
+
+def a_claim(name: str, *devices: str) -> Document:
+    results = [{"request": "r", "driver": "gpu.example.com", "pool": "p", "device": device} for device in devices]
+    return {
+        "kind": "ResourceClaim",
+        "apiVersion": f"{GROUP}/v1",
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
+        "status": {"allocation": {"devices": {"results": results}}} if results else {},
+    }
+
+
+async def write(store: Store, guard: GuardedCommit, claim: Document) -> bool:
+    key = object_key(GROUP, "resourceclaims", "ns", claim["metadata"]["name"])
+    while True:
+        entry = await store.get(key)
+        old = msgspec.json.decode(entry.value) if entry else None
+        condition = Precondition(key, entry.revision if entry else 0)
+        try:
+            await guard.commit([Put(key, to_value(claim))], [condition], old, claim)
+        except Conflict:
+            continue
+        except ApiError:
+            return False
+        return True
+
+
+async def holders(store: Store) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for entry in (await store.list(f"/registry/{GROUP}/resourceclaims/")).entries:
+        for share in shares_of(msgspec.json.decode(entry.value)):
+            found.setdefault(share.device[2], []).append(entry.key)
+    return found
+
+
+async def test_two_servers_never_give_a_device_twice(etcd_address: str, tmp_path: Path) -> None:
+    stores = [await open_store(f"etcd://{etcd_address}/guard", tmp_path) for _ in range(2)]
+    guards = [await GuardedCommit.start(store) for store in stores]
+    chance = random.Random(7)
+
+    async def scheduler(number: int) -> int:
+        store, guard = stores[number % 2], guards[number % 2]
+        wins = 0
+        for _ in range(12):
+            if await write(store, guard, a_claim(f"c{number}", *chance.sample(DEVICES, 2))):
+                wins += 1
+                assert all(len(names) == 1 for names in (await holders(store)).values())
+                await write(store, guard, a_claim(f"c{number}"))
+        return wins
+
+    wins = await asyncio.gather(*(scheduler(number) for number in range(6)))
+    assert sum(wins) > 6
+    assert await holders(stores[0]) == {}
+    assert (await stores[1].list("/guard/")).entries == ()
+    for guard in guards:
+        await guard.stop()
+    for store in stores:
+        await store.close()
+
+
+async def test_the_same_device_at_the_same_moment_goes_to_exactly_one(etcd_address: str, tmp_path: Path) -> None:
+    stores = [await open_store(f"etcd://{etcd_address}/moment", tmp_path) for _ in range(2)]
+    guards = [await GuardedCommit.start(store) for store in stores]
+    answers = await asyncio.gather(
+        *(write(stores[number % 2], guards[number % 2], a_claim(f"c{number}", "gpu-0")) for number in range(10))
+    )
+    assert sum(answers) == 1
+    for guard in guards:
+        await guard.stop()
+    for store in stores:
+        await store.close()
