@@ -36,11 +36,10 @@ per node until something on that node changes, so asking again is cheap.
 from dray.allocator.inventory import Inventory
 from dray.allocator.ledger import Ledger, LedgerError
 from dray.allocator.question import Allocator, Question, allocate
+from dray.allocator.results import Allocation, Answer
 from dray.allocator.types import (
     INVALID_POOLS,
     TIMED_OUT,
-    Allocation,
-    Answer,
     ChosenDevice,
     Deadline,
     DeviceID,

@@ -17,9 +17,36 @@ Items = tuple[tuple[str, int, int], ...]
 Walk = tuple[list[tuple[Option, int]] | None, bool, int]
 """The solution, whether a missing one is final (else only a search can tell), and the steps taken."""
 
+# The state of a pool of which nothing is taken.
+NOTHING = (0, None)
+
 
 def first_fit(problem: Problem, node: NodePools, ledger: Ledger) -> Walk:
     """Raises FatalError as the search would."""
+    if len(problem.requests) == 1 and len(node.pools) == 1:
+        return _first_in_pool(problem, node, ledger)
+    return _first_everywhere(problem, node, ledger)
+
+
+def _first_in_pool(problem: Problem, node: NodePools, ledger: Ledger) -> Walk:
+    """One request, one pool: pools that look alike to the request share the walk."""
+    view, use = node.pools[0], node.uses_in(ledger)[0]
+    screen = problem.screens[0]
+    lens = screen.lenses.get(view.shape) or screen.lens(view.shape)
+    if use.version:
+        taken = use.taken(view)
+        key = (taken.dedicated, taken.consumed_key)
+    else:
+        key = NOTHING
+    walks = lens.walks
+    if key in walks:
+        return walks[key], True, 0
+    walk = _first_everywhere(problem, node, ledger)
+    walks[key] = walk[0]
+    return walk
+
+
+def _first_everywhere(problem: Problem, node: NodePools, ledger: Ledger) -> Walk:
     shares = problem.features.consumable_capacity
     requests = problem.requests
     pools: list[tuple[PoolView, Shape, int, Rooms | None]] = []

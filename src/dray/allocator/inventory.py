@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dray.allocator.changes import ChangeLog
 from dray.allocator.devices import CompiledSlice, KindTable, uses_switched_off_features
 from dray.allocator.ledger import Ledger, PoolUse
 from dray.allocator.node_selection import node_matches
@@ -71,13 +72,6 @@ class NodePools:
         self.own_selector: NodeSelector | None = None
         self.uses: tuple[Ledger, list[PoolUse]] | None = None
 
-    def stamp(self, ledger: Ledger) -> int:
-        """Grows whenever something is taken or freed in a pool of this node."""
-        total = 0
-        for use in self.uses_in(ledger):
-            total += use.version
-        return total
-
     def uses_in(self, ledger: Ledger) -> list[PoolUse]:
         """What is taken of each pool, in the order of the pools."""
         if self.uses is None or self.uses[0] is not ledger:
@@ -141,6 +135,8 @@ class Inventory:
         # Changes so far on a node, and of slices that concern many nodes.
         self._node_version: dict[str, int] = {}
         self._wide_version = 0
+        # Nodes whose pools changed; None: a pool that many nodes see.
+        self.changes: ChangeLog[str | None] = ChangeLog()
 
     # --- changes -----------------------------------------------------------------------------------------------------
 
@@ -213,8 +209,10 @@ class Inventory:
             node_name = compiled.spec.node_name
             if node_name:
                 self._node_version[node_name] = self._node_version.get(node_name, 0) + 1
+                self.changes.append(node_name)
             else:
                 self._wide_version += 1
+                self.changes.append(None)
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -225,6 +223,15 @@ class Inventory:
     @property
     def taint_rules(self) -> Iterable[DeviceTaintRule]:
         return self._rules.values()
+
+    def nodes_of(self, pool_id: PoolID) -> set[str] | None:
+        """The nodes for which the pool has slices; None: there may be others."""
+        pool = self._pools.get(pool_id)
+        if pool is None:
+            return set()
+        if pool_id in self._wide:
+            return None
+        return {compiled.spec.node_name for compiled in pool.slices.values() if compiled.spec.node_name}
 
     def pools_on(self, node: Node) -> NodePools:
         """What `node` can reach, in the order in which the search tries it."""
@@ -237,6 +244,7 @@ class Inventory:
             and known.watches_cluster == self._wide_version
             and (known.node is node or _same_node(known.node, node))
         ):
+            known.node = node
             return known
         known = NodePools(node, self._views(node))
         known.seen, known.watches_cluster = version, self._wide_version

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
+from dray.allocator.changes import ChangeLog
 from dray.allocator.pools import PoolCounters, PoolView
 from dray.allocator.types import Features, PoolID
 from dray.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
@@ -31,14 +32,26 @@ class Entry:
 class Taken:
     """One pool view's devices that are in use, as masks over the view."""
 
-    __slots__ = ("consumed", "dedicated", "seen", "shared")
+    __slots__ = ("_consumed_key", "consumed", "dedicated", "seen", "shared")
 
     def __init__(self) -> None:
+        self._consumed_key: Hashable = None
         self.seen = -1
         self.dedicated = 0
         # Devices with at least one share, and what the shares of a device consume.
         self.shared = 0
         self.consumed: dict[int, Amounts] = {}
+
+    @property
+    def consumed_key(self) -> Hashable:
+        """What the shares consume, as something to compare by."""
+        if self._consumed_key is None and self.consumed:
+            sums = [(place, tuple(sorted(amounts.items()))) for place, amounts in self.consumed.items()]
+            self._consumed_key = tuple(sorted(sums))
+        return self._consumed_key
+
+    def forget_key(self) -> None:
+        self._consumed_key = None
 
 
 NOTHING_TAKEN = Taken()
@@ -95,6 +108,7 @@ class PoolUse:
             taken = self._taken[view] = Taken()
             self._drop_dead_views()
         if taken.seen != self.version:
+            taken.forget_key()
             changes = self._changes_since(taken.seen)
             if changes is None or taken.seen < 0:
                 taken.dedicated = taken.shared = 0
@@ -159,7 +173,8 @@ class Ledger:
         self.features = features or Features()
         self._uses: dict[PoolID, PoolUse] = {}
         self._entries: dict[tuple[str, str], Entry] = {}
-        self.revision = 0
+        # Pools in which something was taken or freed.
+        self.changes: ChangeLog[PoolID] = ChangeLog()
         for claim in claims:
             self.apply_claim(claim)
 
@@ -207,7 +222,6 @@ class Ledger:
 
     def _enter(self, key: tuple[str, str], entry: Entry) -> None:
         self._entries[key] = entry
-        self.revision += 1
         for result in entry.results:
             if not result.admin_access:
                 self._book(result)
@@ -216,7 +230,6 @@ class Ledger:
         entry = self._entries.pop(key, None)
         if entry is None:
             return
-        self.revision += 1
         for result in entry.results:
             if not result.admin_access:
                 self._unbook(result)
@@ -233,6 +246,7 @@ class Ledger:
         else:
             use.dedicated[device] = use.dedicated.get(device, 0) + 1
         use.changed(device)
+        self.changes.append((result.driver, result.pool))
 
     def _unbook(self, result: DeviceRequestAllocationResult) -> None:
         use = self.use((result.driver, result.pool))
@@ -246,6 +260,7 @@ class Ledger:
         else:
             _count_down(use.dedicated, device)
         use.changed(device)
+        self.changes.append((result.driver, result.pool))
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

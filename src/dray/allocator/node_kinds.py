@@ -23,8 +23,7 @@ def kind_of_node(problem: Problem, node: NodePools, ledger: Ledger, scopes: Sequ
         for screen in problem.screens:
             parts.append(screen.lenses.get(shape) or screen.lens(shape))
         if taken.consumed:
-            sums = [(place, tuple(sorted(amounts.items()))) for place, amounts in taken.consumed.items()]
-            parts.append(tuple(sorted(sums)))
+            parts.append(taken.consumed_key)
         if view.counters is not None and shape.consumes:
             if shape.grouped:
                 return None

@@ -11,15 +11,13 @@ from dray.allocator.ledger import Ledger
 from dray.allocator.node_kinds import kind_of_node
 from dray.allocator.reasons import Explanation
 from dray.allocator.requests import Option, Problem, claim_mark
-from dray.allocator.results import Chosen
+from dray.allocator.results import Allocation, Answer
 from dray.allocator.rules.constraints import Scope, scopes_of
 from dray.allocator.search import Search, TimedOut
 from dray.allocator.selectors import Selectors
 from dray.allocator.types import (
     INVALID_POOLS,
     TIMED_OUT,
-    Allocation,
-    Answer,
     Deadline,
     Failure,
     FatalError,
@@ -41,22 +39,28 @@ Solution = list[tuple[Option, int]]
 class Verdict:
     """What was found on one node: a solution, an error, or neither."""
 
-    __slots__ = ("failure", "node", "solution", "stamp", "steps")
+    __slots__ = ("allocation", "failure", "node", "solution", "steps")
 
-    def __init__(
-        self, node: NodePools, stamp: int, solution: Solution | None, failure: FatalError | None, steps: int
-    ) -> None:
+    def __init__(self, node: NodePools, solution: Solution | None, failure: FatalError | None, steps: int) -> None:
         self.node = node
-        self.stamp = stamp
         self.solution = solution
         self.failure = failure
         self.steps = steps
+        self.allocation: Allocation | None = None
 
 
 class Inquiry:
     """What claims with one spec have taught us so far; shared by all pods that ask the same."""
 
-    __slots__ = ("by_kind_of_node", "failure", "problem", "scopes", "verdicts")
+    __slots__ = (
+        "_inventory_seen",
+        "_ledger_seen",
+        "by_kind_of_node",
+        "current",
+        "failure",
+        "problem",
+        "scopes",
+    )
 
     def __init__(
         self,
@@ -68,7 +72,9 @@ class Inquiry:
         self.failure: FatalError | None = None
         self.problem: Problem | None = None
         self.scopes: list[Scope] = []
-        self.verdicts: dict[str, Verdict] = {}
+        # Verdicts by node that nothing has touched since; `catch_up` sees to it.
+        self.current: dict[str, Verdict] = {}
+        self._inventory_seen = self._ledger_seen = 0
         self.by_kind_of_node: dict[Hashable, Solution | None] = {}
         try:
             self.problem = Problem(claims, classes, features, selectors)
@@ -77,6 +83,30 @@ class Inquiry:
         else:
             for claim in self.problem.claims:
                 self.scopes += scopes_of(claim, features.list_type_attributes)
+
+    def catch_up(self, inventory: Inventory, ledger: Ledger) -> None:
+        """Verdicts of nodes on which something changed are no longer current; costs what changed."""
+        if not self.current:
+            self._inventory_seen, self._ledger_seen = inventory.changes.end, ledger.changes.end
+            return
+        if inventory.changes.end != self._inventory_seen:
+            nodes = inventory.changes.since(self._inventory_seen)
+            self._inventory_seen = inventory.changes.end
+            self._drop(nodes)
+        if ledger.changes.end != self._ledger_seen:
+            pools = ledger.changes.since(self._ledger_seen)
+            self._ledger_seen = ledger.changes.end
+            for pool_id in set(pools) if pools is not None else ():
+                self._drop(inventory.nodes_of(pool_id))
+            if pools is None:
+                self.current.clear()
+
+    def _drop(self, nodes: Iterable[str | None] | None) -> None:
+        if nodes is None or None in (nodes := set(nodes)):
+            self.current.clear()
+            return
+        for name in nodes:
+            self.current.pop(name or "", None)
 
     def remember(self, kind: Hashable, solution: Solution | None) -> None:
         if len(self.by_kind_of_node) >= MOST_KINDS_OF_NODES:
@@ -144,23 +174,22 @@ class Question:
         return self._inquiry
 
     def on(self, node: Node, deadline: Deadline | None = None) -> Answer:
-        inquiry = self._inquiry
+        inquiry, allocator = self._inquiry, self._allocator
         if inquiry.failure is not None:
             return self._failed(inquiry.failure, 0)
-        try:
-            pools = self._allocator.inventory.pools_on(node)
-        except FatalError as problem:
-            return self._failed(problem, 0)
-        stamp = pools.stamp(self._allocator.ledger)
-        verdict = inquiry.verdicts.get(pools.name)
-        if verdict is None or verdict.node is not pools or verdict.stamp != stamp:
+        inquiry.catch_up(allocator.inventory, allocator.ledger)
+        verdict = inquiry.current.get(node.metadata.name)
+        if verdict is None or verdict.node.node is not node:
             try:
-                verdict = self._search(pools, stamp, deadline)
+                pools = allocator.inventory.pools_on(node)
+                if verdict is None or verdict.node is not pools:
+                    verdict = inquiry.current[pools.name] = self._search(pools, deadline)
+            except FatalError as problem:
+                return self._failed(problem, 0)
             except TimedOut as late:
                 text = "filter operation aborted: deadline exceeded"
-                return Failure(TIMED_OUT, text, for_this_node_only=True, steps=late.args[0] if late.args else 0)
-            inquiry.verdicts[pools.name] = verdict
-        return self._answer(verdict)
+                return Failure(TIMED_OUT, text, for_this_node_only=True, steps=late.steps)
+        return verdict.allocation or self._answer(verdict)
 
     def on_nodes(self, nodes: Iterable[Node], deadline: Deadline | None = None) -> Iterator[tuple[Node, Answer]]:
         """Each node with its answer. Nodes that differ in names only share one search."""
@@ -191,7 +220,7 @@ class Question:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _search(self, pools: NodePools, stamp: int, deadline: Deadline | None) -> Verdict:
+    def _search(self, pools: NodePools, deadline: Deadline | None) -> Verdict:
         inquiry = self._inquiry
         problem = inquiry.problem
         assert problem is not None
@@ -200,28 +229,26 @@ class Question:
             try:
                 found, is_final, steps = first_fit(problem, pools, self._allocator.ledger)
             except FatalError as failure:
-                return Verdict(pools, stamp, None, failure, steps)
+                return Verdict(pools, None, failure, steps)
             if is_final:
-                return Verdict(pools, stamp, found, None, steps)
+                return Verdict(pools, found, None, steps)
         # A question that is asked of one node only need not recognise another.
-        kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes) if inquiry.verdicts else None
+        kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes) if inquiry.current else None
         if kind is not None and kind in inquiry.by_kind_of_node:
-            return Verdict(pools, stamp, inquiry.by_kind_of_node[kind], None, 0)
+            return Verdict(pools, inquiry.by_kind_of_node[kind], None, 0)
         try:
             attempt = Attempt(problem, pools, self._allocator.ledger, inquiry.scopes)
             search = Search(attempt, deadline)
             try:
                 solution = search.run()
-            except TimedOut:
-                raise TimedOut(search.steps) from None
             except FatalError as failure:
-                return Verdict(pools, stamp, None, failure, search.steps)
+                return Verdict(pools, None, failure, search.steps)
             steps = search.steps
         except FatalError as failure:
-            return Verdict(pools, stamp, None, failure, steps)
+            return Verdict(pools, None, failure, steps)
         if kind is not None:
             inquiry.remember(kind, solution)
-        return Verdict(pools, stamp, solution, None, steps)
+        return Verdict(pools, solution, None, steps)
 
     def _answer(self, verdict: Verdict) -> Answer:
         problem = self._inquiry.problem
@@ -229,13 +256,14 @@ class Question:
         if verdict.failure is not None:
             return self._failed(verdict.failure, verdict.steps)
         if verdict.solution is not None:
-            chosen = Chosen(problem, verdict.node, verdict.solution)
+            allocation = Allocation(problem, verdict.node, verdict.solution, verdict.steps)
             if not verdict.node.is_local:
                 try:
-                    chosen.check_node_selectors([claim.metadata.name for claim in self._claims])
+                    allocation.check_node_selectors([claim.metadata.name for claim in self._claims])
                 except FatalError as failure:
                     return self._failed(failure, verdict.steps)
-            return Allocation(verdict.node.name, chosen, verdict.steps)
+            verdict.allocation = allocation
+            return allocation
         if verdict.node.invalid:
             return Failure(
                 INVALID_POOLS,

@@ -10,7 +10,7 @@ from dray.allocator.devices import DeviceKind
 from dray.allocator.reads import Read
 from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.selectors import SelectorFailure, Selectors, Verdict, value_read
-from dray.allocator.shapes import Shape
+from dray.allocator.shapes import Column, Shape
 from dray.allocator.types import DeviceID, FatalError, Features
 from dray.api.quantity import Quantity
 from dray.api.resource import (
@@ -42,7 +42,7 @@ class Lens:
     the node is looked at before the capacity is.
     """
 
-    __slots__ = ("errors", "late", "screen", "shape", "tainted", "unknown", "wrong", "yes")
+    __slots__ = ("errors", "late", "screen", "shape", "tainted", "unknown", "walks", "wrong", "yes")
 
     def __init__(self, screen: Screen, shape: Shape) -> None:
         self.screen = screen
@@ -50,6 +50,8 @@ class Lens:
         self.unknown = shape.every
         self.yes = self.wrong = self.late = 0
         self.errors: dict[int, str] = {}
+        # Where a walk for a lone request ended, by what is taken of the pool.
+        self.walks: dict[Hashable, list[tuple[Option, int]] | None] = {}
         if not screen.features.binds_with_conditions:
             self.unknown &= ~shape.binding
         self.tainted = screen.untolerated(shape) if shape.tainted else 0
@@ -105,7 +107,7 @@ class Screen:
         self.checks_capacity = problem.features.consumable_capacity
         self.lenses: dict[Shape, Lens] = {}
         # Shapes that agree in what the selectors look at share a lens.
-        self.lenses_by_columns: dict[Hashable, Lens] = {}
+        self.lenses_by_columns: dict[Column, Lens] = {}
         self.verdicts: dict[DeviceKind, Verdict] = {}
         self._reads: tuple[Read, ...] | bool | None = False
 
@@ -130,14 +132,16 @@ class Screen:
     def _shared_lens(self, shape: Shape) -> Lens:
         if len(self.lenses) < FIRST_LENSES or self.reads is None:
             return Lens(self, shape)
-        columns = [shape.base]
-        for read in self.reads:
-            columns.append(shape.known_column(read) or shape.column(read, partial(value_read, read=read)))
-        key = tuple(columns)
-        lens = self.lenses_by_columns.get(key)
+        column = shape.known_column(self.reads) or self._column(shape, self.reads)
+        lens = self.lenses_by_columns.get(column)
         if lens is None:
-            lens = self.lenses_by_columns[key] = Lens(self, shape)
+            lens = self.lenses_by_columns[column] = Lens(self, shape)
         return lens
+
+    def _column(self, shape: Shape, reads: tuple[Read, ...]) -> Column:
+        """All that is looked at, side by side."""
+        columns = [shape.known_column(read) or shape.column(read, partial(value_read, read=read)) for read in reads]
+        return shape.joined_column(reads, (shape.base, *columns))
 
     def verdict(self, kind: DeviceKind) -> Verdict:
         """Class selectors, then request selectors, then what the capacity policy allows at all."""

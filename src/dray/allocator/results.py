@@ -8,7 +8,7 @@ from dray.allocator.inventory import NodePools
 from dray.allocator.node_selection import NAME_FIELD
 from dray.allocator.pools import PoolView
 from dray.allocator.requests import ClaimProblem, Option, Problem
-from dray.allocator.types import ChosenDevice, FatalError, ShareIDs
+from dray.allocator.types import ChosenDevice, Failure, FatalError, NoFit, ShareIDs
 from dray.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dray.api.resource import (
     AllocationResult,
@@ -24,26 +24,32 @@ Placed = tuple[Option, PoolView, int]
 """For what, in which pool, and the place in it."""
 
 
-class Chosen:
-    """A solution on one node, assembled into API objects when asked."""
+class Allocation:
+    """The devices that serve the claims on one node; nothing is taken until the caller writes it down."""
 
-    __slots__ = ("_node", "_problem", "_solution")
+    __slots__ = ("_node", "_problem", "_solution", "node_name", "steps")
 
-    def __init__(self, problem: Problem, node: NodePools, solution: Sequence[tuple[Option, int]]) -> None:
+    def __init__(
+        self, problem: Problem, node: NodePools, solution: Sequence[tuple[Option, int]], steps: int = 0
+    ) -> None:
         self._problem = problem
         self._node = node
         self._solution = solution
+        self.node_name = node.name
+        self.steps = steps
 
     def _by_claim(self) -> list[list[Placed]]:
         node = self._node
-        by_claim: list[list[Placed]] = [[] for _ in self._problem.claims]
         if len(node.pools) == 1:
             view = node.pools[0]
-            for option, position in self._solution:
-                by_claim[option.claim.index].append((option, view, position))
+            placed = [(option, view, position) for option, position in self._solution]
         else:
-            for option, position in self._solution:
-                by_claim[option.claim.index].append((option, *node.locate(position)))
+            placed = [(option, *node.locate(position)) for option, position in self._solution]
+        if len(self._problem.claims) == 1:
+            return [placed]
+        by_claim: list[list[Placed]] = [[] for _ in self._problem.claims]
+        for one in placed:
+            by_claim[one[0].claim.index].append(one)
         return by_claim
 
     def check_node_selectors(self, names: Sequence[str]) -> None:
@@ -52,6 +58,7 @@ class Chosen:
             _node_selector(devices, self._node, name)
 
     def devices(self) -> tuple[tuple[ChosenDevice, ...], ...]:
+        """Per claim, the devices in the order in which they were booked."""
         shares = self._problem.features.consumable_capacity
         return tuple(
             tuple(
@@ -63,11 +70,14 @@ class Chosen:
             for devices in self._by_claim()
         )
 
-    def preference_scores(self) -> tuple[int, ...]:
+    @property
+    def score(self) -> int:
+        """The sum over `firstAvailable` requests of 8 minus the index of the alternative that was chosen."""
         options = {option.request.index: option for option, _ in self._solution if option.request.is_prioritized}
-        return tuple([MOST_ALTERNATIVES - option.request.options.index(option) for option in options.values()])
+        return sum([MOST_ALTERNATIVES - option.request.options.index(option) for option in options.values()])
 
-    def assemble(self, share_ids: ShareIDs) -> tuple[AllocationResult, ...]:
+    def results(self, share_ids: ShareIDs) -> tuple[AllocationResult, ...]:
+        """One AllocationResult per claim, in the order of the claims."""
         problem, node = self._problem, self._node
         shares = problem.features.consumable_capacity
         results = []
@@ -94,6 +104,12 @@ class Chosen:
             found = DeviceAllocationResult(results=tuple(entries), config=config)
             results.append(AllocationResult(devices=found, node_selector=selector))
         return tuple(results)
+
+    def __repr__(self) -> str:
+        return f"Allocation({self.node_name!r}, {self.devices()!r})"
+
+
+Answer = Allocation | NoFit | Failure
 
 
 def _result(option: Option, view: PoolView, place: int, share_ids: ShareIDs) -> DeviceRequestAllocationResult:

@@ -11,7 +11,8 @@ import msgspec
 from dray.allocator.inventory import Inventory
 from dray.allocator.ledger import Ledger
 from dray.allocator.question import Allocator, Question
-from dray.allocator.types import Allocation, Answer, Failure, Features, ShareIDs
+from dray.allocator.results import Allocation, Answer
+from dray.allocator.types import Failure, Features, ShareIDs
 from dray.api import codec
 from dray.api.base import ApiStruct
 from dray.api.core import Node

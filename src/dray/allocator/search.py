@@ -31,6 +31,10 @@ STEPS_PER_LOOK = 64
 class TimedOut(Exception):
     """The deadline passed in the middle of the search."""
 
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.steps = steps
+
 
 class Observer(Protocol):
     """Told about every place where the search gets stuck."""
@@ -259,7 +263,7 @@ class Search:
         if self.steps >= self._look_at:
             self._look_at += STEPS_PER_LOOK
             if self._deadline is not None and self._deadline():
-                raise TimedOut
+                raise TimedOut(self.steps)
 
     def _enter(self, option: Option, position: int, must: bool = False) -> bool:
         rules = self._rules

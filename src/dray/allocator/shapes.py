@@ -92,6 +92,10 @@ class Shape:
             self._columns[key] = column
         return column
 
+    def joined_column(self, key: Hashable, columns: tuple[Column, ...]) -> Column:
+        column = self._columns[key] = self._table.column(columns)
+        return column
+
     def known_column(self, key: Hashable) -> Column | None:
         return self._columns.get(key)
 

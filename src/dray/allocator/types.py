@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from dray.api.resource import AllocationResult
+from typing import NamedTuple, Protocol
 
 
 class DeviceID(NamedTuple):
@@ -183,44 +180,6 @@ class Failure:
 
     def __str__(self) -> str:
         return self.message
-
-
-class Assembled(Protocol):
-    def assemble(self, share_ids: ShareIDs) -> tuple[AllocationResult, ...]: ...
-
-    def devices(self) -> tuple[tuple[ChosenDevice, ...], ...]: ...
-
-    def preference_scores(self) -> tuple[int, ...]: ...
-
-
-class Allocation:
-    """The devices that serve the claims on one node; nothing is taken until the caller writes it down."""
-
-    __slots__ = ("_chosen", "node_name", "steps")
-
-    def __init__(self, node_name: str, chosen: Assembled, steps: int) -> None:
-        self.node_name = node_name
-        self._chosen = chosen
-        self.steps = steps
-
-    def results(self, share_ids: ShareIDs) -> tuple[AllocationResult, ...]:
-        """One AllocationResult per claim, in the order of the claims."""
-        return self._chosen.assemble(share_ids)
-
-    def devices(self) -> tuple[tuple[ChosenDevice, ...], ...]:
-        """Per claim, the devices in the order in which they were booked."""
-        return self._chosen.devices()
-
-    @property
-    def score(self) -> int:
-        """The sum over `firstAvailable` requests of 8 minus the index of the alternative that was chosen."""
-        return sum(self._chosen.preference_scores())
-
-    def __repr__(self) -> str:
-        return f"Allocation({self.node_name!r}, {self.devices()!r})"
-
-
-Answer = Allocation | NoFit | Failure
 
 
 class FatalError(Exception):
