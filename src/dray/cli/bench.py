@@ -104,5 +104,5 @@ def _line(workload: Workload, measured: Measured) -> str:
     return (
         f"{measured.workload:<28} {measured.pods_per_second:>7.1f} pods/s  decision p50 {measured.decision_p50_ms:.2f} "
         f"p99 {measured.decision_p99_ms:.2f} ms  attempt p99 {measured.attempt_p99_ms:.1f} ms  "
-        f"{measured.memory_mb:.0f} MB  {verdict}"
+        f"cpu {measured.cpu_ms_per_pod:.2f}+{measured.server_cpu_ms_per_pod:.2f} ms/pod  {measured.memory_mb:.0f} MB  {verdict}"
     )

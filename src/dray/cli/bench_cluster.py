@@ -34,6 +34,13 @@ class BenchCluster:
     def memory_mb(self) -> float:
         return sum(_resident_mb(pid) for pid in (self.server_pid, os.getpid()))
 
+    def server_cpu_seconds(self) -> float:
+        try:
+            fields = Path(f"/proc/{self.server_pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 def _resident_mb(pid: int) -> float:
     try:

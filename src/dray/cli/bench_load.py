@@ -44,7 +44,8 @@ class Measured:
     latency_p99_ms: float
     steps: int
     memory_mb: float
-    cpu_seconds: float
+    cpu_ms_per_pod: float
+    server_cpu_ms_per_pod: float
 
     def document(self) -> dict[str, object]:
         return asdict(self)
@@ -73,13 +74,16 @@ class Load:
             await self._park("waiting", self._workload.unschedulable)
         self._decisions.clear()
         self._attempts.clear()
-        steps, cpu, started = self._steps, _cpu_seconds(), time.perf_counter()
+        steps, started = self._steps, time.perf_counter()
+        cpu, server_cpu = _cpu_seconds(), self._cluster.server_cpu_seconds()
         prefix = "pod"
         if self._workload.steady:
             await self._steady(prefix, self._workload.pods)
         else:
             await self._burst(prefix, self._workload.pods, "claims")
-        return self._measured(prefix, time.perf_counter() - started, self._steps - steps, _cpu_seconds() - cpu)
+        seconds = time.perf_counter() - started
+        used = (_cpu_seconds() - cpu, self._cluster.server_cpu_seconds() - server_cpu)
+        return self._measured(prefix, seconds, self._steps - steps, used)
 
     @property
     def _steps(self) -> int:
@@ -192,7 +196,7 @@ class Load:
             async with asyncio.timeout(0.05):
                 await self._changed.wait()
 
-    def _measured(self, prefix: str, seconds: float, steps: int, cpu: float) -> Measured:
+    def _measured(self, prefix: str, seconds: float, steps: int, cpu: tuple[float, float]) -> Measured:
         count = self._workload.pods
         latencies = [
             (bound - self._created[name]) * 1e3
@@ -213,7 +217,7 @@ class Load:
             round(percentile(latencies, 0.99), 1),
             steps,
             round(self._cluster.memory_mb(), 1),
-            round(cpu, 2),
+            *(round(part * 1e3 / count, 2) for part in cpu),
         )
 
 

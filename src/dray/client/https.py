@@ -10,12 +10,15 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
 
 from dray.client.credentials import Proof
 from dray.client.errors import ApiError, KubeconfigError, ServerUnreachable
+from dray.client.keep_alive import KeepAlivePool
 from dray.client.kubeconfig import Connection
 from dray.client.transport import Answer, Call
 
@@ -34,6 +37,9 @@ class HttpsTransport:
         self._session: aiohttp.ClientSession | None = None
         self._session_certificate: bytes | None = None
         self._closed = False
+        self._is_direct = not connection.proxy and not _env_proxy(connection.server)
+        self._pool: KeepAlivePool | None = None
+        self._pool_certificate: bytes | None = None
 
     async def request(self, call: Call) -> Answer:
         answer = await self._request_once(call)
@@ -42,6 +48,8 @@ class HttpsTransport:
         return answer
 
     async def _request_once(self, call: Call) -> Answer:
+        if self._is_direct:
+            return await self._request_directly(call)
         session, headers = await self._prepare(call)
         timeout = aiohttp.ClientTimeout(total=call.timeout_s, connect=CONNECT_TIMEOUT_S)
         try:
@@ -51,6 +59,18 @@ class HttpsTransport:
                 body = await response.read()
                 return Answer(response.status, {k.lower(): v for k, v in response.headers.items()}, body)
         except _BROKEN as error:
+            raise self._unreachable(error) from error
+
+    async def _request_directly(self, call: Call) -> Answer:
+        """Without a proxy, plain calls go over our own connections: a third of the work."""
+        proof, headers = await self._headers(call)
+        if self._pool is None or proof.client_certificate != self._pool_certificate:
+            self._pool_certificate = proof.client_certificate
+            context = ssl_context(self._connection, proof)
+            self._pool = KeepAlivePool(self._connection.server, context, self._connection.tls_server_name)
+        try:
+            return await self._pool.request(call, headers)
+        except OSError as error:
             raise self._unreachable(error) from error
 
     @asynccontextmanager
@@ -93,12 +113,18 @@ class HttpsTransport:
 
     async def close(self) -> None:
         self._closed = True
+        if self._pool is not None:
+            self._pool.close()
         if self._session is not None:
             await self._session.close()
 
     # --- below
 
     async def _prepare(self, call: Call) -> tuple[aiohttp.ClientSession, dict[str, str]]:
+        proof, headers = await self._headers(call)
+        return await self._session_for(proof), headers
+
+    async def _headers(self, call: Call) -> tuple[Proof, dict[str, str]]:
         if self._closed:
             raise ServerUnreachable("the connection is closed")
         proof = await self._connection.credentials.proof()
@@ -107,7 +133,7 @@ class HttpsTransport:
             headers["Content-Type"] = call.content_type
         if proof.authorization:
             headers["Authorization"] = proof.authorization
-        return await self._session_for(proof), headers
+        return proof, headers
 
     async def _session_for(self, proof: Proof) -> aiohttp.ClientSession:
         """A new client certificate means new connections; running requests finish on the old ones."""
@@ -137,6 +163,14 @@ class HttpsTransport:
     def _unreachable(self, error: BaseException) -> ServerUnreachable:
         reason = "timed out" if isinstance(error, asyncio.TimeoutError) else str(error) or type(error).__name__
         return ServerUnreachable(f"{self._connection.server}: {reason}")
+
+
+def _env_proxy(server: str) -> str:
+    """The proxy that HTTPS_PROXY and NO_PROXY name for this server, if any."""
+    parts = urlsplit(server)
+    if proxy_bypass(parts.hostname or ""):
+        return ""
+    return getproxies().get(parts.scheme, "")
 
 
 def ssl_context(connection: Connection, proof: Proof) -> ssl.SSLContext:
