@@ -7,7 +7,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
 from random import Random, SystemRandom
 from typing import Any
 
@@ -55,6 +55,8 @@ class Core:
         self.check_holdings: Callable[[Document | None, Document | None], Awaitable[object]] = _no_holdings
         # KEP-5517 forbids to resize pods whose claims take cpu or memory; Kubernetes today does not.
         self.resize_with_claims = False
+        self._second = datetime.min.replace(tzinfo=UTC)
+        self._second_text = ""
         self.progress = Progress()
         self._caches = {row.qualified_plural: KindCache(row) for row in RESOURCES if row.is_stored}
         self._by_prefix = {
@@ -174,7 +176,11 @@ class Core:
     # --- making things up ---------------------------------------------------------------------------------------------
 
     def now(self) -> str:
-        return rfc3339(self.clock.now())
+        """The time as objects carry it; the text is made once a second."""
+        moment = self.clock.now().replace(microsecond=0)
+        if moment != self._second:
+            self._second, self._second_text = moment, rfc3339(moment)
+        return self._second_text
 
     def timestamp(self) -> float:
         return self.clock.now().astimezone(UTC).timestamp()

@@ -117,7 +117,7 @@ def shaped_or_fail(tree: Document, api_version: str, kind: str, duplicates: tupl
     metadata = tree.get("metadata")
     resets = isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
     run = Shaping()
-    document = shape(canonical_spelling({**tree, "kind": kind, "apiVersion": api_version}), kind, "", run)
+    document = shape(canonical_spelling({**tree, "kind": kind, "apiVersion": api_version}), kind, None, run)
     document.setdefault("metadata", {})
     if resets:
         document["metadata"].pop("managedFields", None)

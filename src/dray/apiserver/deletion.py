@@ -79,7 +79,7 @@ def _decoded(call: Call) -> Document:
         kind = tree.get("kind") or "DeleteOptions"
         if kind != "DeleteOptions":
             raise errors.bad_request("decoded object cannot be converted to DeleteOptions")
-        return shape_of(schema.name)(tree, "DeleteOptions", "", Shaping())
+        return shape_of(schema.name)(tree, "DeleteOptions", None, Shaping())
     except DecodeError as error:
         raise errors.bad_request(str(error)) from None
 

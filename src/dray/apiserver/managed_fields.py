@@ -109,8 +109,8 @@ def owned_by_creator(document: Document, empty: Document, manager: Manager, kind
     schema = kind.schema_of(manager.api_version)
     if schema is None:
         return []
-    fields = _own(fieldsets.compare(empty, document, schema).added, kind)
-    fields = fieldsets.union(fields, _own(fieldsets.compare(empty, document, schema).modified, kind))
+    change = fieldsets.compare(empty, document, schema)
+    fields = _own(fieldsets.union(change.added, change.modified), kind)
     return write({manager.identity(): Owned(manager, fields, now)}) if fields else []
 
 

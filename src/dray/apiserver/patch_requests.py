@@ -215,7 +215,7 @@ class Patcher:
         check_type(tree, self._api_version(call), row.kind)
         run = Shaping()
         try:
-            shape_of(self._schema(call).name)(tree, row.kind, "", run)
+            shape_of(self._schema(call).name)(tree, row.kind, None, run)
         except DecodeError as error:
             raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {error}") from None
         if run.problems:

@@ -58,6 +58,7 @@ log = logging.getLogger(__name__)
 Document = dict[str, Any]
 MAX_BODY = 3 * 2**20
 TEXT = "text/plain; charset=utf-8"
+UNREADABLE = Asked("", "", "other")
 
 
 class Authenticates(Protocol):
@@ -98,6 +99,19 @@ class Server:
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
         self._scales = Scales(core, self._writer)
         self.metrics = ServerMetrics(core, self._watching)
+        self._on_object: dict[str, Handler] = {
+            "GET": self._get,
+            "HEAD": self._get,
+            "PUT": self._update,
+            "PATCH": self._patch,
+            "DELETE": self._delete,
+        }
+        self._on_collection: dict[str, Handler] = {
+            "GET": self._list,
+            "HEAD": self._list,
+            "POST": self._create,
+            "DELETE": self._delete_collection,
+        }
         self._tasks: list[Callable[[], Awaitable[None]]] = []
 
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
@@ -125,9 +139,11 @@ class Server:
     async def handle(self, request: Request) -> Response:
         """Never raises, except for cancellation: what goes wrong is an answer, too."""
         started = time.perf_counter()
-        what = asked(request.method, request.path)
+        what = UNREADABLE
         try:
-            response = await self._answer(request)
+            query = Query(request.query)
+            what = self._what(request, query)
+            response = await self._answer(request, query, what)
         except ApiError as error:
             response = failure(error)
         except StoreUnavailable as error:
@@ -144,9 +160,7 @@ class Server:
         self.metrics.observe(what, response.status, time.perf_counter() - started, streams=response.stream is not None)
         return response
 
-    async def _answer(self, request: Request) -> Response:
-        query = Query(request.query)
-        what = self._what(request, query)
+    async def _answer(self, request: Request, query: Query, what: Asked) -> Response:
         user = await self._access.authenticator.authenticate(request)
         attributes = _attributes(user, what, query)
         impersonated = requested_user(request.headers)
@@ -250,20 +264,6 @@ class Server:
         if handler is None or what.verb not in row.verbs:
             raise errors.method_not_allowed()
         return handler
-
-    @property
-    def _on_object(self) -> dict[str, Handler]:
-        return {
-            "GET": self._get,
-            "HEAD": self._get,
-            "PUT": self._update,
-            "PATCH": self._patch,
-            "DELETE": self._delete,
-        }
-
-    @property
-    def _on_collection(self) -> dict[str, Handler]:
-        return {"GET": self._list, "HEAD": self._list, "POST": self._create, "DELETE": self._delete_collection}
 
     def _subresource_handler(self, row: Resource, what: Asked) -> Handler:
         subresource = row.subresource(what.subresource)

@@ -43,7 +43,18 @@ class Shaping:
         self.problems: list[str] = []
 
 
-Convert = Callable[[Any, str, str, Shaping], Any]
+# Where we are: the place of the holder and a field name or index. Written out only when there is something to say.
+Place = tuple[Any, str | int] | None
+Convert = Callable[[Any, str, Place, Shaping], Any]
+
+
+def text_of(place: Place) -> str:
+    """A place as messages show it: `spec.devices.requests[0].name`."""
+    steps: list[str] = []
+    while place is not None:
+        place, step = place
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join(reversed(steps)).removeprefix(".")
 
 
 class StructShape:
@@ -54,34 +65,36 @@ class StructShape:
     def __init__(self, schema: StructSchema) -> None:
         self.name = schema.name
         self.short_name = schema.name.rpartition(".")[2]
-        self.fields: dict[str, tuple[Convert, bool]] = {}
+        self.fields: dict[str, tuple[Convert, bool, type | None]] = {}
         self.always: list[tuple[str, Callable[[], Any]]] = []
 
     def fill(self, schema: StructSchema) -> None:
         old = ".v1beta1." in self.name
         for name, field in schema.fields.items():
             key = (self.short_name, name)
-            self.fields[name] = (_converter(field.type, self.short_name), _drops_empty(self.name, key, field, old))
+            convert = _converter(field.type, self.short_name)
+            self.fields[name] = (convert, _drops_empty(self.name, key, field, old), AS_IT_IS.get(convert))
             rule = (ALWAYS_V1BETA1.get(key) if old else None) or ALWAYS.get(key)
             if rule:
                 self.always.append((name, _filler(rule, field)))
 
-    def __call__(self, value: Any, go: str, path: str, run: Shaping) -> Document:
+    def __call__(self, value: Any, go: str, place: Place, run: Shaping) -> Document:
         if not isinstance(value, dict):
-            raise DecodeError(_mismatch(value, go, path, f"{_package(self.name)}.{self.short_name}"))
+            raise DecodeError(_mismatch(value, go, place, f"{_package(self.name)}.{self.short_name}"))
         out: Document = {}
-        fields, at = self.fields, f"{path}." if path else ""
+        fields, short_name = self.fields, self.short_name
         for key, raw in value.items():
             found = fields.get(key)
             if found is None:
-                run.problems.append(f'unknown field "{at}{key}"')
+                run.problems.append(f'unknown field "{text_of((place, key))}"')
                 continue
             if raw is None:
                 continue
-            convert, drops = found
-            converted = convert(raw, self.short_name, at + key, run)
-            if converted or not drops:
-                out[key] = converted
+            convert, drops, plain_type = found
+            if type(raw) is not plain_type:
+                raw = convert(raw, short_name, (place, key), run)
+            if raw or not drops:
+                out[key] = raw
         for key, fill in self.always:
             if key not in out:
                 out[key] = fill()
@@ -108,7 +121,7 @@ def _filler(rule: str, field: FieldSchema) -> Callable[[], Any]:
     if rule == NULL:
         return lambda: None
     if rule == EMPTY_STRUCT:
-        return lambda: shape_of(field.type.name)({}, "", "", Shaping())
+        return lambda: shape_of(field.type.name)({}, "", None, Shaping())
     zero = {"string": "", "bool": False, "quantity": "0"}.get(field.type.name, 0)
     return lambda: zero
 
@@ -139,7 +152,7 @@ def empty_object(api_version: str, kind: str) -> Document:
     """The kind with nothing set: what a new object is compared with, and what a bookmark carries."""
     shape = shape_for_kind(api_version, kind)
     assert shape is not None
-    return {"kind": kind, "apiVersion": api_version, "metadata": {}, **shape({}, kind, "", Shaping())}
+    return {"kind": kind, "apiVersion": api_version, "metadata": {}, **shape({}, kind, None, Shaping())}
 
 
 # --- conversion of values --------------------------------------------------------------------------------------------
@@ -158,13 +171,13 @@ def _converter(ref: TypeRef, owner: str) -> Convert:
 def _list_of(item: Convert, text: str, item_name: str) -> Convert:
     plain = item_name == "string"
 
-    def convert(value: Any, go: str, path: str, run: Shaping) -> Any:
+    def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if type(value) is not list:
-            raise DecodeError(_mismatch(value, go, path, text))
+            raise DecodeError(_mismatch(value, go, place, text))
         if plain and all(type(entry) is str for entry in value):
             return value
         return [
-            None if entry is None and not plain else item("" if entry is None else entry, go, f"{path}[{at}]", run)
+            None if entry is None and not plain else item("" if entry is None else entry, go, (place, at), run)
             for at, entry in enumerate(value)
         ]
 
@@ -172,51 +185,51 @@ def _list_of(item: Convert, text: str, item_name: str) -> Convert:
 
 
 def _map_of(item: Convert, text: str) -> Convert:
-    def convert(value: Any, go: str, path: str, run: Shaping) -> Any:
+    def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if not isinstance(value, dict):
-            raise DecodeError(_mismatch(value, go, path, text))
+            raise DecodeError(_mismatch(value, go, place, text))
         if item is _string and all(type(entry) is str for entry in value.values()):
             return value
         return {
-            key: item("" if entry is None and item is _string else entry, go, f"{path}.{key}", run)
+            key: item("" if entry is None and item is _string else entry, go, (place, key), run)
             for key, entry in value.items()
         }
 
     return convert
 
 
-def _string(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _string(value: Any, go: str, place: Place, run: Shaping) -> Any:
     if type(value) is not str:
-        raise DecodeError(_mismatch(value, go, path, "string"))
+        raise DecodeError(_mismatch(value, go, place, "string"))
     return value
 
 
-def _bool(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _bool(value: Any, go: str, place: Place, run: Shaping) -> Any:
     if type(value) is not bool:
-        raise DecodeError(_mismatch(value, go, path, "bool"))
+        raise DecodeError(_mismatch(value, go, place, "bool"))
     return value
 
 
 def _integer(name: str) -> Convert:
     allowed = _INT_RANGE[name]
 
-    def convert(value: Any, go: str, path: str, run: Shaping) -> Any:
+    def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if type(value) is not int:
-            raise DecodeError(_mismatch(value, go, path, name))
+            raise DecodeError(_mismatch(value, go, place, name))
         if value not in allowed:
-            raise DecodeError(_mismatch(value, go, path, name, literal=True))
+            raise DecodeError(_mismatch(value, go, place, name, literal=True))
         return value
 
     return convert
 
 
-def _float(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _float(value: Any, go: str, place: Place, run: Shaping) -> Any:
     if type(value) not in (int, float):
-        raise DecodeError(_mismatch(value, go, path, "float64"))
+        raise DecodeError(_mismatch(value, go, place, "float64"))
     return value
 
 
-def _quantity(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _quantity(value: Any, go: str, place: Place, run: Shaping) -> Any:
     try:
         if type(value) is str:
             return rewritten(value) if value else "0"
@@ -227,19 +240,19 @@ def _quantity(value: Any, go: str, path: str, run: Shaping) -> Any:
     raise DecodeError(QUANTITY_TEXT)
 
 
-def _int_or_string(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _int_or_string(value: Any, go: str, place: Place, run: Shaping) -> Any:
     if type(value) not in (int, str):
-        raise DecodeError(_mismatch(value, go, path, "int32"))
+        raise DecodeError(_mismatch(value, go, place, "int32"))
     return value
 
 
-def _any(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _any(value: Any, go: str, place: Place, run: Shaping) -> Any:
     return value
 
 
-def _moment(value: Any, go: str, path: str) -> datetime:
+def _moment(value: Any, go: str, place: Place) -> datetime:
     if type(value) is not str:
-        raise DecodeError(_mismatch(value, go, path, "string"))
+        raise DecodeError(_mismatch(value, go, place, "string"))
     found = _TIME.fullmatch(value)
     try:
         if found is None:
@@ -261,10 +274,10 @@ def _zone(text: str) -> timezone:
     return timezone(-offset if text[0] == "-" else offset)
 
 
-def _time(value: Any, go: str, path: str, run: Shaping) -> Any:
+def _time(value: Any, go: str, place: Place, run: Shaping) -> Any:
     if type(value) is str and len(value) == 20 and _TIME.fullmatch(value) and _is_date(value):
         return value
-    return _moment(value, go, path).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _moment(value, go, place).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _is_date(value: str) -> bool:
@@ -275,9 +288,12 @@ def _is_date(value: str) -> bool:
     return True
 
 
-def _micro_time(value: Any, go: str, path: str, run: Shaping) -> Any:
-    return _moment(value, go, path).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def _micro_time(value: Any, go: str, place: Place, run: Shaping) -> Any:
+    return _moment(value, go, place).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
+
+# A value of this type passes its converter unchanged.
+AS_IT_IS: dict[Convert, type] = {_string: str, _bool: bool}
 
 SCALARS: dict[str, Convert] = {
     "string": _string,
@@ -294,13 +310,13 @@ SCALARS: dict[str, Convert] = {
 }
 
 
-def _mismatch(value: Any, go: str, path: str, wanted: str, *, literal: bool = False) -> str:
+def _mismatch(value: Any, go: str, place: Place, wanted: str, *, literal: bool = False) -> str:
     kind = {dict: "object", list: "array", str: "string", bool: "bool"}.get(type(value), "number")
     if literal or (kind == "number" and wanted.startswith("int")):
         kind = f"number {go_json(value)}"
-    field = re.sub(r"\[\d+\]", "", path)
-    place = f"Go struct field {go}.{field}" if go and field else "Go value"
-    return f"json: cannot unmarshal {kind} into {place} of type {wanted}"
+    field = re.sub(r"\[\d+\]", "", text_of(place))
+    where = f"Go struct field {go}.{field}" if go and field else "Go value"
+    return f"json: cannot unmarshal {kind} into {where} of type {wanted}"
 
 
 def _go_type(ref: TypeRef) -> str:

@@ -143,7 +143,7 @@ class Writer:
         """A new object (storage version, owned) through admission, strategy and validation into the store."""
         row, core = call.row, self._core
         generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
-        attributes = replace(call.attributes, dry_run=dry_run)
+        attributes = replace(call.attributes, dry_run=True) if dry_run else call.attributes
         admission = Admission(
             attributes, CREATE, row.kind, document, options=_sent_options(call), warnings=call.warnings
         )
@@ -248,7 +248,7 @@ class Writer:
         document = built if isinstance(built, dict) else await built
         named_revision = self._check_identity(call, document, old)
         endpoint = change.subresource if change.endpoint is None else change.endpoint
-        attributes = replace(call.attributes, dry_run=change.dry_run)
+        attributes = replace(call.attributes, dry_run=True) if change.dry_run else call.attributes
         admission = Admission(
             attributes, UPDATE, row.kind, document, stored.document(), _sent_options(call), call.warnings
         )

@@ -12,10 +12,10 @@ from dray.api.quantity import Quantity, QuantityError
 from dray.api.scheme import by_kind
 from dray.apiserver.admission.base import AdmissionPlugin, forbidden, row_of
 from dray.apiserver.attributes import CREATE, UPDATE, Admission, Document
-from dray.apiserver.keys import namespace_prefix, object_key
+from dray.apiserver.keys import object_key
 from dray.apiserver.managed_fields import UPDATE as UPDATE_OPERATION
 from dray.apiserver.managed_fields import Manager
-from dray.apiserver.objects import Objects, document_of
+from dray.apiserver.objects import Objects
 from dray.apiserver.ownership import owned_update
 from dray.apiserver.parts import mapping, name_of, text, uid_of
 from dray.apiserver.quota import scopes
@@ -77,8 +77,7 @@ class ResourceQuota(AdmissionPlugin):
 
     async def _charged(self, admission: Admission, namespace: str) -> bool:
         """Check and charge every quota; False if one changed meanwhile and all must be looked at again."""
-        page = await self._store.list(namespace_prefix("", "resourcequotas", namespace))
-        quotas = [document_of(entry) for entry in page.entries]
+        quotas = await self._objects.list("", "resourcequotas", namespace)
         pod = admission.document if _is_pod(admission) else None
         quotas = [quota for quota in quotas if mapping(quota, "status", "hard") and scopes.matches(quota, pod)]
         if not quotas:
