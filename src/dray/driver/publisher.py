@@ -12,9 +12,9 @@ from dray.client.errors import ApiError
 from dray.client.informer import Handler, Informer
 from dray.client.kinds import SLICES
 from dray.client.rest import Client
-from dray.client.workqueue import WorkQueue
+from dray.client.workqueue import Hopeless, WorkQueue
 from dray.driver.plugin import Pool
-from dray.driver.slices import Plan, Publisher, check_pool, index_of, plan_pool, same_spec, with_generation
+from dray.driver.slices import Plan, PoolError, Publisher, check_pool, index_of, plan_pool, same_spec, with_generation
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,8 @@ class SlicePublisher:
         # What the server stores of a spec that it cut down, by pool and number: (wanted, stored).
         self._lowered: dict[tuple[str, int], tuple[ResourceSliceSpec, ResourceSliceSpec]] = {}
         self._unpublished: set[str] = set()
+        # What the server says is wrong with a pool, by name: asking again would not help.
+        self._refused: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.writes = 0
 
@@ -76,17 +78,30 @@ class SlicePublisher:
         self._lowered.clear()
         before, self._pools = self._pools, wanted
         self._unpublished = {*before, *wanted, *published}
+        self._refused.clear()
         for name in self._unpublished:
             self._queue.add(name)
 
     async def settled(self) -> None:
-        """Wait until every pool is published as described."""
+        """Wait until every pool is published as described; PoolError if the server refuses one."""
         while self._unpublished:
             await self._client.clock.sleep(0.01)
+            for text in self._refused.values():
+                raise PoolError(text)
 
     # --- one pool
 
     async def _reconcile(self, name: str) -> None:
+        try:
+            await self._write(name)
+        except ApiError as error:
+            if error.code != 422:
+                raise
+            self._refused[name] = f"pool {name}: {error}"
+            self._on_error(self._refused[name])
+            raise Hopeless(str(error)) from error
+
+    async def _write(self, name: str) -> None:
         existing = [each for each in self._current() if each.spec.pool.name == name]
         pool = self._pools.get(name)
         plan = (

@@ -134,7 +134,7 @@ class GpuDriver(Driver):
                     capacity={
                         "memory": DeviceCapacity(value=Quantity.parse(kind.memory)),
                         **{
-                            engine: DeviceCapacity(value=Quantity.parse(count))
+                            _camel(engine): DeviceCapacity(value=Quantity.parse(count))
                             for engine, count in kind.engines.items()
                         },
                     },
@@ -229,6 +229,12 @@ def _config_of(parameters: Iterable[Mapping[str, Any]]) -> GpuConfig:
                 f"opaque parameters: timeSlice {config.time_slice!r}: must be one of {', '.join(TIME_SLICES)}"
             )
     return config
+
+
+def _camel(name: str) -> str:
+    """A counter's name as a capacity's: capacities are C identifiers."""
+    first, *rest = name.split("-")
+    return first + "".join(word.capitalize() for word in rest)
 
 
 def _word(name: str) -> str:

@@ -1,0 +1,5 @@
+"""Whole clusters in one process: what `dray up`, `dray demo` and `dray.testing` start.
+
+`control_plane` puts API server, controllers and scheduler together; `nodes` adds node agents with drivers, or a fleet of
+simulated nodes. The parts are the ordinary ones, talking through the ordinary client without sockets.
+"""

@@ -1,0 +1,136 @@
+"""Nodes for a cluster in one process: real agents with drivers, or many that only pretend to run pods."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray.api.meta import OwnerReference
+from dray.api.quantity import Quantity
+from dray.client import NODES, SLICES, Client
+from dray.driver import Driver, DriverPaths, RunningDriver
+from dray.driver.example import DRIVERS
+from dray.driver.slices import Publisher, plan_pool
+from dray.features import FeatureGates
+from dray.kubelet.fleet import NodeFleet
+from dray.kubelet.node import NodeDescription
+from dray.kubelet.runtime.process import ProcessRuntime
+from dray.kubelet.server import Kubelet, KubeletOptions
+
+log = logging.getLogger(__name__)
+
+# Up to here every node is a real agent with drivers of its own; beyond, nodes are simulated.
+MOST_REAL_NODES = 10
+WRITES_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class NodesOptions:
+    count: int
+    drivers: tuple[str, ...]
+    root: Path
+    gates: FeatureGates
+    cpu: str = "8"
+    memory: str = "32Gi"
+    prefix: str = "node"
+
+    def descriptions(self) -> list[NodeDescription]:
+        capacity = {
+            "cpu": Quantity.parse(self.cpu),
+            "memory": Quantity.parse(self.memory),
+            "pods": Quantity.parse("110"),
+        }
+        features = ("DRANodeAllocatableResources",) if self.gates.enabled("DRANodeAllocatableResources") else ()
+        return [
+            NodeDescription(f"{self.prefix}-{number}", capacity, declared_features=features, runtime="process")
+            for number in range(1, self.count + 1)
+        ]
+
+
+class RealNodes:
+    """Node agents with the process runtime, and one instance of every driver on each."""
+
+    def __init__(self, client: Client, options: NodesOptions) -> None:
+        self._client = client
+        self._options = options
+        self.kubelets: list[Kubelet] = []
+        self.drivers: list[RunningDriver] = []
+
+    async def start(self) -> None:
+        await asyncio.gather(*(self._start_node(each) for each in self._options.descriptions()))
+
+    async def _start_node(self, description: NodeDescription) -> None:
+        # Short paths: a socket's may not be longer than 107 characters.
+        root = self._options.root / description.name
+        cdi_dir = root / "cdi"
+        options = KubeletOptions(description, root, (cdi_dir,), self._options.gates)
+        runtime = ProcessRuntime(root, self._client.clock)
+        kubelet = Kubelet(self._client.named("kubelet"), options, runtime)
+        await kubelet.start()
+        self.kubelets.append(kubelet)
+        await asyncio.gather(
+            *(self._start_driver(name, description.name, DriverPaths(root, cdi_dir)) for name in self._options.drivers)
+        )
+
+    async def _start_driver(self, name: str, node_name: str, paths: DriverPaths) -> None:
+        driver = RunningDriver(DRIVERS[name](), self._client.named(f"driver-{name}"), node_name, paths)
+        self.drivers.append(driver)
+        await driver.start()
+        await driver.published()
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(driver.stop() for driver in self.drivers))
+        await asyncio.gather(*(kubelet.stop() for kubelet in self.kubelets))
+
+
+class SimulatedNodes:
+    """A fleet without processes or sockets; devices are published once, as the drivers describe them."""
+
+    def __init__(self, client: Client, options: NodesOptions) -> None:
+        self._client = client
+        self._options = options
+        self._descriptions = options.descriptions()
+        self._fleet = NodeFleet(client.named("kubelet"), self._descriptions)
+
+    async def start(self) -> None:
+        await self._fleet.start()
+        drivers = [DRIVERS[name]() for name in self._options.drivers]
+        limit = asyncio.Semaphore(WRITES_AT_ONCE)
+
+        async def publish(description: NodeDescription) -> None:
+            async with limit:
+                await self._publish(description.name, drivers)
+
+        await asyncio.gather(*(publish(each) for each in self._descriptions))
+
+    async def _publish(self, node_name: str, drivers: Iterable[Driver]) -> None:
+        node = await self._client.get(NODES, node_name)
+        owner = OwnerReference(api_version="v1", kind="Node", name=node_name, uid=node.metadata.uid, controller=True)
+        for driver in drivers:
+            existing = await self._client.list(
+                SLICES, field_selector=f"spec.nodeName={node_name},spec.driver={driver.name}"
+            )
+            for pool in driver.pools(node_name):
+                plan = plan_pool(Publisher(driver.name, node_name, owner), pool, existing.items)
+                for each in plan.deletes:
+                    await self._client.delete(SLICES, each.metadata.name)
+                for each in plan.updates:
+                    await self._client.update(SLICES, each)
+                for each in plan.creates:
+                    await self._client.create(SLICES, each)
+
+    async def stop(self) -> None:
+        await self._fleet.stop()
+
+
+def make_nodes(client: Client, options: NodesOptions) -> RealNodes | SimulatedNodes:
+    return RealNodes(client, options) if options.count <= MOST_REAL_NODES else SimulatedNodes(client, options)
+
+
+def known_drivers(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, if all are known; ValueError says which is not."""
+    for name in names:
+        if name not in DRIVERS:
+            raise ValueError(f"{name}: no such devices; known are {', '.join(sorted(DRIVERS))}")
+    return tuple(names)
