@@ -30,6 +30,9 @@ class ServerOptions:
     minor: str = "37"
     hosts: Iterable[str] = ()
     anonymous: bool = True
+    token_file: Path | None = None
+    # Charge cpu and memory that claims add to a pod to the quotas of its namespace.
+    quota_counts_claims: bool = False
     # Whether pods whose claims take cpu or memory of the node can be resized, as in Kubernetes 1.37.
     resize_with_claims: bool = False
 
@@ -63,9 +66,12 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     core = Core(store, clock, options.gates)
     core.resize_with_claims = options.resize_with_claims
     await core.start()
-    security = await start_security(
-        store, CachedObjects(core), credentials, clock, options.gates, SecurityOptions(anonymous=options.anonymous)
+    security_options = SecurityOptions(
+        anonymous=options.anonymous,
+        token_file=options.token_file,
+        quota_counts_claims=options.quota_counts_claims,
     )
+    security = await start_security(store, CachedObjects(core), credentials, clock, options.gates, security_options)
     core.admission = security.admission
     core.commit = security.guard.commit
     core.check_holdings = security.guard.changes

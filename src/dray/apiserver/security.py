@@ -4,7 +4,7 @@ import secrets
 import string
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from dray.apiserver.admission.chain import Chain
@@ -35,7 +35,6 @@ class SecurityOptions:
 
     anonymous: bool = True
     token_file: Path | None = None
-    hosts: Iterable[str] = field(default_factory=tuple)
     quota_counts_claims: bool = False
 
 

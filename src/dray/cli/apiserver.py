@@ -53,6 +53,18 @@ RELEASES = ("1.34", "1.35", "1.36", "1.37")
 @click.option(
     "--runtime-config", default="", metavar="KEY=BOOL,...", help="Turn API versions on or off, such as api/all=true."
 )
+@click.option(
+    "--token-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='Static bearer tokens, one token,user,uid,"group1,group2" per line.',
+)
+@click.option(
+    "--anonymous/--no-anonymous",
+    default=True,
+    show_default=True,
+    help="Whether requests without credentials may ask for health and version.",
+)
+@click.option("--quota-counts-claims", is_flag=True, help="Charge cpu and memory of claims to quotas, too.")
 def apiserver(
     listen: str,
     data: Path | None,
@@ -62,6 +74,9 @@ def apiserver(
     feature_gates: str,
     emulate: str | None,
     runtime_config: str,
+    token_file: Path | None,
+    anonymous: bool,
+    quota_counts_claims: bool,
 ) -> None:
     """Run the API server alone, without controllers."""
     host, port = _address(listen)
@@ -73,10 +88,20 @@ def apiserver(
     with contextlib.ExitStack() as stack:
         directory = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dray-")))
         minor = (emulate or RELEASES[-1]).partition(".")[2]
-        options = ServerOptions(directory, gates, runtime_config, minor, [host], resize_with_claims=emulate is not None)
+        options = ServerOptions(
+            directory,
+            gates,
+            runtime_config,
+            minor,
+            [host],
+            anonymous=anonymous,
+            token_file=token_file,
+            quota_counts_claims=quota_counts_claims,
+            resize_with_claims=emulate is not None,
+        )
         try:
             _loop(_serve(options, host, port, store, kubeconfig, ready_file))
-        except (StoreError, OSError) as error:
+        except (StoreError, OSError, ValueError) as error:
             raise BrokenWorld(str(error)) from None
 
 
