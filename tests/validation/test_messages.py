@@ -1,0 +1,188 @@
+"""The words of errors: users know them from Kubernetes and search for them."""
+
+import pytest
+
+from dray.api.codec import shape_document
+from dray.api.defaults import apply_defaults
+from dray.api.strategy import prepare_create
+from dray.api.versions import to_storage
+from dray.features import FeatureGates
+from dray.validation import Context, FieldError, invalid_message, validate_create, validate_update
+
+V1 = "resource.k8s.io/v1"
+
+
+def a_claim(request: dict | None = None, **devices: object) -> dict:
+    requests = [request or {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]
+    return {
+        "apiVersion": V1,
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "default"},
+        "spec": {"devices": {"requests": requests, **devices}},
+    }
+
+
+def a_slice(*devices: dict, **spec: object) -> dict:
+    return {
+        "apiVersion": V1,
+        "kind": "ResourceSlice",
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": "n",
+            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
+            "devices": list(devices),
+            **spec,
+        },
+    }
+
+
+def said(document: dict, gates: FeatureGates | None = None) -> list[str]:
+    gates = gates or FeatureGates.default()
+    stored = to_storage(apply_defaults(shape_document(document).strict(), "2026-01-01T00:00:00Z"))
+    context = Context(gates, {}, document["apiVersion"])
+    return [str(error) for error in validate_create(prepare_create(stored, gates), context)]
+
+
+def exactly(**ask: object) -> dict:
+    return {"name": "gpu", "exactly": {"deviceClassName": "gpu", **ask}}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (a_claim({"name": "gpu", "exactly": {}}), "spec.devices.requests[0].exactly.deviceClassName: Required value"),
+        (
+            a_claim(exactly(count=-1)),
+            "spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero",
+        ),
+        (
+            a_claim(exactly(allocationMode="Some")),
+            'spec.devices.requests[0].exactly.allocationMode: Unsupported value: "Some": '
+            'supported values: "All", "ExactCount"',
+        ),
+        (
+            a_claim(exactly(adminAccess=True)),
+            "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the "
+            "`resource.kubernetes.io/admin-access: true` label on the containing namespace",
+        ),
+        (
+            a_claim(exactly(selectors=[{"cel": {"expression": "true"}}] * 33)),
+            "spec.devices.requests[0].exactly.selectors: Too many: 33: must have at most 32 items",
+        ),
+        (
+            a_claim(exactly(selectors=[{"cel": {"expression": "x" * 10241}}])),
+            "spec.devices.requests[0].exactly.selectors[0].cel.expression: Too long: may not be more than 10240 bytes",
+        ),
+        (
+            a_claim(constraints=[{"requests": ["nope"], "matchAttribute": "a/b"}]),
+            'spec.devices.constraints[0].requests[0]: Invalid value: "nope": must be the name of a request in the claim or '
+            "the name of a request and a subrequest separated by '/'",
+        ),
+        (a_slice(driver=""), "spec.driver: Required value"),
+        (
+            a_slice(allNodes=True),
+            'spec: Invalid value: "{`nodeName`, `allNodes`}": exactly one of `nodeName`, `nodeSelector`, `allNodes`, '
+            "`perDeviceNodeSelection` is required, but multiple fields are set",
+        ),
+        (
+            a_slice({"name": "d", "attributes": {"a": {}}}),
+            'spec.devices[0].attributes[a]: Invalid value: "": must specify one of: `int`, `bool`, `string`, `version`, '
+            "`ints`, `bools`, `strings`, `versions`",
+        ),
+        (a_slice({"name": "d"}, {"name": "d"}), 'spec.devices[1]: Duplicate value: "d"'),
+        (
+            a_slice({"name": "d", "nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "x"}}}}),
+            'spec.devices[0].nodeAllocatableResources[cpu].mapping.capacityKey: Not found: "x"',
+        ),
+        (
+            a_slice(
+                {
+                    "name": "d",
+                    "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}},
+                    "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}},
+                }
+            ),
+            'spec.devices[0]: Invalid value: "{`nodeAllocatableResources`, `nodeAllocatableResourceMappings`}": '
+            "nodeAllocatableResources and nodeAllocatableResourceMappings say the same thing: use one of them",
+        ),
+        (
+            a_slice({"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"accountingPolicy": "Twice"}}}),
+            'spec.devices[0].nodeAllocatableResourceMappings[cpu].accountingPolicy: Unsupported value: "Twice": '
+            'supported values: "AddPerClaim", "AddPerReference", "ConsumeFrom", "Max"',
+        ),
+    ],
+)
+def test_words(document, message):
+    assert message in said(document)
+
+
+def test_equal_amounts_in_valid_values_are_told_apart_by_their_spelling():
+    def policy(*values: str) -> dict:
+        entry = {"value": "8", "requestPolicy": {"default": values[0], "validValues": list(values)}}
+        return a_slice({"name": "d", "allowMultipleAllocations": True, "capacity": {"m": entry}})
+
+    assert said(policy("1", "1000m")) == []
+    assert said(policy("1.0", "1", "2")) == []
+    assert len(said(policy("1k", "1000"))) == 3, "a duplicate, and both above the capacity"
+    whole = FeatureGates.default().without("DRAFractionalCapacityRange")
+    assert said(policy("1", "1000m"), whole) == [
+        'spec.devices[0].capacity[m].requestPolicy.validValues[1]: Duplicate value: "1000m"'
+    ]
+
+
+class TestDownwardAttributes:
+    def pod(self, **source: object) -> dict:
+        variable = {"name": "E", "valueFrom": source}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "p", "namespace": "default"},
+            "spec": {
+                "containers": [{"name": "c", "image": "i", "env": [variable]}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}],
+            },
+        }
+
+    REFERENCE = {"claimName": "gpu", "requestName": "r", "attribute": "resource.kubernetes.io/pciBusID"}
+    PATH = "spec.containers[0].env[0].valueFrom"
+
+    def test_a_reference_to_a_claim_of_the_pod(self):
+        assert said(self.pod(resourceSliceAttributeRef=self.REFERENCE)) == []
+
+    def test_wrong_references(self):
+        found = said(self.pod(resourceSliceAttributeRef={"claimName": "other", "requestName": "R"}))
+        fields = [
+            message.partition(": ")[0].removeprefix(f"{self.PATH}.resourceSliceAttributeRef.") for message in found
+        ]
+        assert sorted(set(fields)) == ["attribute", "claimName", "requestName"]
+
+    def test_one_source_only(self):
+        both = said(self.pod(resourceSliceAttributeRef=self.REFERENCE, fieldRef={"fieldPath": "metadata.name"}))
+        assert both == [f'{self.PATH}: Invalid value: "": may not have more than one field specified at a time']
+
+    def test_without_its_gate(self):
+        off = FeatureGates.default().without("DRADownwardDeviceAttributes")
+        (message,) = said(self.pod(resourceSliceAttributeRef=self.REFERENCE), off)
+        assert "DRADownwardDeviceAttributes" in message
+
+
+def test_immutable_spec():
+    old = shape_document(a_claim()).document
+    new = shape_document(a_claim(exactly(count=2))).document
+    (error,) = validate_update(new, old, Context())
+    assert str(error) == "spec: Invalid value: null: field is immutable"
+
+
+def test_the_message_of_the_answer():
+    errors = [
+        FieldError("FieldValueRequired", "a"),
+        FieldError("FieldValueRequired", "a"),
+        FieldError("FieldValueInvalid", "b", {"x": [1]}, "why"),
+    ]
+    assert invalid_message("ResourceClaim", "resource.k8s.io", "c", errors[:2]) == (
+        'ResourceClaim.resource.k8s.io "c" is invalid: a: Required value'
+    )
+    assert invalid_message("Pod", "", "p", errors) == (
+        'Pod "p" is invalid: [a: Required value, b: Invalid value: {"x":[1]}: why]'
+    )
