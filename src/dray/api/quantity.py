@@ -163,6 +163,7 @@ class Quantity:
 Quantity.ZERO = Quantity(0)
 
 
+@lru_cache(maxsize=65536)
 def rewritten(text: str) -> str:
     """How Kubernetes writes `text` back: most short texts verbatim, everything else in canonical form.
 
@@ -230,10 +231,15 @@ def _parse_any_text(text: str) -> Quantity:
     return Quantity(-nanos if sign == "-" else nanos, family)
 
 
+@lru_cache(maxsize=4096)
+def _of_int(number: int) -> Quantity:
+    return Quantity(number * NANOS)
+
+
 def _parse_number(number: int | float) -> Quantity:
     """A JSON number in the place of a quantity reads like its text."""
     if type(number) is int and -_INT64 <= number < _INT64:
-        return Quantity(number * NANOS)
+        return _of_int(number)
     if type(number) is int or type(number) is float:
         return _parse_text(repr(number))
     raise QuantityError(f"a quantity is a string or a number, not {type(number).__name__}")

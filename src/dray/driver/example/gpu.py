@@ -1,6 +1,7 @@
 """Made-up GPUs from a profile: whole cards, partitions over counters, or shares; with taints and failures on demand."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,7 @@ class GpuDriver(Driver):
         return msgspec.convert(yaml.safe_load(self._faults_file.read_text()) or {}, Faults)
 
 
+@cache
 def _counter(count: int) -> Counter:
     return Counter(value=Quantity.parse(count))
 
