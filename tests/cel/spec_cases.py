@@ -58,6 +58,7 @@ KUBERNETES_DIFFERS = {
     ("network_ext", "ipv4_not_equals_ipv6"): "ip() refuses IPv4-mapped addresses",
     ("optionals", "map_null_entry_no_such_key"): "a selection on a scalar inside an optional chain is none",
     ("optionals", "map_present_key_invalid_field"): "a selection on a scalar inside an optional chain is none",
+    ("string_ext", "indexof_out_of_range"): "indexOf beyond the end is no error",
     ("string_ext", "lastindexof_out_of_range"): "lastIndexOf beyond the end is no error",
     ("string_ext", "default precision for fixed-point clause with int"): "%f takes doubles only",
     ("string_ext", "default precision for fixed-point clause with uint"): "%f takes doubles only",
@@ -70,6 +71,7 @@ KUBERNETES_DIFFERS = {
     ("string_ext", "list support for string"): "%s quotes what is inside lists and maps",
     ("string_ext", "map support for string"): "%s quotes what is inside lists and maps",
     ("string_ext", "map support (all key types)"): "%s quotes what is inside lists and maps",
+    ("string_ext", "dyntype NaN/infinity support"): "%s quotes what is inside lists and maps",
     ("string_ext", "dyntype support for lists"): "%s quotes what is inside lists and maps",
     ("string_ext", "dyntype support for maps"): "%s quotes what is inside lists and maps",
 }

@@ -58,4 +58,4 @@ def test_most_selectors_have_optimistic_code() -> None:
     device = CelDevice("d.org", {}, {})
     for program in compiled:
         result_of(program.evaluate, device)
-    assert sum(program._fast is not None for program in compiled) > 0.8 * len(compiled)
+    assert sum(program.has_short_form for program in compiled) > 0.8 * len(compiled)

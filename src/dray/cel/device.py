@@ -7,7 +7,7 @@ from typing import Any
 from dray.api.resource import Device, DeviceAttribute
 from dray.api.semver import Semver, SemverError
 from dray.cel.quantities import CelQuantity, of_quantity
-from dray.cel.values import MAX_UINT, OpenMap
+from dray.cel.values import MAX_UINT, OpenMap, name_type
 
 
 class CelDevice:
@@ -45,6 +45,9 @@ class CelDevice:
             domain, id_ = split_name(name, driver)
             capacity.setdefault(domain, {})[id_] = of_quantity(declared.value)
         return cls(driver, attributes, capacity, bool(device.allow_multiple_allocations), problem)
+
+
+name_type(CelDevice, "map")
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:

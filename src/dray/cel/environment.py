@@ -104,7 +104,8 @@ class Environment:
         return _of(tuple(sorted(variables.items())), cost_limit)
 
     def lookup(self, name: str) -> Type | TypeValue | None:
-        return self.variables.get(name) or _TYPE_NAMES.get(name)
+        found = self.variables.get(name) or _TYPE_NAMES.get(name)
+        return TypeValue(name) if found is None and name in self.fields else found
 
     def size_of(self, path: tuple[str, ...]) -> Range | None:
         """How big the part of a variable at `path` may be; None if nothing is known."""

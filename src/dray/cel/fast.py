@@ -15,7 +15,7 @@ from dray.cel.errors import CelError
 from dray.cel.functions import Overload, caller
 from dray.cel.library import operators
 from dray.cel.runtime import is_there, iterated, paired
-from dray.cel.types import BOOL, INT, STRING
+from dray.cel.types import BOOL, INT, QUANTITY, STRING
 from dray.cel.values import MISSING, equal
 
 _MAX_DEPTH = 40
@@ -26,8 +26,31 @@ class _NotFast(Exception):
     """The exact code has to do it."""
 
 
+_MATCHER = """
+def main(v0):
+    if v0.problem is None:
+        try:
+            answer = {body}
+        except Exception:
+            return exact(v0)
+        if answer is True or answer is False:
+            return answer
+    return exact(v0)
+"""
+
+
+def matcher(root: Node, variable: str, exact: Callable[[Any], bool]) -> Callable[[Any], bool] | None:
+    """A function of a device that asks `exact` where the short form has no answer; None if there is no short form."""
+    return _compiled(root, [variable], _MATCHER, {"exact": exact})
+
+
 def generate(root: Node, variables: list[str]) -> Callable[..., Any] | None:
     """A function of the variables that gives the value or raises anything; None if there is no short form."""
+    parameters = ", ".join(f"v{i}" for i in range(len(variables)))
+    return _compiled(root, variables, f"def main({parameters}): return {{body}}", {})
+
+
+def _compiled(root: Node, variables: list[str], frame: str, known: dict[str, Any]) -> Callable[..., Any] | None:
     writer = _Writer()
     names = [f"v{i}" for i in range(len(variables))]
     writer.scope = list(zip(variables, names, strict=False))
@@ -35,8 +58,8 @@ def generate(root: Node, variables: list[str]) -> Callable[..., Any] | None:
         body = writer.value(root)
     except _NotFast:
         return None
-    namespace = writer.constants
-    exec(compile(f"def main({', '.join(names)}): return {body}", "<cel fast>", "exec"), namespace)
+    namespace = writer.constants | known
+    exec(compile(frame.replace("{body}", body), "<cel fast>", "exec"), namespace)
     main: Callable[..., Any] = namespace["main"]
     return main
 
@@ -66,6 +89,7 @@ class _Writer:
         self.scope: list[tuple[str, str]] = []
         self.depth = 0
         self.count = 0
+        self.in_range = False  # Python allows no assignment inside what a comprehension runs over
         self.constants: dict[str, Any] = {
             "eq": equal,
             "ne": operators.not_equal,
@@ -162,6 +186,8 @@ class _Writer:
             return self.membership(node)
         if function in ("orValue", "hasValue"):
             return self.optional(node)
+        if function in ("isGreaterThan", "isLessThan"):
+            return self.amounts_compared(node, ">" if function == "isGreaterThan" else "<") or self.plain(node)
         if function == "_+_" and node.type == STRING:
             return f"({self.value(args[0])} + {self.value(args[1])})" if _all_are(node, STRING) else self.plain(node)
         return self.plain(node)
@@ -183,20 +209,41 @@ class _Writer:
         quantities = self.quantity_comparison(node, operator)
         if quantities is not None:
             return quantities
+        guessed = self.guessed_comparison(node, operator)
+        if guessed is not None:
+            return guessed
         if operator in ("==", "!="):
             return f"{'eq' if operator == '==' else 'ne'}({self.value(left)}, {self.value(right)})"
         return self.plain(node)
+
+    def guessed_comparison(self, node: Call, operator: str) -> str | None:
+        """What is compared with a constant text or number is probably one; the value's class tells before it matters."""
+        left, right = node.args
+        kind = type(right.constant)
+        if self.in_range or kind not in (str, int) or left.type.kind not in ("dyn", "any"):
+            return None
+        self.count += 1
+        name = f"t{self.count}_"
+        value = self.value(left)
+        constant = self.constant(right.constant)
+        otherwise = f"{self.named('f', _implementation(node))}({name}, {constant})"
+        return f"({name} {operator} {constant} if ({name} := {value}).__class__ is {kind.__name__} else {otherwise})"
 
     def quantity_comparison(self, node: Call, operator: str) -> str | None:
         """`a.compareTo(b) >= 0` on quantities compares their amounts at once."""
         left, right = node.args
         if not (isinstance(left, Call) and left.function == "compareTo" and type(right.constant) is int):
             return None
-        if right.constant != 0 or [o.id for o in left.overloads] != ["quantity_compare_to"] or left.target is None:
+        return self.amounts_compared(left, operator) if right.constant == 0 else None
+
+    def amounts_compared(self, call: Call, operator: str) -> str | None:
+        """For a call on two quantities; None for other values."""
+        target, other = call.target, call.args[0]
+        if target is None or target.type != QUANTITY or other.type != QUANTITY:
             return None
-        if left.target.type.name != "kubernetes.Quantity":
-            return None
-        return f"({self.value(left.target)}.nanos {operator} {self.value(left.args[0])}.nanos)"
+        known = _parsed_constant(other) if isinstance(other, Call) else None
+        amount = f"{self.value(other)}.nanos" if known is None else repr(known.nanos)
+        return f"({self.value(target)}.nanos {operator} {amount})"
 
     def membership(self, node: Call) -> str:
         element, container = node.args
@@ -224,7 +271,9 @@ class _Writer:
     # --- loops and bindings
 
     def comprehension(self, node: Comprehension) -> str:
+        outer_range, self.in_range = self.in_range, True
         items = self.value(node.range)
+        self.in_range = outer_range
         self.count += 1
         first, second = f"i{self.count}_", f"j{self.count}_"
         loop = f"for {first} in loop_over({items})"

@@ -48,8 +48,9 @@ class Program:
         self.root = root
         self.type: Type = root.type
         self.variables = list(environment.variables)
-        self._fast: Callable[..., Any] | None = None
-        self._is_fast_tried = False
+        # Whether a device matches; raises CelRuntimeError where there is no answer. Replaced by generated code when first
+        # called, so that an evaluation is one Python call.
+        self.evaluate: Callable[[CelDevice], bool] = self._first_evaluation
 
     @cached_property
     def estimate(self) -> int:
@@ -62,23 +63,19 @@ class Program:
         with deep_stack(self.text):
             return exact.generate(self.root, self.variables, self.environment.cost_limit)
 
-    def _try_fast(self) -> None:
-        self._is_fast_tried = True
-        if self.estimate <= _UNCOUNTED:
-            self._fast = fast.generate(self.root, self.variables)
+    @property
+    def has_short_form(self) -> bool:
+        """Whether `evaluate` tries optimistic code before the exact one; known after the first evaluation."""
+        return self.evaluate not in (self._first_evaluation, self._exact_answer)
 
-    def evaluate(self, device: CelDevice) -> bool:
-        """Whether the device matches; raises CelRuntimeError where there is no answer."""
-        if device.problem is None:
-            if not self._is_fast_tried:
-                self._try_fast()
-            if self._fast is not None:
-                try:
-                    answer = self._fast(device)
-                except Exception:  # whatever it was, the exact code knows what it means
-                    answer = None
-                if answer is True or answer is False:
-                    return bool(answer)
+    def _first_evaluation(self, device: CelDevice) -> bool:
+        short = None
+        if self.estimate <= _UNCOUNTED and self.variables == ["device"]:
+            short = fast.matcher(self.root, "device", self._exact_answer)
+        self.evaluate = short or self._exact_answer
+        return self.evaluate(device)
+
+    def _exact_answer(self, device: CelDevice) -> bool:
         outcome = self.evaluate_with_cost(device)
         if isinstance(outcome.value, CelRuntimeError):
             raise outcome.value

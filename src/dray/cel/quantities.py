@@ -32,6 +32,14 @@ class CelQuantity(Quantity):
         amount = self.nanos // NANOS
         return amount if MIN_INT <= amount <= MAX_INT else None
 
+    @property
+    def approximate(self) -> float:
+        """As a float: the written digits times a power of ten, so that 0.3 is 3 * 0.1."""
+        if self.scale is None:
+            return self.nanos / NANOS
+        digits = self.nanos // 10 ** (9 + self.scale)
+        return float(digits) * float(f"1e{self.scale}")
+
     def plus(self, other: CelQuantity, sign: int = 1) -> CelQuantity:
         nanos = self.nanos + sign * other.nanos
         format = self.format if self.nanos else other.format

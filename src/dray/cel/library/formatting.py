@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dray.cel.errors import CelError
+from dray.cel.library.texts import format_double, quote, to_string
 from dray.cel.values import Duration, Timestamp, TypeValue, UInt, from_key, is_list, is_map, type_name
 
 MAX_PRECISION = 100
@@ -96,13 +97,13 @@ def _formatted(letter: str, precision: int | None, value: Any) -> str:
     if kind is float and (math.isnan(value) or math.isinf(value)) and letter in "dfe":
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
     if letter == "d" and (kind is int or kind is UInt or kind is float):
-        return str(int(value)) if kind is not float else _plain(value)
+        return str(int(value)) if kind is not float else format_double(value)
     if letter == "f" and (kind is float or kind is int or kind is UInt):
         return f"{float(value):.{6 if precision is None else precision}f}"
     if letter == "e" and (kind is float or kind is int or kind is UInt):
         mantissa, _, exponent = f"{float(value):.{6 if precision is None else precision}e}".partition("e")
         sign = "⁻" if exponent[0] == "-" else ""
-        return f"{mantissa} × 10{sign}{exponent[1:].translate(_SUPERSCRIPT)}"
+        return f"{mantissa}\u202f×\u202f10{sign}{exponent[1:].translate(_SUPERSCRIPT)}"
     if letter == "b" and (kind is int or kind is UInt or kind is bool):
         return _radix(int(value), "b")
     if letter == "o" and (kind is int or kind is UInt):
@@ -122,17 +123,6 @@ def _radix(number: int, letter: str) -> str:
     return f"{'-' if number < 0 else ''}{abs(number):{letter}}"
 
 
-def _plain(number: float) -> str:
-    from dray.cel.library.standard import decimal_digits, plain_decimal
-
-    if math.isnan(number):
-        return "NaN"
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    digits, power = decimal_digits(number)
-    return ("-" if math.copysign(1.0, number) < 0 else "") + plain_decimal(digits, power)
-
-
 def _shown(value: Any, budget: list[int], nested: bool) -> str:
     text = _shown_value(value, budget, nested)
     budget[0] -= len(text)
@@ -142,24 +132,24 @@ def _shown(value: Any, budget: list[int], nested: bool) -> str:
 
 
 def _shown_value(value: Any, budget: list[int], nested: bool) -> str:
-    from dray.cel.library.standard import to_string
-
     kind = type(value)
     if kind is str:
-        return str(value) if not nested else _quoted(value)
+        return str(value) if not nested else quote(value)
     if value is None:
         return "null"
-    if kind is float:
-        return _plain(value)
+    if kind is float and nested:
+        if math.isfinite(value):
+            return f"{value:.6f}"
+        return '"NaN"' if math.isnan(value) else ('"Infinity"' if value > 0 else '"-Infinity"')
     if kind is bytes:
         text = value.decode("utf-8", "replace")
-        return text if not nested else f"b{_quoted(text)}"
+        return text if not nested else f"b{quote(text)}"
     if is_list(value):
         return f"[{', '.join(_shown(item, budget, True) for item in value)}]"
     if is_map(value):
         entries = sorted((_shown(from_key(k), budget, True), _shown(v, budget, True)) for k, v in value.items())
-        return f"{{{', '.join(f'{k}: {v}' for k, v in entries)}}}"
-    if kind in (bool, int, UInt, Duration, Timestamp):
+        return f"{{{', '.join(f'{k}:{v}' for k, v in entries)}}}"
+    if kind in (bool, int, UInt, float, Duration, Timestamp):
         text = to_string(value)
         return text if not nested or kind not in (Duration, Timestamp) else f'{kind.__name__.lower()}("{text}")'
     if kind is TypeValue:
@@ -167,9 +157,3 @@ def _shown_value(value: Any, budget: list[int], nested: bool) -> str:
     raise CelError(
         f"string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps, was given {type_name(value)}"
     )
-
-
-def _quoted(text: str) -> str:
-    from dray.cel.library.strings import quote
-
-    return quote(text)

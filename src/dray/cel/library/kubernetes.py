@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dray.api.quantity import NANOS, QuantityError
+from dray.api.quantity import QuantityError
 from dray.api.semver import Semver, SemverError
 from dray.cel import quantities
 from dray.cel.errors import CelError
@@ -97,9 +97,8 @@ def _minus(amount: CelQuantity, other: Any) -> CelQuantity:
 
 
 def _number(amount: int) -> int:
-    if amount > MAX_INT:
-        raise CelError("integer overflow")
-    return amount
+    """Beyond 63 bits the number wraps, as it does in Kubernetes."""
+    return amount if amount <= MAX_INT else amount - 2**64
 
 
 def _declare_quantities() -> None:
@@ -120,9 +119,7 @@ def _declare_quantities() -> None:
         "isLessThan", "quantity_is_less_than", (q, q), BOOL, lambda a, b: a.nanos < b.nanos, member=True, **unit
     )
     library.add("compareTo", "quantity_compare_to", (q, q), INT, compare_quantities, member=True, **unit)
-    library.add(
-        "asApproximateFloat", "quantity_get_float", (q,), DOUBLE, lambda a: a.nanos / NANOS, member=True, **unit
-    )
+    library.add("asApproximateFloat", "quantity_get_float", (q,), DOUBLE, lambda a: a.approximate, member=True, **unit)
     library.add("asInteger", "quantity_get_int", (q,), INT, as_integer, member=True, **unit)
     library.add("isInteger", "quantity_is_integer", (q,), BOOL, is_integer, member=True, **unit)
     for other in (QUANTITY, INT):

@@ -8,6 +8,7 @@ from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
 from dray.cel.library import costs
 from dray.cel.library.formatting import MAX_OUTPUT, format_string
+from dray.cel.library.texts import quote
 from dray.cel.ranges import LIMIT, STRING_FACTOR, Range, traversal
 from dray.cel.types import DYN, INT, STRING, list_of
 from dray.cel.values import is_list, size
@@ -18,19 +19,6 @@ _LOWER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz
 _UPPER = str.maketrans("abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 # What Unicode calls white space; Python's strip() would also take U+001C to U+001F.
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-_QUOTES = str.maketrans(
-    {
-        "\a": "\\a",
-        "\b": "\\b",
-        "\f": "\\f",
-        "\n": "\\n",
-        "\r": "\\r",
-        "\t": "\\t",
-        "\v": "\\v",
-        "\\": "\\\\",
-        '"': '\\"',
-    }
-)
 
 
 def char_at(text: str, at: int) -> str:
@@ -40,26 +28,22 @@ def char_at(text: str, at: int) -> str:
 
 
 def index_of(text: str, part: str, start: int = 0) -> int:
+    """-1 also for a start beyond the end; nothing is found where one starts to look for it."""
     if part == "":
-        return _checked_start(text, start)
-    _checked_start(text, start)
-    return text.find(part, start)
-
-
-def _checked_start(text: str, start: int) -> int:
-    if not 0 <= start <= len(text):
+        return start
+    if start < 0:
         raise CelError(f"index out of range: {start}")
-    return start
+    return text.find(part, start)
 
 
 def last_index_of(text: str, part: str, last: int | None = None) -> int:
     if last is None:
         return text.rfind(part)
     if part == "":
-        return min(last, len(text)) if last >= 0 else _checked_start(text, last)
+        return last
     if last < 0:
         raise CelError(f"index out of range: {last}")
-    return text.rfind(part, 0, last + len(part))
+    return text.rfind(part, 0, last + len(part)) if last < len(text) else -1
 
 
 def replace(text: str, old: str, new: str, count: int = -1) -> str:
@@ -100,10 +84,6 @@ def join(parts: Any, separator: str = "") -> str:
         if type(part) is not str:
             raise CelError(f"no such overload: join of {type(part).__name__}")
     return separator.join(parts)
-
-
-def quote(text: str) -> str:
-    return f'"{text.translate(_QUOTES)}"'
 
 
 def _join_cost(parts: Any, separator: Any = "") -> int:
