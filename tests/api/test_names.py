@@ -15,7 +15,7 @@ from dray.api.semver import Semver, SemverError, is_semver
         (names.label_problems, "a\n", (names.LABEL_RULE,)),
         (names.subdomain_problems, "a.b-c.1", ()),
         (names.subdomain_problems, "a..b", (names.SUBDOMAIN_RULE,)),
-        (names.subdomain_problems, "a" * 254, ("must be no more than 253 bytes",)),
+        (names.subdomain_problems, "a" * 254, ("must be no more than 253 characters",)),
         (names.caseless_subdomain_problems, "GPU.example.com", ()),
         (names.qualified_name_problems, "example.com/Ready_1", ()),
         (names.qualified_name_problems, "", ("name part must be non-empty", f"name part {names.QUALIFIED_PART_RULE}")),

@@ -47,7 +47,7 @@ QUALIFIED_PART_RULE = (
     f"(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '{_QUALIFIED_PART}')"
 )
 QUALIFIED_NAME_RULE = (
-    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     f"'{_QUALIFIED_PART}') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
 )
@@ -105,7 +105,7 @@ def subdomain_problems(name: str) -> tuple[str, ...]:
     """DNS-1123 subdomain: object names, class names, node names."""
     problems: list[str] = []
     if byte_length(name) > MAX_SUBDOMAIN:
-        problems.append(_too_long(MAX_SUBDOMAIN))
+        problems.append(f"must be no more than {MAX_SUBDOMAIN} characters")
     if not is_subdomain_text(name):
         problems.append(SUBDOMAIN_RULE)
     return tuple(problems)
@@ -115,7 +115,7 @@ def subdomain_problems(name: str) -> tuple[str, ...]:
 def caseless_subdomain_problems(name: str) -> tuple[str, ...]:
     problems: list[str] = []
     if byte_length(name) > MAX_SUBDOMAIN:
-        problems.append(_too_long(MAX_SUBDOMAIN))
+        problems.append(f"must be no more than {MAX_SUBDOMAIN} characters")
     if not _is_caseless_subdomain(name):
         problems.append(CASELESS_SUBDOMAIN_RULE)
     return tuple(problems)

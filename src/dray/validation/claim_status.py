@@ -117,8 +117,8 @@ def _check_device_status(status: Document, allocated: set[DeviceKey], path: str,
     if (share := status.get("shareID")) is not None:
         check_uuid(share, f"{path}.shareID", errors)
     if device_key(status) not in allocated:
-        name = "/".join(part for part in device_key(status) if part is not None)
-        errors.invalid(path, name, "must be an allocated device in the claim")
+        named = dict(zip(("Driver", "Pool", "Device", "ShareID"), device_key(status), strict=True))
+        errors.invalid(path, named | {"ShareID": share or ""}, "must be an allocated device in the claim")
     check_conditions(status.get("conditions") or [], MAX_DEVICE_CONDITIONS, f"{path}.conditions", errors)
     if (data := status.get("data")) is not None:
         check_raw_object(data, f"{path}.data", errors)

@@ -48,7 +48,7 @@ def _pods(new: Document, old: Document | None, context: Context, errors: Errors)
     if old is None:
         pods.check_pod(new, context, errors)
     else:
-        pods.check_pod_update(new, old, errors)
+        pods.check_pod_update(new, old, context, errors)
 
 
 def _claims(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
@@ -78,6 +78,7 @@ _CHECKS: dict[str, Check] = {
     "DeviceTaintRule": lambda new, old, context, errors: taint_rules.check_rule(new, old, errors),
     "ResourcePoolStatusRequest": _pool_status,
     "Pod": _pods,
+    "Node": lambda new, old, context, errors: others.check_node(new, old, errors),
     "ResourceQuota": _once(others.check_quota),
     "Event": _once(others.check_event),
     "Lease": _once(others.check_lease),

@@ -139,7 +139,9 @@ class Errors:
         self.found.append(FieldError("FieldValueDuplicate", path, value, "", declarative))
 
     def not_supported(self, path: str, value: Any, supported: Iterable[str], *, declarative: bool = False) -> None:
-        detail = "supported values: " + ", ".join(f'"{name}"' for name in sorted(supported))
+        # Generated rules list the values by name, handwritten ones in the order of the API.
+        listed = sorted(supported) if declarative else supported
+        detail = "supported values: " + ", ".join(f'"{name}"' for name in listed)
         self.found.append(FieldError("FieldValueNotSupported", path, value, detail, declarative))
 
     def not_found(self, path: str, value: Any, detail: str = "") -> None:

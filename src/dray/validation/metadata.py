@@ -99,7 +99,7 @@ def _check_owners(owners: Any, path: str, errors: Errors) -> None:
     for i, owner in enumerate(owners):
         _check_owner(owner, f"{path}[{i}]", errors)
     if len(controllers) > 1:
-        first, second = (owners[i].get("name", "") for i in controllers[:2])
+        first, second = (f"{owners[i].get('kind', '')}/{owners[i].get('name', '')}" for i in controllers[:2])
         detail = (
             f'Only one reference can have Controller set to true. Found "true" in references for {first} and {second}'
         )
@@ -111,12 +111,12 @@ def _check_owner(owner: Document, path: str, errors: Errors) -> None:
     if not version:
         errors.required(f"{path}.apiVersion", "must not be empty")
     elif version.count("/") > 1:
-        errors.invalid(f"{path}.apiVersion", version, f"unexpected GroupVersion string: {version}")
+        errors.invalid(f"{path}.apiVersion", version, "must be <group>/<version> or <version>")
     for field in ("kind", "name", "uid"):
         if not owner.get(field):
             errors.required(f"{path}.{field}", "must not be empty")
     if version == "v1" and owner.get("kind") == "Event":
-        errors.invalid(path, owner, f"{version}, Kind=Event is disallowed from being an owner")
+        errors.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
 
 
 def _check_managed_fields(entries: Any, path: str, errors: Errors) -> None:

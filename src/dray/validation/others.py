@@ -41,9 +41,37 @@ def check_quota(document: Document, errors: Errors) -> None:
         path = f"spec.hard[{name}]"
         errors.each_invalid(path, name, names.qualified_name_problems(name))
         if "/" not in name and name not in _QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
-            errors.invalid(path, name, "must be a standard resource type or fully qualified")
+            errors.invalid(path, name, "must be a standard resource for quota")
         if Quantity.parse(amount).nanos < 0:
             errors.invalid(path, amount, "must be greater than or equal to 0")
+
+
+TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def check_node(document: Document, old: Document | None, errors: Errors) -> None:
+    spec = document.get("spec") or {}
+    for i, taint in enumerate(spec.get("taints") or ()):
+        # Kubernetes says metadata here, although taints are in the spec.
+        path = f"metadata.taints[{i}]"
+        key, value, effect = (taint.get(field) or "" for field in ("key", "value", "effect"))
+        errors.each_invalid(f"{path}.key", key, names.qualified_name_problems(key))
+        errors.each_invalid(f"{path}.value", value, names.label_value_problems(value))
+        if effect not in TAINT_EFFECTS:
+            errors.not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+    for field in ("allocatable", "capacity"):
+        for name, amount in ((document.get("status") or {}).get(field) or {}).items():
+            if Quantity.parse(amount).nanos < 0:
+                errors.invalid(f"status.{field}[{name}]", amount, "must be greater than or equal to 0")
+    if old is not None:
+        _check_node_addresses(spec, old.get("spec") or {}, errors)
+
+
+def _check_node_addresses(spec: Document, before: Document, errors: Errors) -> None:
+    if before.get("podCIDRs") and (spec.get("podCIDRs") or []) != before["podCIDRs"]:
+        errors.forbidden("spec.podCIDRs", 'node updates may not change podCIDR except from "" to valid')
+    if before.get("providerID") and (spec.get("providerID") or "") != before["providerID"]:
+        errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
 
 
 def check_event(document: Document, errors: Errors) -> None:

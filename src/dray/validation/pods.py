@@ -11,7 +11,7 @@ from dray.validation.equality import same
 from dray.validation.errors import Context, Document, Errors
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
-RESTART_POLICIES = ("Always", "Never", "OnFailure")
+RESTART_POLICIES = ("Always", "OnFailure", "Never")
 ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 DEVICE_ATTRIBUTE_SOURCE = "resourceSliceAttributeRef"
 
@@ -62,11 +62,12 @@ def _check_claims(claims: list[Document], path: str, errors: Errors) -> set[str]
 
 def _check_claim_source(claim: Document, path: str, errors: Errors) -> None:
     direct, template = claim.get("resourceClaimName"), claim.get("resourceClaimTemplateName")
+    shown = {"Name": claim.get("name") or "", "ResourceClaimName": direct, "ResourceClaimTemplateName": template}
     if direct is not None and template is not None:
         detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-        errors.invalid(path, claim, detail)
+        errors.invalid(path, shown, detail)
     if direct is None and template is None:
-        errors.invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+        errors.invalid(path, shown, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
     for field, name in (("resourceClaimName", direct), ("resourceClaimTemplateName", template)):
         if name is not None:
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
@@ -195,7 +196,9 @@ _UPDATE_RULE = (
 )
 
 
-def check_pod_update(new: Document, old: Document, errors: Errors) -> None:
+def check_pod_update(new: Document, old: Document, context: Context, errors: Errors) -> None:
+    """The spec has to be right as a whole, and the same but for a few fields."""
+    check_pod(new, context, errors)
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     gated = bool(before.get("schedulingGates"))
     if not same(_fixed_parts(spec, gated), _fixed_parts(before, gated)):
