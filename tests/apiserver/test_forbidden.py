@@ -328,3 +328,59 @@ async def test_tokens_from_the_server_work_and_stop_working(cluster: Cluster) ->
     assert review["status"]["userInfo"]["username"] == "system:serviceaccount:default:default"
     assert (await cluster.send(LOOPBACK, "DELETE", f"{path}/default"))[0] == 200
     assert (await cluster.send(None, "GET", "/healthz", authorization=header))[0] == 401
+
+
+async def test_admin_access_needs_a_marked_namespace(cluster: Cluster) -> None:
+    wants = a_claim("admin")
+    wants["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
+    code, answer = await cluster.send(LOOPBACK, "POST", CLAIMS, wants)
+    assert (code, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].adminAccess")
+    granted = an_allocation()
+    granted["devices"]["results"][0]["adminAccess"] = True
+    patch = {"status": {"allocation": granted}}
+    assert (await cluster.send(SCHEDULER, "PATCH", f"{CLAIMS}/used/status", patch, MERGE))[0] == 422
+    for label, expected in (("True", 422), ("true", 201)):
+        labels = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": label}}}
+        assert (await cluster.send(LOOPBACK, "PATCH", "/api/v1/namespaces/default", labels, MERGE))[0] == 200
+        assert (await cluster.send(LOOPBACK, "POST", CLAIMS, wants))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("clusterroles", {"rules": [{"apiGroups": [""], "resources": ["pods"]}]}, "rules[0].verbs"),
+        ("clusterroles", {"rules": [{"verbs": ["get"], "resources": ["pods"]}]}, "rules[0].apiGroups"),
+        ("clusterroles", {"rules": [{"verbs": ["get"], "apiGroups": [""]}]}, "rules[0].resources"),
+        (
+            "namespaces/default/roles",
+            {"rules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}]},
+            "rules[0].nonResourceURLs",
+        ),
+        ("clusterrolebindings", {"roleRef": {"kind": "Role", "name": "x"}}, "roleRef.kind"),
+        ("clusterrolebindings", {"roleRef": {"kind": "ClusterRole"}}, "roleRef.name"),
+        (
+            "clusterrolebindings",
+            {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "Robot", "name": "x"}]},
+            "subjects[0].kind",
+        ),
+        (
+            "clusterrolebindings",
+            {"roleRef": {"kind": "ClusterRole", "name": "view"}, "subjects": [{"kind": "ServiceAccount", "name": "x"}]},
+            "subjects[0].namespace",
+        ),
+    ],
+)
+async def test_roles_and_bindings_that_say_nothing_are_refused(
+    cluster: Cluster, path: str, body: Document, field: str
+) -> None:
+    code, answer = await cluster.send(LOOPBACK, "POST", f"{RBAC}/{path}", {"metadata": {"name": "x"}, **body})
+    assert code == 422, answer
+    assert field in [cause["field"] for cause in answer["details"]["causes"]]
+
+
+async def test_what_a_binding_refers_to_stays(cluster: Cluster) -> None:
+    reference = {"kind": "ClusterRole", "name": "view"}
+    await cluster.make(f"{RBAC}/clusterrolebindings", {"metadata": {"name": "b"}, "roleRef": reference})
+    change = {"roleRef": {"name": "cluster-admin"}}
+    code, answer = await cluster.send(LOOPBACK, "PATCH", f"{RBAC}/clusterrolebindings/b", change, MERGE)
+    assert (code, "cannot change roleRef" in answer["message"]) == (422, True)

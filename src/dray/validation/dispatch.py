@@ -6,7 +6,18 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from dray.validation import claim_status, claims, classes, others, pod_status, pods, pool_status, slices, taint_rules
+from dray.validation import (
+    claim_status,
+    claims,
+    classes,
+    others,
+    pod_status,
+    pods,
+    pool_status,
+    rbac,
+    slices,
+    taint_rules,
+)
 from dray.validation.errors import Context, Document, Errors, FieldError
 from dray.validation.metadata import check_metadata, check_metadata_update
 
@@ -85,6 +96,10 @@ _CHECKS: dict[str, Check] = {
     "Secret": _once(others.check_secret),
     "ConfigMap": _once(others.check_secret),
     "PriorityClass": _priorities,
+    **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
+    **dict.fromkeys(
+        ("RoleBinding", "ClusterRoleBinding"), lambda new, old, _, errors: rbac.check_binding(new, old, errors)
+    ),
     **dict.fromkeys(_POD_MAKERS, lambda new, old, context, errors: others.check_pod_maker(new, context, errors)),
 }
 

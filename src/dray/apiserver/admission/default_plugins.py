@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dray.apiserver.admission.admin_access import AdminAccess
 from dray.apiserver.admission.base import AdmissionPlugin
 from dray.apiserver.admission.chain import Chain
 from dray.apiserver.admission.claim_status_authorization import ClaimStatusAuthorization
@@ -45,7 +44,6 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield NotReadyTaint()
     yield Priority(objects)
     yield DefaultTolerationSeconds()
-    yield AdminAccess(objects, gates)
     yield ClaimStatusAuthorization(authorizer, gates)
     yield RbacEscalation(authorizer.rbac, authorizer)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)

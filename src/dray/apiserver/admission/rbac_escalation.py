@@ -11,7 +11,6 @@ from dray.apiserver.admission.base import AdmissionPlugin, row_of
 from dray.apiserver.attributes import CREATE, UPDATE, Admission, Attributes, Authorizer
 from dray.apiserver.authorization.rbac import GROUP, RbacIndex
 from dray.apiserver.authorization.rules import Rule, compact, uncovered
-from dray.apiserver.errors import OptionError
 from dray.apiserver.identity import MASTERS, User
 from dray.apiserver.parts import mapping, part, text
 
@@ -30,8 +29,6 @@ class RbacEscalation(AdmissionPlugin):
         attributes = admission.attributes
         if attributes.group != GROUP or admission.operation not in (CREATE, UPDATE) or admission.document is None:
             return
-        if attributes.resource in BINDINGS:
-            _check_role_ref_unchanged(admission)
         if MASTERS in attributes.user.groups:
             return
         if attributes.resource in ROLES:
@@ -86,14 +83,6 @@ class RbacEscalation(AdmissionPlugin):
         namespace = admission.attributes.namespace
         question = Attributes(admission.user, verb, GROUP, "*", plural, "", namespace, name)
         return (await self._authorizer.authorize(question)).allowed
-
-
-def _check_role_ref_unchanged(admission: Admission) -> None:
-    new, old = mapping(admission.document, "roleRef"), mapping(admission.old, "roleRef")
-    if admission.old is not None and new != old:
-        shown = msgspec.json.encode(new).decode()
-        problem = OptionError("Invalid", "roleRef", f"Invalid value: {shown}: cannot change roleRef")
-        raise errors.invalid_object(row_of(admission.attributes), admission.name, [problem])
 
 
 def _rules(document: object) -> list[Rule]:

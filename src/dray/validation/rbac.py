@@ -1,0 +1,65 @@
+"""Roles and their bindings: rules that say something, references and subjects that can be followed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.validation.errors import Document, Errors
+
+GROUP = "rbac.authorization.k8s.io"
+SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
+
+
+def check_role(document: Document, errors: Errors) -> None:
+    """A Role or a ClusterRole; only the latter can speak of URLs."""
+    namespaced = document.get("kind") == "Role"
+    for index, rule in enumerate(document.get("rules") or ()):
+        _check_rule(rule or {}, f"rules[{index}]", errors, namespaced=namespaced)
+
+
+def _check_rule(rule: Document, path: str, errors: Errors, *, namespaced: bool) -> None:
+    if not rule.get("verbs"):
+        errors.required(f"{path}.verbs", "verbs must contain at least one value")
+    urls = rule.get("nonResourceURLs")
+    if urls:
+        field = f"{path}.nonResourceURLs"
+        if namespaced:
+            errors.invalid(field, urls, "namespaced rules cannot apply to non-resource URLs")
+        if any(rule.get(name) for name in ("apiGroups", "resources", "resourceNames")):
+            errors.invalid(field, urls, "rules cannot apply to both regular resources and non-resource URLs")
+        return
+    if not rule.get("apiGroups"):
+        errors.required(f"{path}.apiGroups", "resource rules must supply at least one api group")
+    if not rule.get("resources"):
+        errors.required(f"{path}.resources", "resource rules must supply at least one resource")
+
+
+def check_binding(new: Document, old: Document | None, errors: Errors) -> None:
+    """A RoleBinding or a ClusterRoleBinding. What it refers to cannot be changed: make another one."""
+    reference: dict[str, Any] = new.get("roleRef") or {}
+    if old is not None and reference != (old.get("roleRef") or {}):
+        errors.invalid("roleRef", reference, "cannot change roleRef")
+    namespaced = new.get("kind") == "RoleBinding"
+    if reference.get("apiGroup") != GROUP:
+        errors.not_supported("roleRef.apiGroup", reference.get("apiGroup") or "", (GROUP,))
+    kinds = ("Role", "ClusterRole") if namespaced else ("ClusterRole",)
+    if reference.get("kind") not in kinds:
+        errors.not_supported("roleRef.kind", reference.get("kind") or "", kinds)
+    if not reference.get("name"):
+        errors.required("roleRef.name")
+    for index, subject in enumerate(new.get("subjects") or ()):
+        _check_subject(subject or {}, f"subjects[{index}]", errors, namespaced=namespaced)
+
+
+def _check_subject(subject: Document, path: str, errors: Errors, *, namespaced: bool) -> None:
+    if not subject.get("name"):
+        errors.required(f"{path}.name")
+    kind, group = subject.get("kind") or "", subject.get("apiGroup") or ""
+    if kind not in SUBJECT_KINDS:
+        errors.not_supported(f"{path}.kind", kind, SUBJECT_KINDS)
+        return
+    expected = "" if kind == "ServiceAccount" else GROUP
+    if group != expected:
+        errors.not_supported(f"{path}.apiGroup", group, (expected,))
+    if kind == "ServiceAccount" and not namespaced and not subject.get("namespace"):
+        errors.required(f"{path}.namespace")
