@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from dray.api.errors import DecodeError
@@ -280,6 +280,7 @@ def _time(value: Any, go: str, place: Place, run: Shaping) -> Any:
     return _moment(value, go, place).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@lru_cache(maxsize=4096)
 def _is_date(value: str) -> bool:
     try:
         datetime.strptime(value, "%Y-%m-%dT%H:%M:%SZ")
