@@ -37,9 +37,17 @@ NEEDS_ADMIN_LABEL = (
 
 
 def check_claim(document: Document, context: Context, errors: Errors) -> None:
+    check_claim_spec(document.get("spec") or {}, "spec", context, errors)
+
+
+def check_requested_admin_access(document: Document, context: Context, errors: Errors) -> None:
+    """For new claims and templates; for anything else there is nothing to say."""
     spec = document.get("spec") or {}
+    if document.get("kind") == "ResourceClaimTemplate":
+        spec = spec.get("spec") or {}
+    elif document.get("kind") != "ResourceClaim":
+        return
     check_admin_access(_admin_requests(spec), context, errors)
-    check_claim_spec(spec, "spec", context, errors)
 
 
 def check_claim_update(new: Document, old: Document, errors: Errors) -> None:
@@ -50,8 +58,6 @@ def check_claim_update(new: Document, old: Document, errors: Errors) -> None:
 def check_template(document: Document, old: Document | None, context: Context, errors: Errors) -> None:
     spec = document.get("spec") or {}
     inner = spec.get("spec") or {}
-    if old is None:
-        check_admin_access(_admin_requests(inner), context, errors)
     _check_template_metadata(spec.get("metadata") or {}, "spec.metadata", errors)
     check_claim_spec(inner, "spec.spec", context, errors)
     if old is not None and not same(spec, old.get("spec")):

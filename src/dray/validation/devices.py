@@ -6,7 +6,7 @@ the handwritten ones stop at the number.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from dray.api import names
 from dray.api.names import byte_length
@@ -255,15 +255,10 @@ def check_binding_conditions(
     conditions: list[str], failures: list[str], path: str, errors: Errors, *, only_declarative: bool = False
 ) -> None:
     """Both lists or none; also for allocation results, which carry copies."""
-    for name, items in (("bindingConditions", conditions), ("bindingFailureConditions", failures)):
-        _check_condition_list(items, f"{path}.{name}", errors, only_declarative)
+    _check_condition_list(conditions, (), f"{path}.bindingConditions", errors, only_declarative)
+    _check_condition_list(failures, conditions, f"{path}.bindingFailureConditions", errors, only_declarative)
     if only_declarative:
         return
-    if len(failures) <= MAX_BINDING_CONDITIONS:
-        for i, failure in enumerate(failures):
-            if failure in conditions:
-                detail = "bindingFailureConditions must not overlap with bindingConditions"
-                errors.invalid(f"{path}.bindingFailureConditions[{i}]", failure, detail)
     if not conditions and failures:
         detail = "bindingConditions are required to use bindingFailureConditions"
         errors.invalid(f"{path}.bindingConditions", conditions, detail)
@@ -272,16 +267,21 @@ def check_binding_conditions(
         errors.invalid(f"{path}.bindingFailureConditions", failures, detail)
 
 
-def _check_condition_list(items: list[str], path: str, errors: Errors, only_declarative: bool) -> None:
+def _check_condition_list(
+    items: list[str], others: Sequence[str], path: str, errors: Errors, only_declarative: bool
+) -> None:
+    """`others`: conditions that may not be in this list as well."""
     too_many = len(items) > MAX_BINDING_CONDITIONS
     if too_many:
         errors.too_many(path, len(items), MAX_BINDING_CONDITIONS, declarative=True)
-    if not too_many and not only_declarative:
-        for i, item in enumerate(items):
+    if only_declarative:
+        return
+    seen: set[str] = set()
+    for i, item in enumerate(items):
+        if item in seen:
+            errors.duplicate(f"{path}[{i}]", item)
+        seen.add(item)
+        if not too_many:
             errors.each_invalid(f"{path}[{i}]", item, names.qualified_name_problems(item))
-    if not only_declarative:
-        check_unique(items, _itself, path, errors, declarative=False)
-
-
-def _itself(item: Any) -> Any:
-    return item
+            if item in others:
+                errors.invalid(f"{path}[{i}]", item, "bindingFailureConditions must not overlap with bindingConditions")

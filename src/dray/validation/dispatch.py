@@ -115,10 +115,19 @@ def validate_create(document: Document, context: Context) -> list[FieldError]:
     """What is wrong with a new object."""
     errors = Errors()
     kind = document.get("kind", "")
-    if check := _CHECKS.get(kind):
+    check = _CHECKS.get(kind, _nothing)
+    claims.check_requested_admin_access(document, context, errors)
+    # The order in which a client reads them: only classes are judged by their spec first.
+    if kind == "DeviceClass":
         check(document, None, context, errors)
     check_metadata(document, "metadata", errors, namespaced=kind in NAMESPACED)
+    if kind != "DeviceClass":
+        check(document, None, context, errors)
     return _as_requested(errors, context)
+
+
+def _nothing(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+    """For kinds that have no rules beyond metadata."""
 
 
 def validate_update(new: Document, old: Document, context: Context) -> list[FieldError]:
@@ -161,10 +170,11 @@ _DEVICE_FIELD = re.compile(r"^(spec\.devices\[\d+\])\.(?!name\b)")
 
 
 def _as_requested(errors: Errors, context: Context) -> list[FieldError]:
-    """Generated rules name fields as the client wrote them, handwritten ones always as v1 has them."""
-    if not context.api_version.endswith("/v1beta1"):
-        return errors.found
-    return [replace(e, field=_v1beta1_path(e.field)) if e.declarative else e for e in errors.found]
+    """Handwritten rules first. Generated ones name fields as the client wrote them, the others as v1 has them."""
+    generated = [error for error in errors.found if error.declarative]
+    if context.api_version.endswith("/v1beta1"):
+        generated = [replace(error, field=_v1beta1_path(error.field)) for error in generated]
+    return [error for error in errors.found if not error.declarative] + generated
 
 
 def _v1beta1_path(path: str) -> str:

@@ -43,10 +43,15 @@ def check_driver(driver: str, path: str, errors: Errors, *, declarative: bool = 
     if not driver:
         errors.required(path, declarative=declarative)
         return
-    if byte_length(driver) > MAX_DRIVER:
-        errors.too_long(path, MAX_DRIVER, declarative=declarative, unit="characters" if declarative else "bytes")
-    rule = names.caseless_subdomain_problems if declarative else _lowered_subdomain_problems
-    errors.each_invalid(path, driver, rule(driver), declarative=declarative)
+    too_long = byte_length(driver) > MAX_DRIVER
+    if declarative:
+        errors.each_invalid(path, driver, names.caseless_subdomain_problems(driver), declarative=True)
+        if too_long:
+            errors.too_long(path, MAX_DRIVER, declarative=True, unit="characters")
+        return
+    if too_long:
+        errors.too_long(path, MAX_DRIVER)
+    errors.each_invalid(path, driver, _lowered_subdomain_problems(driver))
 
 
 def _lowered_subdomain_problems(driver: str) -> tuple[str, ...]:

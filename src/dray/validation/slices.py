@@ -100,12 +100,15 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
     too_many = len(devices) > limit
     if too_many:
         errors.too_many("spec.devices", len(devices), limit)
-    else:
-        check_unique(devices, lambda d: d.get("name") or "", "spec.devices", errors, declarative=False, whole=False)
+    seen: set[str] = set()
     old_devices = {d.get("name"): d for d in (before.get("devices") or [])} if before else {}
     per_device = bool(spec.get("perDeviceNodeSelection"))
     fractional = context.enabled("DRAFractionalCapacityRange")
     for i, device in enumerate(devices):
+        name = device.get("name") or ""
+        if name in seen and not too_many:
+            errors.duplicate(f"spec.devices[{i}]", name)
+        seen.add(name)
         old_device = old_devices.get(device.get("name"))
         check_device(
             device, old_device, f"spec.devices[{i}]", errors,
