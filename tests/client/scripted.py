@@ -20,7 +20,9 @@ def ok(body: Any, status: int = 200, **headers: str) -> Answer:
 
 
 def refusal(code: int, reason: str, message: str = "no", **headers: str) -> Answer:
-    return ok({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}, code, **headers)
+    return ok(
+        {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}, code, **headers
+    )
 
 
 def event(event_type: str, obj: dict[str, Any]) -> bytes:

@@ -175,7 +175,11 @@ async def test_a_watch_that_ends_at_once_is_not_hammered():
 
 
 async def test_an_error_that_is_not_gone_keeps_the_state():
-    streams = [[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True)], ApiError(403, "Forbidden", "no"), [HANG]]
+    streams = [
+        [event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True)],
+        ApiError(403, "Forbidden", "no"),
+        [HANG],
+    ]
     async with Rig(streams=streams) as rig:
         await rig.settle(5)
         assert rig.informer.get("ns/a") is not None

@@ -95,7 +95,9 @@ def test_several_files_are_one_and_the_first_wins(tmp_path, monkeypatch):
         pytest.param("[1, 2", "not YAML", id="not-yaml"),
         pytest.param("- a", "not a mapping", id="a-list"),
         pytest.param("{}", "no current-context", id="empty"),
-        pytest.param(yaml.safe_dump({**config(), "clusters": []}), "cluster 'k' is not among its clusters", id="no-cluster"),
+        pytest.param(
+            yaml.safe_dump({**config(), "clusters": []}), "cluster 'k' is not among its clusters", id="no-cluster"
+        ),
         pytest.param(yaml.safe_dump(config({"client-key-data": "%%"})), "not base64", id="bad-base64"),
         pytest.param(yaml.safe_dump(config({"client-key": "gone"})), "client-key", id="missing-file"),
         pytest.param(yaml.safe_dump(config(None, {"server": "host"})), "is not a URL", id="no-url"),
@@ -130,7 +132,9 @@ def a_plugin(tmp_path, script):
 async def test_an_exec_plugin_is_asked_once_and_again_after_a_refusal(tmp_path):
     count = tmp_path / "count"
     answer = {"kind": "ExecCredential", "status": {"token": "T"}}
-    plugin = a_plugin(tmp_path, f"echo x >> {count}; echo \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/info; echo '{json.dumps(answer)}'")
+    plugin = a_plugin(
+        tmp_path, f"echo x >> {count}; echo \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/info; echo '{json.dumps(answer)}'"
+    )
     user = {"exec": {"command": str(plugin), "env": [{"name": "A", "value": "B"}], "provideClusterInfo": True}}
     credentials = connection_from_config(config(user)).credentials
     for _ in range(3):

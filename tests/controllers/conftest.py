@@ -1,4 +1,4 @@
-"""Real API servers for the controllers: in-process, and over HTTPS where `DRAY_TEST_TRANSPORT` or a marker says so."""
+"""Real API servers for the controllers, in-process and over HTTPS."""
 
 import sys
 from pathlib import Path
@@ -10,6 +10,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cluster import Cluster
 from serving import EmbeddedServer
 
+# These run over both transports; the others, which differ only in what is watched, in-process.
+OVER_HTTPS = ("test_claim_creation", "test_claim_release", "test_claim_races", "test_survival")
+
 
 @pytest.fixture
 async def server(tmp_path):
@@ -18,7 +21,13 @@ async def server(tmp_path):
     await server.stop()
 
 
-@pytest.fixture(params=["in-process", "https"])
+def pytest_generate_tests(metafunc):
+    if "cluster" in metafunc.fixturenames:
+        both = metafunc.module.__name__.rpartition(".")[2] in OVER_HTTPS
+        metafunc.parametrize("cluster", ["in-process", "https"] if both else ["in-process"], indirect=True)
+
+
+@pytest.fixture
 async def cluster(request, server):
     transport = server.in_process() if request.param == "in-process" else await server.https()
     cluster = Cluster(transport)

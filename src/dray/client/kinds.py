@@ -20,10 +20,8 @@ from dray.api.resource import (
 from dray.api.workloads import ConfigMap, DaemonSet, Deployment, Job, ReplicaSet, ServiceAccount
 
 JSON = "application/json"
-METADATA_ONLY = (
-    "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,"
-    "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
-)
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
+METADATA_LIST_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 
 
 class ApiObject(Protocol):
@@ -54,6 +52,7 @@ class Kind(Generic[T]):
     version: str
     is_view: bool = False
     accept: str = JSON
+    accept_list: str = JSON
 
     @property
     def name(self) -> str:
@@ -81,7 +80,7 @@ class Kind(Generic[T]):
 
 def metadata_of(row: scheme.Resource, version: str = "") -> Kind[PartialObject]:
     """Objects of any kind, of which the server sends the metadata alone if it can."""
-    return Kind(row, PartialObject, version or row.storage_version, True, METADATA_ONLY)
+    return Kind(row, PartialObject, version or row.storage_version, True, METADATA_ONLY, METADATA_LIST_ONLY)
 
 
 def whole(struct: type[T], group: str | None = None) -> Kind[T]:

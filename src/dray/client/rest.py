@@ -99,7 +99,7 @@ class Client:
             page_query["limit"] = str(page_size)
         items: list[T] = []
         while True:
-            answer = await self._call("GET", kind, namespace, query=page_query)
+            answer = await self._call("GET", kind, namespace, query=page_query, accept=kind.accept_list)
             page = decode_page(kind, answer.body)
             items.extend(page.items or ())
             if not page.metadata.continue_:
@@ -214,7 +214,8 @@ class Client:
     async def delete_collection(
         self, kind: Kind[Any], namespace: str = "", *, label_selector: str = "", field_selector: str = ""
     ) -> None:
-        await self._call("DELETE", kind, namespace, query=_selectors(label_selector, field_selector))
+        query = _selectors(label_selector, field_selector)
+        await self._call("DELETE", kind, namespace, query=query, accept=kind.accept_list)
 
     async def bind(self, pod: Pod, node_name: str, *, annotations: Mapping[str, str] | None = None) -> None:
         """Give this very pod its node: the UID is a precondition."""
@@ -262,10 +263,11 @@ class Client:
         body: bytes = b"",
         content_type: str = JSON,
         *,
+        accept: str = "",
         retries: int = MAX_RETRIES,
     ) -> Answer:
         path = kind.path(namespace, name, subresource)
-        call = Call(method, path, query or {}, body, content_type, kind.accept, self.user_agent)
+        call = Call(method, path, query or {}, body, content_type, accept or kind.accept, self.user_agent)
         return await self._send(call, retries)
 
     async def _send(self, call: Call, retries: int = MAX_RETRIES) -> Answer:

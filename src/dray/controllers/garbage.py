@@ -84,8 +84,7 @@ class GarbageCollector:
         if metadata.deletion_timestamp is not None:
             if FOREGROUND in metadata.finalizers:
                 self.queue.add(_item(kind, metadata))
-                for dependent in self._dependents(metadata.uid):
-                    self.queue.add(dependent[0])
+                self._wake_waiting_owners(metadata)
             elif ORPHAN in metadata.finalizers:
                 self.queue.add(_item(kind, metadata))
             return
@@ -93,13 +92,18 @@ class GarbageCollector:
             owner = self._cached_owner(reference, metadata.namespace)
             if owner is None or _waits_for_dependents(owner.metadata):
                 self.queue.add(_item(kind, metadata))
+                self._wake_waiting_owners(metadata)
                 return
 
     def _gone(self, obj: ApiObject) -> None:
         for dependent, _ in self._dependents(obj.metadata.uid):
             self.queue.add(dependent)
-        for reference in obj.metadata.owner_references:
-            owner = self._cached_owner(reference, obj.metadata.namespace)
+        self._wake_waiting_owners(obj.metadata)
+
+    def _wake_waiting_owners(self, metadata: ObjectMeta) -> None:
+        """An owner that waits looks again when a dependent is gone, or no longer blocks it."""
+        for reference in metadata.owner_references:
+            owner = self._cached_owner(reference, metadata.namespace)
             if owner is not None and _waits_for_dependents(owner.metadata):
                 self.queue.add(_owner_item(reference, owner.metadata))
 
@@ -150,7 +154,9 @@ class GarbageCollector:
         is_blocked = False
         for dependent, metadata in dependents:
             is_blocked |= any(ref.uid == item.uid and ref.block_owner_deletion for ref in metadata.owner_references)
-            self.queue.add(dependent)
+            # Who is being deleted already reports back by itself; waking it from here could go round in circles.
+            if metadata.deletion_timestamp is None:
+                self.queue.add(dependent)
         if not is_blocked:
             await self._remove_finalizer(item, kind, FOREGROUND)
 
