@@ -1,0 +1,5 @@
+"""`python -m dray`."""
+
+from dray.cli.main import main
+
+main()
