@@ -12,6 +12,8 @@ from dray.apiserver.app import Listener
 from dray.apiserver.cached_objects import CachedObjects
 from dray.apiserver.core import Core
 from dray.apiserver.credentials import Credentials
+from dray.apiserver.identity import MASTERS
+from dray.apiserver.pod_logs import CLIENT_NAME, PodLogs
 from dray.apiserver.security import SecurityOptions, prepare_store, start_security
 from dray.apiserver.served import served
 from dray.apiserver.server import Access, Server
@@ -75,7 +77,8 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     core.admission = security.admission
     core.commit = security.guard.commit
     core.check_holdings = security.guard.changes
-    access = Access(security.authenticator, security.authorizer, security.reviews, security.token_requests)
+    logs = PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS]))
+    access = Access(security.authenticator, security.authorizer, security.reviews, logs, security.token_requests)
     server = Server(core, access, served(options.runtime_config), options.minor)
     server.on_stop(security.stop)
     forgetting = asyncio.create_task(keep_history(store, clock))

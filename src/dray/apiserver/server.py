@@ -40,6 +40,7 @@ from dray.apiserver.options import Query, write_options
 from dray.apiserver.ownership import ownership
 from dray.apiserver.patch_requests import Patcher
 from dray.apiserver.paths import Asked, asked, segments
+from dray.apiserver.pod_logs import PodLogs
 from dray.apiserver.reading import Reader
 from dray.apiserver.scale import Scales
 from dray.apiserver.selectors import parse_fields
@@ -76,6 +77,7 @@ class Access:
     authenticator: Authenticates
     authorizer: Authorizer
     reviews: AnswersReviews | None = None
+    logs: PodLogs | None = None
     tokens: TokenRequests | None = None
 
 
@@ -275,7 +277,7 @@ class Server:
             ("pods", "binding"): self._bind,
             ("pods", "eviction"): self._evict,
             ("serviceaccounts", "token"): self._token,
-            ("pods", "log"): self._not_connected,
+            ("pods", "log"): self._log,
             ("pods", "exec"): self._not_connected,
             ("pods", "attach"): self._not_connected,
             ("pods", "portforward"): self._not_connected,
@@ -359,6 +361,12 @@ class Server:
 
     async def _token(self, call: Call) -> Response:
         return Response(201, encode(await self._subresources.issue_token(call)))
+
+    async def _log(self, call: Call) -> Response:
+        pod = (await self._reader.get(call)).document()
+        if self._access.logs is None:
+            return await self._not_connected(call)
+        return await self._access.logs.read(call, pod)
 
     async def _not_connected(self, call: Call) -> Response:
         """Needs the node agent, which a server alone does not have."""

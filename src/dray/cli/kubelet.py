@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,7 +61,7 @@ def kubelet(
     """
     from dray.accounting import Enforcement
     from dray.api.quantity import Quantity, QuantityError
-    from dray.client import KubeconfigError, connect
+    from dray.client import KubeconfigError, connect, load_connection
     from dray.features import FeatureGateError, FeatureGates
     from dray.kubelet.node import NodeDescription, machine_capacity
     from dray.kubelet.server import Kubelet, KubeletOptions
@@ -88,7 +89,8 @@ def kubelet(
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
         client = connect(kubeconfig, component="kubelet")
-        agent = Kubelet(client, options, _runtime(runtime, root_dir, client.clock))
+        ca = load_connection(kubeconfig).ca or b""
+        agent = Kubelet(client, replace(options, cluster_ca=ca), _runtime(runtime, root_dir, client.clock))
         starting = asyncio.create_task(agent.start())
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)

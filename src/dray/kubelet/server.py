@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dray.accounting import Enforcement
@@ -20,11 +20,13 @@ from dray.kubelet.drivers import Drivers
 from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
 from dray.kubelet.errors import DriverError
 from dray.kubelet.health import DeviceHealth, DeviceKey
+from dray.kubelet.logs import LogServer
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Runtime
+from dray.kubelet.serving import serving_context
 from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ class KubeletOptions:
     gates: FeatureGates = field(default_factory=FeatureGates.default)
     enforcement: Enforcement = Enforcement.KEP
     call_timeout_s: float = CALL_TIMEOUT_S
+    # Whoever the cluster's CA vouches for as its API server may read logs; without a CA nobody can.
+    cluster_ca: bytes = b""
 
     @property
     def registry_dir(self) -> Path:
@@ -83,6 +87,7 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
+        self._logs: LogServer | None = None
         self.claims: PodClaims
         self._context: NodeContext
 
@@ -104,6 +109,7 @@ class Kubelet:
         )
         self.metrics.claims_in_use = self.claims.claims_in_use
         self._context = self._make_context()
+        await self._serve_logs()
         self._node = await self._registration.register()
         await self._registration.renew()
         await self._wipe_slices("")
@@ -114,6 +120,15 @@ class Kubelet:
         await asyncio.gather(self._slices.synced(), self._pods.synced())
         self._run(self._beat(), "heartbeat")
         self._run(self._reconcile_for_ever(), "claims")
+
+    async def _serve_logs(self) -> None:
+        node = self._options.node
+        if not self._options.cluster_ca:
+            return
+        tls = serving_context(node.name, node.address, self._options.cluster_ca, self._clock.now())
+        self._logs = LogServer(self._options.log_root, tls, node.address)
+        await self._logs.start()
+        self._registration = NodeRegistration(self._client, replace(node, port=self._logs.port))
 
     def _make_context(self) -> NodeContext:
         options = self._options
@@ -150,6 +165,8 @@ class Kubelet:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pods.stop()
         await self._slices.stop()
+        if self._logs is not None:
+            await self._logs.stop()
         await self._runtime.close()
 
     def _run(self, coroutine: object, name: str) -> None:

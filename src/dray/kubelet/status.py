@@ -154,5 +154,5 @@ def _condition(pod: Pod, kind: str, value: bool, reason: str, now: str) -> Docum
     status = "True" if value else "False"
     before = next((each for each in pod.status.conditions if each.type == kind), None)
     since = before.last_transition_time if before is not None and before.status == status else now
-    document: Document = {"type": kind, "status": status, "lastTransitionTime": since}
-    return document | ({"reason": reason} if reason else {})
+    # A reason that no longer holds is taken out by name: a merge would keep it.
+    return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason or None}

@@ -34,6 +34,7 @@ class NodesOptions:
     cpu: str = "8"
     memory: str = "32Gi"
     prefix: str = "node"
+    cluster_ca: bytes = b""
 
     def descriptions(self) -> list[NodeDescription]:
         capacity = {
@@ -64,7 +65,9 @@ class RealNodes:
         # Short paths: a socket's may not be longer than 107 characters.
         root = self._options.root / description.name
         cdi_dir = root / "cdi"
-        options = KubeletOptions(description, root, (cdi_dir,), self._options.gates)
+        options = KubeletOptions(
+            description, root, (cdi_dir,), self._options.gates, cluster_ca=self._options.cluster_ca
+        )
         runtime = ProcessRuntime(root, self._client.clock)
         kubelet = Kubelet(self._client.named("kubelet"), options, runtime)
         await kubelet.start()

@@ -116,7 +116,8 @@ class CpuDriver(Driver):
     def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
         given = self._given.get(claim.uid) or self._choose(claim)
         self._save({**self._given, claim.uid: given})
-        variable = f"DRA_CPUSET_{claim.uid}={format_cpu_list(given)}"
+        # Shells drop variables whose names are no identifiers.
+        variable = f"DRA_CPUSET_{claim.uid.replace('-', '_')}={format_cpu_list(given)}"
         return [PreparedDevice(device, ContainerEdits(env=(variable,))) for device in claim.devices]
 
     def unprepare(self, claim: ClaimReference) -> None:
