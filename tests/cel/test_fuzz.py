@@ -10,6 +10,7 @@ from tests.cel.expressions import VARIABLES, expressions
 from tests.cel.spec_cases import type_of_text
 
 from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_expression, explain
+from dray.cel.program import UNEXPECTED
 from dray.cel.quantities import parse
 from dray.cel.values import UInt
 
@@ -107,6 +108,7 @@ def use(text: str) -> None:
     assert program.estimate >= 0
     outcome = program.evaluate_with_cost(DEVICE)
     assert isinstance(outcome.value, (bool, CelRuntimeError))
+    assert UNEXPECTED not in str(outcome.value)
     explain(program, DEVICE)
 
 

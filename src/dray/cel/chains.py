@@ -29,12 +29,13 @@ class Chain:
     steps: tuple[Step, ...]
 
     @property
-    def is_conditional(self) -> bool:
-        return isinstance(self.base, Call) and self.base.function == "_?_:_"
-
-    @property
     def base_is_optional(self) -> bool:
         return is_optional(self.base.type)
+
+
+def is_conditional(node: Node) -> bool:
+    """`c ? a : b`, which costs nothing by itself."""
+    return isinstance(node, Call) and node.function == "_?_:_"
 
 
 def chain_of(node: Node) -> Chain:

@@ -99,9 +99,16 @@ class Environment:
         return _devices(list_attributes, consumable_capacity)
 
     @staticmethod
-    def of(variables: Mapping[str, Type], cost_limit: int = COST_LIMIT) -> Environment:
-        """Other variables with the same libraries, e.g. `{"object": DYN}` for admission policies."""
-        return _of(tuple(sorted(variables.items())), cost_limit)
+    def of(
+        variables: Mapping[str, Type], cost_limit: int = COST_LIMIT, libraries: tuple[Library, ...] = ()
+    ) -> Environment:
+        """Other variables with the same libraries and more, e.g. `{"object": DYN}` for admission policies."""
+        key = (tuple(sorted(variables.items(), key=lambda item: item[0])), cost_limit, tuple(map(id, libraries)))
+        found = _others.get(key)
+        if found is None:
+            every = (*BASE_LIBRARIES, lists.includes_library, *libraries)
+            found = _others[key] = Environment(variables, libraries=every, cost_limit=cost_limit)
+        return found
 
     def lookup(self, name: str) -> Type | TypeValue | None:
         found = self.variables.get(name) or _TYPE_NAMES.get(name)
@@ -133,7 +140,4 @@ def _devices(list_attributes: bool, consumable_capacity: bool) -> Environment:
     )
 
 
-@lru_cache(maxsize=64)
-def _of(variables: tuple[tuple[str, Type], ...], cost_limit: int) -> Environment:
-    libraries = (*BASE_LIBRARIES, lists.includes_library)
-    return Environment(dict(variables), libraries=libraries, cost_limit=cost_limit)
+_others: dict[object, Environment] = {}

@@ -23,18 +23,20 @@ from dray.cel.ast import (
     Select,
     StructLiteral,
 )
-from dray.cel.chains import Chain, Step, chain_of
+from dray.cel.chains import Chain, Step, chain_of, is_conditional
 from dray.cel.errors import CelError, CostExceeded
 from dray.cel.exact_loops import LoopText
 from dray.cel.functions import caller
 from dray.cel.library.operators import has_key
 from dray.cel.ranges import LIST_COST, MAP_COST, STRUCT_COST
+from dray.cel.types import is_scalar
 from dray.cel.values import MISSING, NONE, Optional, to_key
 
 ExactCode = Callable[..., tuple[Any, int]]
 Trace = Callable[[int, Any], None]
 
 _MAX_INDENT = 10
+_COMPARISONS = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _UNSET = object()
 _BASE: dict[str, Any] = {
     "E": CelError,
@@ -137,7 +139,7 @@ class _Writer(LoopText):
         else:
             start = self.value(base)
         test_only = bool(chain.steps) and chain.steps[-1].test_only
-        if (charged or test_only) and not chain.is_conditional:
+        if (charged or test_only) and not is_conditional(chain.base):
             self.charge(1)
         if not chain.steps:
             return start
@@ -189,7 +191,7 @@ class _Writer(LoopText):
     def computed_index(self, result: str, step: Step) -> None:
         assert step.index is not None
         key = self.value(step.index, charged=False)
-        self.charge(1)
+        self.charge(0 if is_conditional(step.index) else 1)
         self.emit(f"{result} = indexed({result}, {key})")
 
     def open_step(self, result: str, step: Step) -> None:
@@ -240,6 +242,10 @@ class _Writer(LoopText):
 
     def charge_call(self, node: Call, args: list[str]) -> None:
         """What depends on the arguments is charged, and the limit checked, before the call is made."""
+        is_comparison = node.function in _COMPARISONS
+        if is_comparison and all(is_scalar(arg.type) for arg in node.args):
+            self.charge(1)
+            return
         rule = None
         if len(node.overloads) == 1:
             rule = node.overloads[0].cost
@@ -250,7 +256,7 @@ class _Writer(LoopText):
             return
         self.flush()
         self.emit(f"n += {self.constant(rule)}({', '.join(args)})")
-        if node.function not in ("_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"):
+        if not is_comparison:
             self.check_limit()
 
     def many_arguments(self, node: Call) -> str:

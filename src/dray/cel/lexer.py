@@ -62,6 +62,8 @@ _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v"
 
 
 def tokenize(text: str) -> list[Token]:
+    if not text.isascii():
+        _refuse_surrogates(text)
     tokens: list[Token] = []
     at, end = 0, len(text)
     match = _TOKEN.match
@@ -78,6 +80,13 @@ def tokenize(text: str) -> list[Token]:
         at = found.end()
     tokens.append(Token("end", "", end))
     return tokens
+
+
+def _refuse_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise Refused([Issue(-1, f"not valid UTF-8 at character {problem.start}")]) from None
 
 
 def string_value(token: Token) -> str:

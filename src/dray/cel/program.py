@@ -28,6 +28,7 @@ _UNCOUNTED = 100_000
 _CACHE_SIZE = 2048
 # Longer texts are not even read; validation refuses them far earlier.
 _LONGEST = 100 * 1024
+UNEXPECTED = "unexpected failure in the evaluation"
 _SCALARS = (STRING, INT, BOOL, SEMVER)
 
 
@@ -113,6 +114,8 @@ class Program:
             return Outcome(CelRuntimeError(str(exceeded), cost_exceeded=True), exceeded.cost)
         except (MemoryError, RecursionError) as exhausted:
             return Outcome(CelRuntimeError(f"evaluation needs too much room: {type(exhausted).__name__}"), None)
+        except Exception as mistake:  # ours, but the caller is promised a CelRuntimeError
+            return Outcome(CelRuntimeError(f"{UNEXPECTED}: {type(mistake).__name__}: {mistake}"), None)
         if type(value) is CelError:
             return Outcome(CelRuntimeError.of(value), cost)
         return Outcome(value, cost)

@@ -118,7 +118,7 @@ def cel(
 
 def _refusal(text: str, program: Program | CompileFailure, stored: bool) -> str | None:
     """Why the API server would not store it."""
-    if len(text.encode()) > MAX_EXPRESSION_LENGTH:
+    if len(text.encode(errors="surrogatepass")) > MAX_EXPRESSION_LENGTH:
         return f"longer than {MAX_EXPRESSION_LENGTH} bytes"
     if isinstance(program, CompileFailure):
         return program.message
