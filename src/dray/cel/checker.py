@@ -197,18 +197,18 @@ class _Checker:
             t = self.visit(item)
             if at in node.optional:
                 t = self.unwrapped(item, t)
-            element = self.joined(item, element, t)
+            element = self.joined(element, t)
         return list_of(element if element is not None else self.new_param())
 
     def map_literal(self, node: MapLiteral) -> Type:
         key: Type | None = None
         value: Type | None = None
         for at, (key_node, value_node) in enumerate(node.entries):
-            key = self.joined(key_node, key, self.visit(key_node))
+            key = self.joined(key, self.visit(key_node))
             t = self.visit(value_node)
             if at in node.optional:
                 t = self.unwrapped(value_node, t)
-            value = self.joined(value_node, value, t)
+            value = self.joined(value, t)
         return map_of(key or self.new_param(), value or self.new_param())
 
     def unwrapped(self, node: Node, t: Type) -> Type:
@@ -219,15 +219,13 @@ class _Checker:
             return DYN
         return self.complain(node, f"expected type 'optional_type({self.shown(t)})' but found '{self.shown(t)}'")
 
-    def joined(self, node: Node, before: Type | None, t: Type) -> Type:
-        """One type for all elements of a literal."""
+    def joined(self, before: Type | None, t: Type) -> Type:
+        """One type for all elements of a literal; the dynamic one if they differ, which is judged later."""
         if before is None:
             return t
         if self.fits(before, t):
             return more_general(before, t)
-        if self.environment.mixed_literals:
-            return DYN
-        return self.complain(node, f"expected type '{self.shown(before)}' but found '{self.shown(t)}'")
+        return DYN
 
     def struct(self, node: StructLiteral) -> Type:
         name = node.name.removeprefix(".")

@@ -19,13 +19,20 @@ _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "
 def validate(root: Node, environment: Environment) -> None:
     """Complaints about literals: durations, timestamps, patterns, formats, mixed lists."""
     issues: list[Issue] = []
-    for node in nodes(root):
+    every = nodes(root)
+    formatted = {id(below) for node in every if _is_format(node) for below in nodes(node)}
+    for node in every:
         if type(node) is Call:
             _validate_call(node, issues)
-        elif not environment.mixed_literals:
+        elif not environment.mixed_literals and id(node) not in formatted:
             _validate_literal(node, issues)
     if issues:
         raise Refused(issues)
+
+
+def _is_format(node: Node) -> bool:
+    """`format` takes values of different types in one list."""
+    return type(node) is Call and node.function == "format"
 
 
 def nodes(root: Node) -> list[Node]:

@@ -119,10 +119,10 @@ class _Parser:
         token = self.token
         if token.kind != "op" or token.text not in ("!", "-"):
             return self.member()
+        if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "float"):
+            return self.member()
         count = 0
         while self.token.kind == "op" and self.token.text == token.text:
-            if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "float"):
-                break
             self.advance()
             count += 1
         operand = self.member()
