@@ -74,6 +74,25 @@ async def test_another_server_sees_writes_and_watches_them(etcd_address: str, tm
     await other.close()
 
 
+async def test_writes_of_other_users_of_the_etcd_do_not_hold_up_a_watch(etcd_address: str, tmp_path: Path) -> None:
+    """Who reads waits until the watch has reached the current revision, even if that is somebody else's."""
+    ours = await open_store(f"etcd://{etcd_address}/ours", tmp_path)
+    theirs = await open_store(f"etcd://{etcd_address}/theirs", tmp_path)
+    start = await ours.create("/a/0", b"")
+    await theirs.create("/a/foreign", b"")
+    wanted = await ours.current_revision()
+    assert wanted > start
+    async with contextlib.aclosing(ours.watch("/a/", start)) as batches:
+        reached, changes = start, []
+        while reached < wanted:
+            batch = await asyncio.wait_for(anext(batches), 10)
+            reached = batch.revision
+            changes += batch.changes
+    assert changes == []
+    await ours.close()
+    await theirs.close()
+
+
 async def test_keys_with_a_time_to_live_vanish_with_their_lease(etcd_address: str, tmp_path: Path) -> None:
     store = await open_store(f"etcd://{etcd_address}/ttl", tmp_path)
     start = await store.create("/e/x", b"1", ttl_s=1)

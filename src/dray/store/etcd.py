@@ -2,7 +2,8 @@
 
 A key `/registry/...` is kept below the address's prefix (`/dray/registry/...`). Keys that vanish by themselves hang on
 leases, many keys on one. One watch over everything feeds all watches of this process; older history is replayed from
-etcd. `/server/tick` is written to learn a revision that this watch will surely reach; no watch shows it.
+etcd. `/server/tick` is written to learn a revision that this watch will surely reach, also where another user of the
+etcd made the last one; no watch shows it.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from dray.store.requests import check_commit
 TICK = "/server/tick"
 RANGE_CHUNK = 2000
 RECONNECT_S = 0.2
+# How long a change of ours may take to come back through the watch before we ask for it.
+NUDGE_S = 0.03
 
 
 class EtcdStore:
@@ -36,6 +39,7 @@ class EtcdStore:
         self._published = 0
         self._compacted = 0
         self._tail: asyncio.Task[None] | None = None
+        self._nudging: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, address: StoreAddress, clock: Clock | None = None) -> "EtcdStore":
@@ -49,10 +53,11 @@ class EtcdStore:
         return store
 
     async def close(self) -> None:
-        if self._tail:
-            self._tail.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._tail
+        for task in (self._tail, self._nudging):
+            if task:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
         self._followers.fail_all(StoreUnavailable("the store is closed"))
         await self._connection.close()
 
@@ -116,7 +121,24 @@ class EtcdStore:
 
     async def current_revision(self) -> int:
         answer = await self._range(pb.RangeRequest(key=self._encode(TICK), count_only=True))
-        return int(answer.header.revision)
+        revision = int(answer.header.revision)
+        if revision > self._published and self._nudging is None:
+            self._nudging = asyncio.create_task(self._nudge(revision))
+        return revision
+
+    async def _nudge(self, revision: int) -> None:
+        """Someone may wait until our watches have reached a revision that another user of the etcd has made.
+
+        Nothing of ours happened at it, so nothing would tell. A tick comes after it, and tells.
+        """
+        try:
+            await self._clock.sleep(NUDGE_S)
+            if self._published < revision:
+                await self.commit([Put(TICK, b"")])
+        except StoreError:
+            pass  # who waits will ask again
+        finally:
+            self._nudging = None
 
     async def compacted_revision(self) -> int:
         """As far as this process knows: etcd tells only who asks for something that is gone."""
