@@ -35,6 +35,8 @@ ALWAYS_PRESENT: dict[str, dict[str, Any]] = {
     "DeviceCapacity": {"value": "0"},
     "DeviceClaim": {"requests": None},
     "PodExtendedResourceClaimStatus": {"requestMappings": None},
+    "ResourcePool": {"name": "", "generation": 0, "resourceSliceCount": 0},
+    "ResourceSliceSpec": {"driver": ""},
 }
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from dray.api.codec import shape_document
+from dray.api.codec import Reading, shape_document
 from dray.api.defaults import apply_defaults, refresh_taint_time
 from dray.api.errors import DecodeError
 from dray.api.strategy import prepare_create, prepare_status_update, prepare_update
@@ -31,15 +31,18 @@ def answer(row: Row) -> Row:
 def _validate(row: Row) -> list[FieldError]:
     gates = FeatureGates(FeatureGates.default().on - {name for name, on in (row.get("gates") or {}).items() if not on})
     context = Context(gates, row.get("namespaceLabels", {}), row["object"].get("apiVersion", ""))
-    new = _stored_form(row["object"])
+    new = _stored_form(_shaped(row["object"]).strict())
     if row["op"] == "create":
         return validate_create(prepare_create(new, gates), context)
-    old = _stored_form(row["old"])
+    old = _stored_form(_shaped(row["old"]).document)
     if row["op"] == "updateStatus":
         return validate_status_update(prepare_status_update(new, old, gates), old, context)
     return validate_update(refresh_taint_time(prepare_update(new, old, gates), old, _NOW), old, context)
 
 
+def _shaped(document: Document) -> Reading:
+    return shape_document(msgspec.json.decode(msgspec.json.encode(document)))
+
+
 def _stored_form(document: Document) -> Document:
-    shaped = shape_document(msgspec.json.decode(msgspec.json.encode(document))).strict()
-    return to_storage(apply_defaults(shaped, _NOW))
+    return to_storage(apply_defaults(document, _NOW))

@@ -11,6 +11,7 @@ from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
 
 MAX_ANNOTATIONS = 256 * 1024
+MAX_GENERATED_PREFIX = 58
 _STANDARD_FINALIZERS = frozenset(("kubernetes", "orphan", "foregroundDeletion"))
 _ONLY_BY_DELETION = "field is immutable; may only be changed via deletion"
 
@@ -32,7 +33,8 @@ def check_metadata(document: Document, path: str, errors: Errors, *, namespaced:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
         # The server completes a prefix to a name, and judges that name.
-        errors.each_invalid(f"{path}.name", name or prefix, problems(name or f"{prefix}xxxxx"))
+        generated = f"{(prefix or '')[:MAX_GENERATED_PREFIX]}xxxxx"
+        errors.each_invalid(f"{path}.name", name or generated, problems(name or generated))
     if namespaced:
         _check_namespace(meta.get("namespace") or "", f"{path}.namespace", errors)
     elif meta.get("namespace"):
