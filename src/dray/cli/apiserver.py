@@ -79,8 +79,8 @@ def apiserver(
     quota_counts_claims: bool,
 ) -> None:
     """Run the API server alone, without controllers."""
-    host, port = _address(listen)
-    gates = _gates(emulate, feature_gates)
+    host, port = parse_address(listen)
+    gates = parse_gates(emulate, feature_gates)
     try:
         served(runtime_config)
     except BadRuntimeConfig as error:
@@ -100,19 +100,19 @@ def apiserver(
             resize_with_claims=emulate is not None,
         )
         try:
-            _loop(_serve(options, host, port, store, kubeconfig, ready_file))
+            run_loop(_serve(options, host, port, store, kubeconfig, ready_file))
         except (StoreError, OSError, ValueError) as error:
             raise BrokenWorld(str(error)) from None
 
 
-def _address(listen: str) -> tuple[str, int]:
+def parse_address(listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise click.UsageError(f"--listen {listen}: write HOST:PORT, as in 127.0.0.1:6443")
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def _gates(emulate: str | None, overrides: str) -> FeatureGates:
+def parse_gates(emulate: str | None, overrides: str) -> FeatureGates:
     gates = FeatureGates.for_release(emulate) if emulate else FeatureGates.default()
     try:
         return FeatureGates.parse(overrides, gates) if overrides else gates
@@ -120,7 +120,7 @@ def _gates(emulate: str | None, overrides: str) -> FeatureGates:
         raise click.UsageError(str(error)) from None
 
 
-def _loop(main: object) -> None:
+def run_loop(main: object) -> None:
     try:
         import uvloop
 

@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
+    "up": ("up:up", "Start a whole cluster in one process."),
+    "simulate": ("simulate:simulate", "Place a dump's waiting pods offline: what-if with more nodes or other policies."),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
 }
 

@@ -39,7 +39,10 @@ class InProcessTransport:
     async def request(self, call: Call) -> Answer:
         response = await self._response(call)
         headers = {name.lower(): value for name, value in response.headers}
-        return Answer(response.status, headers, response.body)
+        body = response.body
+        if response.stream is not None:
+            body = b"".join([chunk async for chunk in response.stream])
+        return Answer(response.status, headers, body)
 
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -81,13 +81,14 @@ class PodWorker:
     async def _live_until_stopped(self) -> None:
         life = asyncio.create_task(self._live(), name=f"pod {self.pod.metadata.name}")
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if not life.done():
+        try:
+            await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
             life.cancel()
-        results = await asyncio.gather(life, return_exceptions=True)
-        if isinstance(results[0], Exception):
-            log.error("pod %s: its worker failed", self.pod.metadata.name, exc_info=results[0])
+            (result,) = await asyncio.gather(life, return_exceptions=True)
+        if isinstance(result, Exception):
+            log.error("pod %s: its worker failed", self.pod.metadata.name, exc_info=result)
 
     # --- living
 

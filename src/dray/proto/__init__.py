@@ -2,8 +2,3 @@
 
 The `.proto` files hold only what Dray sends or reads; names and field numbers are those of the real protocols.
 """
-
-import os
-
-# Containers are started by fork: gRPC must not try to follow into the child, where it is not used.
-os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -57,6 +57,7 @@ class RealNodes:
         self._options = options
         self.kubelets: list[Kubelet] = []
         self.drivers: list[RunningDriver] = []
+        self._runtimes: list[ProcessRuntime] = []
 
     async def start(self) -> None:
         await asyncio.gather(*(self._start_node(each) for each in self._options.descriptions()))
@@ -69,6 +70,7 @@ class RealNodes:
             description, root, (cdi_dir,), self._options.gates, cluster_ca=self._options.cluster_ca
         )
         runtime = ProcessRuntime(root, self._client.clock)
+        self._runtimes.append(runtime)
         kubelet = Kubelet(self._client.named("kubelet"), options, runtime)
         await kubelet.start()
         self.kubelets.append(kubelet)
@@ -83,8 +85,12 @@ class RealNodes:
         await driver.published()
 
     async def stop(self) -> None:
+        """End everything, containers included: their directories go away with the cluster."""
         await asyncio.gather(*(driver.stop() for driver in self.drivers))
         await asyncio.gather(*(kubelet.stop() for kubelet in self.kubelets))
+        for runtime in self._runtimes:
+            for uid in await runtime.known_pods():
+                await runtime.stop_pod(uid)
 
 
 class SimulatedNodes:
