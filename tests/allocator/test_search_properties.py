@@ -1,11 +1,15 @@
 """Search against brute force: the same first solution, the same "no", the same errors."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
-
-from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit
+from hypothesis import strategies as st
 from tests.allocator.builders import a_class, a_node
 from tests.allocator.plain_search import Chosen, PlainSearch, World, Wrong
-from tests.allocator.worlds import as_text, worlds
+from tests.allocator.worlds import as_text, crowded_worlds, worlds
+
+from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, question, search
+
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 
 def plain_answer(published, held, wanted) -> list[Chosen] | str:
@@ -16,8 +20,7 @@ def plain_answer(published, held, wanted) -> list[Chosen] | str:
     return "no" if found is None else found
 
 
-def our_answer(allocator: Allocator, wanted) -> list[Chosen] | str:
-    answer = allocator.fresh_question(wanted).on(a_node())
+def devices_of(answer) -> list[Chosen] | str:
     if isinstance(answer, Failure):
         return "error"
     if isinstance(answer, NoFit):
@@ -30,6 +33,10 @@ def our_answer(allocator: Allocator, wanted) -> list[Chosen] | str:
     ]
 
 
+def our_answer(allocator: Allocator, wanted) -> list[Chosen] | str:
+    return devices_of(allocator.fresh_question(wanted).on(a_node()))
+
+
 def an_allocator(published, held) -> Allocator:
     inventory = Inventory()
     for one in published:
@@ -37,14 +44,35 @@ def an_allocator(published, held) -> Allocator:
     return Allocator(inventory, Ledger(inventory.features, held), [a_class()])
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(RELAXED, max_examples=300)
 @given(worlds())
 def test_search_agrees_with_brute_force(world):
     published, held, wanted = world
     assert our_answer(an_allocator(published, held), wanted) == plain_answer(published, held, wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@pytest.fixture
+def looks_ahead_at_once(monkeypatch):
+    """Bounds, kinds and failed states from the first dead end on, and no short cut around the search."""
+    monkeypatch.setattr(search, "PLAIN_DEAD_ENDS", 1)
+    monkeypatch.setattr(question, "first_fit", lambda *_: (None, False, 0))
+
+
+@settings(RELAXED, max_examples=300)
+@given(worlds())
+def test_looking_ahead_agrees_with_brute_force(looks_ahead_at_once, world):
+    published, held, wanted = world
+    assert our_answer(an_allocator(published, held), wanted) == plain_answer(published, held, wanted)
+
+
+@settings(RELAXED, max_examples=300)
+@given(crowded_worlds())
+def test_looking_ahead_among_equal_devices_agrees_with_brute_force(looks_ahead_at_once, world):
+    published, held, wanted = world
+    assert our_answer(an_allocator(published, held), wanted) == plain_answer(published, held, wanted)
+
+
+@settings(RELAXED, max_examples=150)
 @given(worlds())
 def test_inputs_and_ledger_are_unchanged(world):
     published, held, wanted = world
@@ -56,3 +84,34 @@ def test_inputs_and_ledger_are_unchanged(world):
     assert allocator.ledger.totals() == totals
     allocator.ledger.check(held)
     assert our_answer(allocator, wanted) == first
+
+
+@settings(RELAXED, max_examples=100)
+@given(worlds())
+def test_every_no_has_reasons(world):
+    published, held, wanted = world
+    answer = an_allocator(published, held).fresh_question(wanted).on(a_node())
+    if isinstance(answer, NoFit):
+        assert answer.reasons
+        assert all(reason.detail and reason.code for reason in answer.reasons)
+
+
+@settings(RELAXED, max_examples=80)
+@given(st.data(), worlds())
+def test_what_is_remembered_never_differs_from_a_fresh_look(data, world):
+    """Claims come and go, slices too; one allocator that saw it all answers like one that was just built."""
+    published, held, wanted = world
+    allocator = an_allocator(published, [])
+    asked = allocator.question(wanted)
+    present: dict[str, object] = {}
+    for claim in data.draw(st.lists(st.sampled_from(held), max_size=8)) if held else []:
+        if claim.metadata.name in present:
+            allocator.ledger.remove_claim(claim.metadata.namespace, claim.metadata.name)
+            del present[claim.metadata.name]
+        else:
+            allocator.ledger.apply_claim(claim)
+            present[claim.metadata.name] = claim
+        if data.draw(st.booleans()):
+            allocator.inventory.apply_slice(data.draw(st.sampled_from(published)))
+        allocator.ledger.check(present.values())
+        assert devices_of(asked.on(a_node())) == our_answer(an_allocator(published, present.values()), wanted)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.allocator.builders import DRIVER, a_claim, a_device, a_holder, a_slice, an_option
+from tests.allocator.plain_search import SELECTORS
 
 from dray.api import codec
 from dray.api.resource import ResourceClaim, ResourceSlice
-from tests.allocator.builders import DRIVER, a_claim, a_device, a_holder, a_slice, an_option
-from tests.allocator.plain_search import SELECTORS
 
 MODELS = ["a", "a", "b", None]
 
@@ -72,9 +72,7 @@ def options(draw: st.DrawFn, admin: bool = True) -> dict[str, Any]:
 @st.composite
 def requests(draw: st.DrawFn, name: str) -> dict[str, Any]:
     if draw(st.integers(0, 3)) == 0:
-        alternatives = [
-            {"name": f"s{i}", **draw(options(admin=False))} for i in range(draw(st.integers(1, 3)))
-        ]
+        alternatives = [{"name": f"s{i}", **draw(options(admin=False))} for i in range(draw(st.integers(1, 3)))]
         return {"name": name, "firstAvailable": alternatives}
     return {"name": name, "exactly": draw(options())}
 
@@ -121,3 +119,45 @@ def worlds(draw: st.DrawFn) -> tuple[list[ResourceSlice], list[ResourceClaim], l
 
 def as_text(*objects: Any) -> bytes:
     return b"\n".join(codec.encode(one) for group in objects for one in group)
+
+
+@st.composite
+def crowded_worlds(draw: st.DrawFn) -> tuple[list[ResourceSlice], list[ResourceClaim], list[ResourceClaim]]:
+    """Many devices of few kinds, and claims that cannot all have them: what interchanging equal devices is for."""
+    sharing, counters, capacity = draw(st.integers(0, 2)), draw(st.booleans()), draw(st.booleans())
+    listed = []
+    for index in range(draw(st.integers(3, 6))):
+        fields: dict[str, Any] = {
+            "attributes": {
+                "index": draw(st.sampled_from([index, 1, 1])),
+                "root": draw(st.sampled_from("xy")),
+                "model": draw(st.sampled_from("ab")),
+            }
+        }
+        if capacity:
+            fields["capacity"] = {"memory": draw(st.sampled_from(["2", "2", "4"]))}
+        if sharing == 2 or (sharing == 1 and draw(st.booleans())):
+            fields["allowMultipleAllocations"] = True
+        if counters:
+            drawn = {"slots": {"value": draw(st.sampled_from("112"))}}
+            fields["consumesCounters"] = [{"counterSet": "card", "counters": drawn}]
+        listed.append(a_device(f"d{index}", **fields))
+    count = 2 if counters else 1
+    published = [a_slice(listed, name="p-1", pool="p", count=count)]
+    if counters:
+        sets = [{"name": "card", "counters": {"slots": {"value": draw(st.sampled_from("23456"))}}}]
+        published.append(a_slice([], name="p-2", pool="p", count=count, sharedCounters=sets))
+    names = [f"r{i}" for i in range(draw(st.integers(1, 4)))]
+    asked = [{"name": name, "exactly": draw(crowded_options(capacity))} for name in names]
+    limits = [draw(constraints(names)) for _ in range(draw(st.integers(0, 1)))]
+    return published, [], [a_claim(*asked, name="claim-0", constraints=limits)]
+
+
+@st.composite
+def crowded_options(draw: st.DrawFn, capacity: bool) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    if draw(st.integers(0, 2)) == 0:
+        fields["selectors"] = [draw(st.sampled_from(list(SELECTORS)))]
+    if capacity and draw(st.booleans()):
+        fields["capacity"] = {"memory": draw(st.sampled_from("012"))}
+    return an_option(draw(st.sampled_from([1, 1, 2, 3])), **fields)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dray.allocator.devices import DeviceKind
 from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import Amounts, Ledger
+from dray.allocator.policies import Order, Policy
 from dray.allocator.requests import Lens, Option, Problem, Screen, named_error
 from dray.allocator.rules import Rule
 from dray.allocator.rules.capacity import Capacity
@@ -76,6 +77,7 @@ class Attempt:
         "distinct_sights",
         "ledger",
         "node",
+        "orders",
         "problem",
         "rules",
         "shareable",
@@ -83,7 +85,14 @@ class Attempt:
         "stored",
     )
 
-    def __init__(self, problem: Problem, node: NodePools, ledger: Ledger, scopes: Sequence[Scope]) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        node: NodePools,
+        ledger: Ledger,
+        scopes: Sequence[Scope],
+        policy: Policy | None = None,
+    ) -> None:
         self.problem = problem
         self.node = node
         self.ledger = ledger
@@ -129,6 +138,8 @@ class Attempt:
         self.all_sets: dict[int, list[int]] = {}
         if problem.has_all:
             self._lay_out_all()
+        # By option, the order in which to try devices; None: as they are published.
+        self.orders = None if policy is None else [Order(policy(self, option)) for option in problem.options]
 
     @property
     def kinds(self) -> list[DeviceKind]:
@@ -171,6 +182,22 @@ class Attempt:
                     self.all_sets[option.index] = list(bits(sight.yes & ~self.node.unreachable))
             if any(option.all_devices for option in options):
                 claim.check_minimum(self.count_of)
+
+    def from_rank(self, option: Option, mask: int, rank: int) -> int:
+        """Devices of `mask` that come at this rank or later."""
+        if self.orders is None:
+            return mask >> rank << rank
+        return mask & self.orders[option.index].from_rank[rank]
+
+    def rank(self, option: Option, position: int) -> int:
+        return position if self.orders is None else self.orders[option.index].ranks[position]
+
+    def first_of(self, option: Option, mask: int) -> int:
+        """The device of `mask` to try next."""
+        if self.orders is None:
+            return (mask & -mask).bit_length() - 1
+        ranks = self.orders[option.index].ranks
+        return min(bits(mask), key=ranks.__getitem__)
 
     def count_of(self, option: Option) -> int:
         return len(self.all_sets[option.index]) if option.all_devices else option.count

@@ -57,3 +57,14 @@ def as_set(attribute: DeviceAttribute) -> frozenset[Value]:
             return frozenset([(name, value) for value in values])
     value = scalar(attribute)
     return frozenset() if isinstance(value, UnknownValue) else frozenset([value])
+
+
+def single(values: frozenset[Value]) -> Value | frozenset[Value] | None:
+    """None for nothing, the element of a set of one, else the set."""
+    if len(values) == 1:
+        return next(iter(values))
+    return values or None
+
+
+def several(value: Any) -> frozenset[Value]:
+    return value if isinstance(value, frozenset) else frozenset([value])

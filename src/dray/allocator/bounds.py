@@ -11,20 +11,23 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dray.allocator.attempt import Attempt
+from dray.allocator.attributes import UNKNOWN
 from dray.allocator.matching import Matching
 from dray.allocator.requests import Option
-from dray.allocator.rules.constraints import Match
+from dray.allocator.rules.constraints import Distinct, Match
+from dray.allocator.types import bits
 
 if TYPE_CHECKING:
     from dray.allocator.search import Search
 
 
 class Bounds:
-    __slots__ = ("_attempt", "_matches")
+    __slots__ = ("_attempt", "_distinct", "_matches")
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._matches = [rule for rule in attempt.rules if isinstance(rule, Match) and not rule.scope.lists]
+        self._matches = [rule for rule in attempt.rules if isinstance(rule, Match) and rule.is_plain]
+        self._distinct = [rule for rule in attempt.rules if isinstance(rule, Distinct) and _has_plain_values(rule)]
 
     @classmethod
     def of(cls, attempt: Attempt) -> Bounds | None:
@@ -43,6 +46,9 @@ class Bounds:
         for match in self._matches:
             if kept and option.index in match.scope.covered and match.is_open:
                 kept = self._by_value(match, masks, option, ordinal, kept)
+        for distinct in self._distinct:
+            if kept and option.index in distinct.scope.covered:
+                kept = self._of_free_values(distinct, masks, option, ordinal, kept)
         return kept
 
     def _masks(self, search: Search, option: Option, start: int) -> list[int]:
@@ -52,17 +58,17 @@ class Bounds:
         known: dict[Any, int] = {}
         for request in attempt.problem.requests[option.request.index :]:
             for each in request.options:
-                covering = tuple([each.index in match.scope.covered for match in self._matches])
+                covering = tuple([each.index in rule.scope.covered for rule in (*self._matches, *self._distinct)])
                 key = (each.screen.index, each.admin_access, each.claim.index, covering)
                 mask = known.get(key)
                 if mask is None:
                     mask = attempt.sights[each.index].good & ~search.in_use(each)
-                    for match in self._matches:
-                        mask = match.narrow(each, mask)
+                    for rule in (*self._matches, *self._distinct):
+                        mask = rule.narrow(each, mask)
                     known[key] = mask
                 masks[each.index] = mask
         if start:
-            masks[option.index] = masks[option.index] >> start << start
+            masks[option.index] = attempt.from_rank(option, masks[option.index], start)
         return masks
 
     def _by_value(self, match: Match, masks: list[int], option: Option, ordinal: int, kept: int) -> int:
@@ -74,6 +80,36 @@ class Bounds:
                 narrowed = [mask & devices if index in covered else mask for index, mask in enumerate(masks)]
                 serving |= self._serving(narrowed, option, ordinal, kept & devices)
         return serving
+
+    def _of_free_values(
+        self, distinct: Distinct, masks: Sequence[int], current: Option, ordinal: int, kept: int
+    ) -> int:
+        """Each covered device uses up a value: the same matching, with values in the place of devices."""
+        by_value = [devices for value, devices in distinct.masks_by_value().items() if value is not None]
+        matching = Matching()
+        demands: dict[int, int] = {}
+        own = 0
+        for request in distinct.scope.claim.requests:
+            if request.index < current.request.index:
+                continue
+            options = [current] if request is current.request else request.options
+            if any(option.index not in distinct.scope.covered or option.all_devices for option in options):
+                continue
+            least = min(option.count - (ordinal if option is current else 0) for option in options)
+            together = 0
+            for option in options:
+                together |= masks[option.index]
+            values = _values_in(together, by_value)
+            demands[values] = demands.get(values, 0) + least
+            if request is current.request:
+                own = values
+        for values, count in sorted(demands.items(), key=lambda item: item[0].bit_count()):
+            if not matching.add(values, count):
+                return 0
+        if not own:
+            return kept
+        holdable = matching.can_hold(own)
+        return _devices_with(holdable, by_value) & kept
 
     def _serving(self, masks: Sequence[int], current: Option, ordinal: int, candidates: int) -> int:
         """Of `candidates`, those that some assignment of enough devices to all open requests gives to `current`."""
@@ -108,3 +144,23 @@ class Bounds:
         for position in self._attempt.all_sets[option.index]:
             wanted |= 1 << position
         return wanted if not wanted & ~masks[option.index] else 0
+
+
+def _has_plain_values(rule: Distinct) -> bool:
+    return rule.is_plain and UNKNOWN not in rule.masks_by_value()
+
+
+def _values_in(mask: int, by_value: Sequence[int]) -> int:
+    """Which values the devices of a mask have; bit i stands for value i."""
+    values = 0
+    for number, devices in enumerate(by_value):
+        if devices & mask:
+            values |= 1 << number
+    return values
+
+
+def _devices_with(values: int, by_value: Sequence[int]) -> int:
+    mask = 0
+    for number in bits(values):
+        mask |= by_value[number]
+    return mask

@@ -38,7 +38,8 @@ def kind_of_node(problem: Problem, node: NodePools, ledger: Ledger, scopes: Sequ
 def _pattern(scope: Scope, node: NodePools) -> Hashable:
     """Constraints compare values with each other and with nothing else."""
     columns = [scope.column(shape) for shape in node.shapes]
-    if len(columns) == 1 and not scope.lists:
+    if scope.lists and any(isinstance(value, frozenset) for column in columns for value in column.values):
+        return tuple(columns)
+    if len(columns) == 1:
         return columns[0].pattern
-    values = tuple([value for column in columns for value in column.values])
-    return values if scope.lists else pattern_of(values)
+    return pattern_of(tuple([value for column in columns for value in column.values]))

@@ -9,6 +9,7 @@ from dray.allocator.first_fit import first_fit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.node_kinds import kind_of_node
+from dray.allocator.policies import POLICIES
 from dray.allocator.reasons import Explanation
 from dray.allocator.requests import Option, Problem, claim_mark
 from dray.allocator.results import Allocation, Answer
@@ -117,7 +118,15 @@ class Inquiry:
 class Allocator:
     """Answers questions about one inventory and one ledger, which others keep up to date."""
 
-    def __init__(self, inventory: Inventory, ledger: Ledger, classes: Iterable[DeviceClass] = ()) -> None:
+    def __init__(
+        self,
+        inventory: Inventory,
+        ledger: Ledger,
+        classes: Iterable[DeviceClass] = (),
+        policy: str = "first-fit",
+    ) -> None:
+        """`policy` is a name of POLICIES; KeyError for any other."""
+        self.policy = POLICIES[policy]
         self.inventory = inventory
         self.ledger = ledger
         self.features = inventory.features
@@ -225,7 +234,8 @@ class Question:
         problem = inquiry.problem
         assert problem is not None
         steps = 0
-        if problem.is_simple and pools.is_plain:
+        policy = self._allocator.policy
+        if problem.is_simple and pools.is_plain and policy is None:
             try:
                 found, is_final, steps = first_fit(problem, pools, self._allocator.ledger)
             except FatalError as failure:
@@ -237,7 +247,7 @@ class Question:
         if kind is not None and kind in inquiry.by_kind_of_node:
             return Verdict(pools, inquiry.by_kind_of_node[kind], None, 0)
         try:
-            attempt = Attempt(problem, pools, self._allocator.ledger, inquiry.scopes)
+            attempt = Attempt(problem, pools, self._allocator.ledger, inquiry.scopes, policy)
             search = Search(attempt, deadline)
             try:
                 solution = search.run()
@@ -294,10 +304,11 @@ def allocate(
     allocated: Iterable[ResourceClaim] = (),
     features: Features | None = None,
     deadline: Deadline | None = None,
+    policy: str = "first-fit",
 ) -> Answer:
     """One node, one answer, nothing kept."""
     inventory = Inventory(features)
     for published in slices:
         inventory.apply_slice(published)
     ledger = Ledger(inventory.features, allocated)
-    return Allocator(inventory, ledger, classes).fresh_question(claims).on(node, deadline)
+    return Allocator(inventory, ledger, classes, policy).fresh_question(claims).on(node, deadline)

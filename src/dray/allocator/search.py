@@ -150,7 +150,7 @@ class Search:
             return self._open_option(frame.request.options[frame.current])
         option = frame.option
         if not option.all_devices and frame.ordinal + 1 < option.count:
-            return self._open_device(option, frame.ordinal + 1, frame.position + 1)
+            return self._open_device(option, frame.ordinal + 1, self.attempt.rank(option, frame.position) + 1)
         following = option.request.index + 1
         if following == len(self._requests):
             return None
@@ -195,7 +195,7 @@ class Search:
                 good = rule.narrow(option, good)
             candidates = (good | sight.unknown | sight.wrong) & ~self.in_use(option)
             if start:
-                candidates = candidates >> start << start
+                candidates = self.attempt.from_rank(option, candidates, start)
             frame = Frame(option, sight, ordinal, start, candidates)
         if self._kinds is not None:
             frame.key = self._state(option, ordinal, start)
@@ -223,11 +223,12 @@ class Search:
         if frame.option.all_devices:
             return self._advance_all(frame)
         sight, option = frame.sight, frame.option
+        first_of = self.attempt.first_of
         remaining = frame.remaining
         while remaining:
-            low = remaining & -remaining
+            position = first_of(option, remaining)
+            low = 1 << position
             remaining ^= low
-            position = low.bit_length() - 1
             self._step()
             if sight.unknown & low:
                 sight.ask(position)
@@ -349,11 +350,11 @@ class Search:
         if self.attempt.problem.has_admin:
             held: Hashable = tuple(self.claim_taken)
         else:
-            shareable = self.attempt.shareable
+            shareable, rank = self.attempt.shareable, self.attempt.rank
             held = tuple(
                 sorted(
                     [
-                        (number(position), position >= start)
+                        (number(position), rank(option, position) >= start)
                         for _, position in self.chosen
                         if not shareable >> position & 1
                     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, scalar
+from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, scalar, several, single
 from dray.allocator.derived import derived_attribute
 from dray.allocator.devices import DeviceKind
 from dray.allocator.requests import ClaimProblem, Option
@@ -18,7 +18,8 @@ from dray.api.resource import DeviceAttribute, DeviceConstraint
 class Scope:
     """The part of a constraint that is the same on every node: whom it covers, and the value each kind of device has.
 
-    A value is None where the attribute is missing (or, for lists, empty): such a device is always refused.
+    A value is None where the attribute is missing (or, for lists, empty): such a device is always refused. A list of one
+    is its only element, as a scalar is.
     """
 
     __slots__ = (
@@ -82,7 +83,7 @@ class Scope:
     def _comparable(self, attribute: DeviceAttribute | None) -> Any:
         if attribute is None:
             return None
-        return (as_set(attribute) or None) if self.lists else scalar(attribute)
+        return single(as_set(attribute)) if self.lists else scalar(attribute)
 
 
 class Constraint:
@@ -91,13 +92,24 @@ class Constraint:
     is_constraint = True
     name = "constraint"
 
-    __slots__ = ("_by_value", "_history", "kinds", "scope")
+    __slots__ = ("_by_value", "_history", "_is_plain", "kinds", "scope")
 
     def __init__(self, scope: Scope, kinds: Sequence[DeviceKind]) -> None:
         self.scope = scope
         self.kinds = kinds
         self._history: list[Any] = []
         self._by_value: dict[Any, int] | None = None
+        self._is_plain: bool | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """No device of the node has several values; then comparing is a matter of masks."""
+        if self._is_plain is None:
+            self._is_plain = not any(isinstance(value, frozenset) for value in self.masks_by_value())
+        return self._is_plain
+
+    def narrow(self, option: Option, mask: int) -> int:
+        raise NotImplementedError
 
     def kind(self, first_request: int, position: int) -> Hashable:
         scope = self.scope
@@ -145,7 +157,7 @@ class Match(Constraint):
         if not self._history:
             return mask & ~self.masks_by_value().get(None, 0)
         current = self._history[-1]
-        if self.scope.lists:
+        if not self.is_plain:
             return mask
         return 0 if current is UNKNOWN else mask & self.masks_by_value().get(current, 0)
 
@@ -163,8 +175,8 @@ class Match(Constraint):
         return True
 
     def _join(self, current: Any, value: Any) -> Any:
-        if self.scope.lists:
-            return (current & value) or None
+        if isinstance(current, frozenset) or isinstance(value, frozenset):
+            return single(several(current) & several(value))
         return None if current is UNKNOWN or current != value else current
 
     def leave(self, option: Option, position: int) -> None:
@@ -191,6 +203,15 @@ class Distinct(Constraint):
     __slots__ = ()
 
     def narrow(self, option: Option, mask: int) -> int:
+        if option.index not in self.scope.covered or option.derived or not mask:
+            return mask
+        masks = self.masks_by_value()
+        mask &= ~masks.get(None, 0)
+        if not self.is_plain:
+            return mask
+        for value in self._history:
+            if value is not UNKNOWN:
+                mask &= ~masks[value]
         return mask
 
     def enter(self, option: Option, position: int) -> bool:
@@ -204,7 +225,8 @@ class Distinct(Constraint):
 
     def _clashes(self, value: Any) -> bool:
         if self.scope.lists:
-            return any(not value.isdisjoint(other) for other in self._history)
+            mine = several(value)
+            return any(not mine.isdisjoint(several(other)) for other in self._history)
         # What cannot be compared is never known to differ.
         return bool(self._history) if value is UNKNOWN else value in self._history
 

@@ -1,0 +1,87 @@
+"""Hard shapes stay small: counted steps, not seconds."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, an_option
+
+from dray.allocator import TIMED_OUT, Allocation, Allocator, Failure, Inventory, Ledger, scenarios
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from allocator_worlds import as_line, workloads
+
+SMALL = {workload["name"]: dict(workload, nodes=min(workload.get("nodes", 1), 5)) for workload in workloads()}
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+def test_workloads_keep_their_outcome_and_steps(name):
+    workload = SMALL[name]
+    scenario = scenarios.read_scenario(as_line(workload))
+    replies = scenarios.ask(scenarios.World(scenario).question(), scenario)
+    assert {scenarios.reply_document(reply)["outcome"] for reply in replies} == {workload["outcome"]}
+    assert scenarios.steps_of(replies) <= workload.get("most_steps", 200)
+
+
+def test_the_staircase_has_one_solution():
+    scenario = scenarios.read_scenario(as_line(SMALL["hard: staircase of 32"]))
+    ((answer, _),) = scenarios.ask(scenarios.World(scenario).question(), scenario)
+    assert isinstance(answer, Allocation)
+    assert [device.device_id.device for device in answer.devices()[0]] == [f"dev-{31 - n}" for n in range(32)]
+
+
+def ask(claims, devices, deadline=None, **spec):
+    inventory = Inventory()
+    inventory.apply_slice(a_slice(devices, **spec))
+    allocator = Allocator(inventory, Ledger(), [a_class()])
+    return allocator.fresh_question(claims).on(a_node(), deadline)
+
+
+def test_many_alternatives_that_all_fail():
+    alternatives = [{"name": f"s{i}", **an_option(1 + i)} for i in range(8)]
+    requests = [{"name": f"r{n}", "firstAvailable": alternatives} for n in range(12)]
+    answer = ask([a_claim(*requests)], 11)
+    assert not isinstance(answer, Allocation)
+    assert answer.steps < 300
+
+
+def test_shares_that_do_not_fit_together():
+    devices = [a_device(f"d{i}", capacity={"memory": "10"}, allowMultipleAllocations=True) for i in range(6)]
+    requests = [a_request(f"r{n}", capacity={"memory": "6"}) for n in range(7)]
+    answer = ask([a_claim(*requests)], devices)
+    assert not isinstance(answer, Allocation)
+    assert answer.steps < 300
+
+
+def test_several_claims_fight_over_too_few_devices():
+    claims = [a_claim(*[a_request(f"r{n}") for n in range(8)], name=f"claim-{c}") for c in range(4)]
+    answer = ask(claims, 31)
+    assert not isinstance(answer, Allocation)
+    assert answer.steps < 200
+
+
+def test_distinct_values_run_out():
+    devices = [a_device(f"d{i}", attributes={"slot": i % 31}) for i in range(62)]
+    limits = [{"distinctAttribute": "gpu.example.com/slot"}]
+    for claim in (
+        a_claim(a_request(count=32), constraints=limits),
+        a_claim(*[a_request(f"r{n}") for n in range(32)], constraints=limits),
+    ):
+        answer = ask([claim], devices)
+        assert not isinstance(answer, Allocation)
+        assert answer.steps < 200
+
+
+def test_deadline_is_honoured_in_mid_search():
+    asked = []
+
+    def passed() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    devices = [a_device(f"d{i}", attributes={"root": min(i // 31, 3)}) for i in range(125)]
+    claim = a_claim(a_request(count=32), constraints=[{"matchAttribute": "gpu.example.com/root"}])
+    answer = ask([claim], devices, passed)
+    assert isinstance(answer, Failure)
+    assert answer.code == TIMED_OUT
+    assert answer.for_this_node_only
