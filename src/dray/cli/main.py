@@ -20,7 +20,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
     "up": ("up:up", "Start a whole cluster in one process."),
-    "simulate": ("simulate:simulate", "Place a dump's waiting pods offline: what-if with more nodes or other policies."),
+    "simulate": (
+        "simulate:simulate",
+        "Place a dump's waiting pods offline: what-if with more nodes or other policies.",
+    ),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
 }
 

@@ -21,6 +21,7 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError
 from dray.scheduler.cluster import Cluster
+from dray.scheduler.overdrawn import overdrawn
 
 Key = tuple[str, str, str]
 ApiObject = Pod | Node | ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
@@ -52,6 +53,7 @@ class MemoryCluster:
         self.fault: Callable[[str, str], ApiError | None] = lambda verb, name: None
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
+        self._holders: dict[tuple[str, str, str], Key] = {}
         self._watchers: list[tuple[Cluster, deque[Callable[[], None]]]] = []
         self._at_once = at_once
         self._uids = 0
@@ -94,6 +96,7 @@ class MemoryCluster:
         known = self._objects.pop(_key(obj), None)
         if known is not None:
             self.revision += 1
+            self._note_holder(known, None)
             self._tell(known, None)
 
     def _store(self, obj: Any) -> Any:
@@ -102,6 +105,7 @@ class MemoryCluster:
         stored = replace(obj, metadata=replace(obj.metadata, resource_version=str(self.revision)))
         old = self._objects.get(key)
         self._objects[key] = stored
+        self._note_holder(old, stored)
         self._tell(old, stored)
         return stored
 
@@ -167,22 +171,22 @@ class MemoryCluster:
         return known
 
     def _guard(self, claim: ResourceClaim) -> None:
-        """A device that another claim holds is not given again."""
-        if claim.status.allocation is None:
-            return
-        wanted = {
-            (result.driver, result.pool, result.device)
-            for result in claim.status.allocation.devices.results
-            if result.share_id is None and not result.admin_access
-        }
-        for other in self.all(ResourceClaim):
-            if other.metadata.uid == claim.metadata.uid or other.status.allocation is None:
-                continue
-            for result in other.status.allocation.devices.results:
-                if result.admin_access or result.share_id is not None:
-                    continue
-                if (result.driver, result.pool, result.device) in wanted:
-                    raise conflict(f"device {result.device} is held by claim {other.metadata.name}")
+        """What another claim holds is not given again: a device, and, where schedulers race, a capacity or a counter."""
+        for device in _held(claim):
+            if self._holders.get(device, _key(claim)) != _key(claim):
+                raise conflict(f"device {'/'.join(device)} is held by claim {self._holders[device][2]}")
+        if len(self._watchers) > 1:
+            others = [other for other in self.all(ResourceClaim) if other.metadata.uid != claim.metadata.uid]
+            for problem in overdrawn([*others, claim], self.all(ResourceSlice)):
+                raise conflict(problem)
+
+    def _note_holder(self, old: Any, new: Any) -> None:
+        if isinstance(old, ResourceClaim):
+            for device in _held(old):
+                self._holders.pop(device, None)
+        if isinstance(new, ResourceClaim):
+            for device in _held(new):
+                self._holders[device] = _key(new)
 
     async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
         self._begin("patch pod status", pod.metadata.name)
@@ -194,6 +198,10 @@ class MemoryCluster:
             merged["conditions"] = list(named.values())
         document["status"] = {field: value for field, value in merged.items() if value is not None}
         self._store(to_object(document, Pod))
+
+    async def is_assigned(self, pod: Pod) -> bool:
+        current: Pod | None = self.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        return current is not None and current.metadata.uid == pod.metadata.uid and bool(current.spec.node_name)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         self._begin("bind", pod.metadata.name)
@@ -228,6 +236,17 @@ class MemoryCluster:
         self.events.append(
             RecordedEvent(pod.metadata.namespace, pod.metadata.name, event_type, reason, action, message)
         )
+
+
+def _held(claim: ResourceClaim) -> list[tuple[str, str, str]]:
+    """Devices that the claim holds for itself alone."""
+    if claim.status.allocation is None:
+        return []
+    return [
+        (result.driver, result.pool, result.device)
+        for result in claim.status.allocation.devices.results
+        if result.share_id is None and not result.admin_access
+    ]
 
 
 def _key(obj: Any) -> Key:

@@ -1,0 +1,218 @@
+"""The real scheduler over a copy of a cluster: no server, no waiting, the same answer every time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from dray.accounting import NodeLedger
+from dray.api.core import Node, Pod
+from dray.api.meta import Condition
+from dray.api.resource import AllocatedDeviceStatus, ResourceClaim, ResourceSlice
+from dray.clock import SimulatedClock
+from dray.explain.world import World
+from dray.features import FeatureGates
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.memory_cluster import MemoryCluster
+from dray.scheduler.scheduler import Scheduler
+from dray.scheduler.snapshot import is_finished
+from dray.sim.waiting_pods import Prepared, prepare
+
+# Longer than any backoff: after this long every pod that may try again does.
+PAUSE_S = 30.0
+MOST_ROUNDS = 1000
+
+
+class HastyClock(SimulatedClock):
+    """Time passes exactly while somebody sleeps: there is only one who could."""
+
+    async def sleep(self, seconds: float) -> None:
+        self._elapsed += max(seconds, 0.0)
+
+
+class RehearsalCluster(MemoryCluster):
+    """Also plays the drivers' part: devices with binding conditions become ready at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bound = 0
+        self.preempted: list[Pod] = []
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await super().bind(pod, node_name)
+        self.bound += 1
+
+    async def evict(self, victim: Pod, preemptor: Pod) -> None:
+        await super().evict(victim, preemptor)
+        self.preempted.append(victim)
+
+    async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
+        return await super().update_claim_status(_made_ready(claim))
+
+    def event(self, pod: Pod, event_type: str, reason: str, action: str, message: str) -> None:
+        """Nobody reads them here, and a large cluster would have very many."""
+
+
+def _made_ready(claim: ResourceClaim) -> ResourceClaim:
+    allocation = claim.status.allocation
+    if allocation is None or not any(result.binding_conditions for result in allocation.devices.results):
+        return claim
+    told = {(row.driver, row.pool, row.device): row for row in claim.status.devices}
+    for result in allocation.devices.results:
+        key = (result.driver, result.pool, result.device)
+        if result.binding_conditions and key not in told:
+            conditions = tuple(Condition(type=name, status="True") for name in result.binding_conditions)
+            told[key] = AllocatedDeviceStatus(
+                driver=result.driver,
+                pool=result.pool,
+                device=result.device,
+                share_id=result.share_id,
+                conditions=conditions,
+            )
+    return replace(claim, status=replace(claim.status, devices=tuple(told.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of one waiting pod. `outcome` is scheduled, unschedulable or error."""
+
+    pod: Pod
+    outcome: str
+    message: str
+    claims: tuple[ResourceClaim, ...]
+
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many waiting pods have been tried."""
+
+
+class Rehearsal:
+    """Prepare, then `run`; afterwards `placed` and `ledgers` say what happened."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        config: SchedulerConfig | None = None,
+        gates: FeatureGates | None = None,
+        make_claims: bool = True,
+    ) -> None:
+        gates = gates or FeatureGates.default()
+        self.prepared: Prepared = prepare(world, gates, make_claims=make_claims)
+        self.clock = HastyClock(_latest_time(world))
+        self.cluster = RehearsalCluster()
+        self._work: list[Coroutine[Any, Any, None]] = []
+        self.scheduler = Scheduler(self.cluster, self.clock, config=config, gates=gates, spawn=self._work.append)
+        handle = self.scheduler.handle
+        numbers = itertools.count(1)
+        handle.share_ids = lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+        handle.chance.seed(0)
+        self.cluster.apply(*self.prepared.objects, *self.prepared.waiting)
+        self.cluster.watch(self.scheduler.cluster)
+
+    # --- running
+
+    def run(self, progress: Progress | None = None) -> None:
+        asyncio.run(self.settle(progress))
+
+    async def settle(self, progress: Progress | None = None) -> None:
+        """Try pods until nothing changes any more, however long they wait."""
+        for _ in range(MOST_ROUNDS):
+            before = (self.cluster.bound, len(self.cluster.preempted))
+            await self._try_all(progress)
+            self.clock._elapsed += PAUSE_S
+            self.scheduler.queue.flush_backoff(self.clock.monotonic())
+            if before == (self.cluster.bound, len(self.cluster.preempted)):
+                return
+
+    async def _try_all(self, progress: Progress | None) -> None:
+        total = len(self.prepared.waiting)
+        tried = 0
+        while await self.scheduler.schedule_next():
+            while self._work:
+                await self._work.pop(0)
+            tried += 1
+            if progress is not None:
+                progress(min(tried, total), total)
+
+    # --- afterwards
+
+    def placed(self) -> list[Placed]:
+        """The waiting pods in the order in which the queue had them."""
+        return [self._placed(pod) for pod in self.prepared.in_queue_order()]
+
+    def _placed(self, pod: Pod) -> Placed:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        now: Pod | None = self.cluster.get(Pod, name, namespace)
+        if now is None:
+            return Placed(pod, "unschedulable", "preempted by a pod of higher priority", ())
+        claims = tuple(self.claims_of(now))
+        if now.spec.node_name:
+            return Placed(now, "scheduled", "", claims)
+        reason, message = self._why_not(now)
+        return Placed(now, "error" if reason == "SchedulerError" else "unschedulable", message, claims)
+
+    def claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        named = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
+        names = [entry.resource_claim_name or named.get(entry.name) for entry in pod.spec.resource_claims]
+        extended = pod.status.extended_resource_claim_status
+        if extended is not None:
+            names.append(extended.resource_claim_name)
+        found = [self.cluster.get(ResourceClaim, name, pod.metadata.namespace) for name in names if name]
+        return [claim for claim in found if claim is not None]
+
+    def _why_not(self, pod: Pod) -> tuple[str, str]:
+        """(reason, message): the scheduler's, or why the pod never got as far."""
+        problem = self.prepared.problems.get(pod.metadata.uid)
+        if problem:
+            return "", problem
+        if pod.spec.scheduler_name not in self.scheduler.profiles:
+            return "", f"scheduler {pod.spec.scheduler_name} is responsible, which is not rehearsed here"
+        held_back = self.scheduler._pre_enqueue(pod)
+        if held_back is not None:
+            return "", held_back.message
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return condition.reason, condition.message
+        return "", "was not tried"
+
+    def published_devices(self) -> set[tuple[str, str, str]]:
+        """Devices of the newest generation of each pool."""
+        newest: dict[tuple[str, str], int] = {}
+        for each in self.cluster.all(ResourceSlice):
+            pool = (each.spec.driver, each.spec.pool.name)
+            newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
+        return {
+            (each.spec.driver, each.spec.pool.name, device.name)
+            for each in self.cluster.all(ResourceSlice)
+            if each.spec.pool.generation == newest[(each.spec.driver, each.spec.pool.name)]
+            for device in each.spec.devices
+        }
+
+    def ledgers(self) -> list[NodeLedger]:
+        nodes = self.scheduler.handle.snapshot.nodes
+        found = (nodes.get(node.metadata.name) for node in self.cluster.all(Node))
+        return [state.ledger for state in found if state is not None]
+
+
+def _latest_time(world: World) -> datetime:
+    """Now is when the last thing happened that the objects know of."""
+    latest = datetime(2024, 1, 1, tzinfo=UTC)
+    for obj in (*world.pods, *world.claims, *world.nodes):
+        stamp = obj.metadata.creation_timestamp
+        if stamp:
+            try:
+                latest = max(latest, datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC))
+            except ValueError:
+                continue
+    return latest
+
+
+def is_waiting(pod: Pod) -> bool:
+    return not pod.spec.node_name and not is_finished(pod) and pod.metadata.deletion_timestamp is None
