@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dray.cel.errors import CelError
-from dray.cel.library.texts import format_double, quote, to_string
+from dray.cel.library.texts import quote, to_string
 from dray.cel.values import Duration, Timestamp, TypeValue, UInt, from_key, is_list, is_map, type_name
 
 MAX_PRECISION = 100
@@ -18,9 +18,9 @@ _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]*))?([a-zA-Z]))")
 _SUPERSCRIPT = str.maketrans("0123456789-+", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺")
 # Clause to the type names that a literal argument may have.
 TAKES: dict[str, frozenset[str]] = {
-    "d": frozenset({"int", "uint", "double"}),
-    "f": frozenset({"double"}),
-    "e": frozenset({"double"}),
+    "d": frozenset({"int", "uint"}),
+    "f": frozenset({"double", "string"}),
+    "e": frozenset({"double", "string"}),
     "b": frozenset({"int", "uint", "bool"}),
     "x": frozenset({"int", "uint", "string", "bytes"}),
     "X": frozenset({"int", "uint", "string", "bytes"}),
@@ -89,38 +89,39 @@ def format_string(text: str, args: Any) -> str:
     return "".join(out)
 
 
+_NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
+
+
 def _formatted(letter: str, precision: int | None, value: Any) -> str:
     kind = type(value)
     if letter == "s":
-        budget = [MAX_OUTPUT]
-        return _shown(value, budget, nested=False)
-    if kind is float and (math.isnan(value) or math.isinf(value)) and letter in "dfe":
-        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
-    if letter == "d" and (kind is int or kind is UInt or kind is float):
-        return str(int(value)) if kind is not float else format_double(value)
-    if letter == "f" and (kind is float or kind is int or kind is UInt):
-        return f"{float(value):.{6 if precision is None else precision}f}"
-    if letter == "e" and (kind is float or kind is int or kind is UInt):
-        mantissa, _, exponent = f"{float(value):.{6 if precision is None else precision}e}".partition("e")
-        sign = "⁻" if exponent[0] == "-" else ""
-        return f"{mantissa}\u202f×\u202f10{sign}{exponent[1:].translate(_SUPERSCRIPT)}"
-    if letter == "b" and (kind is int or kind is UInt or kind is bool):
-        return _radix(int(value), "b")
-    if letter == "o" and (kind is int or kind is UInt):
-        return _radix(int(value), "o")
-    if letter in "xX":
-        if kind is int or kind is UInt:
-            return _radix(int(value), letter)
-        if kind is str or kind is bytes:
-            digits = str((value.encode() if kind is str else value).hex())
-            return digits.upper() if letter == "X" else digits
-    raise CelError(
-        f'could not parse formatting clause: unrecognized formatting clause "{letter}" for {type_name(value)}'
-    )
+        return _shown(value, [MAX_OUTPUT], nested=False)
+    if letter in "fe" and (kind is float or (kind is str and value in _NOT_FINITE)):
+        return _number(letter, 6 if precision is None else precision, float(value))
+    if kind is int or kind is UInt:
+        if letter in "dboxX":
+            return f"{'-' if value < 0 else ''}{abs(int(value)):{letter}}"
+    elif letter == "b" and kind is bool:
+        return "1" if value else "0"
+    elif letter in "xX" and (kind is str or kind is bytes):
+        digits = str((value.encode() if kind is str else value).hex())
+        return digits.upper() if letter == "X" else digits
+    if letter not in TAKES:
+        raise CelError(f'could not parse formatting clause: unrecognized formatting clause "{letter}"')
+    raise CelError(f"error during formatting: clause %{letter} cannot format a value of type {type_name(value)}")
 
 
-def _radix(number: int, letter: str) -> str:
-    return f"{'-' if number < 0 else ''}{abs(number):{letter}}"
+def _number(letter: str, precision: int, number: float) -> str:
+    """As Kubernetes writes numbers for readers of American English: thousands apart, powers of ten spelled out."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "∞" if number > 0 else "-∞"
+    if letter == "f":
+        return f"{number:,.{precision}f}"
+    mantissa, _, exponent = f"{number:.{precision}e}".partition("e")
+    sign = "⁻" if exponent[0] == "-" else ""
+    return f"{mantissa}\u202f×\u202f10{sign}{exponent[1:].translate(_SUPERSCRIPT)}"
 
 
 def _shown(value: Any, budget: list[int], nested: bool) -> str:
@@ -138,15 +139,14 @@ def _shown_value(value: Any, budget: list[int], nested: bool) -> str:
     if value is None:
         return "null"
     if kind is float and nested:
-        if math.isfinite(value):
-            return f"{value:.6f}"
-        return '"NaN"' if math.isnan(value) else ('"Infinity"' if value > 0 else '"-Infinity"')
+        return f"{value:.6f}" if math.isfinite(value) else quote(to_string(value))
     if kind is bytes:
-        text = value.decode("utf-8", "replace")
-        return text if not nested else f"b{quote(text)}"
+        return to_string(value) if not nested else f"b{quote(to_string(value))}"
     if is_list(value):
         return f"[{', '.join(_shown(item, budget, True) for item in value)}]"
     if is_map(value):
+        if any(type(key) is float for key in value):
+            raise CelError("no formatting function for map key of type double")
         entries = sorted((_shown(from_key(k), budget, True), _shown(v, budget, True)) for k, v in value.items())
         return f"{{{', '.join(f'{k}:{v}' for k, v in entries)}}}"
     if kind in (bool, int, UInt, float, Duration, Timestamp):
