@@ -58,6 +58,10 @@ class ClientWriter:
             uid=pod.metadata.uid,
         )
 
+    async def is_assigned(self, pod: Pod) -> bool:
+        current = await self._client.find(PODS, pod.metadata.name, pod.metadata.namespace)
+        return current is not None and current.metadata.uid == pod.metadata.uid and bool(current.spec.node_name)
+
     async def bind(self, pod: Pod, node_name: str) -> None:
         await self._client.bind(pod, node_name)
 

@@ -27,6 +27,10 @@ class ClusterWriter(Protocol):
         """Only the given fields of `status` change; the pod's UID is a precondition."""
         ...
 
+    async def is_assigned(self, pod: Pod) -> bool:
+        """Does this very pod have a node by now, whoever gave it?"""
+        ...
+
     async def bind(self, pod: Pod, node_name: str) -> None: ...
 
     async def evict(self, victim: Pod, preemptor: Pod) -> None:

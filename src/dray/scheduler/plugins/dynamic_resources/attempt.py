@@ -30,7 +30,8 @@ class Attempt:
     """`claims` are all claims of the pod; `delegated` its extended resources that devices serve where no device plugin does.
 
     Filled in as the attempt goes on: `unavailable` are claims that some node turned the pod away for; `chosen` is the variant of the
-    node that was chosen, `results` the allocations that Reserve settled on, by claim UID; `made` the claim that was created.
+    node that was chosen, `results` the allocations that Reserve settled on, by claim UID; `reserved`
+    the claims into which this attempt wrote its pod; `made` the claim that was created.
     """
 
     claims: list[PodClaim]
@@ -44,6 +45,7 @@ class Attempt:
     variants: dict[frozenset[str], Variant] = field(default_factory=dict)
     chosen: Variant | None = None
     results: dict[str, AllocationResult] = field(default_factory=dict)
+    reserved: set[str] = field(default_factory=set)
     made: ResourceClaim | None = None
 
     def variant(self, resources: frozenset[str]) -> Variant:

@@ -39,7 +39,9 @@ async def bind_claims(attempt: Attempt, pod: Pod, handle: Handle) -> None:
         uid = row.claim.metadata.uid
         if uid not in done:
             done.add(uid)
-            await bind_claim(row.claim, attempt.results.get(uid), pod, handle)
+            stored = await bind_claim(row.claim, attempt.results.get(uid), pod, handle)
+            if stored is not None:
+                attempt.reserved.add(uid)
     if attempt.chosen is not None and attempt.chosen.extended_claim is not None:
         await _bind_extended_claim(attempt, pod, handle)
 
@@ -56,7 +58,8 @@ async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> No
         handle.metrics.claim_creates.inc("failure", "false", "", "Pod")
         raise BindingProblem(f"create claim for extended resources {_name(in_memory)}: {problem}") from problem
     handle.metrics.claim_creates.inc("success", "false", "", "Pod")
-    attempt.made = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], pod, handle)
+    stored = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], pod, handle)
+    attempt.made = stored or attempt.made
     handle.devices.give_up(in_memory.metadata.uid)
     status = {
         "resourceClaimName": attempt.made.metadata.name,
@@ -69,8 +72,13 @@ async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> No
         raise BindingProblem(f"update pod {where} ExtendedResourceClaimStatus: {problem}") from problem
 
 
-async def bind_claim(claim: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle) -> ResourceClaim:
-    """Write allocation (if new) and reservation. The first try trusts what we know, each further one reads again."""
+async def bind_claim(
+    claim: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle
+) -> ResourceClaim | None:
+    """Write allocation (if new) and reservation; None if both are there already.
+
+    The first try trusts what we know, each further one reads again.
+    """
     known = handle.devices.claims.get(claim.metadata.namespace, claim.metadata.name)
     current = known if known is not None and known.metadata.uid == claim.metadata.uid else claim
     for tried in range(TRIES):
@@ -78,7 +86,7 @@ async def bind_claim(claim: ResourceClaim, result: AllocationResult | None, pod:
             await handle.clock.sleep(PAUSE_S)
             current = await _read_again(claim, handle)
         if result is None and is_reserved_for(current, pod):
-            return current
+            return None
         _check(current, result, handle)
         try:
             stored = await _write(current, result, pod, handle)

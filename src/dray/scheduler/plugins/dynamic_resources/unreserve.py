@@ -3,6 +3,7 @@
 import logging
 
 from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
@@ -16,17 +17,32 @@ async def unreserve(attempt: Attempt, pod: Pod, handle: Handle) -> None:
     for uid in attempt.results:
         handle.devices.give_up(uid)
     await _delete_made(attempt, handle)
-    for row in attempt.claims:
-        metadata = row.claim.metadata
-        current = handle.devices.claims.get(metadata.namespace, metadata.name)
-        if current is None or current.metadata.uid != metadata.uid or not is_reserved_for(current, pod):
-            continue
-        try:
-            stored = await handle.writer.unreserve_claim(current, pod)
-        except (ApiError, ServerUnreachable) as problem:
-            log.warning("claim %s/%s: reservation not removed: %s", metadata.namespace, metadata.name, problem)
-        else:
-            handle.devices.claims.wrote(stored)
+    if attempt.reserved and not await _has_a_node(pod, handle):
+        for row in attempt.claims:
+            if row.claim.metadata.uid in attempt.reserved:
+                await _leave_claim(row.claim, pod, handle)
+
+
+async def _has_a_node(pod: Pod, handle: Handle) -> bool:
+    """Another scheduler may have bound the pod with the very reservation we wrote; then it must stay."""
+    try:
+        return await handle.writer.is_assigned(pod)
+    except (ApiError, ServerUnreachable) as problem:
+        log.warning("pod %s/%s: not read: %s", pod.metadata.namespace, pod.metadata.name, problem)
+        return False
+
+
+async def _leave_claim(claim: ResourceClaim, pod: Pod, handle: Handle) -> None:
+    metadata = claim.metadata
+    current = handle.devices.claims.get(metadata.namespace, metadata.name)
+    if current is None or current.metadata.uid != metadata.uid or not is_reserved_for(current, pod):
+        return
+    try:
+        stored = await handle.writer.unreserve_claim(current, pod)
+    except (ApiError, ServerUnreachable) as problem:
+        log.warning("claim %s/%s: reservation not removed: %s", metadata.namespace, metadata.name, problem)
+    else:
+        handle.devices.claims.wrote(stored)
 
 
 async def _delete_made(attempt: Attempt, handle: Handle) -> None:
