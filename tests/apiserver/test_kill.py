@@ -1,0 +1,105 @@
+"""`kill -9` of a loaded server: what it acknowledged is there after the next start, and the server is as before."""
+
+import asyncio
+import base64
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class Server:
+    """The `dray apiserver` process, on one data directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> aiohttp.ClientSession:
+        """A session with the administrator's certificate, once the server is ready."""
+        ready, kubeconfig = self._directory / "ready", self._directory / "kubeconfig"
+        ready.unlink(missing_ok=True)
+        self._spawn(kubeconfig, ready)
+        deadline = time.monotonic() + 30
+        while not ready.exists():
+            assert time.monotonic() < deadline, (self._directory / "log").read_text()
+            await asyncio.sleep(0.02)
+        config = yaml.safe_load(kubeconfig.read_text())
+        return aiohttp.ClientSession(
+            config["clusters"][0]["cluster"]["server"], connector=aiohttp.TCPConnector(ssl=_context(config))
+        )
+
+    def _spawn(self, kubeconfig: Path, ready: Path) -> None:
+        command = "from dray.cli.main import main; main()"
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-c", command, "apiserver", "--listen", "127.0.0.1:0"),
+                *("--data", str(self._directory / "data"), "--kubeconfig", str(kubeconfig), "--ready-file", str(ready)),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=(self._directory / "log").open("ab"),
+        )
+
+    def kill(self) -> None:
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _context(config: dict[str, list[dict[str, dict[str, str]]]]) -> ssl.SSLContext:
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    context = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(base64.b64decode(user["client-certificate-data"]) + base64.b64decode(user["client-key-data"]))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    return context
+
+
+async def write_until_it_breaks(session: aiohttp.ClientSession, prefix: str, acknowledged: dict[str, str]) -> None:
+    number = 0
+    while True:
+        name = f"{prefix}-{number}"
+        body = {"metadata": {"name": name}, "data": {"text": "x" * 1500}}
+        try:
+            async with session.post(CONFIG_MAPS, json=body) as response:
+                if response.status != 201:
+                    return
+                acknowledged[name] = (await response.json())["metadata"]["resourceVersion"]
+        except (aiohttp.ClientError, ConnectionError):
+            return
+        number += 1
+
+
+@pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.torture)])
+async def test_nothing_acknowledged_is_lost(tmp_path: Path, rounds: int) -> None:
+    server = Server(tmp_path)
+    acknowledged: dict[str, str] = {}
+    for number in range(rounds):
+        async with await server.start() as session:
+            writers = [
+                asyncio.create_task(write_until_it_breaks(session, f"r{number}w{writer}", acknowledged))
+                for writer in range(8)
+            ]
+            await asyncio.sleep(0.4 + number % 4 * 0.1)
+            server.kill()
+            await asyncio.gather(*writers)
+        async with await server.start() as session:
+            async with session.get(CONFIG_MAPS) as response:
+                found = {
+                    entry["metadata"]["name"]: entry["metadata"]["resourceVersion"]
+                    for entry in (await response.json())["items"]
+                }
+            assert acknowledged.items() <= found.items()
+            server.kill()
+    assert len(acknowledged) > rounds * 8
