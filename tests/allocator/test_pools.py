@@ -1,0 +1,141 @@
+"""Which pools a node sees, in which state, and in which order."""
+
+import pytest
+
+from dray.allocator import Allocation, Failure, NoFit, allocate
+from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice
+
+ALL = a_claim(a_request(count=0))
+ONE = a_claim(a_request())
+
+
+def ask(slices, claim=ONE, node=None):
+    return allocate(node or a_node(zone="a"), [claim], slices=slices, classes=[a_class()])
+
+
+def names(answer) -> list[str]:
+    assert isinstance(answer, Allocation), answer
+    return [str(device.device_id).split("/", 1)[1] for device in answer.devices()[0]]
+
+
+def wide(name="slice-1", devices=2, **spec):
+    return a_slice(devices, name=name, node=None, **spec)
+
+
+ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
+ZONE_B = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("slices", "expected"),
+    [
+        pytest.param([a_slice()], ["pool/dev-0"], id="own"),
+        pytest.param([a_slice(node="node-2")], NoFit, id="another-node's"),
+        pytest.param([wide(allNodes=True)], ["pool/dev-0"], id="all-nodes"),
+        pytest.param([wide(nodeSelector=ZONE_A)], ["pool/dev-0"], id="selector-matches"),
+        pytest.param([wide(nodeSelector=ZONE_B)], NoFit, id="selector-does-not-match"),
+        pytest.param([wide()], NoFit, id="no-node-at-all"),
+        pytest.param([a_slice(count=2)], NoFit, id="incomplete"),
+        pytest.param([a_slice(), a_slice(name="slice-2", devices=["x"])], NoFit, id="too-many-slices"),
+        pytest.param([a_slice(["d", "d"])], Failure, id="invalid"),
+        pytest.param(
+            [a_slice(["old"]), a_slice(["new"], name="slice-2", generation=2)], ["pool/new"], id="newest-generation"
+        ),
+        pytest.param(
+            [a_slice(["old"], count=2), a_slice(["new"], name="slice-2", generation=2, node="node-2")],
+            NoFit,
+            id="obsolete-here",
+        ),
+        pytest.param(
+            [a_slice(["a"], count=2), a_slice(["b"], name="slice-2", count=2, node="node-2")],
+            ["pool/a"],
+            id="one-pool-on-two-nodes",
+        ),
+        pytest.param(
+            [
+                a_slice([a_device("a", bindingConditions=["x"])], name="s1", pool="a"),
+                a_slice(["b"], name="s2", pool="b"),
+            ],
+            ["b/b"],
+            id="binding-conditions-last",
+        ),
+        pytest.param(
+            [
+                wide(
+                    devices=[a_device("d0", nodeName="node-2"), a_device("d1", nodeName="node-1")],
+                    perDeviceNodeSelection=True,
+                )
+            ],
+            ["pool/d1"],
+            id="per-device",
+        ),
+    ],
+)
+def test_what_a_node_sees(slices, expected):
+    answer = ask(slices)
+    if isinstance(expected, list):
+        assert names(answer) == expected
+    else:
+        assert isinstance(answer, expected)
+
+
+@pytest.mark.parametrize("slices", [[a_slice(count=2)], [a_slice(["d", "d"])]], ids=["incomplete", "invalid"])
+def test_all_devices_wait_for_every_pool(slices):
+    answer = ask([a_slice(["x"], name="other", pool="other"), *slices], ALL)
+    assert isinstance(answer, Failure)
+    assert not answer.for_this_node_only
+
+
+def test_invalid_pool_matters_only_where_nothing_else_fits():
+    invalid = a_slice(["d", "d"], name="bad", pool="bad")
+    assert names(ask([a_slice(), invalid])) == ["pool/dev-0"]
+    answer = ask([invalid])
+    assert isinstance(answer, Failure)
+    assert answer.for_this_node_only
+    assert answer.message == "invalid resource pools were encountered"
+
+
+@pytest.mark.parametrize(
+    ("drawn", "sets"),
+    [
+        pytest.param("other", ["card"], id="missing-set"),
+        pytest.param("card", ["card", "card"], id="set-twice"),
+        pytest.param("card", [], id="no-sets"),
+    ],
+)
+def test_counters_that_contradict_make_the_pool_invalid(drawn, sets):
+    consumes = [{"counterSet": drawn, "counters": {"slots": {"value": "1"}}}]
+    published = [a_slice([a_device("d", consumesCounters=consumes)], count=1 + bool(sets))]
+    if sets:
+        shared = [{"name": name, "counters": {"slots": {"value": "1"}}} for name in sets]
+        published.append(a_slice([], name="slice-2", count=2, sharedCounters=shared))
+    assert isinstance(ask(published), Failure)
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        {"key": "zone", "operator": "Near", "values": ["a"]},
+        {"key": "zone", "operator": "In", "values": []},
+        {"key": "zone", "operator": "Gt", "values": ["many"]},
+    ],
+)
+def test_unusable_node_selector_is_fatal(requirement):
+    selector = {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}
+    answer = ask([wide(nodeSelector=selector)])
+    assert isinstance(answer, Failure)
+    assert not answer.for_this_node_only
+
+
+def test_node_selector_of_the_result():
+    def selector_of(answer):
+        assert isinstance(answer, Allocation)
+        return answer.results(lambda: "share")[0].node_selector
+
+    assert selector_of(ask([wide(allNodes=True)])) is None
+    local = selector_of(ask([a_slice()]))
+    assert local.node_selector_terms[0].match_fields[0].values == ("node-1",)
+    wanted = selector_of(ask([wide(nodeSelector=ZONE_A)]))
+    assert wanted.node_selector_terms[0].match_expressions[0].key == "zone"
+    two = {"nodeSelectorTerms": ZONE_A["nodeSelectorTerms"] * 2}
+    assert isinstance(ask([wide(nodeSelector=two)]), Failure)
