@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, an_option
 
 from dray.allocator import TIMED_OUT, Allocation, Allocator, Failure, Inventory, Ledger, scenarios
+from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, an_option
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from allocator_worlds import as_line, workloads

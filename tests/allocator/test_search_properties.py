@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, question, search
 from tests.allocator.builders import a_class, a_node
 from tests.allocator.plain_search import Chosen, PlainSearch, World, Wrong
 from tests.allocator.worlds import as_text, crowded_worlds, worlds
-
-from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, question, search
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.allocator.builders import DRIVER, a_claim, a_device, a_holder, a_slice, an_option
-from tests.allocator.plain_search import SELECTORS
 
 from dray.api import codec
 from dray.api.resource import ResourceClaim, ResourceSlice
+from tests.allocator.builders import DRIVER, a_claim, a_device, a_holder, a_slice, an_option
+from tests.allocator.plain_search import SELECTORS
 
 MODELS = ["a", "a", "b", None]
 

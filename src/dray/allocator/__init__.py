@@ -13,7 +13,8 @@ clock, no I/O, nothing random. Nothing here writes: the caller stores what it is
     ledger.forget(namespace, name)             the write failed: the tentative entry goes
     ledger.check(claims)                       raises LedgerError unless rebuilding from these claims gives the same
 
-    allocator = Allocator(inventory, ledger)   one per process; remembers selectors and answers
+    allocator = Allocator(inventory, ledger)   one per process; remembers selectors and answers; policy="best-fit" and
+                                               policy="least-fragmentation" try devices in another order
     allocator.apply_class(device_class)        allocator.remove_class(name)
 
     question = allocator.question(claims)      the claims of one pod, in order; pods with equal claims share what is known

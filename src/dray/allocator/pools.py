@@ -103,6 +103,7 @@ class PoolView:
         "slice_names",
         "slices",
         "state",
+        "wanted_slices",
     )
 
     def __init__(self, pool_id: PoolID, slices: Sequence[CompiledSlice], state: PoolState, shapes: ShapeTable) -> None:
@@ -113,6 +114,7 @@ class PoolView:
         self.is_live = True
         self.is_local = all(compiled.spec.node_name for compiled in slices)
         self.generation = slices[0].spec.pool.generation
+        self.wanted_slices = slices[0].spec.pool.resource_slice_count
         self.slice_names = [compiled.name for compiled in slices]
         self.devices: list[Device] = []
         self.slices: list[CompiledSlice] = []

@@ -182,6 +182,15 @@ class Question:
         """The same for all questions about claims with equal specs, until a class changes."""
         return self._inquiry
 
+    @property
+    def problem(self) -> Problem | None:
+        """The requests spelled out; None if something is wrong with the claims or their classes."""
+        return self._inquiry.problem
+
+    @property
+    def scopes(self) -> Sequence[Scope]:
+        return self._inquiry.scopes
+
     def on(self, node: Node, deadline: Deadline | None = None) -> Answer:
         inquiry, allocator = self._inquiry, self._allocator
         if inquiry.failure is not None:

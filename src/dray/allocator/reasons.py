@@ -68,7 +68,9 @@ class Explanation:
             pass
         reasons = watcher.reasons(self._with_names)
         for view in self._node.incomplete:
-            text = f"pool {view.driver}/{view.name} is incomplete: {len(view.slice_names)} slices so far"
+            text = (
+                f"pool {view.driver}/{view.name} is incomplete: {len(view.slice_names)} of {view.wanted_slices} slices"
+            )
             reasons.append(Reason("incomplete-pool", "", "", "pools", len(view.names), text))
         return tuple(reasons), watcher.nearest_miss()
 

@@ -65,6 +65,11 @@ class Selectors:
         except cel.CelRuntimeError as problem:
             return SelectorFailure(f"CEL runtime error: {problem}")
 
+    def explain(self, expression: str, kind: DeviceKind) -> cel.Explanation | cel.CompileFailure:
+        """Which part of the expression decided, and what it saw on the device."""
+        program = self._program(expression)
+        return program if isinstance(program, cel.CompileFailure) else cel.explain(program, cel_device(kind))
+
     def derived(self, expression: str, kind: DeviceKind) -> object | SelectorFailure:
         """The value of a derived attribute's expression, as CEL gives it."""
         key = ("derived", expression)

@@ -1,0 +1,103 @@
+"""Every "no" says why: per rule, with counts, and the device that came closest."""
+
+import pytest
+
+from dray.allocator import NoFit, allocate
+from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice
+
+PICKY = 'device.attributes["gpu.example.com"].model == "b"'
+CARD = [{"name": "card", "counters": {"slots": {"value": "1"}}}]
+DRAWS = [{"counterSet": "card", "counters": {"slots": {"value": "2"}}}]
+TAINT = [{"key": "sick", "value": "yes", "effect": "NoSchedule"}]
+
+
+def why(devices, *requests, held=(), classes=None, slices=(), **claim) -> NoFit:
+    answer = allocate(
+        a_node(),
+        [a_claim(*requests, **claim)],
+        slices=[a_slice(devices, count=1 + len(slices)), *slices],
+        classes=classes or [a_class()],
+        allocated=held,
+    )
+    assert isinstance(answer, NoFit)
+    return answer
+
+
+def codes(answer: NoFit) -> dict[str, int]:
+    return {reason.code: reason.devices for reason in answer.reasons}
+
+
+@pytest.mark.parametrize(
+    ("world", "expected"),
+    [
+        pytest.param({"devices": 2, "held": [a_holder("dev-0", "dev-1")]}, {"in-use": 2}, id="in-use"),
+        pytest.param({"devices": 2, "classes": [a_class("any", "false")]}, {"class-selector": 2}, id="class"),
+        pytest.param(
+            {"devices": [a_device("d", attributes={"model": "a"})], "request": a_request(selectors=[PICKY])},
+            {"request-selector": 1},
+            id="selector",
+        ),
+        pytest.param(
+            {"devices": [a_device("d", capacity={"memory": "1"})], "request": a_request(capacity={"memory": "2"})},
+            {"capacity": 1},
+            id="capacity",
+        ),
+        pytest.param({"devices": [a_device("d", taints=TAINT)]}, {"taint": 1}, id="taint"),
+        pytest.param(
+            {
+                "devices": [a_device("d", consumesCounters=DRAWS)],
+                "slices": [a_slice([], name="slice-2", count=2, sharedCounters=CARD)],
+            },
+            {"counters": 1},
+            id="counters",
+        ),
+        pytest.param(
+            {"devices": 2, "constraints": [{"matchAttribute": "gpu.example.com/root"}]},
+            {"constraint": 2},
+            id="constraint",
+        ),
+        pytest.param({"devices": []}, {"no-devices": 0}, id="nothing-there"),
+        pytest.param({"devices": 2, "request": a_request(count=3)}, {"chosen-already": 2}, id="too-few"),
+    ],
+)
+def test_reason_codes(world, expected):
+    request = world.pop("request", a_request())
+    answer = why(world.pop("devices"), request, **world)
+    assert codes(answer) == expected
+    assert all(reason.claim == "default/claim" and reason.request == "r" for reason in answer.reasons)
+
+
+def test_nearest_miss_passed_the_most_tests():
+    devices = [
+        a_device("used"),
+        a_device("sick", taints=TAINT, attributes={"model": "b"}),
+        a_device("other", attributes={"model": "a"}),
+    ]
+    answer = why(devices, a_request(selectors=[PICKY]), held=[a_holder("used")])
+    assert codes(answer) == {"in-use": 1, "request-selector": 1, "taint": 1}
+    assert answer.nearest_miss is not None
+    assert answer.nearest_miss.device_id.device == "sick"
+    assert answer.nearest_miss.detail == "taint sick=yes:NoSchedule is not tolerated"
+    assert str(answer).startswith(
+        "cannot allocate all claims: claim default/claim, request r: 1 of 3 devices are in use"
+    )
+
+
+def test_the_deepest_place_is_named():
+    answer = why(2, a_request("a"), a_request("b"), a_request("c"))
+    assert {reason.request for reason in answer.reasons} == {"c"}
+
+
+def test_constraint_says_both_values():
+    devices = [a_device("d0", attributes={"root": "x"}), a_device("d1", attributes={"root": "y"})]
+    answer = why(devices, a_request(count=2), constraints=[{"matchAttribute": "gpu.example.com/root"}])
+    assert answer.nearest_miss is not None
+    assert "'y'" in answer.nearest_miss.detail
+    assert "'x'" in answer.nearest_miss.detail
+
+
+def test_incomplete_pools_are_mentioned():
+    answer = allocate(a_node(), [a_claim()], slices=[a_slice(2, count=3)], classes=[a_class()])
+    assert isinstance(answer, NoFit)
+    assert [reason.code for reason in answer.reasons] == ["no-devices", "incomplete-pool"]
+    assert "1 of 3 slices" in str(answer)
