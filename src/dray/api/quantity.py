@@ -17,6 +17,8 @@ _NANOS_PER_MILLI = 1_000_000
 
 # A text with more characters or a larger exponent is refused: exact arithmetic on it would cost unbounded time.
 MAX_TEXT = 512
+# As many texts are remembered.
+MAX_KNOWN = 65536
 MAX_EXPONENT = 512
 
 # Kubernetes computes binary amounts in 64 bits and stays at the limit beyond them.
@@ -76,9 +78,10 @@ class Quantity:
     @staticmethod
     def parse(value: str | int | float) -> Quantity:
         """The quantity that a JSON string or number stands for; equal texts give the same object."""
-        if type(value) is str:
-            return _parse_text(value)
-        return _parse_number(value)  # type: ignore[arg-type]  # any other type is refused there
+        try:
+            return _known[value]  # type: ignore[index]  # numbers go through __missing__ as well
+        except TypeError:
+            raise QuantityError(f"a quantity is a string or a number, not {type(value).__name__}") from None
 
     @classmethod
     def of(cls, units: int, format: Format = "DecimalSI") -> Quantity:
@@ -190,7 +193,22 @@ def _divide_away(amount: int, unit: int) -> int:
     return -(-amount // unit) if amount > 0 else amount // unit
 
 
-@lru_cache(maxsize=65536)
+class _Known(dict[str, Quantity]):
+    """Texts read before. A full one starts afresh, which costs less than keeping count of what is used."""
+
+    def __missing__(self, value: str | int | float) -> Quantity:
+        if type(value) is not str:
+            return _parse_number(value)  # type: ignore[arg-type]  # any other type is refused there
+        quantity = _parse_text(value)
+        if len(self) >= MAX_KNOWN:
+            self.clear()
+        self[value] = quantity
+        return quantity
+
+
+_known = _Known()
+
+
 def _parse_text(text: str) -> Quantity:
     # Nearly all texts are digits and a suffix; taking them apart by hand is three times as fast as the full syntax.
     if text[-1:] == "i":
