@@ -1,0 +1,218 @@
+"""The scheduler at work on a real API server with its controllers: YAML in, bound pods, claims and ledgers out."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.profile import ProfileConfig
+from dray.scheduler.overdrawn import overdrawn
+from dray.scheduler.service import SchedulerService
+from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+
+KINDS = {
+    "Node": NODES,
+    "DeviceClass": DEVICE_CLASSES,
+    "ResourceSlice": SLICES,
+    "ResourceClaim": CLAIMS,
+    "ResourceClaimTemplate": TEMPLATES,
+    "Pod": PODS,
+}
+GI = 1024**3
+USE_CASES = yaml.safe_load((Path(__file__).parent / "data" / "kep_5517_use_cases.yaml").read_text())
+
+
+class Cluster:
+    """A control plane and the hand of a user."""
+
+    def __init__(self, plane):
+        self.plane = plane
+        self.client = plane.client("user")
+
+    async def apply(self, *documents):
+        for document in documents:
+            kind = KINDS[document["kind"]]
+            namespace = "default" if kind.namespaced else ""
+            await self.client.create(kind, document, namespace)
+            if document["kind"] == "Node":
+                await self.client.patch(NODES, document["metadata"]["name"], {"spec": {"taints": None}})
+
+    async def until(self, condition, seconds=20.0):
+        async with asyncio.timeout(seconds):
+            while not (found := await condition()):  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+            return found
+
+    async def bound(self, name):
+        async def is_bound():
+            pod = await self.client.get(PODS, name, "default")
+            return pod if pod.spec.node_name else None
+
+        return await self.until(is_bound)
+
+    async def condition(self, name):
+        async def has_condition():
+            pod = await self.client.get(PODS, name, "default")
+            return next(
+                (row for row in pod.status.conditions if row.type == "PodScheduled" and row.status == "False"), None
+            )
+
+        return await self.until(has_condition)
+
+    def requested(self, node="node1"):
+        state = self.plane.scheduler.scheduler.handle.snapshot.nodes.get(node)
+        return {"cpu": state.ledger.requested("cpu"), "memory": state.ledger.requested("memory")}
+
+
+@pytest.fixture
+async def cluster(tmp_path):
+    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data"))
+    await plane.start()
+    try:
+        yield Cluster(plane)
+    finally:
+        await plane.stop()
+
+
+def a_node(name="node1", cpu="128", memory="256Gi"):
+    amounts = {"cpu": cpu, "memory": memory, "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": None}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready]},
+    }
+
+
+def gpus(node, count):
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"gpu-{index}"} for index in range(count)],
+        },
+    }
+
+
+GPU_CLASS = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]},
+}
+ONE_GPU = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaimTemplate",
+    "metadata": {"name": "one-gpu"},
+    "spec": {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}}},
+}
+
+
+def gpu_pod(name, scheduler="default-scheduler"):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": scheduler,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "none", "resources": {"claims": [{"name": "gpu"}]}}],
+            "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+        },
+    }
+
+
+async def test_pod_with_claim_template_is_bound_with_a_device(cluster):
+    await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
+    pod = await cluster.bound("first")
+    name = pod.status.resource_claim_statuses[0].resource_claim_name
+    claim = await cluster.client.get(CLAIMS, name, "default")
+    assert [row.device for row in claim.status.allocation.devices.results] == ["gpu-0"]
+    assert [user.uid for user in claim.status.reserved_for] == [pod.metadata.uid]
+    assert claim.metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
+
+    async def told():
+        events = (await cluster.client.list(EVENTS, "default")).items
+        return [event for event in events if event.reason == "Scheduled"]
+
+    (event,) = await cluster.until(told)
+    assert event.message == "Successfully assigned default/first to node1"
+    assert (event.reporting_component, event.action, event.type) == ("default-scheduler", "Binding", "Normal")
+
+
+async def test_second_pod_waits_and_gets_the_device_when_the_first_is_gone(cluster):
+    await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
+    await cluster.bound("first")
+    await cluster.apply(gpu_pod("second"))
+    condition = await cluster.condition("second")
+    assert condition.reason == "Unschedulable"
+    assert condition.message.startswith("0/1 nodes are available: 1 cannot allocate all claims. ")
+    await cluster.client.delete(PODS, "first", "default", grace_seconds=0)
+    assert (await cluster.bound("second")).spec.node_name == "node1"
+
+
+@pytest.mark.parametrize("case", USE_CASES, ids=[case["name"] for case in USE_CASES])
+async def test_kep_use_case(cluster, case):
+    await cluster.apply(a_node(), *case["objects"])
+    pod = await cluster.bound(case["pod"])
+    written = {
+        row.resource_claim_name.rpartition("-")[0] if case.get("generated") else row.resource_claim_name: {
+            "containers": list(row.containers),
+            **{resource: str(amount) for resource, amount in row.resources.items()},
+        }
+        for row in pod.status.node_allocatable_resource_claim_statuses
+    }
+    assert written == case["status"]
+    assert cluster.requested() == case["requested"]
+
+
+async def test_two_schedulers_share_devices_without_giving_one_twice(cluster):
+    second = SchedulerService(
+        cluster.plane.client("second-scheduler"), config=SchedulerConfig(profiles=(ProfileConfig("second"),))
+    )
+    task = asyncio.create_task(second.run())
+    try:
+        await second.ready.wait()
+        for index in range(3):
+            await cluster.apply(a_node(f"node-{index}"), gpus(f"node-{index}", 4))
+        await cluster.apply(GPU_CLASS, ONE_GPU)
+        pods = [gpu_pod(f"p{index}", "second" if index % 2 else "default-scheduler") for index in range(12)]
+        await asyncio.gather(*(cluster.apply(pod) for pod in pods))
+        for pod in pods:
+            await cluster.bound(pod["metadata"]["name"])
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    claims = (await cluster.client.list(CLAIMS, "default")).items
+    slices = (await cluster.client.list(SLICES)).items
+    assert list(overdrawn(claims, slices)) == []
+    held = {row.device + row.pool for claim in claims for row in claim.status.allocation.devices.results}
+    assert len(held) == 12
+
+
+async def test_scheduler_that_restarts_goes_on_where_the_last_one_stopped(cluster):
+    await cluster.apply(a_node(), gpus("node1", 3), GPU_CLASS, ONE_GPU, gpu_pod("before"))
+    await cluster.bound("before")
+    await cluster.apply(gpu_pod("after", "later"))
+    later = SchedulerService(cluster.plane.client("later"), config=SchedulerConfig(profiles=(ProfileConfig("later"),)))
+    task = asyncio.create_task(later.run())
+    try:
+        await cluster.bound("after")
+        later.scheduler.handle.devices.check()
+        later.scheduler.handle.snapshot.check()
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    claims = (await cluster.client.list(CLAIMS, "default")).items
+    assert len({row.device for claim in claims for row in claim.status.allocation.devices.results}) == 2
