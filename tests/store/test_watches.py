@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import random
 
 import pytest
 
-from dray.store import followers
+from dray.store import followers, sqlite
 from dray.store.errors import Compacted
 from dray.store.interface import Change, Delete, Put, Store
 
@@ -147,3 +148,35 @@ async def test_compaction_during_writes_never_hides_the_present(store: Store) ->
     assert entry is not None
     assert (entry.value, entry.revision) == (b"59", revision)
     assert len((await store.list("/a/")).entries) == 8
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7])
+async def test_a_replay_from_any_revision_is_the_rest_of_the_log(
+    store: Store, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commits of up to five changes against reading in small pieces: no change is split off, lost or repeated."""
+    monkeypatch.setattr(sqlite, "READ_CHUNK", chunk)
+    chance = random.Random(chunk)
+    start = await store.create("/a/start", b"")
+    log: list[tuple[int, str, bytes | None, bytes | None]] = []
+    living: dict[str, bytes] = {}
+    for step in range(25):
+        operations: list[Put | Delete] = []
+        for key in chance.sample([f"/a/{number}" for number in range(8)], chance.randint(1, 5)):
+            if key in living and chance.random() < 0.3:
+                operations.append(Delete(key))
+            else:
+                operations.append(Put(key, f"{step}".encode()))
+        revision = await store.commit(operations)
+        for operation in operations:
+            value = operation.value if isinstance(operation, Put) else None
+            log.append((revision, operation.key, value, living.get(operation.key)))
+            if value is None:
+                del living[operation.key]
+            else:
+                living[operation.key] = value
+    last = log[-1][0]
+    for after in [start, *sorted({revision for revision, *_ in log})[:-1]]:
+        changes = await asyncio.wait_for(collect(store, "/a/", after, up_to=last), 10)
+        seen = [(change.revision, change.key, change.value, change.previous) for change in changes]
+        assert seen == [entry for entry in log if entry[0] > after]

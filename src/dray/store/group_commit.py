@@ -124,7 +124,8 @@ class GroupCommit:
             self._connection.execute("BEGIN IMMEDIATE")
             self._fill(group)
             tables.set_number(self._connection, "revision", group.revision)
-        except sqlite3.Error as error:
+        except Exception as error:
+            # Whatever it was: callers must get an answer, and the next group its turn.
             self._fail(group, error)
             return
         if group.changes or group.expiries:
