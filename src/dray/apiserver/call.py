@@ -13,6 +13,8 @@ from dray.apiserver.options import Query
 from dray.apiserver.paths import Asked
 
 MAX_MANAGER = 128
+MAX_WARNINGS = 4096
+WARNING_HEADERS = 50
 
 
 @dataclass(slots=True)
@@ -47,5 +49,8 @@ class Call:
         return "".join(char for char in agent if char.isprintable())
 
     def warn(self, text: str) -> None:
-        if text not in self.warnings:
-            self.warnings.append(text)
+        """Warnings travel as headers: no more of them than a client will read."""
+        size = sum(len(known) for known in self.warnings) + len(text)
+        fits = size <= MAX_WARNINGS and len(self.warnings) < WARNING_HEADERS
+        if text not in self.warnings and (fits or not self.warnings):
+            self.warnings.append(text[:MAX_WARNINGS])

@@ -82,7 +82,7 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
         field_selector=query.get("fieldSelector", ""),
         resource_version=query.get("resourceVersion", ""),
         resource_version_match=query.get("resourceVersionMatch", ""),
-        limit=query.number("limit") or 0,
+        limit=max(query.number("limit") or 0, 0),
         continue_token=query.get("continue", ""),
         timeout_s=query.number("timeoutSeconds"),
         watch=watch,
