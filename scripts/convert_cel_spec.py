@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_TOKEN = re.compile(r"""\s+|\#[^\n]*|(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[\w.+\-/@]+)|(?P<mark>[{}:<>\[\],;])""")
+_TOKEN = re.compile(
+    r"""\s+|\#[^\n]*|(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[\w.+\-/@]+)|(?P<mark>[{}:<>\[\],;])"""
+)
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{1,2})|([0-7]{1,3})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
@@ -160,7 +162,12 @@ def type_text(message: Message) -> str | None:
 
 
 def converted(file: str, section: str, test: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {"file": file, "section": section, "name": text(test["name"][0]), "expr": text(test["expr"][0])}
+    row: dict[str, Any] = {
+        "file": file,
+        "section": section,
+        "name": text(test["name"][0]),
+        "expr": text(test["expr"][0]),
+    }
     for flag in ("disable_check", "disable_macros", "check_only"):
         if test.get(flag) == ["true"]:
             row[flag] = True

@@ -44,7 +44,8 @@ class _Parser:
         self.tokens = tokens
         self.at = 0
         self.token = tokens[0]
-        self.depth = 0
+        # How many expressions, comparisons, sums and products, and selections are open at this point.
+        self.depth = self.comparisons = self.terms = self.members = 0
         self.quoted_fields = quoted_fields
 
     def advance(self) -> Token:
@@ -71,12 +72,13 @@ class _Parser:
 
     def expression(self, minimum: int) -> Node:
         """An expression whose operators bind at least as strongly as `minimum`; 0 admits `?:`."""
+        comparisons, terms = self.comparisons, self.terms
         self.depth += minimum == 0
-        if self.depth > MAX_NESTING:
-            raise Refused([Issue(self.token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+        self.comparisons += minimum < 5
+        self.terms += 1
+        self.check_depth()
         start = self.token.offset
         left = self.unary()
-        chain = 0
         while True:
             token = self.token
             row = _BINARY.get(token.text) if token.kind in ("op", "ident") else None
@@ -87,10 +89,12 @@ class _Parser:
                 left = self.logical(left, token.text, function, strength)
                 continue
             self.advance()
-            chain += 1
-            if chain > MAX_NESTING:
-                raise Refused([Issue(token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
-            right = self.expression(strength + 1) if strength < 5 else self.unary()
+            if strength == 3:
+                self.terms = terms
+                self.comparisons += 1
+            else:
+                self.terms += 1
+            right = self.expression(strength + 1) if strength < 5 else self.factor()
             left = self.spanned(Call(token.offset, function, [left, right]), start)
         if minimum == 0 and self.token.text == "?" and self.token.kind == "op":
             question = self.advance()
@@ -99,7 +103,21 @@ class _Parser:
             second = self.expression(0)
             left = self.spanned(Call(question.offset, "_?_:_", [left, first, second]), start)
         self.depth -= minimum == 0
+        self.comparisons, self.terms = comparisons, terms
         return left
+
+    def check_depth(self) -> None:
+        """Each rule of the grammar may be open so many times at once; `a + b + c` opens one for every operator."""
+        if max(self.depth, self.comparisons, self.terms, self.members) > MAX_NESTING:
+            raise Refused([Issue(self.token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+
+    def factor(self) -> Node:
+        """The right side of `*`, `/` and `%`."""
+        self.terms += 1
+        self.check_depth()
+        node = self.unary()
+        self.terms -= 1
+        return node
 
     def spanned(self, node: Node, start: int) -> Node:
         """The node, told that it was read from `start` up to here."""
@@ -132,10 +150,16 @@ class _Parser:
 
     def member(self) -> Node:
         """A primary expression with its selections, calls and indexes."""
+        members = self.members
+        self.members += 1
+        self.check_depth()
         node = self.primary()
-        chain = 0
         while self.token.kind == "op":
             token = self.token
+            if token.text not in (".", "[", "{"):
+                break
+            self.members += 1
+            self.check_depth()
             if token.text == ".":
                 node = self.selection(node)
             elif token.text == "[":
@@ -148,9 +172,7 @@ class _Parser:
                 node = self.struct(node, name)
             else:
                 break
-            chain += 1
-            if chain > MAX_NESTING:
-                raise Refused([Issue(token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
+        self.members = members
         return node
 
     def selection(self, operand: Node) -> Node:
