@@ -118,7 +118,7 @@ def stored(document: dict) -> dict | None:
 
 
 @pytest.mark.parametrize(("api_version", "kind", "struct_type"), KINDS)
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_object_is_judged(api_version, kind, struct_type, data):
     new = data.draw(objects(api_version, kind))
@@ -145,7 +145,7 @@ def test_any_bytes_are_read_or_refused(data):
             read(data)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(anything, st.sampled_from(KINDS))
 def test_any_value_as_a_document(value, kind):
     api_version, name, _ = kind
