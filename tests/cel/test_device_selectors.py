@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.cel.conftest import estimate_of, spelled_out
 
 from dray.api.resource import Device, DeviceAttribute
 from dray.cel import (
@@ -17,6 +16,7 @@ from dray.cel import (
     compile_selector,
 )
 from dray.cel.types import DYN
+from tests.cel.conftest import estimate_of, spelled_out
 
 Evaluate = Callable[[str], Any]
 NO_KEY = (

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.cel.conftest import spelled_out
 
 from dray.cel import CelDevice, Environment, Program, compile_selector, explain
 from dray.cli.cel import cel
+from tests.cel.conftest import spelled_out
 
 SLICE = """
 apiVersion: resource.k8s.io/v1

@@ -6,13 +6,13 @@ from cel_expr_python import cel as other
 from cel_expr_python.ext import ext_bindings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.cel.expressions import VARIABLES, expressions
-from tests.cel.spec_cases import type_of_text
 
 from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_expression, explain
 from dray.cel.program import UNEXPECTED
 from dray.cel.quantities import parse
 from dray.cel.values import UInt
+from tests.cel.expressions import VARIABLES, expressions
+from tests.cel.spec_cases import type_of_text
 
 OURS = Environment({name: type_of_text(t) for name, t in VARIABLES.items()})
 THEIRS = other.NewEnv(

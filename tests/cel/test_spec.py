@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from tests.cel.spec_cases import KUBERNETES_DIFFERS, Case, alike, cases, environment_of, left_out, python_value
 
 from dray.cel import CelRuntimeError, CompileFailure, compile_expression
+from tests.cel.spec_cases import KUBERNETES_DIFFERS, Case, alike, cases, environment_of, left_out, python_value
 
 ALL = cases()
 RUN = [case for case in ALL if left_out(case) is None]
