@@ -124,6 +124,8 @@ class Watcher:
 
     def push(self, chunk: bytes, *, counted: bool = True) -> None:
         """What is sent first, before a reader could have been slow, is not counted against it."""
+        if self.closed:
+            return
         self._pending.append(chunk)
         self._size += len(chunk) if counted else 0
         if self._size > MAX_PENDING_BYTES:
