@@ -1,5 +1,6 @@
-"""`python -m dray`."""
+"""`python -m dray` is `dray`."""
 
 from dray.cli.main import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -81,7 +81,7 @@ def kubelet(
         declared_features=("DRANodeAllocatableResources",) if gates.enabled("DRANodeAllocatableResources") else (),
     )
     options = KubeletOptions(
-        description, root_dir, cdi_dirs or (Path("/etc/cdi"), Path("/var/run/cdi")), gates, Enforcement(enforcement)
+        description, root_dir, cdi_dirs or (Path("/etc/cdi"), Path("/var/run/cdi")), gates, Enforcement[enforcement.upper()]
     )
 
     async def serve() -> None:

@@ -1,0 +1,124 @@
+"""Every part a process of its own, driven with kubectl; and any of them killed at any time."""
+
+import json
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import ClusterOfProcesses, wait_until
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+if shutil.which("kubectl") is None:
+    pytest.fail("kubectl is not on the PATH; these tests need it", pytrace=False)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with tempfile.TemporaryDirectory(prefix="dray-e", ignore_cleanup_errors=True) as folder:
+        cluster = ClusterOfProcesses(Path(folder), free_port(), ("gpu", "cpu", "nic"))
+        try:
+            cluster.start()
+            cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/classes.yaml"))
+            drivers = {"gpu.example.com", "cpu.example.com", "nic.example.com"}
+            wait_until(lambda: drivers <= published(cluster), "all drivers to publish", cluster)
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+def objects(cluster, kind):
+    return json.loads(cluster.kubectl("get", kind, "-o", "json"))["items"]
+
+
+def published(cluster):
+    return {each["spec"]["driver"] for each in objects(cluster, "resourceslices")}
+
+
+def phase(cluster, pod):
+    return cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}", check=False)
+
+
+def checkpoint(cluster):
+    try:
+        data = json.loads((cluster.node_root / "dra_manager_state").read_text())["Data"]
+    except FileNotFoundError:
+        return []
+    return json.loads(data)["ClaimInfoStateList"] or []
+
+
+def is_clean(cluster):
+    """No claims in the API, none in the agent's checkpoint, none with the drivers, no CDI files."""
+    prepared = [json.loads(path.read_text())["claims"] for path in cluster.node_root.glob("plugins/*/prepared.json")]
+    return (
+        not objects(cluster, "resourceclaims")
+        and not checkpoint(cluster)
+        and not any(prepared)
+        and not list(cluster.cdi.glob("*"))
+    )
+
+
+def test_pods_of_all_three_drivers_see_their_devices(cluster):
+    manifests = {"gpu/one-gpu.yaml": "one-gpu", "cpu/pinned-cpus.yaml": "pinned", "nic/bandwidth.yaml": "two-rails"}
+    for manifest in manifests:
+        cluster.kubectl("apply", "-f", str(EXAMPLES / manifest))
+    for pod in manifests.values():
+        wait_until(lambda pod=pod: phase(cluster, pod) == "Running", f"{pod} to run", cluster)
+    expected = {"one-gpu": "GPU_DEVICE_GPU_0=gpu-0", "pinned": "DRA_CPUSET_", "two-rails": "NIC_NIC_1_BANDWIDTH=5G"}
+    for pod, text in expected.items():
+        wait_until(
+            lambda pod=pod, text=text: text in cluster.kubectl("logs", pod), f"{text} in the output of {pod}", cluster
+        )
+    cluster.kubectl("delete", "pod", *manifests.values(), "--wait=true")
+    wait_until(lambda: is_clean(cluster), "everything to be given back", cluster)
+
+
+@pytest.mark.parametrize("part", ["kubelet", "driver", "apiserver"])
+def test_killed_while_a_pod_runs(cluster, part):
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/one-gpu.yaml"))
+    wait_until(lambda: phase(cluster, "one-gpu") == "Running", "the pod to run", cluster)
+    uid = cluster.kubectl("get", "pod", "one-gpu", "-o", "jsonpath={.metadata.uid}")
+    kill(cluster, part)
+    wait_until(lambda: "gpu.example.com" in published(cluster), "devices to be published again", cluster)
+    assert (
+        cluster.kubectl("get", "pod", "one-gpu", "-o", "jsonpath={.metadata.uid} {.status.phase}") == f"{uid} Running"
+    )
+    cluster.kubectl("delete", "pod", "one-gpu", "--wait=true")
+    wait_until(lambda: is_clean(cluster), "everything to be given back", cluster)
+
+
+@pytest.mark.parametrize("part", ["kubelet", "driver", "apiserver"])
+def test_killed_while_a_pod_starts_and_while_it_ends(cluster, part):
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/one-gpu.yaml"))
+    kill(cluster, part)
+    wait_until(lambda: phase(cluster, "one-gpu") == "Running", "the pod to run", cluster, 90)
+    cluster.kubectl("delete", "pod", "one-gpu", "--wait=false")
+    kill(cluster, part)
+    wait_until(lambda: "not found" in phase(cluster, "one-gpu"), "the pod to be gone", cluster, 90)
+    wait_until(lambda: is_clean(cluster), "everything to be given back", cluster, 90)
+
+
+def test_a_force_deleted_pod_leaves_nothing(cluster):
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/one-gpu.yaml"))
+    wait_until(lambda: phase(cluster, "one-gpu") == "Running", "the pod to run", cluster)
+    cluster.kubectl("delete", "pod", "one-gpu", "--force", "--grace-period=0")
+    wait_until(lambda: is_clean(cluster), "everything to be given back", cluster)
+
+
+def kill(cluster, part):
+    if part == "driver":
+        cluster.drivers["gpu"].restart()
+    elif part == "kubelet":
+        cluster.kubelet.restart()
+    else:
+        cluster.apiserver.kill()
+        cluster.start_apiserver()
