@@ -72,6 +72,7 @@ async def load_credentials(store: Store, data: Path, hosts: Iterable[str], now: 
     )
     admin = _kept_or(directory, "admin", authority, now, ()) or authority.issue_client(ADMIN_USER, (MASTERS,), now)
     _write(directory / "ca.crt", authority.certificate_pem, 0o644)
+    _write(directory / "ca.key", authority.key_pem)
     _write(directory / "sa.key", token_key.pem())
     for name, pair in (("apiserver", server), ("admin", admin)):
         _write(directory / f"{name}.crt", pair.certificate_pem, 0o644)
@@ -104,6 +105,12 @@ async def _shared(store: Store, name: str, make: Callable[[], bytes]) -> bytes:
     if found is None:
         raise RuntimeError(f"{key} vanished while it was read")
     return found.value
+
+
+def local_authority(data: Path) -> Authority:
+    """The authority of a server that keeps its data here; raises OSError if there is none."""
+    directory = data / "pki"
+    return Authority((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
 
 
 def _kept_or(directory: Path, name: str, authority: Authority, now: datetime, hosts: Iterable[str]) -> Pair | None:

@@ -17,6 +17,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
     "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
     "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),
+    "kubeconfig": ("kubeconfig:kubeconfig", "Make a kubeconfig for another user, a part of the cluster or a node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
     "up": ("up:up", "Start a whole cluster in one process."),

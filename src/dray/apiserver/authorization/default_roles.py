@@ -13,6 +13,7 @@ READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCE = "resource.k8s.io"
+MANAGER = "system:kube-controller-manager"
 BOOTSTRAP_LABEL = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 AUTO_UPDATE = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
 
@@ -250,8 +251,16 @@ def _binding(name: str, subjects: list[Document]) -> Document:
     return _object("ClusterRoleBinding", name, subjects=subjects, roleRef=role)
 
 
+def _manager_rules() -> list[Document]:
+    """One process runs all controllers under one name, so it has what they have together."""
+    rules = [*SYSTEM_ROLES[MANAGER]]
+    for controller in CONTROLLER_ROLES.values():
+        rules += [rule for rule in controller if rule not in rules]
+    return rules
+
+
 def cluster_roles() -> Iterator[Document]:
-    for name, rules in {**USER_ROLES, **SYSTEM_ROLES}.items():
+    for name, rules in {**USER_ROLES, **SYSTEM_ROLES, MANAGER: _manager_rules()}.items():
         yield _object("ClusterRole", name, rules=rules)
     for name, rules in CONTROLLER_ROLES.items():
         yield _object("ClusterRole", f"system:controller:{name}", rules=rules)
