@@ -22,8 +22,8 @@ from dray.client import (
     Answer,
     Call,
     Client,
-    InProcessTransport,
     Informers,
+    InProcessTransport,
 )
 from dray.controllers.claims import ClaimController
 from dray.controllers.context import Context
@@ -66,12 +66,12 @@ async def _claims_from_templates(report: Report, directory: Path) -> None:
     for number in range(PODS_MADE):
         await client.create(PODS, _pod(number))
     async with asyncio.timeout(60):
-        while len(informers.of(PODS)) < PODS_MADE:
+        while len(informers.of(PODS)) < PODS_MADE:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     started, cpu = time.perf_counter(), time.process_time()
     working = asyncio.create_task(controller.run())
     async with asyncio.timeout(120):
-        while sum(bool(pod.status.resource_claim_statuses) for pod in informers.of(PODS)) < PODS_MADE:
+        while sum(bool(pod.status.resource_claim_statuses) for pod in informers.of(PODS)) < PODS_MADE:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
     report.record(f"claims for {PODS_MADE} pods from templates", round(seconds, 2), "s", limit=5.0)

@@ -196,7 +196,7 @@ async def test_an_informer_survives_cut_connections(authority, server_tls):
         informer.add_handler(Handler(on_add=lambda pod: added.append(pod.metadata.name)))
         informer.start()
         async with asyncio.timeout(30):
-            while len(informer) < total:
+            while len(informer) < total:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert added == [f"p{number}" for number in range(1, total + 1)]
         await informer.stop()

@@ -190,10 +190,14 @@ async def test_bind_guards_the_pod_by_uid():
 async def test_watch_gives_events_and_raises_the_error_the_server_sends():
     client, transport = a_client(streams=[[event("ADDED", POD), error_event(410, "Expired")]])
     seen = []
-    with pytest.raises(ApiError) as caught:
+
+    async def follow():
         async with client.watch(PODS, since="5", timeout_s=60) as events:
             async for item in events:
                 seen.append((item.type, item.object.metadata.name))
+
+    with pytest.raises(ApiError) as caught:
+        await follow()
     assert seen == [("ADDED", "p")]
     assert caught.value.is_expired
     query = transport.stream_calls[0].query

@@ -78,7 +78,7 @@ class Cluster:
         answer: Any = None
         try:
             async with asyncio.timeout(patience_s):
-                while not (answer := await question()):
+                while not (answer := await question()):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise AssertionError(f"still {answer!r} after {patience_s} s") from None

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from dray.client import Answer, Call, Kind, ServerUnreachable, Transport
+from dray.client import Answer, ApiError, Call, Kind, ServerUnreachable, Transport
 
 Action = Callable[[], Awaitable[object]]
 
@@ -36,6 +36,7 @@ class Interleaving:
         self._held: dict[str, asyncio.Event] = {}
         self._cuts: set[asyncio.Task[object]] = set()
         self.is_down = False
+        self._forgotten: set[str] | None = None
 
     # --- what tests say
 
@@ -78,6 +79,10 @@ class Interleaving:
         for task in list(self._cuts):
             task.cancel()
 
+    def forget_revisions(self) -> None:
+        """Every watch that wants to resume is told once that its revision is gone."""
+        self._forgotten = set()
+
     # --- the transport
 
     async def request(self, call: Call) -> Answer:
@@ -103,6 +108,10 @@ class Interleaving:
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
         if self.is_down:
             raise ServerUnreachable("connection refused")
+        where = call.path + str(call.query.get("fieldSelector"))
+        if self._forgotten is not None and "resourceVersion" in call.query and where not in self._forgotten:
+            self._forgotten.add(where)
+            raise ApiError(410, "Expired", "too old resource version")
         async with self.inner.stream(call) as frames:
             yield self._frames(call.path, frames)
 

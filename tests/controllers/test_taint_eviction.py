@@ -311,7 +311,9 @@ async def test_L3_a_replacement_under_the_same_name_is_not_touched(cluster):
     assert "device_taint_eviction_controller_pod_deletions_total 0" in cluster.registry.text()
 
 
-@pytest.mark.parametrize(("method", "path"), [("PATCH", "/pods/pod/status$"), ("DELETE", "/pods/pod$"), ("GET", "/pods/pod$")])
+@pytest.mark.parametrize(
+    ("method", "path"), [("PATCH", "/pods/pod/status$"), ("DELETE", "/pods/pod$"), ("GET", "/pods/pod$")]
+)
 async def test_L5_a_failed_eviction_is_tried_again_and_counted_once(cluster, method, path):
     await a_user(cluster)
     cluster.wire.fail(method, path, ApiError(500, "InternalError", "x"), times=2)
@@ -332,9 +334,7 @@ async def test_a_rule_tells_how_many_pods_have_to_go(cluster):
     await a_user(cluster, "b", "cb", device="d2", tolerations=tolerations)
     await a_user(cluster, "c", "cc", namespace="ns2", device="d3", tolerations=tolerations)
     controller = await cluster.start(TaintEvictionController)
-    controller_module = __import__(
-        "dray.controllers.taint_eviction.controller", fromlist=["RULE_STATUS_INTERVAL_S"]
-    )
+    controller_module = __import__("dray.controllers.taint_eviction.controller", fromlist=["RULE_STATUS_INTERVAL_S"])
     assert controller_module.RULE_STATUS_INTERVAL_S == 10.0
     await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
 

@@ -20,6 +20,7 @@ from dray.clock import Clock, RealClock
 
 T = TypeVar("T", bound=ApiObject)
 Document = dict[str, Any]
+Items = list[Document]
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
@@ -74,6 +75,12 @@ class Client:
         answer = await self._call("GET", kind, namespace, name)
         document: Document = msgspec.json.decode(answer.body)
         return document
+
+    async def list_documents(self, kind: Kind[Any], namespace: str = "", *, label_selector: str = "") -> Items:
+        """Every field of every object, in one piece. Items do not repeat `kind` and `apiVersion`."""
+        answer = await self._call("GET", kind, namespace, query=_selectors(label_selector, ""))
+        items: Items = msgspec.json.decode(answer.body).get("items") or []
+        return items
 
     async def list(
         self,

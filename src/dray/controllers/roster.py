@@ -20,6 +20,7 @@ from dray.controllers.namespaces import NamespaceController
 from dray.controllers.node_lifecycle import NodeLifecycleController
 from dray.controllers.pod_gc import TERMINATED_THRESHOLD, PodGarbageCollector
 from dray.controllers.pool_status import PoolStatusController
+from dray.controllers.quotas import QuotaController
 from dray.controllers.replica_sets import ReplicaSetController
 from dray.controllers.root_ca import RootCaController
 from dray.controllers.service_accounts import ServiceAccountController
@@ -39,6 +40,8 @@ class Choices:
     claim_workers: int = DEFAULT_WORKERS
     root_ca: str = ""
     terminated_pods: int = TERMINATED_THRESHOLD
+    # As the server's option of that name: whether cpu and memory that claims bring count in pods' quotas.
+    quota_counts_claims: bool = False
 
     def wants(self, name: str) -> bool:
         if f"-{name}" in self.controllers:
@@ -68,6 +71,9 @@ BUILDERS: dict[str, Builder] = {
     PoolStatusController.name: _pool_status,
     GarbageCollector.name: lambda context, _, kinds: GarbageCollector(context, kinds),
     NamespaceController.name: lambda context, _, kinds: NamespaceController(context, kinds),
+    QuotaController.name: lambda context, choices, kinds: QuotaController(
+        context, kinds, counts_claims=choices.quota_counts_claims
+    ),
     ServiceAccountController.name: lambda context, *_: ServiceAccountController(context),
     RootCaController.name: _root_ca,
     PodGarbageCollector.name: lambda context, choices, _: PodGarbageCollector(

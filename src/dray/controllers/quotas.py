@@ -1,0 +1,163 @@
+"""Resource quotas: what is used, counted anew when something ended or a quota changed.
+
+The API server charges a quota as objects are made; only this count gives back. The rules of what costs how much are the
+server's own (`dray.apiserver.quota`), so that both always agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dray.api.core import Pod, ResourceQuota
+from dray.api.quantity import Quantity
+from dray.apiserver.quota import scopes
+from dray.apiserver.quota.usage import (
+    Classes,
+    Usage,
+    claim_usage,
+    count_name,
+    extended_claim_name,
+    object_usage,
+    owning_pod,
+    pod_usage,
+)
+from dray.client import (
+    BY_NAMESPACE,
+    CLAIMS,
+    DEVICE_CLASSES,
+    PODS,
+    QUOTAS,
+    ApiError,
+    ApiObject,
+    Handler,
+    Kind,
+    WorkQueue,
+    by_namespace,
+    object_key,
+    split_key,
+)
+from dray.client.rest import Document
+from dray.controllers.context import Context
+from dray.controllers.owned_pods import TERMINAL
+
+WORKERS = 5
+# Many objects that end together are counted together.
+GATHER_S = 0.3
+# A charge may be ahead of the object it is for: a count that found less is checked once more.
+CHECK_AGAIN_S = 2.0
+
+
+class QuotaController:
+    name = "resourcequota-controller"
+
+    def __init__(self, context: Context, kinds: Sequence[Kind[Any]], *, counts_claims: bool = False) -> None:
+        self._client = context.client.named("resourcequota-controller")
+        self._informers = context.informers
+        self._counts_claims = counts_claims
+        self._quotas = context.informers.of(QUOTAS)
+        self._quotas.add_indexer(BY_NAMESPACE, by_namespace)
+        self._kinds = {count_name(kind.row): kind for kind in kinds if kind.namespaced}
+        self.queue: WorkQueue[str] = WorkQueue("resourcequota", clock=context.clock, registry=context.registry)
+        self._quotas.add_handler(Handler(self._seen, lambda _, new: self._seen(new)))
+        for kind in self._kinds.values():
+            context.informers.of(kind).add_handler(Handler(on_delete=self._ended))
+        context.informers.of(PODS).add_handler(Handler(on_update=self._pod_changed))
+
+    async def run(self) -> None:
+        await self._informers.synced()
+        await self.queue.run(self.sync, WORKERS)
+
+    def _seen(self, quota: ResourceQuota) -> None:
+        if quota.spec.hard != quota.status.hard or quota.spec.hard.keys() != quota.status.used.keys():
+            self.queue.add(object_key(quota))
+
+    def _ended(self, obj: ApiObject) -> None:
+        for quota in self._quotas.by_index(BY_NAMESPACE, obj.metadata.namespace):
+            self.queue.add_after(object_key(quota), GATHER_S)
+
+    def _pod_changed(self, old: Pod, new: Pod) -> None:
+        if new.status.phase in TERMINAL and old.status.phase not in TERMINAL:
+            self._ended(new)
+
+    async def sync(self, key: str) -> None:
+        namespace, name = split_key(key)
+        if self._quotas.get(key) is None:
+            return
+        try:
+            quota = await self._client.get_document(QUOTAS, name, namespace)
+            hard: Document = (quota.get("spec") or {}).get("hard") or {}
+            used = await self._used(quota, namespace, hard)
+            before: Document = quota.get("status") or {}
+            status = {"hard": hard, "used": {resource: str(amount) for resource, amount in used.items()}}
+            if _same(before, status):
+                return
+            await self._client.update(QUOTAS, {**quota, "status": status}, subresource="status")
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
+            return
+        if _shrank(before.get("used") or {}, used):
+            self.queue.add_after(key, CHECK_AGAIN_S)
+
+    async def _used(self, quota: Document, namespace: str, hard: Document) -> Usage:
+        total: dict[str, Quantity] = dict.fromkeys(hard, Quantity.ZERO)
+        for usage in await self._usages(quota, namespace, hard):
+            for resource, amount in usage.items():
+                if resource in total:
+                    total[resource] = total[resource] + amount
+        return total
+
+    async def _usages(self, quota: Document, namespace: str, hard: Document) -> list[Usage]:
+        pods = await self._client.list_documents(PODS, namespace)
+        matching = [pod for pod in pods if scopes.matches(quota, pod)]
+        usages = [pod_usage(pod, with_claims=self._counts_claims) for pod in matching]
+        if not scopes.matches(quota, None):
+            return usages  # A quota with scopes looks at pods alone.
+        usages += await self._claim_usages(namespace, pods)
+        kinds = {kind.plural: kind for kind in map(self._counted_kind, hard) if kind is not None}
+        for kind in kinds.values():
+            listing = await self._client.list(kind, namespace)
+            usages += [object_usage(kind.row)] * len(listing.items)
+        return usages
+
+    def _counted_kind(self, resource: str) -> Kind[Any] | None:
+        """The kind that `count/...`, or a plain name such as `configmaps`, counts; pods and claims are counted apart."""
+        name = resource if resource.startswith("count/") else f"count/{resource}"
+        kind = self._kinds.get(name)
+        return None if kind is None or kind.plural in (PODS.plural, CLAIMS.plural) else kind
+
+    async def _claim_usages(self, namespace: str, pods: list[Document]) -> list[Usage]:
+        claims = await self._client.list_documents(CLAIMS, namespace)
+        if not claims:
+            return []
+        classes = Classes.of(await self._client.list_documents(DEVICE_CLASSES))
+        pods_by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
+        return [claim_usage(claim, classes, _paying_pod(claim, claims, pods_by_uid)) for claim in claims]
+
+
+def _paying_pod(claim: Document, claims: list[Document], pods_by_uid: dict[str, Document]) -> Document | None:
+    """The pod that already paid for the extended resources this claim stands for."""
+    owner = owning_pod(claim)
+    pod = pods_by_uid.get(owner[1]) if owner else None
+    if pod is None:
+        return None
+    named = extended_claim_name(pod)
+    if named is not None:
+        return pod if named == claim["metadata"]["name"] else None
+    same = [item for item in claims if owning_pod(item) == owner]
+    oldest = min(same, key=lambda item: str(item["metadata"].get("creationTimestamp")))
+    return pod if oldest is claim else None
+
+
+def _same(before: Document, after: Document) -> bool:
+    return all(_amounts(before.get(part)) == _amounts(after[part]) for part in ("hard", "used"))
+
+
+def _shrank(before: Document, after: Usage) -> bool:
+    known = _amounts(before)
+    return any(resource in known and amount < known[resource] for resource, amount in after.items())
+
+
+def _amounts(values: Document | None) -> dict[str, Quantity]:
+    return {resource: Quantity.parse(amount) for resource, amount in (values or {}).items()}

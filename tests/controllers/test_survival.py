@@ -1,0 +1,172 @@
+"""The whole roster through an outage: restarts of the server, cut watches, forgotten revisions."""
+
+import asyncio
+
+import pytest
+from builders import a_pod, a_template
+from cluster import Cluster
+from serving import EmbeddedServer
+
+from dray.client import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, TEMPLATES, Client, Informers
+from dray.controllers.context import Context
+from dray.controllers.roster import BUILDERS, Choices, Roster
+
+
+class Machine:
+    """A server that can be stopped and started again on the same port and data, and controllers that keep running."""
+
+    def __init__(self, directory, transport_kind):
+        self.directory = directory
+        self.kind = transport_kind
+        self.port = 0
+
+    async def start_server(self):
+        self.server = await EmbeddedServer.start(self.directory)
+        if self.kind == "https":
+            transport = await self.server.https(self.port)
+            self.port = int(self.server.url.rpartition(":")[2])
+            return transport
+        return self.server.in_process()
+
+    async def start(self):
+        transport = await self.start_server()
+        self.cluster = Cluster(transport)
+        self.wire = self.cluster.wire
+        self.client = self.cluster.client
+        client = Client(self.wire)
+        self.informers = Informers(client)
+        self.roster = Roster(Context(client, self.informers), Choices(root_ca="CA"))
+        self.task = asyncio.create_task(self.roster.run())
+        async with asyncio.timeout(20):
+            await self.roster.ready.wait()
+
+    async def restart_server(self):
+        """Stop as `kill` would have it for the clients: connections break, then nobody answers, then a new server."""
+        self.wire.is_down = True
+        self.wire.cut_streams()
+        await self.server.stop()
+        await asyncio.sleep(0.3)
+        transport = await self.start_server()
+        if self.kind == "in-process":
+            self.wire.inner = transport
+            self.cluster.client.transport = transport
+        self.wire.is_down = False
+
+    async def stop(self):
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.server.stop()
+
+
+@pytest.fixture(params=["in-process", "https"])
+async def machine(request, tmp_path, monkeypatch):
+    monkeypatch.setattr("dray.client.informer.BACKOFF_START_S", 0.05)
+    machine = Machine(tmp_path / "server", request.param)
+    await machine.start()
+    yield machine
+    await machine.stop()
+
+
+async def pod_with_claim(machine, name):
+    """A template pod gets its claim, and its claim goes when it is done: the whole way works."""
+    cluster = machine.cluster
+
+    async def made():
+        return (await cluster.recorded(name)).get("gpu")
+
+    await machine.client.create(PODS, a_pod(name, templates={"gpu": "template"}, node="node"))
+    claim = await cluster.eventually(made, 20)
+    await cluster.set_phase(await cluster.pod(name), "Succeeded")
+
+    async def gone():
+        return await cluster.claim(claim) is None
+
+    await cluster.eventually(gone, 20)
+
+
+async def a_namespace_ready(machine, name="ns"):
+    await machine.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+    async def furnished():
+        account = await machine.client.find(SERVICE_ACCOUNTS, "default", name)
+        return account and await machine.client.find(CONFIG_MAPS, "kube-root-ca.crt", name)
+
+    await machine.cluster.eventually(furnished, 20)
+
+
+async def test_restarts_cuts_and_forgotten_revisions(machine):
+    await a_namespace_ready(machine)
+    await machine.client.create(TEMPLATES, a_template())
+    await pod_with_claim(machine, "before")
+    machine.wire.cut_streams()
+    await pod_with_claim(machine, "after-a-cut")
+    await machine.restart_server()
+    await pod_with_claim(machine, "after-a-restart")
+    # Every revision before the present is forgotten while the watches are away: 410, one new list.
+    machine.wire.is_down = True
+    machine.wire.cut_streams()
+    for number in range(5):
+        await machine.client.create(PODS, a_pod(f"meanwhile-{number}", templates={"gpu": "template"}))
+    machine.wire.forget_revisions()
+    machine.wire.is_down = False
+    await pod_with_claim(machine, "after-compaction")
+
+    async def listed_again():
+        return all(machine.informers.of(kind).relists >= 2 for kind in (PODS, CLAIMS, TEMPLATES))
+
+    await machine.cluster.eventually(listed_again)
+    for number in range(5):
+        assert await machine.cluster.recorded(f"meanwhile-{number}")
+    await machine.client.delete(NAMESPACES, "ns")
+
+    async def gone():
+        return await machine.client.find(NAMESPACES, "ns") is None
+
+    await machine.cluster.eventually(gone, 30)
+    assert (await machine.client.list(CLAIMS)).items == []
+    assert not machine.task.done()
+
+
+async def test_an_idle_roster_asks_nothing(machine):
+    await a_namespace_ready(machine)
+    await asyncio.sleep(0.5)
+    before = len(machine.wire.calls)
+    await asyncio.sleep(1.0)
+    assert machine.wire.calls[before:] == []
+
+
+async def test_all_controllers_are_there(machine):
+    assert {controller.name for controller in machine.roster.controllers} == set(BUILDERS)
+
+
+async def test_one_failing_controller_is_started_again(machine, caplog):
+    class Failing:
+        name = "failing"
+        runs = 0
+
+        async def run(self):
+            self.runs += 1
+            if self.runs == 1:
+                raise RuntimeError("bug")
+            await asyncio.Event().wait()
+
+    failing = Failing()
+    task = asyncio.create_task(machine.roster._keep_running(failing))
+    async with asyncio.timeout(10):
+        while failing.runs < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    task.cancel()
+    assert "RuntimeError: bug" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        (("*",), "job-controller", True),
+        (("*", "-job-controller"), "job-controller", False),
+        (("job-controller",), "job-controller", True),
+        (("job-controller",), "namespace-controller", False),
+    ],
+)
+def test_choosing_controllers(text, name, expected):
+    assert Choices(controllers=text).wants(name) is expected
