@@ -14,8 +14,12 @@ from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.exchange import Request
 from dray.apiserver.identity import LOOPBACK, User
 from dray.client.in_process import InProcessTransport
+from dray.client.informers import Informers
 from dray.client.kinds import NODES
 from dray.client.rest import Client
+from dray.controllers.context import Context
+from dray.controllers.roster import Choices, Roster
+from dray.features import FeatureGates
 from dray.scheduler.service import SchedulerService
 from dray.store.sqlite import SqliteStore
 
@@ -89,3 +93,52 @@ async def test_a_scheduler_schedules_with_its_own_rights(cluster: Cluster) -> No
         await running
     assert cluster.refusals == []
     assert found["spec"].get("nodeName") == "n1", found.get("status")
+
+
+MANAGER = User("system:kube-controller-manager", ("system:authenticated",))
+
+
+async def test_controllers_work_with_their_own_rights(cluster: Cluster) -> None:
+    admin = cluster.client(LOOPBACK)
+
+    async def make(path: str, body: Document) -> None:
+        await admin.raw("POST", path, body=json.dumps(body).encode())
+
+    async def read(path: str) -> Document:
+        found: Document = json.loads((await admin.raw("GET", path)).body)
+        return found
+
+    client = cluster.client(MANAGER)
+    roster = Roster(Context(client, Informers(client), FeatureGates.default()), Choices(root_ca="certificate"))
+    running = asyncio.create_task(roster.run())
+    await asyncio.wait_for(roster.ready.wait(), 30)
+    await make("/api/v1/namespaces", {"metadata": {"name": "team"}})
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": requests}}}}
+    await make(f"{DRA}/namespaces/team/resourceclaimtemplates", template)
+    await make("/api/v1/namespaces/team/resourcequotas", {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "10"}}})
+    labels = {"app": "x"}
+    container = {"name": "main", "image": "x", "resources": {"claims": [{"name": "gpu"}]}}
+    spec = {"containers": [container], "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]}
+    pods = {"metadata": {"labels": labels}, "spec": spec}
+    deployment = {"replicas": 2, "selector": {"matchLabels": labels}, "template": pods}
+    await make("/apis/apps/v1/namespaces/team/deployments", {"metadata": {"name": "d"}, "spec": deployment})
+    items: list[Document] = []
+    for _ in range(200):
+        items = (await read(f"{DRA}/namespaces/team/resourceclaims"))["items"]
+        if len(items) == 2:
+            break
+        await asyncio.sleep(0.05)
+    assert cluster.refusals == []
+    assert len(items) == 2
+    await admin.raw("DELETE", "/api/v1/namespaces/team")
+    for _ in range(200):
+        if "team" not in [entry["metadata"]["name"] for entry in (await read("/api/v1/namespaces"))["items"]]:
+            break
+        await asyncio.sleep(0.05)
+    assert "team" not in [entry["metadata"]["name"] for entry in (await read("/api/v1/namespaces"))["items"]]
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+    # What is created into a namespace while it ends is refused, and meant to be.
+    assert [text for text in cluster.refusals if "because it is being terminated" not in text] == []
