@@ -146,9 +146,9 @@ class Load:
         await asyncio.gather(*(write() for _ in range(WRITERS)))
 
     async def _burst(self, prefix: str, count: int, template: str) -> None:
-        names = [f"{prefix}-{index}" for index in range(count)]
-        await self._create_pods(names, template)
-        await self._until(lambda: all(name in self._bound for name in names))
+        target = len(self._bound) + count
+        await self._create_pods((f"{prefix}-{index}" for index in range(count)), template)
+        await self._until(lambda: len(self._bound) >= target)
 
     async def _park(self, prefix: str, count: int) -> None:
         await self._create_pods((f"{prefix}-{index}" for index in range(count)), "impossible")

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from dray.accounting import SCHEDULING, RequestOptions
@@ -243,6 +244,15 @@ class Scheduler:
             await self.handle.writer.patch_pod_status(pod, patch)
         except (ApiError, ServerUnreachable) as problem:
             log.info("pod %s/%s: condition not written: %s", pod.metadata.namespace, pod.metadata.name, problem)
+
+    def parked_by_plugin(self) -> Iterator[tuple[dict[str, str], int]]:
+        """How many waiting pods each plugin turned away, per profile; for the gauge."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for entry in self.queue.waiting():
+            for plugin in entry.rejected_by or ({entry.gated_by} if entry.gated_by else ()):
+                counts[plugin, entry.pod.spec.scheduler_name] += 1
+        for (plugin, profile), count in counts.items():
+            yield {"plugin": plugin, "profile": profile}, count
 
     # --- tasks
 

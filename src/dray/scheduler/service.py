@@ -167,6 +167,16 @@ class SchedulerService:
             ],
         )
         registry.computed_gauge(
+            "scheduler_unschedulable_pods",
+            "The number of unschedulable pods broken down by plugin name.",
+            scheduler.parked_by_plugin,
+        )
+        registry.computed_gauge(
+            "scheduler_cache_size",
+            "Number of nodes, pods, and assumed (bound) pods in the scheduler cache.",
+            lambda: [({"type": kind}, count) for kind, count in scheduler.handle.snapshot.sizes().items()],
+        )
+        registry.computed_gauge(
             "scheduler_goroutines",
             "Number of running tasks split by the work they do such as binding.",
             lambda: [({"operation": "binding"}, self._bindings)],

@@ -109,6 +109,9 @@ class Snapshot:
         for state in self.nodes:
             yield from state.pods.values()
 
+    def sizes(self) -> dict[str, int]:
+        return {"nodes": len(self.nodes), "pods": len(self._node_of), "assumed_pods": len(self._assumed)}
+
     def with_anti_affinity(self) -> Iterable[PlacedPod]:
         """Placed pods that keep others away; most clusters have none."""
         return self._with_anti_affinity.values()

@@ -1,7 +1,10 @@
 """Waiting until devices with binding conditions are ready, have failed, or took too long."""
 
+import logging
+
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
+from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     Binding,
@@ -11,6 +14,8 @@ from dray.scheduler.plugins.dynamic_resources.binding_conditions import (
     waits_for_conditions,
 )
 from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProblem
+
+log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
 
@@ -29,6 +34,7 @@ async def wait_until_ready(
         "Scheduling",
         f"waiting for binding conditions for device on node {node_name}",
     )
+    await _nominate(pod, node_name, handle)
     started = handle.clock.monotonic()
     outcome = "error"
     try:
@@ -45,6 +51,16 @@ async def wait_until_ready(
         raise BindingProblem(str(problem)) from None
     finally:
         _count(waiting, pod, handle, outcome, handle.clock.monotonic() - started)
+
+
+async def _nominate(pod: Pod, node_name: str, handle: Handle) -> None:
+    """Binding takes a while, so the pod says where it is going. Others only read it: a failure does no harm."""
+    if not handle.gates.enabled("NominatedNodeNameForExpectation") or pod.status.nominated_node_name == node_name:
+        return
+    try:
+        await handle.writer.patch_pod_status(pod, {"nominatedNodeName": node_name})
+    except (ApiError, ServerUnreachable) as problem:
+        log.info("pod %s/%s: nominated node not written: %s", pod.metadata.namespace, pod.metadata.name, problem)
 
 
 class _Failure(Exception):
