@@ -15,6 +15,7 @@ from dray.allocator.attributes import UNKNOWN
 from dray.allocator.matching import Matching
 from dray.allocator.requests import Option
 from dray.allocator.rules.constraints import Distinct, Match
+from dray.allocator.rules.counters import Counters
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class Bounds:
-    __slots__ = ("_attempt", "_distinct", "_matches")
+    __slots__ = ("_attempt", "_counters", "_distinct", "_matches")
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._matches = [rule for rule in attempt.rules if isinstance(rule, Match) and rule.is_plain]
+        self._counters = [rule for rule in attempt.rules if isinstance(rule, Counters)]
         self._distinct = [rule for rule in attempt.rules if isinstance(rule, Distinct) and _has_plain_values(rule)]
 
     @classmethod
@@ -43,11 +45,12 @@ class Bounds:
         """Candidates with which the rest may still be served; none at all means that this is a dead end."""
         masks = self._masks(search, option, start)
         kept = self._serving(masks, option, ordinal, candidates)
+        # Constraints on requests to come count as well: one that cannot be met makes all of this vain.
         for match in self._matches:
-            if kept and option.index in match.scope.covered and match.is_open:
+            if kept and match.is_open and match.scope.last_request >= option.request.index:
                 kept = self._by_value(match, masks, option, ordinal, kept)
         for distinct in self._distinct:
-            if kept and option.index in distinct.scope.covered:
+            if kept and distinct.scope.last_request >= option.request.index:
                 kept = self._of_free_values(distinct, masks, option, ordinal, kept)
         return kept
 
@@ -74,11 +77,13 @@ class Bounds:
     def _by_value(self, match: Match, masks: list[int], option: Option, ordinal: int, kept: int) -> int:
         """While the common value is open, each candidate must have one that enough others share."""
         covered = match.scope.covered
+        is_covered = option.index in covered
         serving = 0
         for value, devices in match.masks_by_value().items():
-            if value is not None and kept & devices:
+            suitable = kept & devices if is_covered else kept
+            if value is not None and suitable & ~serving:
                 narrowed = [mask & devices if index in covered else mask for index, mask in enumerate(masks)]
-                serving |= self._serving(narrowed, option, ordinal, kept & devices)
+                serving |= self._serving(narrowed, option, ordinal, suitable)
         return serving
 
     def _of_free_values(
@@ -137,7 +142,20 @@ class Bounds:
         for mask, count in sorted(demands.items(), key=lambda item: item[0].bit_count()):
             if not matching.add(mask, count):
                 return 0
+        if self._counters and not self._counters_suffice(demands):
+            return 0
         return candidates if own is None else candidates & matching.can_hold(own)
+
+    def _counters_suffice(self, demands: dict[int, int]) -> bool:
+        """Devices may be there and yet not together; asked for each demand with those that want no other devices."""
+        everything = 0
+        for mask in demands:
+            everything |= mask
+        for mask in (*demands, everything):
+            wanted = sum([count for inner, count in demands.items() if not inner & ~mask])
+            if any(wanted > counters.most_that_fit(mask) for counters in self._counters):
+                return False
+        return True
 
     def _all_or_nothing(self, option: Option, masks: Sequence[int]) -> int:
         wanted = 0

@@ -68,12 +68,7 @@ def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
     """What each request meets on the node. A question that cannot be asked at all gives no requests."""
     pools = allocator.inventory.pools_on(node)
     incomplete = tuple(
-        (
-            f"{view.driver}/{view.name}",
-            f"{len(view.slice_names)} of {view.slices[0].spec.pool.resource_slice_count} slices are there"
-            if view.slices
-            else "slices are missing",
-        )
+        (f"{view.driver}/{view.name}", f"{len(view.slice_names)} of {view.wanted_slices} slices are there")
         for view in pools.incomplete
     )
     invalid = tuple((f"{view.driver}/{view.name}", view.problem) for view in pools.invalid)

@@ -24,11 +24,46 @@ class PoolBudget:
         self.names = names
 
 
+class Drawers:
+    """Devices that draw from the same counters, and from no others."""
+
+    __slots__ = ("_budget", "_by_amount", "devices")
+
+    def __init__(self, budget: PoolBudget) -> None:
+        self._budget = budget
+        self.devices = 0
+        # By counter: amounts, each with the devices that draw it.
+        self._by_amount: dict[int, dict[int, int]] = {}
+
+    def add(self, position: int, drawn: Drawn) -> None:
+        self.devices |= 1 << position
+        for counter, amount in drawn:
+            amounts = self._by_amount.setdefault(counter, {})
+            amounts[amount] = amounts.get(amount, 0) | 1 << position
+
+    def most_that_fit(self, mask: int) -> int:
+        """How many devices of `mask` can enter together at most: the smallest first, counter by counter."""
+        if self._budget.overdrawn:
+            return 0
+        most = mask.bit_count()
+        for counter, amounts in self._by_amount.items():
+            left, fitting = self._budget.left[counter], 0
+            for amount, devices in sorted(amounts.items()):
+                wanting = (mask & devices).bit_count()
+                taking = wanting if amount <= 0 else min(wanting, max(left, 0) // amount)
+                left -= taking * amount
+                fitting += taking
+                if taking < wanting:
+                    break
+            most = min(most, fitting)
+        return most
+
+
 class Counters:
     is_constraint = False
     name = "counters"
 
-    __slots__ = ("_budgets", "_charged", "_concerns", "_drawn", "_shareable", "_shared")
+    __slots__ = ("_budgets", "_charged", "_concerns", "_drawers", "_drawn", "_shareable", "_shared")
 
     def __init__(self, budgets: dict[int, PoolBudget], drawn: dict[int, Drawn], shareable: int, shared: int) -> None:
         """`budgets` and `drawn` by device position; `shared` devices paid their counters with their first share."""
@@ -41,6 +76,7 @@ class Counters:
         self._shared = shared & shareable
         # Whether each entry of a device paid, oldest first.
         self._charged: dict[int, list[bool]] = {}
+        self._drawers: list[Drawers] | None = None
 
     def narrow(self, option: Option, mask: int) -> int:
         return mask
@@ -76,6 +112,21 @@ class Counters:
                 left[counter] += amount
         if not entries:
             del self._charged[position]
+
+    def most_that_fit(self, mask: int) -> int:
+        """No more of these devices, none of them shared, can be chosen together."""
+        if self._drawers is None:
+            by_counters: dict[Hashable, Drawers] = {}
+            for position, drawn in self._drawn.items():
+                budget = self._budgets[position]
+                key = (budget.pool, frozenset([counter for counter, _ in drawn]))
+                by_counters.setdefault(key, Drawers(budget)).add(position, drawn)
+            self._drawers = list(by_counters.values())
+        most = (mask & ~self._concerns).bit_count()
+        for drawers in self._drawers:
+            if mask & drawers.devices:
+                most += drawers.most_that_fit(mask & drawers.devices)
+        return most
 
     def kind(self, first_request: int, position: int) -> Hashable:
         if not self._concerns >> position & 1:
