@@ -45,7 +45,7 @@ def test_counters_start_at_zero_only_without_labels():
 
 def test_logging_follows_the_verbosity():
     logger = logging.getLogger("dray")
-    handlers, level, propagate = logger.handlers[:], logger.level, logger.propagate
+    handlers, level = logger.handlers[:], logger.level
     stream = io.StringIO()
     try:
         set_up_logging(0, stream)
@@ -54,7 +54,7 @@ def test_logging_follows_the_verbosity():
         set_up_logging(4, stream)
         logging.getLogger("dray.x").debug("now shown")
     finally:
-        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.handlers[:] = handlers
         logger.setLevel(level)
     assert "hidden" not in stream.getvalue()
     assert "I dray.x: shown" in stream.getvalue()

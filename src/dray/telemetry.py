@@ -186,7 +186,6 @@ def set_up_logging(verbosity: int = 0, stream: object = None) -> None:
     root = logging.getLogger("dray")
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
-    root.propagate = False
 
 
 def _line(name: str, pairs: Iterable[tuple[str, str]], number: float) -> str:

@@ -350,7 +350,11 @@ async def test_suspended_jobs_have_no_pods(cluster):
 async def test_a_job_past_its_deadline_fails_and_stops_its_pods(cluster):
     await cluster.start(JobController)
     await cluster.client.create(JOBS, a_job(completions=1, activeDeadlineSeconds=1))
-    await has_pods(cluster, 1)
+
+    async def started():
+        return cluster.wire.count("POST", "/pods$")
+
+    await cluster.eventually(started)
 
     async def failed():
         job = await cluster.client.get(JOBS, "app", "ns")

@@ -1,0 +1,154 @@
+"""`dray controller-manager` as people run it: a process, a kubeconfig, a Lease, signals."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import ssl
+import sys
+
+import aiohttp
+import pytest
+from builders import a_namespace
+from click.testing import CliRunner
+from cluster import Cluster
+from serving import EmbeddedServer
+
+from dray.cli.controller_manager import controller_manager
+from dray.client import LEASES, NAMESPACES, SERVICE_ACCOUNTS
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def the_command(*arguments):
+    code = "from dray.cli.main import main; main()"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, "controller-manager", *arguments), stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.fixture
+async def kubeconfig(tmp_path):
+    server = await EmbeddedServer.start(tmp_path / "server")
+    transport = await server.https()
+    path = tmp_path / "kubeconfig"
+    path.write_text(server.running.credentials.admin_kubeconfig(server.url))
+    cluster = Cluster(transport)
+    yield path, cluster
+    await transport.close()
+    await server.stop()
+
+
+async def furnished(cluster, name):
+    await cluster.client.create(NAMESPACES, a_namespace(name))
+
+    async def look():
+        return await cluster.client.find(SERVICE_ACCOUNTS, "default", name)
+
+    await cluster.eventually(look, 30)
+
+
+async def stopped(process):
+    process.send_signal(signal.SIGTERM)
+    _, complaint = await asyncio.wait_for(process.communicate(), 15)
+    assert process.returncode == 0, complaint.decode()
+
+
+async def test_it_leads_serves_and_hands_over(kubeconfig):
+    path, cluster = kubeconfig
+    port = free_port()
+    arguments = ("--kubeconfig", str(path), "--leader-elect-retry-period", "0.3")
+    async with the_command(*arguments, "--secure-port", str(port)) as first:
+        await furnished(cluster, "one")
+        lease = await cluster.client.get(LEASES, "kube-controller-manager", "kube-system")
+        holder = lease.spec.holder_identity
+        assert holder
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session:
+            async with session.get(f"https://127.0.0.1:{port}/healthz") as answer:
+                assert (answer.status, await answer.text()) == (200, "ok")
+            async with session.get(f"https://127.0.0.1:{port}/healthz?verbose") as answer:
+                assert "[+]ping ok" in await answer.text()
+            async with session.get(f"https://127.0.0.1:{port}/metrics") as answer:
+                assert 'workqueue_adds_total{name="serviceaccount"}' in await answer.text()
+        async with the_command(*arguments, "--secure-port", "0") as second:
+            await asyncio.sleep(1)
+            lease = await cluster.client.get(LEASES, "kube-controller-manager", "kube-system")
+            assert lease.spec.holder_identity == holder
+            await stopped(first)
+            await furnished(cluster, "two")
+            lease = await cluster.client.get(LEASES, "kube-controller-manager", "kube-system")
+            assert lease.spec.holder_identity not in ("", holder)
+            await stopped(second)
+
+
+async def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path):
+    directory, port = tmp_path / "server", free_port()
+    server = await EmbeddedServer.start(directory)
+    path = tmp_path / "kubeconfig"
+    path.write_text(server.running.credentials.admin_kubeconfig(f"https://127.0.0.1:{port}"))
+    await server.stop()
+    arguments = ("--kubeconfig", str(path), "--no-leader-elect", "--secure-port", "0")
+    async with the_command(*arguments) as process:
+        await asyncio.sleep(1.5)
+        assert process.returncode is None
+        server = await EmbeddedServer.start(directory)
+        transport = await server.https(port)
+        cluster = Cluster(transport)
+        await furnished(cluster, "late")
+        await stopped(process)
+        await transport.close()
+        await server.stop()
+
+
+@pytest.fixture
+def own_logging():
+    logger = logging.getLogger("dray")
+    handlers, level = logger.handlers[:], logger.level
+    yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+@pytest.mark.usefixtures("own_logging")
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        pytest.param(["--kubeconfig", "/no/such/file"], 3, "No such file", id="no-kubeconfig"),
+        pytest.param(["--concurrent-resourceclaim-syncs", "0"], 2, "must be larger than 0, got 0", id="no-workers"),
+        pytest.param(["--controllers", "nonsense"], 2, "not in the list of known controllers", id="unknown-controller"),
+        pytest.param(["--feature-gates", "Nonsense=true"], 2, "Nonsense", id="unknown-gate"),
+        pytest.param(["--emulate", "1.2"], 2, "1.2", id="unknown-release"),
+    ],
+)
+def test_wrong_usage_and_a_broken_world(arguments, code, message, tmp_path):
+    config = tmp_path / "config"
+    config.write_text(
+        "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'https://x'}}]"
+    )
+    if "--kubeconfig" not in arguments:
+        arguments = [*arguments, "--kubeconfig", str(config)]
+    result = CliRunner().invoke(controller_manager, arguments)
+    assert result.exit_code == code
+    assert message in result.output
+
+
+def test_certificates_nobody_can_read_are_a_broken_world(tmp_path):
+    from dray.client import Connection, KubeconfigError
+    from dray.client.credentials import NoCredentials, Proof
+    from dray.client.https import ssl_context
+
+    with pytest.raises(KubeconfigError, match="certificates for https://x"):
+        ssl_context(Connection("https://x", NoCredentials(), ca=b"nonsense"), Proof())
+    assert isinstance(ssl_context(Connection("https://x", NoCredentials()), Proof()), ssl.SSLContext)
