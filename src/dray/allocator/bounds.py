@@ -14,6 +14,7 @@ from dray.allocator.attempt import Attempt
 from dray.allocator.attributes import UNKNOWN
 from dray.allocator.matching import Matching
 from dray.allocator.requests import Option
+from dray.allocator.rules.capacity import Capacity
 from dray.allocator.rules.constraints import Distinct, Match
 from dray.allocator.rules.counters import Counters
 from dray.allocator.types import bits
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
 
 
 class Bounds:
-    __slots__ = ("_attempt", "_counters", "_distinct", "_matches")
+    __slots__ = ("_attempt", "_capacity", "_counters", "_distinct", "_matches")
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._matches = [rule for rule in attempt.rules if isinstance(rule, Match) and rule.is_plain]
+        self._capacity = [rule for rule in attempt.rules if isinstance(rule, Capacity)]
         self._counters = [rule for rule in attempt.rules if isinstance(rule, Counters)]
         self._distinct = [rule for rule in attempt.rules if isinstance(rule, Distinct) and _has_plain_values(rule)]
 
@@ -121,6 +123,8 @@ class Bounds:
         attempt = self._attempt
         own: int | None = None
         demands: dict[int, int] = {}
+        # With requests that may share devices.
+        all_demands: dict[int, int] = {}
         for request in attempt.problem.requests[current.request.index :]:
             options = [current] if current.request is request else request.options
             least, together, counts = -1, 0, True
@@ -134,6 +138,8 @@ class Bounds:
                 counts = counts and not option.admin_access
             if least < 0:
                 return 0
+            if counts and self._capacity:
+                all_demands[together] = all_demands.get(together, 0) + least
             if counts and not together & attempt.shareable:
                 demands[together] = demands.get(together, 0) + least
                 if request is current.request:
@@ -142,26 +148,29 @@ class Bounds:
         for mask, count in sorted(demands.items(), key=lambda item: item[0].bit_count()):
             if not matching.add(mask, count):
                 return 0
-        if self._counters and not self._counters_suffice(demands):
+        if not _suffices(self._counters, demands) or not _suffices(self._capacity, all_demands):
             return 0
         return candidates if own is None else candidates & matching.can_hold(own)
-
-    def _counters_suffice(self, demands: dict[int, int]) -> bool:
-        """Devices may be there and yet not together; asked for each demand with those that want no other devices."""
-        everything = 0
-        for mask in demands:
-            everything |= mask
-        for mask in (*demands, everything):
-            wanted = sum([count for inner, count in demands.items() if not inner & ~mask])
-            if any(wanted > counters.most_that_fit(mask) for counters in self._counters):
-                return False
-        return True
 
     def _all_or_nothing(self, option: Option, masks: Sequence[int]) -> int:
         wanted = 0
         for position in self._attempt.all_sets[option.index]:
             wanted |= 1 << position
         return wanted if not wanted & ~masks[option.index] else 0
+
+
+def _suffices(rules: Sequence[Counters | Capacity], demands: dict[int, int]) -> bool:
+    """Devices may be there and yet not together; asked for each demand with those that want no other devices."""
+    if not rules or not demands:
+        return True
+    everything = 0
+    for mask in demands:
+        everything |= mask
+    for mask in {*demands, everything}:
+        wanted = sum([count for inner, count in demands.items() if not inner & ~mask])
+        if any(wanted > rule.most_that_fit(mask) for rule in rules):
+            return False
+    return True
 
 
 def _has_plain_values(rule: Distinct) -> bool:

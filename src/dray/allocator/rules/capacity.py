@@ -8,6 +8,10 @@ from dray.allocator.devices import DeviceKind
 from dray.allocator.ledger import Amounts
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import KindOf
+from dray.allocator.types import bits
+
+# More shares than any pod can ask for.
+UNLIMITED = 1 << 20
 
 Booked = tuple[tuple[str, int], ...]
 
@@ -18,7 +22,7 @@ class Capacity:
     is_constraint = False
     name = "capacity"
 
-    __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_stored")
+    __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_smallest", "_stored")
 
     def __init__(
         self, problem: Problem, kinds: Sequence[DeviceKind], shareable: int, stored: dict[int, Amounts]
@@ -32,6 +36,7 @@ class Capacity:
             self._concerns |= 1 << position
         # Shares that this attempt has given out so far, by device, oldest first.
         self._booked: dict[int, list[tuple[tuple[str, int, int], ...]]] = {}
+        self._smallest: dict[int, tuple[tuple[str, int, int], ...]] = {}
 
     def narrow(self, option: Option, mask: int) -> int:
         return mask
@@ -65,6 +70,35 @@ class Capacity:
             booked.pop()
             if not booked:
                 del self._booked[position]
+
+    def most_that_fit(self, mask: int) -> int:
+        """No more requests than this can be served from these devices: one each, or as many as the smallest share allows."""
+        most = (mask & ~self._shareable).bit_count()
+        for position in bits(mask & self._shareable):
+            most += self._most_shares(position)
+        return most
+
+    def _most_shares(self, position: int) -> int:
+        smallest = self._smallest.get(position)
+        if smallest is None:
+            smallest = self._smallest[position] = self._smallest_share(position)
+        stored = self._stored.get(position, {})
+        booked = self._booked.get(position, ())
+        most = UNLIMITED
+        for place, (name, published, amount) in enumerate(smallest):
+            if amount > 0:
+                left = published - stored.get(name, 0) - sum([share[place][2] for share in booked])
+                most = min(most, max(left, 0) // amount)
+        return most
+
+    def _smallest_share(self, position: int) -> tuple[tuple[str, int, int], ...]:
+        """Capacity by capacity, the least that any request of the claims would take."""
+        kind = self._kinds[position]
+        asked = [screen.amounts(kind).items for screen in self._problem.screens]
+        usable = [items for items in asked if items]
+        if not usable:
+            return ()
+        return tuple([min(column, key=lambda item: item[2]) for column in zip(*usable, strict=True)])
 
     def kind(self, first_request: int, position: int) -> Hashable:
         if not self._concerns >> position & 1:
