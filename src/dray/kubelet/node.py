@@ -36,6 +36,13 @@ class NodeDescription:
     runtime: str = "process"
     declared_features: tuple[str, ...] = ()
 
+    @classmethod
+    def simple(cls, name: str, cpu: str, memory: str, pods: int = MAX_PODS) -> "NodeDescription":
+        """A node of round numbers, for clusters that exist on paper."""
+        amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+        capacity = {resource: Quantity.parse(text) for resource, text in amounts.items()}
+        return cls(name, capacity, declared_features=("DRANodeAllocatableResources",), runtime="none")
+
 
 def machine_capacity() -> dict[str, Quantity]:
     """cpu, memory and pods of the machine this runs on."""

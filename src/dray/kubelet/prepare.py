@@ -51,6 +51,7 @@ class PodClaims:
         self._count_skip = count_skip
         self.cache = ClaimCache(_load(checkpoint))
         self.problem: str = ""
+        self._saving = asyncio.Lock()
 
     # --- prepare
 
@@ -166,7 +167,8 @@ class PodClaims:
 
     async def _save(self) -> None:
         try:
-            await asyncio.to_thread(self._checkpoint.write, list(self.cache))
+            async with self._saving:
+                await asyncio.to_thread(self._checkpoint.write, list(self.cache))
             self.problem = ""
         except OSError as error:
             self.problem = f"checkpoint {self._checkpoint.path}: {error}"

@@ -5,7 +5,7 @@ import contextlib
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,8 @@ from dray.client import CLAIMS, PODS, ApiError, Client
 from dray.client.rest import APPLY_PATCH
 from dray.client.transport import Call
 from dray.features import FeatureGates
+from dray.kubelet.fleet import NodeFleet
+from dray.kubelet.node import NodeDescription
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.nodes import NodesOptions, RealNodes, SimulatedNodes, make_nodes
 
@@ -137,25 +139,34 @@ def cluster(
     gates: FeatureGates | None = None,
     data: Path | None = None,
     runtime_config: str = "",
+    simulated: Sequence[NodeDescription] = (),
 ) -> Iterator[Cluster]:
-    """A cluster for as long as the block runs; with `data` its state stays there."""
+    """A cluster for as long as the block runs; with `data` its state stays there.
+
+    `simulated` nodes come on top: pods on them run on paper.
+    """
     gates = gates or FeatureGates.default()
     with tempfile.TemporaryDirectory(prefix="dray-t", ignore_cleanup_errors=True) as folder, _loop_in_thread() as loop:
         root = Path(folder)
         plane = ControlPlane(ControlPlaneOptions(data or root / "data", gates=gates, runtime_config=runtime_config))
 
+        fleet: NodeFleet
+
         async def start() -> RealNodes | SimulatedNodes:
             await plane.start()
             await plane.listen()
+            nonlocal fleet
+            fleet = NodeFleet(plane.client("kubelet"), simulated)
             ca = plane.running.credentials.authority.certificate_pem
             started = make_nodes(
                 plane.client("dray-testing"), NodesOptions(nodes, devices, root / "n", gates, cluster_ca=ca)
             )
-            await started.start()
+            await asyncio.gather(started.start(), fleet.start())
             return started
 
         async def stop(started: RealNodes | SimulatedNodes) -> None:
             await started.stop()
+            await fleet.stop()
             await plane.stop()
 
         running = asyncio.run_coroutine_threadsafe(start(), loop).result(60)
@@ -176,9 +187,18 @@ def _loop_in_thread() -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
+        asyncio.run_coroutine_threadsafe(_cancel_the_rest(), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    """Timers and the like that nobody waits for."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 def _documents(manifest: str | Path | dict[str, Any]) -> list[dict[str, Any]]:
