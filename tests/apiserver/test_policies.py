@@ -318,6 +318,34 @@ async def test_a_policy_that_does_not_compile_is_refused_when_written() -> None:
     assert "spec.validations: Required value" in error.message
 
 
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        (a_policy(validations=[SMALL], matchConstraints=None), "spec.matchConstraints"),
+        (a_policy(validations=[SMALL], matchConstraints={}), "spec.matchConstraints.resourceRules"),
+        (a_policy(validations=[SMALL], failurePolicy="Maybe"), "spec.failurePolicy"),
+        (
+            a_policy(validations=[SMALL], matchConstraints=rules(["*"], ["READ"])),
+            "spec.matchConstraints.resourceRules[0].operations[0]",
+        ),
+        (a_binding(policy=""), "spec.policyName"),
+        (a_binding(validationActions=[]), "spec.validationActions"),
+        (a_binding(validationActions=["Shout"]), "spec.validationActions[0]"),
+        (a_binding(validationActions=["Deny", "Warn"]), "spec.validationActions"),
+        (a_binding(paramRef={"parameterNotFoundAction": "Deny"}), "spec.paramRef"),
+        (a_binding(paramRef={"name": "x"}), "spec.paramRef.parameterNotFoundAction"),
+    ],
+)
+async def test_policies_and_bindings_that_make_no_sense(document: Document, field: str) -> None:
+    is_policy = document["kind"] == "ValidatingAdmissionPolicy"
+    plural = "validatingadmissionpolicies" if is_policy else "validatingadmissionpolicybindings"
+    attributes = Attributes(ALICE, "create", GROUP, "v1", plural, "", "", "p")
+    error = await refused(plugin_for(), Admission(attributes, CREATE, document["kind"], document))
+    assert (error.code, error.details is not None) == (422, True)
+    assert error.details is not None
+    assert [cause["field"] for cause in error.details["causes"]] == [field]
+
+
 async def test_policies_do_not_judge_policies() -> None:
     everything = a_policy(matchConstraints=rules(["*"], groups=["*"]), validations=[{"expression": "false"}])
     await plugin_for(everything, a_binding()).validate(policy_write(a_policy(validations=[SMALL])))

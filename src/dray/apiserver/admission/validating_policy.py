@@ -14,7 +14,8 @@ from dray.apiserver.policies.authorizer_library import Decide
 from dray.apiserver.policies.evaluation import Denial, PolicyError, Scene, applies, denials
 from dray.apiserver.policies.index import GROUP, Binding, PolicyIndex
 from dray.apiserver.policies.matching import matches
-from dray.apiserver.policies.programs import CompiledPolicy, policy_problems
+from dray.apiserver.policies.problems import binding_problems, policy_problems
+from dray.apiserver.policies.programs import CompiledPolicy
 
 CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
 
@@ -106,10 +107,14 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
 
 
 def _check_policy(admission: Admission) -> None:
-    is_policy = admission.attributes.resource == "validatingadmissionpolicies"
-    if not is_policy or admission.operation not in (CREATE, UPDATE) or admission.attributes.subresource:
+    checks = {
+        "validatingadmissionpolicies": policy_problems,
+        "validatingadmissionpolicybindings": binding_problems,
+    }
+    check = checks.get(admission.attributes.resource)
+    if check is None or admission.operation not in (CREATE, UPDATE) or admission.attributes.subresource:
         return
-    found = list(policy_problems(admission.document or {}))
+    found = list(check(admission.document or {}))
     if found:
         raise errors.invalid_object(row_of(admission.attributes), admission.name, found)
 

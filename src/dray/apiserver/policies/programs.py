@@ -1,19 +1,14 @@
-"""The expressions of a policy, compiled; and everything wrong with them, for who writes the policy."""
+"""The expressions of a policy, compiled."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
 from dray.apiserver.attributes import Document
-from dray.apiserver.errors import OptionError
-from dray.apiserver.jsontext import go_json
 from dray.apiserver.parts import mapping, mappings, text
 from dray.apiserver.policies.authorizer_library import AUTHORIZER, RESOURCE_CHECK, library
 from dray.cel import CompileFailure, Environment, Program, compile_expression
-from dray.cel.environment import BASE_LIBRARIES, MAX_EXPRESSION_LENGTH
+from dray.cel.environment import BASE_LIBRARIES
 from dray.cel.types import DYN
-
-MAX_CONDITIONS = 64
 
 
 @cache
@@ -93,37 +88,3 @@ def _validation(entry: Document, inner: Environment) -> Validation:
         message_program=compile_expression(message_expression, inner) if message_expression else None,
         reason=text(entry, "reason"),
     )
-
-
-def policy_problems(document: Document) -> Iterator[OptionError]:
-    """Field errors of a policy's expressions, in the order of its fields."""
-    compiled = compile_policy(document)
-    spec = mapping(document, "spec")
-    conditions = mappings(spec, "matchConditions")
-    if len(conditions) > MAX_CONDITIONS:
-        why = f"Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
-        yield OptionError("TooMany", "spec.matchConditions", why)
-    for index, named in enumerate(compiled.conditions):
-        source = text(conditions[index], "expression")
-        yield from _problems(f"spec.matchConditions[{index}].expression", source, named.program)
-    for index, named in enumerate(compiled.variables):
-        source = text(mappings(spec, "variables")[index], "expression")
-        yield from _problems(f"spec.variables[{index}].expression", source, named.program)
-    if not mappings(spec, "validations") and not mappings(spec, "auditAnnotations"):
-        why = "Required value: validations or auditAnnotations must be present"
-        yield OptionError("Required", "spec.validations", why)
-    for index, validation in enumerate(compiled.validations):
-        path = f"spec.validations[{index}]"
-        yield from _problems(f"{path}.expression", validation.text, validation.program)
-        if validation.message_program is not None:
-            source = text(mappings(spec, "validations")[index], "messageExpression")
-            yield from _problems(f"{path}.messageExpression", source, validation.message_program)
-
-
-def _problems(path: str, source: str, program: Program | CompileFailure) -> Iterator[OptionError]:
-    if not source.strip():
-        yield OptionError("Required", path, "Required value: expression is not specified")
-    elif len(source.encode()) > MAX_EXPRESSION_LENGTH:
-        yield OptionError("TooLong", path, f"Too long: may not be more than {MAX_EXPRESSION_LENGTH} bytes")
-    elif isinstance(program, CompileFailure):
-        yield OptionError("Invalid", path, f"Invalid value: {go_json(source)}: {program.message}")
