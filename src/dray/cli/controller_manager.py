@@ -44,6 +44,9 @@ LEASE = "kube-controller-manager"
     "--concurrent-resourceclaim-syncs", default=50, show_default=True, help="Claims and pods worked on at once."
 )
 @click.option("--terminated-pod-gc-threshold", default=12500, show_default=True, help="Finished pods that may stay.")
+@click.option(
+    "--quota-counts-claims", is_flag=True, help="Cpu and memory of claims count in quotas, as the server's flag."
+)
 @click.option("--root-ca-file", type=click.Path(exists=True, dir_okay=False), help="Default: the kubeconfig's CA.")
 @click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while holding the Lease.")
 @click.option("--leader-elect-resource-name", default=LEASE, show_default=True, help="Name of the Lease.")
@@ -61,6 +64,7 @@ def controller_manager(
     controllers: str,
     concurrent_resourceclaim_syncs: int,
     terminated_pod_gc_threshold: int,
+    quota_counts_claims: bool,
     root_ca_file: str | None,
     leader_elect: bool,
     leader_elect_resource_name: str,
@@ -89,6 +93,7 @@ def controller_manager(
         claim_workers=concurrent_resourceclaim_syncs,
         root_ca=_root_ca(root_ca_file, connection),
         terminated_pods=terminated_pod_gc_threshold,
+        quota_counts_claims=quota_counts_claims,
     )
     timing = LeaseTiming(leader_elect_lease_duration, leader_elect_renew_deadline, leader_elect_retry_period)
     lease = (leader_elect_resource_name, timing) if leader_elect else None
