@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from dray import cel
 from dray.allocator.devices import DeviceKind
-from dray.allocator.reads import Read, reads_of
+from dray.allocator.reads import Read, ReadSet, reads_of
 from dray.allocator.types import Features
 
 # Expressions kept compiled per set of features.
@@ -35,6 +35,7 @@ class Selectors:
             consumable_capacity=features.consumable_capacity,
         )
         self._programs: dict[str, cel.Program | cel.CompileFailure] = {}
+        self._read_sets: dict[tuple[Read, ...], ReadSet] = {}
 
     def _program(self, expression: str) -> cel.Program | cel.CompileFailure:
         program = self._programs.get(expression)
@@ -44,10 +45,21 @@ class Selectors:
             program = self._programs[expression] = cel.compile_selector(expression, self._environment)
         return program
 
-    def reads(self, expression: str) -> frozenset[Read] | None:
-        """What the expression looks at; None: perhaps everything."""
-        program = self._program(expression)
-        return None if isinstance(program, cel.CompileFailure) else reads_of(program.root)
+    def read_set(self, expressions: Sequence[str]) -> ReadSet | None:
+        """What the expressions look at together; None: perhaps everything."""
+        together: set[Read] = set()
+        for expression in expressions:
+            program = self._program(expression)
+            reads = None if isinstance(program, cel.CompileFailure) else reads_of(program.root)
+            if reads is None:
+                return None
+            together |= reads
+        known = tuple(sorted(together))
+        if known not in self._read_sets:
+            if len(self._read_sets) >= MOST_PROGRAMS:
+                self._read_sets.clear()
+            self._read_sets[known] = ReadSet(known)
+        return self._read_sets[known]
 
     def verdict(self, expression: str, kind: DeviceKind) -> Verdict:
         known: Verdict | None = kind.answers.get(expression)

@@ -86,8 +86,8 @@ def simulate(
         write_document(document, output)
     else:
         _print(document, wide=output == "wide")
-    for problem in run.problems:
-        click.echo(f"left out: {problem}", err=True)
+    for line in run.problems:
+        click.echo(f"left out: {line}", err=True)
     if run.problems or document["summary"]["unschedulable"] or document["summary"]["errors"]:
         sys.exit(EXIT_NO)
 

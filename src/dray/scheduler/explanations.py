@@ -1,12 +1,13 @@
 """Why pods wait: one record per rejected pod, with stable codes, kept for people and tools that ask."""
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dray.allocator import NoFit
 from dray.api.core import Pod
+from dray.explain.codes import refusal_code
 from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.status import PluginStatus
 from dray.scheduler.nodes import NodeList
@@ -130,28 +131,7 @@ class Explanations:
 
 def code_of(status: PluginStatus) -> str:
     """A stable word for a refusal: the plugin and the kind of reason, without names and amounts."""
-    reason = status.reasons[0] if status.reasons else "rejected"
-    return _CODES.get((status.plugin, reason)) or _CODES.get((status.plugin, ""), status.plugin)
-
-
-_CODES: Mapping[tuple[str, str], str] = {
-    ("NodeName", ""): "node-name",
-    ("NodeUnschedulable", ""): "node-unschedulable",
-    ("TaintToleration", ""): "node-taint",
-    ("NodeAffinity", ""): "node-affinity",
-    ("NodePorts", ""): "host-port",
-    ("NodeResourcesFit", ""): "node-resources",
-    ("NodeResourcesFit", "Too many pods"): "too-many-pods",
-    ("PodTopologySpread", ""): "topology-spread",
-    ("InterPodAffinity", ""): "pod-affinity",
-    ("DynamicResources", ""): "claims",
-    ("DynamicResources", "cannot allocate all claims"): "devices",
-    ("DynamicResources", "resourceclaim not available on the node"): "claim-elsewhere",
-    ("DynamicResources", "invalid resource pools were encountered"): "invalid-pools",
-    ("DynamicResources", "timed out trying to allocate devices"): "timeout",
-    ("DynamicResources", "Insufficient cpu"): "node-resources-of-devices",
-    ("DynamicResources", "Insufficient memory"): "node-resources-of-devices",
-}
+    return refusal_code(status.plugin, status.message)
 
 
 def _turned_away(rejection: Rejection, nodes: NodeList) -> tuple[NodesTurnedAway, ...]:

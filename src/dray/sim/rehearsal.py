@@ -22,7 +22,7 @@ from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.memory_cluster import MemoryCluster
 from dray.scheduler.scheduler import Scheduler
 from dray.scheduler.snapshot import is_finished
-from dray.sim.waiting_pods import Prepared, prepare
+from dray.sim.waiting_pods import Prepared, everybody, prepare
 
 # Longer than any backoff: after this long every pod that may try again does.
 PAUSE_S = 30.0
@@ -101,10 +101,10 @@ class Rehearsal:
         *,
         config: SchedulerConfig | None = None,
         gates: FeatureGates | None = None,
-        make_claims: bool = True,
+        serves: Callable[[Pod], bool] = everybody,
     ) -> None:
         gates = gates or FeatureGates.default()
-        self.prepared: Prepared = prepare(world, gates, make_claims=make_claims)
+        self.prepared: Prepared = prepare(world, gates, serves)
         self.clock = HastyClock(_latest_time(world))
         self.cluster = RehearsalCluster()
         self._work: list[Coroutine[Any, Any, None]] = []

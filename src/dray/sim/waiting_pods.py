@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,8 +36,12 @@ class Prepared:
         return sorted(self.waiting, key=lambda pod: -(pod.spec.priority or 0))
 
 
-def prepare(world: World, gates: FeatureGates, *, make_claims: bool = True) -> Prepared:
-    """Without `make_claims` pods stay as they are, so that one can see what the controllers have left undone."""
+def everybody(pod: Pod) -> bool:
+    return True
+
+
+def prepare(world: World, gates: FeatureGates, serves: Callable[[Pod], bool] = everybody) -> Prepared:
+    """Pods that `serves` leaves out stay as they are, so that one can see what the controllers have left undone."""
     prepared = Prepared()
     prepared.objects += [
         *world.namespaces,
@@ -59,7 +63,7 @@ def prepare(world: World, gates: FeatureGates, *, make_claims: bool = True) -> P
     # Equal times keep the order in which the pods were found.
     waiting.sort(key=lambda pod: pod.metadata.creation_timestamp or "")
     for pod in waiting:
-        served, made, problem = makers.serve(pod) if make_claims else (pod, [], "")
+        served, made, problem = makers.serve(pod) if serves(pod) else (pod, [], "")
         prepared.objects += made
         prepared.waiting.append(served)
         if problem:

@@ -1,0 +1,119 @@
+"""`dray explain pod/NAME`: why a pod waits, node by node, and what would help."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import click
+
+from dray.api.core import Pod
+from dray.cli.columns import write_document
+from dray.cli.dump import Dump, fetch_dump, read_dump, source_options
+from dray.cli.explain_view import text_of
+from dray.cli.gates import gate_options, gates_from
+from dray.cli.main import EXIT_NO
+from dray.cli.simulate import world_of
+from dray.explain.codes import FITS, SCHEDULED
+from dray.explain.verdicts import PodVerdict
+from dray.explain.world import World
+from dray.features import FeatureGates
+from dray.sim.explaining import PodNotFound, explain_pod
+from dray.validation import Context
+
+
+@click.command()
+@click.argument("pod", required=False, metavar="pod/NAME")
+@source_options
+@click.option("-n", "--namespace", default=None, help="Default: default.")
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Look at this node in depth; may be repeated.")
+@click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
+@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide shows every node.")
+@gate_options
+def explain(
+    pod: str | None,
+    files: tuple[str, ...],
+    kubeconfig: str | None,
+    namespace: str | None,
+    nodes: tuple[str, ...],
+    keep_going: bool,
+    output: str | None,
+    feature_gates: str,
+    emulate: str | None,
+) -> None:
+    """Why a pod waits, or why it is where it is: per node, per request, per device.
+
+    Asks the cluster of your kubeconfig, or the objects of -f. Files that hold pods but no nodes are taken for pods that
+    are not created yet, and are tried against the live cluster. Exit code 0: the pod has a node or fits one; 1: it waits.
+
+    \b
+    Examples:
+      dray explain pod/train -n ml                  live
+      dray explain pod/train -f dump.yaml           from a dump
+      dray explain -f train.yaml                    a pod that is not created yet, against the live cluster
+      dray explain pod/train -f dump.yaml -f train.yaml --node gpu-7
+    """
+    gates = gates_from(feature_gates, emulate)
+    given = read_dump(files, check=Context(gates=gates), keep_going=keep_going) if files else Dump()
+    is_live = not files or kubeconfig is not None or not given.objects.get("Node")
+    world = world_of(given)
+    if is_live:
+        world = _over(world_of(fetch_dump(kubeconfig)), world)
+    wanted = _wanted(pod, namespace, given, is_live)
+    unknown = [name for name in nodes if name not in world.nodes_by_name]
+    if unknown:
+        raise click.UsageError(f"no node named {', '.join(unknown)}")
+    verdicts = [_explained(world, *key, nodes, gates, _is_new(world, given, key)) for key in wanted]
+    if output in ("json", "yaml"):
+        documents = [verdict.document() for verdict in verdicts]
+        write_document(documents[0] if len(documents) == 1 else documents, output)
+    else:
+        click.echo("\n\n".join(text_of(verdict, wide=output == "wide", nodes=nodes) for verdict in verdicts))
+    for line in given.problems:
+        click.echo(f"left out: {line}", err=True)
+    if any(verdict.code not in (FITS, SCHEDULED, "pod-finished") for verdict in verdicts):
+        sys.exit(EXIT_NO)
+
+
+def _wanted(pod: str | None, namespace: str | None, given: Dump, is_live: bool) -> list[tuple[str, str]]:
+    if pod is not None:
+        kind, _, name = pod.rpartition("/")
+        if kind and kind not in ("pod", "pods", "po"):
+            raise click.UsageError(f"{pod}: only pods can be explained, for example pod/{name}")
+        return [(namespace or _only_namespace(given, name) or "default", name)]
+    waiting = [each for each in given.of(Pod) if not each.spec.node_name]
+    if not waiting:
+        raise click.UsageError("which pod? Name one, for example pod/train, or hand in its manifest with -f")
+    return [(each.metadata.namespace, each.metadata.name) for each in waiting]
+
+
+def _only_namespace(given: Dump, name: str) -> str:
+    """Where the pod of that name is, if there is only one such place among the files."""
+    places = [each.metadata.namespace for each in given.of(Pod) if each.metadata.name == name]
+    return places[0] if len(places) == 1 else ""
+
+
+def _is_new(world: World, given: Dump, key: tuple[str, str]) -> bool:
+    """A pod that no server has seen: nobody has made its claims."""
+    pod = given.find(Pod, key[1], key[0])
+    return pod is not None and not pod.metadata.uid
+
+
+def _over(live: World, given: World) -> World:
+    """The live cluster with what the files hold on top."""
+    merged: dict[tuple[type, str, str], object] = {}
+    for obj in (*live.objects(), *given.objects()):
+        merged[(type(obj), obj.metadata.namespace, obj.metadata.name)] = obj
+    return World.of(merged.values())
+
+
+def _explained(
+    world: World, namespace: str, name: str, nodes: tuple[str, ...], gates: FeatureGates, is_new: bool
+) -> PodVerdict:
+    try:
+        verdict = explain_pod(world, namespace, name, nodes=nodes, gates=gates, is_new=is_new)
+    except PodNotFound as problem:
+        raise click.ClickException(str(problem)) from None
+    if nodes:
+        verdict = replace(verdict, nodes=tuple(row for row in verdict.nodes if row.node in nodes))
+    return verdict

@@ -1,0 +1,145 @@
+"""Every reason code with its meaning and what usually helps. Codes are stable: programs may rely on them.
+
+`docs/explain.md` shows this table; a test keeps the two alike.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FITS = "fits"
+SCHEDULED = "scheduled"
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """`distance` is how far a node that is refused for this reason is from taking the pod, for ranking near misses."""
+
+    meaning: str
+    remedy: str
+    distance: int = 5
+
+
+CODES: dict[str, Code] = {
+    # --- the pod as a whole
+    SCHEDULED: Code("the pod has a node", "nothing", 0),
+    FITS: Code("the pod would get this node", "wait for the scheduler's next attempt", 0),
+    "pod-finished": Code("the pod has run to its end", "nothing"),
+    "pod-deleted": Code("the pod is being deleted", "wait, or look at its finalizers"),
+    "scheduling-gates": Code("spec.schedulingGates is not empty", "remove the gates"),
+    "other-scheduler": Code("spec.schedulerName names a scheduler that is not this one", "run it, or change the name"),
+    "no-nodes": Code("the cluster has no nodes", "add nodes"),
+    "not-waiting": Code("the scheduler has nothing to decide", "nothing"),
+    # --- the pod's claims
+    "claim-missing": Code("a claim that the pod names does not exist", "create the claim"),
+    "claim-not-created": Code("no claim has been made from the template yet", "see that the claim controller runs"),
+    "template-missing": Code("the claim template does not exist", "create the template"),
+    "claim-being-deleted": Code("a claim of the pod is being deleted", "wait until it is gone, then create it again"),
+    "claim-not-owned": Code("the claim was made for another pod", "delete that claim; a new one is made"),
+    "claim-source": Code("a claim entry names neither a claim nor a template", "name one"),
+    "claim-being-allocated": Code("another pod is getting the claim allocated just now", "wait a moment"),
+    "missing-class": Code("a device class does not exist", "create the class, or correct its name"),
+    "selector-error": Code("a selector fails instead of saying yes or no", "guard it, for example with has() or `in`"),
+    "feature-off": Code("the claim uses a feature that is switched off", "switch the feature gate on"),
+    "too-many-devices": Code("one claim asks for more devices than a claim may have", "split the claim"),
+    "pool-not-ready": Code("all devices are asked for while a pool is being updated or invalid", "wait for the driver"),
+    "unsupported": Code("the claim uses something that this scheduler does not know", "use a newer scheduler"),
+    # --- the node
+    "node-name": Code("the pod wants another node by name", "nothing", 9),
+    "not-considered": Code("affinity names other nodes", "change the affinity", 9),
+    "node-unschedulable": Code("the node is cordoned", "uncordon the node", 3),
+    "node-taint": Code("the node has a taint that the pod does not tolerate", "tolerate or remove the taint", 4),
+    "node-affinity": Code(
+        "node selector or affinity does not match the node", "change the selector or label the node", 6
+    ),
+    "host-port": Code("a host port is taken on the node", "use another port", 4),
+    "node-resources": Code(
+        "the node lacks cpu, memory, storage or an extended resource", "free some, or ask for less", 3
+    ),
+    "too-many-pods": Code("the node holds as many pods as it may", "move pods away", 3),
+    "topology-spread": Code("the pod would be spread too unevenly", "see the spread constraints", 4),
+    "pod-affinity": Code("affinity or anti-affinity between pods is not met", "see the affinity terms", 4),
+    "claim-elsewhere": Code(
+        "an allocated claim can only be used on other nodes", "use those nodes, or release the claim", 7
+    ),
+    "node-resources-of-devices": Code(
+        "devices bring cpu or memory needs that the node cannot meet", "free some there", 3
+    ),
+    "pod-budget": Code("pod-level resources do not cover what containers and claims take", "raise spec.resources", 4),
+    "claim-shared": Code("a claim that takes node resources is used by another pod", "give each pod its own claim", 4),
+    "accounting": Code("what the devices take from the node cannot be told", "see the driver's mappings", 5),
+    "invalid-pools": Code("a pool of the node is invalid", "see the driver: names or counters are inconsistent", 5),
+    "timeout": Code("the search for devices took too long", "simplify constraints, or raise the filter timeout", 4),
+    "left-over-claim": Code("an earlier attempt left a claim for extended resources", "wait until it is removed", 3),
+    "filter": Code("another filter of the scheduler refuses the node", "see its message", 5),
+    "claims": Code("the claims cannot be served here", "see the message", 5),
+    "devices": Code("the devices of the node cannot serve the claims", "see the requests", 5),
+    # --- one request on one node
+    "no-devices": Code("the node offers no devices at all", "run a driver there", 9),
+    "incomplete-pool": Code("slices of a pool are missing", "wait for the driver to publish all of them", 5),
+    "other-node": Code("the devices belong to other nodes", "nothing", 9),
+    "class-selector": Code("too few devices are of the class", "see the class's selectors", 8),
+    "request-selector": Code("too few devices match the request's selectors", "relax the selector", 6),
+    "in-use": Code("too few matching devices are free", "release a claim, or add devices", 2),
+    "taint": Code("too few devices are without a taint that the request does not tolerate", "tolerate the taint", 3),
+    "capacity": Code("too few devices have the capacity", "ask for less, or release shares", 4),
+    "counters": Code("the counters that devices share are used up", "release devices of the same counter set", 3),
+    "compatibility": Code("the devices do not go with others in use", "release those", 4),
+    "constraint": Code("no combination satisfies matchAttribute or distinctAttribute", "relax the constraint", 4),
+    "binding-conditions": Code("devices need binding conditions, which are switched off", "switch the gates on", 5),
+    "node-operations": Code("devices need node operations that the node does not declare", "update the node agent", 5),
+    "chosen-already": Code("the pod's requests compete for the same devices", "ask for fewer devices", 3),
+    "later-requests": Code("each request can be served alone, but not all of them together", "see the constraints", 3),
+}
+
+
+# (plugin, what its reason begins with, code); the first that fits counts.
+_REFUSALS: tuple[tuple[str, str, str], ...] = (
+    ("SchedulingGates", "", "scheduling-gates"),
+    ("NodeName", "", "node-name"),
+    ("NodeUnschedulable", "", "node-unschedulable"),
+    ("TaintToleration", "", "node-taint"),
+    ("NodeAffinity", r"node\(s\) didn't satisfy plugin", "not-considered"),
+    ("NodeAffinity", "", "node-affinity"),
+    ("NodePorts", "", "host-port"),
+    ("NodeResourcesFit", "Too many pods", "too-many-pods"),
+    ("NodeResourcesFit", "", "node-resources"),
+    ("PodTopologySpread", "", "topology-spread"),
+    ("InterPodAffinity", "", "pod-affinity"),
+    ("DynamicResources", "cannot allocate all claims", "devices"),
+    ("DynamicResources", "resourceclaim not available on the node", "claim-elsewhere"),
+    ("DynamicResources", "invalid resource pools", "invalid-pools"),
+    ("DynamicResources", "timed out", "timeout"),
+    ("DynamicResources", "cannot schedule extended resource claim", "left-over-claim"),
+    ("DynamicResources", "Insufficient ", "node-resources-of-devices"),
+    ("DynamicResources", "pod level (request|limit) for ", "pod-budget"),
+    ("DynamicResources", "node allocatable resource claim .* cannot be shared", "claim-shared"),
+    ("DynamicResources", "could not find ResourceClaim", "claim-missing"),
+    ("DynamicResources", ".*ResourceClaim not created yet", "claim-not-created"),
+    ("DynamicResources", "resourceclaim .* is being deleted", "claim-being-deleted"),
+    ("DynamicResources", "ResourceClaim .* was not created for Pod", "claim-not-owned"),
+    ("DynamicResources", ".*none of the supported fields are set", "claim-source"),
+    ("DynamicResources", "resource claim .* is in the process of being allocated", "claim-being-allocated"),
+    ("DynamicResources", "request .*: device class .* does not exist", "missing-class"),
+    ("DynamicResources", "resource claim .*: unknown request type", "unsupported"),
+    ("DynamicResources", ".*exceeds the claim limit", "too-many-devices"),
+    ("DynamicResources", ".*(feature|the DRA).* is disabled", "feature-off"),
+    ("DynamicResources", ".*CEL (runtime|compile) error", "selector-error"),
+    ("DynamicResources", ".*asks for all devices, but", "pool-not-ready"),
+    ("DynamicResources", ".*checking capacity for device", "capacity"),
+    ("DynamicResources", ".*unsupported", "unsupported"),
+)
+
+
+def refusal_code(plugin: str, reason: str) -> str:
+    """A stable word for what a plugin said."""
+    for name, pattern, code in _REFUSALS:
+        if name == plugin and re.match(pattern, reason):
+            return code
+    return "accounting" if plugin == "DynamicResources" else "filter"
+
+
+def distance(code: str) -> int:
+    known = CODES.get(code)
+    return known.distance if known is not None else 5

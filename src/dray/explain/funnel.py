@@ -1,0 +1,98 @@
+"""How many devices are left after each test of one request, and where too few are left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.allocator.survey import USABLE, SurveyedRequest
+
+# The tests in order, with the word that a person reads after the number of devices that pass.
+STAGES: dict[str, str] = {
+    "exist": "exist",
+    "matchClass": "match the class",
+    "matchSelectors": "match the selectors",
+    "free": "are free",
+    "tolerated": "are tolerated",
+    "fit": "fit capacity and counters",
+    "satisfy": "satisfy the constraints",
+}
+_ORDER = list(STAGES)
+
+# The first stage that a device with this code does not reach.
+_FAILS_AT: dict[str, str] = {
+    "other-node": "exist",
+    "class-selector": "matchClass",
+    "request-selector": "matchSelectors",
+    "selector-error": "matchSelectors",
+    "in-use": "free",
+    "taint": "tolerated",
+    "constraint": "satisfy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """`counts` are devices that have passed each stage and all before it."""
+
+    claim: str
+    request: str
+    device_class: str
+    wanted: int
+    wants_all: bool
+    counts: dict[str, int]
+
+    @property
+    def short_stage(self) -> str:
+        """The first stage after which too few are left; empty if the request could be served alone."""
+        return next((stage for stage in _ORDER if self.counts[stage] < self.wanted), "")
+
+    @property
+    def progress(self) -> int:
+        """How many stages leave enough devices."""
+        return _ORDER.index(self.short_stage) if self.short_stage else len(_ORDER)
+
+    def sentence(self) -> str:
+        """`wants 2: 8 exist, 8 match the class, 1 matches the selectors`, up to the stage that is short."""
+        parts = []
+        before = -1
+        for stage in _ORDER:
+            count = self.counts[stage]
+            is_last = stage == self.short_stage
+            if count != before or is_last or stage == "exist":
+                parts.append(f"{count or 'none'} {_verb(stage, count)}")
+            before = count
+            if is_last:
+                break
+        wanted = "all" if self.wants_all else str(self.wanted)
+        return f"wants {wanted}: {', '.join(parts)}"
+
+    def document(self) -> dict[str, object]:
+        return {
+            "claim": self.claim,
+            "request": self.request,
+            "class": self.device_class,
+            "wanted": "all" if self.wants_all else self.wanted,
+            "counts": dict(self.counts),
+            "shortAt": self.short_stage or None,
+        }
+
+
+def _verb(stage: str, count: int) -> str:
+    text = STAGES[stage]
+    if count != 1:
+        return text
+    first, _, rest = text.partition(" ")
+    single = {"exist": "exists", "are": "is", "fit": "fits", "satisfy": "satisfies", "match": "matches"}[first]
+    return f"{single} {rest}".strip()
+
+
+def funnel_of(surveyed: SurveyedRequest) -> Funnel:
+    counts = dict.fromkeys(_ORDER, 0)
+    for device in surveyed.devices:
+        reached = len(_ORDER) if device.code == USABLE else _ORDER.index(_FAILS_AT.get(device.code, "fit"))
+        for stage in _ORDER[:reached]:
+            counts[stage] += 1
+    wants_all = not surveyed.wanted
+    # Who asks for all gets all that match, or nothing.
+    wanted = max(1, counts["matchSelectors"]) if wants_all else surveyed.wanted
+    return Funnel(surveyed.claim, surveyed.request, surveyed.device_class, wanted, wants_all, counts)

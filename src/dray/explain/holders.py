@@ -1,0 +1,73 @@
+"""Who holds what: devices, shares, and the pods behind the claims."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dray.allocator import DeviceID
+from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A claim that holds a device, or a share of it, and the pods for which it is reserved."""
+
+    claim: str
+    pods: tuple[str, ...]
+    consumed: tuple[tuple[str, str], ...] = ()
+    is_share: bool = False
+    has_admin_access: bool = False
+
+    def __str__(self) -> str:
+        users = f" (pod {', '.join(self.pods)})" if self.pods else " (no pod)"
+        amounts = ", ".join(f"{amount} {name}" for name, amount in self.consumed)
+        return f"claim {self.claim}{users}" + (f": {amounts}" if amounts else "")
+
+    def document(self) -> dict[str, object]:
+        return {
+            "claim": self.claim,
+            "pods": list(self.pods),
+            "consumed": dict(self.consumed),
+            "share": self.is_share,
+            "adminAccess": self.has_admin_access,
+        }
+
+
+class Holders:
+    """An index over all allocated claims, built once."""
+
+    def __init__(self, claims: Iterable[ResourceClaim]) -> None:
+        self._by_device: dict[DeviceID, list[Holder]] = {}
+        self._by_pool: dict[tuple[str, str], dict[str, ResourceClaim]] = {}
+        for claim in claims:
+            if claim.status.allocation is None:
+                continue
+            for result in claim.status.allocation.devices.results:
+                device_id = DeviceID(result.driver, result.pool, result.device)
+                self._by_device.setdefault(device_id, []).append(_holder(claim, result))
+                self._by_pool.setdefault((result.driver, result.pool), {})[_name(claim)] = claim
+
+    def of(self, device_id: DeviceID, *, with_admins: bool = False) -> Sequence[Holder]:
+        return [row for row in self._by_device.get(device_id, ()) if with_admins or not row.has_admin_access]
+
+    def claims_in(self, pools: Iterable[tuple[str, str]]) -> list[ResourceClaim]:
+        found: dict[str, ResourceClaim] = {}
+        for pool in pools:
+            found |= self._by_pool.get(pool, {})
+        return list(found.values())
+
+
+def _holder(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
+    namespace = claim.metadata.namespace
+    return Holder(
+        _name(claim),
+        tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for),
+        tuple(sorted((name, str(amount)) for name, amount in result.consumed_capacity.items())),
+        result.share_id is not None,
+        bool(result.admin_access),
+    )
+
+
+def _name(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"

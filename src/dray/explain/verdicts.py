@@ -1,0 +1,228 @@
+"""Verdicts: for a pod, for each node, for each request there; what a person or a program is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dray.allocator import Allocator, Failure, NoFit, Question
+from dray.allocator.survey import Survey, SurveyedRequest, survey
+from dray.api.core import Node
+from dray.explain.codes import CODES, FITS, distance
+from dray.explain.funnel import Funnel, funnel_of
+from dray.explain.holders import Holders
+from dray.explain.nearest import NearestMiss, nearest_miss
+from dray.explain.shortage import ShortRow
+from dray.explain.what_if import Help, what_would_help
+
+# The code of a request that is short at a stage.
+_CODE_AT = {
+    "exist": "no-devices",
+    "matchClass": "class-selector",
+    "matchSelectors": "request-selector",
+    "free": "in-use",
+    "tolerated": "taint",
+    "satisfy": "constraint",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One thing that keeps the pod off a node. `rows` are ledger rows that are short."""
+
+    code: str
+    message: str
+    plugin: str = ""
+    rows: tuple[ShortRow, ...] = ()
+
+    def document(self) -> dict[str, object]:
+        return {
+            "code": self.code,
+            "message": self.message,
+            "plugin": self.plugin,
+            "rows": [row.document() for row in self.rows],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceVerdict:
+    """What the claims met on one node."""
+
+    code: str
+    message: str
+    requests: tuple[Funnel, ...] = ()
+    nearest: NearestMiss | None = None
+    helps: tuple[Help, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVerdict:
+    """`refusals` in the order in which the scheduler asks; the first one is what it reports."""
+
+    node: str
+    refusals: tuple[Refusal, ...] = ()
+    devices: DeviceVerdict | None = None
+    chosen: tuple[str, ...] = ()
+
+    @property
+    def fits(self) -> bool:
+        return not self.refusals
+
+    @property
+    def code(self) -> str:
+        return self.refusals[0].code if self.refusals else FITS
+
+    @property
+    def message(self) -> str:
+        return "; ".join(refusal.message for refusal in self.refusals)
+
+    @property
+    def distance(self) -> tuple[int, int]:
+        """How far the node is from taking the pod: by what is in the way, then by how many devices are missing."""
+        missing = 0
+        if self.devices is not None:
+            missing = sum(
+                funnel.wanted - funnel.counts[funnel.short_stage]
+                for funnel in self.devices.requests
+                if funnel.short_stage
+            )
+        return sum(distance(refusal.code) for refusal in self.refusals), missing
+
+    def document(self) -> dict[str, object]:
+        devices = self.devices
+        return {
+            "node": self.node,
+            "fits": self.fits,
+            "code": self.code,
+            "message": self.message,
+            "refusals": [refusal.document() for refusal in self.refusals],
+            "requests": [funnel.document() for funnel in devices.requests] if devices is not None else [],
+            "nearest": devices.nearest.document() if devices is not None and devices.nearest is not None else None,
+            "helps": [row.document() for row in devices.helps] if devices is not None else [],
+            "devices": list(self.chosen),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PodVerdict:
+    """The answer. `code` is the cause; `nodes` are sorted from nearest to farthest."""
+
+    namespace: str
+    name: str
+    code: str
+    headline: str
+    node: str = ""
+    details: tuple[str, ...] = ()
+    helps: tuple[Help, ...] = ()
+    nodes: tuple[NodeVerdict, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def nodes_by_code(self) -> dict[str, int]:
+        return dict(Counter(verdict.code for verdict in self.nodes).most_common())
+
+    def document(self) -> dict[str, object]:
+        return {
+            "pod": {"namespace": self.namespace, "name": self.name},
+            "code": self.code,
+            "message": self.headline,
+            "meaning": CODES[self.code].meaning if self.code in CODES else "",
+            "remedy": CODES[self.code].remedy if self.code in CODES else "",
+            "node": self.node,
+            "details": list(self.details),
+            "helps": [row.document() for row in self.helps],
+            "nodesByCode": self.nodes_by_code,
+            "nodes": [verdict.document() for verdict in self.nodes],
+            "notes": list(self.notes),
+        }
+
+
+# --- devices of one node
+
+
+def device_verdict(
+    allocator: Allocator, question: Question, node: Node, holders: Holders, *, in_depth: bool
+) -> DeviceVerdict | None:
+    """Why the node's devices cannot serve the claims; None if they can. `in_depth` also tries what would help."""
+    answer = question.on(node)
+    if not isinstance(answer, (NoFit, Failure)):
+        return None
+    surveyed = survey(allocator, question, node)
+    funnels = [funnel_of(request) for request in surveyed.requests]
+    cause = _cause(surveyed, funnels)
+    if isinstance(answer, Failure):
+        code = _failure_code(answer)
+        message = _invalid(surveyed) if code == "invalid-pools" else answer.message
+    elif cause is not None:
+        code, message = _short_request(surveyed, *cause)
+    else:
+        code, message = _together(answer)
+    nearest = nearest_miss(cause[0], allocator.selectors, holders) if cause is not None else None
+    helps = what_would_help(allocator, question.claims, node, surveyed, holders) if in_depth else []
+    return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
+
+
+def _failure_code(failure: Failure) -> str:
+    if failure.code.startswith("unsupported"):
+        return "unsupported"
+    return "timeout" if failure.code == "timed-out" else failure.code
+
+
+def _invalid(surveyed: Survey) -> str:
+    pools = "; ".join(f"pool {name} is invalid: {problem}" for name, problem in surveyed.invalid)
+    return pools or "invalid resource pools were encountered"
+
+
+def _cause(surveyed: Survey, funnels: Sequence[Funnel]) -> tuple[SurveyedRequest, Funnel] | None:
+    """The first request that cannot be served even alone; of alternatives the one that came furthest."""
+    by_request: dict[tuple[str, str], list[tuple[SurveyedRequest, Funnel]]] = {}
+    for request, funnel in zip(surveyed.requests, funnels, strict=True):
+        key = (request.claim, request.request.partition("/")[0] if request.alternatives > 1 else request.request)
+        by_request.setdefault(key, []).append((request, funnel))
+    for options in by_request.values():
+        if all(funnel.short_stage for _, funnel in options):
+            return max(options, key=lambda pair: pair[1].progress)
+    return None
+
+
+def _short_request(surveyed: Survey, request: SurveyedRequest, funnel: Funnel) -> tuple[str, str]:
+    stage = funnel.short_stage
+    code = _CODE_AT.get(stage) or _lacking(request)
+    where = f"request {request.request} of claim {request.claim}"
+    if stage in ("exist", "matchClass") and surveyed.incomplete:
+        pools = "; ".join(f"pool {name} is incomplete: {text}" for name, text in surveyed.incomplete)
+        return "incomplete-pool", f"{where} {funnel.sentence()}; {pools}"
+    if stage == "exist" and any(device.code == "other-node" for device in request.devices):
+        return "other-node", f"{where} {funnel.sentence()} on this node, the others belong to other nodes"
+    if stage == "matchClass":
+        return code, f"{where} {funnel.sentence()} {request.device_class}"
+    if stage == "matchSelectors" and any(device.code == "selector-error" for device in request.devices):
+        return "selector-error", f"{where} {funnel.sentence()}, and a selector fails"
+    return code, f"{where} {funnel.sentence()}"
+
+
+def _lacking(request: SurveyedRequest) -> str:
+    """At the stage of capacity and counters several rules may say no; the most frequent one counts."""
+    known = {"usable", "other-node", "class-selector", "request-selector", "selector-error", "in-use", "taint"}
+    counts = Counter(
+        device.code for device in request.devices if device.code not in known and device.code != "constraint"
+    )
+    return counts.most_common(1)[0][0] if counts else "capacity"
+
+
+def _together(answer: NoFit) -> tuple[str, str]:
+    """Every request alone could be served: the search says where all of them together get stuck."""
+    reasons = [reason for reason in answer.reasons if reason.code in CODES]
+    live = [reason for reason in reasons if reason.code in _LIVE]
+    chosen = max(
+        live or reasons, key=lambda reason: _LIVE.index(reason.code) if reason.code in _LIVE else -1, default=None
+    )
+    if chosen is None:
+        return "later-requests", "the claims cannot be served together"
+    miss = answer.nearest_miss
+    example = f"; for example {miss.device_id}: {miss.detail}" if miss is not None and miss.rule == chosen.code else ""
+    return chosen.code, f"{chosen.detail}{example}"
+
+
+_LIVE = ("chosen-already", "in-use", "later-requests", "capacity", "compatibility", "counters", "constraint")

@@ -1,0 +1,175 @@
+"""Would it fit if? Changes to claims or cluster that are tried with the real allocator; only what works is suggested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from dray.allocator import Allocation, Allocator, Ledger
+from dray.allocator.survey import Survey
+from dray.api.core import Node
+from dray.api.resource import DeviceRequest, DeviceToleration, ExactDeviceRequest, ResourceClaim
+from dray.explain.holders import Holders
+
+MOST_HELPS = 4
+# Claims that are tried one by one, before all of them together.
+MOST_RELEASES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """A change after which the node can serve the claims. `code` names the kind of change, stably."""
+
+    code: str
+    text: str
+
+    def document(self) -> dict[str, str]:
+        return {"code": self.code, "text": self.text}
+
+
+def what_would_help(
+    allocator: Allocator, claims: Sequence[ResourceClaim], node: Node, survey: Survey, holders: Holders
+) -> list[Help]:
+    trial = _Trial(allocator, claims, node, holders)
+    found: list[Help] = []
+    for help_ in (
+        *trial.releases(),
+        *trial.tolerations(survey),
+        *trial.fewer_devices(),
+        *trial.smaller_capacity(),
+        *trial.without_constraint(),
+        *trial.without_selector(),
+    ):
+        found.append(help_)
+        if len(found) == MOST_HELPS:
+            break
+    return found
+
+
+class _Trial:
+    def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], node: Node, holders: Holders) -> None:
+        self._allocator = allocator
+        self._claims = claims
+        self._node = node
+        pools = allocator.inventory.pools_on(node)
+        self._holding = holders.claims_in(view.pool_id for view in pools.pools)
+
+    def _fits(self, claims: Sequence[ResourceClaim], holding: Sequence[ResourceClaim] | None = None) -> bool:
+        ledger = self._allocator.ledger if holding is None else Ledger(self._allocator.features, holding)
+        trial = Allocator(self._allocator.inventory, ledger, self._allocator.classes.values())
+        return isinstance(trial.fresh_question(claims).on(self._node), Allocation)
+
+    # --- the cluster changes
+
+    def releases(self) -> Iterator[Help]:
+        if not self._holding or not self._fits(self._claims, []):
+            return
+        for claim in self._holding[:MOST_RELEASES]:
+            if self._fits(self._claims, [other for other in self._holding if other is not claim]):
+                yield Help("release-claim", f"release claim {_name(claim)}{_used_by(claim)}")
+                return
+        count = len(self._holding)
+        yield Help(
+            "release-claims", f"release claims that hold devices of the node (it has {count}, one is not enough)"
+        )
+
+    # --- the claims change
+
+    def tolerations(self, survey: Survey) -> Iterator[Help]:
+        taints = {
+            device.detail.removeprefix("taint ").removesuffix(" is not tolerated")
+            for request in survey.requests
+            for device in request.devices
+            if device.code == "taint"
+        }
+        if taints and self._fits([_with_requests(claim, _tolerant) for claim in self._claims]):
+            yield Help("tolerate", f"tolerate {', '.join(sorted(taints))} in the request")
+
+    def fewer_devices(self) -> Iterator[Help]:
+        for index, position, request in self._exact_requests():
+            for count in range(request.count - 1, 0, -1) if request.count <= 64 else ():
+                if self._fits(self._changed(index, position, replace(request, count=count))):
+                    name = self._claims[index].spec.devices.requests[position].name
+                    yield Help("fewer-devices", f"ask for {count} instead of {request.count} in request {name}")
+                    break
+
+    def smaller_capacity(self) -> Iterator[Help]:
+        for index, position, request in self._exact_requests():
+            if request.capacity is None or not request.capacity.requests:
+                continue
+            if self._fits(self._changed(index, position, replace(request, capacity=None))):
+                asked = ", ".join(f"{amount} {name}" for name, amount in request.capacity.requests.items())
+                name = self._claims[index].spec.devices.requests[position].name
+                yield Help("less-capacity", f"ask for less than {asked} in request {name}")
+
+    def without_constraint(self) -> Iterator[Help]:
+        for index, claim in enumerate(self._claims):
+            constraints = claim.spec.devices.constraints
+            for place, constraint in enumerate(constraints):
+                left = (*constraints[:place], *constraints[place + 1 :])
+                devices = replace(claim.spec.devices, constraints=left)
+                changed = replace(claim, spec=replace(claim.spec, devices=devices))
+                if self._fits([*self._claims[:index], changed, *self._claims[index + 1 :]]):
+                    said = (
+                        f"matchAttribute {constraint.match_attribute}"
+                        if constraint.match_attribute is not None
+                        else f"distinctAttribute {constraint.distinct_attribute}"
+                    )
+                    yield Help("drop-constraint", f"give up the constraint {said} of claim {_name(claim)}")
+
+    def without_selector(self) -> Iterator[Help]:
+        for index, position, request in self._exact_requests():
+            for place, selector in enumerate(request.selectors):
+                left = (*request.selectors[:place], *request.selectors[place + 1 :])
+                if selector.cel is not None and self._fits(
+                    self._changed(index, position, replace(request, selectors=left))
+                ):
+                    name = self._claims[index].spec.devices.requests[position].name
+                    yield Help("relax-selector", f"relax `{_short(selector.cel.expression)}` of request {name}")
+
+    def _exact_requests(self) -> Iterator[tuple[int, int, ExactDeviceRequest]]:
+        for index, claim in enumerate(self._claims):
+            for position, request in enumerate(claim.spec.devices.requests):
+                if request.exactly is not None:
+                    yield index, position, request.exactly
+
+    def _changed(self, index: int, position: int, exactly: ExactDeviceRequest) -> list[ResourceClaim]:
+        claim = self._claims[index]
+        requests = list(claim.spec.devices.requests)
+        requests[position] = replace(requests[position], exactly=exactly)
+        devices = replace(claim.spec.devices, requests=tuple(requests))
+        changed = replace(claim, spec=replace(claim.spec, devices=devices))
+        return [*self._claims[:index], changed, *self._claims[index + 1 :]]
+
+
+_EVERYTHING = (DeviceToleration(operator="Exists"),)
+
+
+def _tolerant(request: DeviceRequest) -> DeviceRequest:
+    if request.exactly is not None:
+        return replace(request, exactly=replace(request.exactly, tolerations=_EVERYTHING))
+    return replace(
+        request, first_available=tuple(replace(each, tolerations=_EVERYTHING) for each in request.first_available)
+    )
+
+
+def _with_requests(claim: ResourceClaim, change: object) -> ResourceClaim:
+    assert callable(change)
+    devices = replace(claim.spec.devices, requests=tuple(map(change, claim.spec.devices.requests)))
+    return replace(claim, spec=replace(claim.spec, devices=devices))
+
+
+def _name(claim: ResourceClaim) -> str:
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def _used_by(claim: ResourceClaim) -> str:
+    users = ", ".join(f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for)
+    return f", which pod {users} uses" if users else ", which no pod uses"
+
+
+def _short(expression: str) -> str:
+    text = " ".join(expression.split())
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,0 +1,139 @@
+"""What exactly a node filter found: the taint, the label, the port, the row of the ledger, the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from dray.accounting import AccountingError, ClaimCharge, pod_demand
+from dray.allocator import Allocation
+from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
+from dray.explain.shortage import ShortRow, short_rows
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.handle import Handle
+from dray.scheduler.matching import is_tolerated, matches_node, matches_requirement
+from dray.scheduler.nodes import NodeState, host_ports
+from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
+from dray.scheduler.plugins.node_resources_fit import spec_demand
+from dray.scheduler.plugins.taint_toleration import HARD
+
+Detail = Callable[["Look"], str]
+
+
+class Look:
+    """One pod before one node."""
+
+    def __init__(self, pod: Pod, node: NodeState, cycle: CycleState, handle: Handle) -> None:
+        self.pod = pod
+        self.node = node
+        self.cycle = cycle
+        self.handle = handle
+
+    def text(self, code: str) -> str:
+        """More than the filter's own words; empty if there is no more to say."""
+        detail = _DETAILS.get(code)
+        return detail(self) if detail is not None else ""
+
+    def short_rows(self, code: str) -> tuple[ShortRow, ...]:
+        if code not in ("node-resources", "too-many-pods", "node-resources-of-devices"):
+            return ()
+        by_spec = spec_demand(self.pod)
+        try:
+            demand = pod_demand(self.pod, self._charges()) if code == "node-resources-of-devices" else by_spec
+        except AccountingError:
+            return ()
+        return tuple(short_rows(self.node.ledger, demand, by_spec))
+
+    def _charges(self) -> tuple[ClaimCharge, ...]:
+        attempt = self.cycle.read(Attempt)
+        if attempt is None:
+            return ()
+        question = attempt.on(self.node).question
+        answer = question.on(self.node.node) if question is not None else None
+        allocation = answer if isinstance(answer, Allocation) else None
+        return charges_on(attempt, self.pod, self.handle, allocation)
+
+
+def _taints(look: Look) -> str:
+    found = [
+        f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+        for taint in look.node.node.spec.taints
+        if taint.effect in HARD and not is_tolerated(look.pod.spec.tolerations, taint)
+    ]
+    return f"taint {', '.join(found)} is not tolerated by the pod"
+
+
+def _affinity(look: Look) -> str:
+    labels = look.node.labels
+    for key, value in look.pod.spec.node_selector.items():
+        if labels.get(key) != value:
+            has = f"has {key}={labels[key]}" if key in labels else f"has no label {key}"
+            return f"node selector wants {key}={value}, the node {has}"
+    affinity = look.pod.spec.affinity.node_affinity if look.pod.spec.affinity else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return "required node affinity: " + "; or ".join(_unmet(required, look)) if required is not None else ""
+
+
+def _unmet(selector: NodeSelector, look: Look) -> Iterator[str]:
+    fields = {"metadata.name": look.node.name}
+    for term in selector.node_selector_terms:
+        against = [row for row in term.match_expressions if not matches_requirement(row, look.node.labels)]
+        against += [row for row in term.match_fields if not matches_requirement(row, fields)]
+        yield " and ".join(_requirement(row, look) for row in against) or "an empty term, which matches no node"
+
+
+def _requirement(row: NodeSelectorRequirement, look: Look) -> str:
+    wanted = f"{row.key} {row.operator} {', '.join(row.values)}".strip()
+    has = look.node.labels.get(row.key)
+    if row.key == "metadata.name":
+        has = look.node.name
+    return f"wants {wanted}, the node has {has if has is not None else 'no such label'}"
+
+
+def _ports(look: Look) -> str:
+    wanted = {(protocol, port) for protocol, _, port in host_ports(look.pod)}
+    found = [
+        f"{port}/{protocol} is taken by pod {placed.ref}"
+        for placed in look.node.pods.values()
+        for protocol, _, port in sorted(placed.ports)
+        if (protocol, port) in wanted
+    ]
+    return "host port " + ", ".join(found) if found else ""
+
+
+def _elsewhere(look: Look) -> str:
+    attempt = look.cycle.read(Attempt)
+    found = []
+    for claim in attempt.allocated if attempt is not None else ():
+        allocation = claim.status.allocation
+        if allocation is None or matches_node(allocation.node_selector, look.node.node):
+            continue
+        devices = ", ".join(f"{row.driver}/{row.pool}/{row.device}" for row in allocation.devices.results[:3])
+        users = ", ".join(user.name for user in claim.status.reserved_for) or "no pod"
+        name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+        found.append(f"claim {name} is allocated ({devices}; used by {users}) and usable on other nodes only")
+    if found:
+        return "; ".join(found)
+    return "a claim's devices did not become ready in time" if attempt is not None else ""
+
+
+def _spread(look: Look) -> str:
+    hard = [row for row in look.pod.spec.topology_spread_constraints if row.when_unsatisfiable != "ScheduleAnyway"]
+    missing = [row.topology_key for row in hard if row.topology_key not in look.node.labels]
+    if missing:
+        return f"the node has no label {', '.join(missing)}, over which the pod is to be spread"
+    return "; ".join(f"maxSkew {row.max_skew} over {row.topology_key} would be passed" for row in hard)
+
+
+_DETAILS: dict[str, Detail] = {
+    "node-taint": _taints,
+    "node-unschedulable": lambda look: "the node is cordoned (spec.unschedulable)",
+    "node-affinity": _affinity,
+    "not-considered": _affinity,
+    "host-port": _ports,
+    "claim-elsewhere": _elsewhere,
+    "topology-spread": _spread,
+    "too-many-pods": lambda look: (
+        f"the node holds {look.node.ledger.pod_count} of {look.node.ledger.allocatable('pods')} pods"
+    ),
+}
