@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 GZIP_ABOVE = 128 * 1024
 COMPRESS_APART = 512 * 1024
 BODY_TIMEOUT_S = 60.0
+# Answers up to this size leave in one piece with their head.
+HELD_BACK = 64 * 1024
 KEEP_ALIVE_S = 120
 BACKLOG = 2048
 STOP_AFTER_S = 5.0
@@ -145,8 +147,11 @@ async def _send_whole(
         head += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
     if close:
         head.append((b"connection", b"close"))
+    held = connection.hold_back() if connection and len(body) < HELD_BACK else None
     await send({"type": "http.response.start", "status": response.status, "headers": head})
     await send({"type": "http.response.body", "body": body})
+    if held:
+        held.release()
 
 
 def _gzip(body: bytes) -> bytes:
@@ -191,6 +196,7 @@ class Listener:
             lifespan="off",
             log_config=None,
             access_log=False,
+            proxy_headers=False,
             server_header=False,
             date_header=False,
             timeout_keep_alive=KEEP_ALIVE_S,

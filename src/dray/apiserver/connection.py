@@ -18,6 +18,38 @@ REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) /")
 STAND_IN = b"TRACE"
 
 
+class HeldBack:
+    """A transport that holds back the first piece written (the head) until the second (the body) or `release` comes.
+
+    One write is one TLS record and one system call; most answers are small, and twice that is most of their price.
+    """
+
+    __slots__ = ("_held", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._held: bytes | None = b""
+
+    def write(self, data: bytes) -> None:
+        if self._held == b"":
+            self._held = data
+        else:
+            self._transport.write(self._held + data if self._held else data)
+            self._held = None
+
+    def release(self) -> None:
+        if self._held:
+            self._transport.write(self._held)
+        self._held = None
+
+    def close(self) -> None:
+        self.release()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, with the client certificate, and with limits on how a request may begin."""
 
@@ -80,6 +112,12 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head = True
+
+    def hold_back(self) -> HeldBack:
+        """For an answer that is complete: head and body leave together. Release it when all has been sent."""
+        held = HeldBack(self.transport)
+        self.cycle.transport = held  # type: ignore[assignment]
+        return held
 
     def _await_head(self) -> None:
         """A client gets so long to say what it wants; between requests the keep-alive time counts instead."""

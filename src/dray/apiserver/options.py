@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import unquote_plus
 
 from dray.apiserver.errors import ApiError, OptionError, bad_request, invalid
@@ -36,6 +37,13 @@ class Query(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def get(self, key: str, default: Any = None) -> Any:
+        values = self._values.get(key)
+        return values[0] if values else default
 
     def all(self, key: str) -> list[str]:
         return self._values.get(key, [])

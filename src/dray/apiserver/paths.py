@@ -1,6 +1,7 @@
 """What a request asks for, read from method, path and query alone: before anyone is identified, before anything exists."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import unquote
 
 VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -57,6 +58,7 @@ def is_suspicious(parts: list[str]) -> bool:
     )
 
 
+@lru_cache(maxsize=2048)
 def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") -> Asked:
     """`watch` and `field_name` come from the query: ?watch=true, and fieldSelector=metadata.name=X."""
     parts = segments(path)
