@@ -233,6 +233,14 @@ class Inventory:
             return None
         return {compiled.spec.node_name for compiled in pool.slices.values() if compiled.spec.node_name}
 
+    def pool_ids(self) -> Iterable[PoolID]:
+        return self._pools.keys()
+
+    def whole_pool(self, pool_id: PoolID) -> PoolView | None:
+        """Every slice of the pool, wherever its devices can be used; None if there is no such pool."""
+        pool = self._pools.get(pool_id)
+        return None if pool is None else pool.view(frozenset(pool.slices), self.features, self.shapes)
+
     def pools_on(self, node: Node) -> NodePools:
         """What `node` can reach, in the order in which the search tries it."""
         name = node.metadata.name

@@ -12,6 +12,15 @@ Read = tuple[str, str, str]
 SECTIONS = ("attributes", "capacity")
 
 
+class ReadSet:
+    """What some selectors look at together. Interned, so that it is compared by identity."""
+
+    __slots__ = ("reads",)
+
+    def __init__(self, reads: tuple[Read, ...]) -> None:
+        self.reads = reads
+
+
 class LooksAtAll(Exception):
     """The expression takes the device, or a whole map of it, in its hands."""
 

@@ -7,7 +7,7 @@ from functools import partial
 
 from dray.allocator.amounts import Amounts, amounts_on
 from dray.allocator.devices import DeviceKind
-from dray.allocator.reads import Read
+from dray.allocator.reads import ReadSet
 from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.selectors import SelectorFailure, Selectors, Verdict, value_read
 from dray.allocator.shapes import Column, Shape
@@ -80,6 +80,7 @@ class Screen:
     """What a device alone must be like; requests that ask for the same share one, and what it has found out."""
 
     __slots__ = (
+        "_looks_at_all",
         "_reads",
         "capacity",
         "capacity_key",
@@ -109,38 +110,43 @@ class Screen:
         # Shapes that agree in what the selectors look at share a lens.
         self.lenses_by_columns: dict[Column, Lens] = {}
         self.verdicts: dict[DeviceKind, Verdict] = {}
-        self._reads: tuple[Read, ...] | bool | None = False
-
-    @property
-    def reads(self) -> tuple[Read, ...] | None:
-        """What the selectors look at together; None: perhaps everything."""
-        if isinstance(self._reads, bool):
-            found = [self.room.reads(expression) for _, expression in self.selectors]
-            together = frozenset[Read]().union(*[reads for reads in found if reads is not None])
-            self._reads = None if None in found else tuple(sorted(together))
-        return self._reads
+        # What the selectors look at together; known once columns are needed.
+        self._reads: ReadSet | None = None
+        self._looks_at_all = False
 
     def lens(self, shape: Shape) -> Lens:
+        """Remembered per shape; shapes that agree in what is looked at share one."""
         lens = self.lenses.get(shape)
+        if lens is not None:
+            return lens
+        reads = self._reads
+        column = shape.known_column(reads) if reads is not None else None
+        lens = self.lenses_by_columns.get(column) if column is not None else None
         if lens is None:
-            if len(self.lenses) >= MOST_LENSES:
-                self.lenses.clear()
-                self.lenses_by_columns.clear()
-            lens = self.lenses[shape] = self._shared_lens(shape)
+            lens = self._new_lens(shape)
+        self.lenses[shape] = lens
         return lens
 
-    def _shared_lens(self, shape: Shape) -> Lens:
-        if len(self.lenses) < FIRST_LENSES or self.reads is None:
+    def _new_lens(self, shape: Shape) -> Lens:
+        if len(self.lenses) < FIRST_LENSES:
             return Lens(self, shape)
-        column = shape.known_column(self.reads) or self._column(shape, self.reads)
+        if len(self.lenses) >= MOST_LENSES:
+            self.lenses.clear()
+            self.lenses_by_columns.clear()
+        if self._reads is None and not self._looks_at_all:
+            self._reads = self.room.read_set([expression for _, expression in self.selectors])
+            self._looks_at_all = self._reads is None
+        if self._reads is None:
+            return Lens(self, shape)
+        column = shape.known_column(self._reads) or self._column(shape, self._reads)
         lens = self.lenses_by_columns.get(column)
         if lens is None:
             lens = self.lenses_by_columns[column] = Lens(self, shape)
         return lens
 
-    def _column(self, shape: Shape, reads: tuple[Read, ...]) -> Column:
+    def _column(self, shape: Shape, reads: ReadSet) -> Column:
         """All that is looked at, side by side."""
-        columns = [shape.known_column(read) or shape.column(read, partial(value_read, read=read)) for read in reads]
+        columns = [shape.column(read, partial(value_read, read=read)) for read in reads.reads]
         return shape.joined_column(reads, (shape.base, *columns))
 
     def verdict(self, kind: DeviceKind) -> Verdict:
