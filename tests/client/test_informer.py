@@ -249,3 +249,31 @@ async def test_a_missing_kind_is_waited_for():
     async with Rig([refusal(404, "NotFound")], streams) as rig:
         await rig.settle(10)
         assert rig.informer.has_synced
+
+
+async def test_managed_fields_are_not_kept():
+    fields = [{"manager": "m", "operation": "Update", "fieldsV1": {"f:spec": {}}}]
+    heavy = pod("a", 1)
+    heavy["metadata"] |= {"managedFields": fields, "labels": {"kept": "yes"}}
+    changed = pod("a", 6)
+    changed["metadata"]["managedFields"] = fields
+    go_on = asyncio.Event()
+    stream = [event("ADDED", heavy), bookmark("5", ends_initial=True), go_on, event("MODIFIED", changed), HANG]
+    async with Rig(streams=[stream]) as rig:
+        assert rig.informer.get("ns/a").metadata.managed_fields == ()
+        assert rig.informer.get("ns/a").metadata.labels == {"kept": "yes"}
+        go_on.set()
+        await rig.settle()
+        assert rig.informer.get("ns/a").metadata.resource_version == "6"
+        assert rig.informer.get("ns/a").metadata.managed_fields == ()
+
+
+async def test_a_server_that_names_its_wait_is_obeyed():
+    details = {"retryAfterSeconds": 20}
+    body = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "x", "details": details}
+    busy = ApiError.from_answer(429, ok(body).body)
+    async with Rig(streams=[busy, [bookmark("3", ends_initial=True), HANG]]) as rig:
+        await rig.settle(15)
+        assert len(rig.transport.stream_calls) == 1
+        await rig.settle(10)
+        assert rig.informer.has_synced

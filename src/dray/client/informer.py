@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
@@ -32,6 +32,18 @@ BACKOFF_CAP_S = 30.0
 HEALTHY_WATCH_S = 60.0
 # A watch that ends sooner without a single event is a server in trouble, not a timeout.
 SHORT_WATCH_S = 1.0
+
+
+def trimmed(obj: T) -> T:
+    """Without `managedFields`, which no component reads and which would be half of the memory.
+
+    An update without them leaves the server's record as it is, so the rest can still be written back.
+    """
+    metadata = obj.metadata
+    if not metadata.managed_fields:
+        return obj
+    short = msgspec.structs.replace(metadata, managed_fields=())
+    return cast(T, msgspec.structs.replace(cast(msgspec.Struct, obj), metadata=short))
 
 
 def _nothing(*_: object) -> None:
@@ -147,6 +159,8 @@ class Informer(Generic[T]):
         if self._client.clock.monotonic() - started >= HEALTHY_WATCH_S:
             self._backoff_s = BACKOFF_START_S
         wait_s = self._backoff_s * random.uniform(1.0, 1.5)
+        if isinstance(reason, ApiError) and reason.retry_after_s:
+            wait_s = max(wait_s, reason.retry_after_s)
         self._backoff_s = min(self._backoff_s * 2, BACKOFF_CAP_S)
         log.warning("%s: %s; trying again in %.1f s", self.kind.plural, reason, wait_s)
         await self._client.clock.sleep(wait_s)
@@ -166,7 +180,7 @@ class Informer(Generic[T]):
         listing = await self._client.list(
             self.kind, self._namespace, label_selector=self._label_selector, field_selector=self._field_selector
         )
-        self._replace(listing.items, listing.revision)
+        self._replace(map(trimmed, listing.items), listing.revision)
         return True
 
     async def _load_by_watch(self) -> bool:
@@ -188,7 +202,7 @@ class Informer(Generic[T]):
                 if event.type == "DELETED":
                     initial.pop(object_key(event.object), None)
                 elif event.type != "BOOKMARK":
-                    initial[object_key(event.object)] = event.object
+                    initial[object_key(event.object)] = trimmed(event.object)
         self._watch_list = False
         return True
 
@@ -235,6 +249,7 @@ class Informer(Generic[T]):
             old = None
         elif old is not None and old.metadata.resource_version == obj.metadata.resource_version:
             return
+        obj = trimmed(obj)
         self.objects.put(obj)
         for handler in self._handlers:
             if old is None:
