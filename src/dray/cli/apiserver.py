@@ -135,13 +135,14 @@ def run_loop(main: object) -> None:
 async def _serve(
     options: ServerOptions, host: str, port: int, store_url: str, kubeconfig: Path | None, ready_file: Path | None
 ) -> None:
+    stopped = _stop_signal()
     store = await open_store(store_url, options.data)
     try:
         running = await start_server(store, options)
         url = await running.listen(host, port)
         _announce(running, url, kubeconfig, ready_file)
         _settle_memory()
-        await _until_stopped()
+        await stopped.wait()
         await running.stop()
     finally:
         await store.close()
@@ -174,9 +175,10 @@ def write_private(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-async def _until_stopped() -> None:
+def _stop_signal() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT, from now on."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    await stopped.wait()
+    return stopped
