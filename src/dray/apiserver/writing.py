@@ -329,7 +329,9 @@ class Writer:
             return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
         condition = Precondition(stored.key, stored.revision)
         try:
-            revision = await self._core.commit([Put(stored.key, value)], [condition], old, document)
+            # An event that happens again lives on.
+            put = Put(stored.key, value, ttl_s=strategy_of(call.row).ttl_s)
+            revision = await self._core.commit([put], [condition], old, document)
         except Conflict:
             if named_revision:
                 raise errors.conflict(call.row, call.name) from None

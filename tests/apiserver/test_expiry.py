@@ -1,0 +1,43 @@
+"""Events vanish an hour after they last happened."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.exchange import Request
+from dray.apiserver.identity import LOOPBACK
+from dray.clock import SimulatedClock
+from dray.store.sqlite import SqliteStore
+
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+async def test_an_event_lives_for_an_hour_after_it_last_happened(tmp_path: Path) -> None:
+    clock = SimulatedClock()
+    store = SqliteStore(tmp_path / "dray.db", clock)
+    running = await start_server(store, ServerOptions(tmp_path), clock)
+
+    async def send(method: str, path: str, body: object = None, kind: str = "application/json") -> int:
+        headers = {"content-type": kind, "accept": "application/json"}
+        data = json.dumps(body).encode() if body else b""
+        return (await running.server.handle(Request(method, path, "", headers, data, LOOPBACK))).status
+
+    async def later(seconds: float) -> None:
+        await clock.advance(seconds)
+        await asyncio.sleep(0.1)
+
+    reference = {"kind": "Pod", "name": "p", "namespace": "default"}
+    for name in ("once", "again"):
+        event = {"metadata": {"name": name}, "involvedObject": reference, "reason": "Why", "type": "Normal"}
+        assert await send("POST", EVENTS, event) == 201
+    await later(3000)
+    assert await send("PATCH", f"{EVENTS}/again", {"count": 2}, "application/merge-patch+json") == 200
+    assert await send("GET", f"{EVENTS}/once") == 200
+    await later(700)
+    assert await send("GET", f"{EVENTS}/once") == 404
+    assert await send("GET", f"{EVENTS}/again") == 200
+    await later(3000)
+    assert await send("GET", f"{EVENTS}/again") == 404
+    await running.stop()
+    await store.close()
