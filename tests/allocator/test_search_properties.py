@@ -5,7 +5,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, question, search
-from tests.allocator.builders import a_class, a_node
+from dray.api import codec
+from dray.api.resource import ResourceSlice
+from tests.allocator.builders import a_class, a_holder, a_node
 from tests.allocator.plain_search import Chosen, PlainSearch, World, Wrong
 from tests.allocator.worlds import as_text, crowded_worlds, worlds
 
@@ -94,6 +96,36 @@ def test_every_no_has_reasons(world):
     if isinstance(answer, NoFit):
         assert answer.reasons
         assert all(reason.detail and reason.code for reason in answer.reasons)
+
+
+def moved(published, number: int):
+    """The same slices on another node, under other names, with other names for the roots."""
+    text = codec.encode(published).decode()
+    for before, after in (
+        ('"node-1"', f'"node-{number}"'),
+        ('"name":"p"', f'"name":"p{number}"'),
+        ('"name":"p-', f'"name":"n{number}-p-'),
+        ('"string":"x"', f'"string":"x{number}"'),
+    ):
+        text = text.replace(before, after)
+    return codec.decode(ResourceSlice, text.encode())
+
+
+@settings(RELAXED, max_examples=120)
+@given(st.data(), crowded_worlds())
+def test_nodes_that_share_answers_get_the_right_ones(data, world):
+    published, _, wanted = world
+    everywhere = [moved(one, number) for number in range(5) for one in published]
+    devices = [device.name for one in published for device in one.spec.devices]
+    held = []
+    for number in range(5):
+        for device in data.draw(st.lists(st.sampled_from(devices), max_size=2, unique=True)):
+            held.append(a_holder(device, name=f"h{len(held)}", pool=f"p{number}"))
+    nodes = [a_node(f"node-{number}") for number in range(5)]
+    shared = an_allocator(everywhere, held).question(wanted)
+    together = [devices_of(answer) for _, answer in shared.on_nodes(nodes)]
+    apart = [devices_of(an_allocator(everywhere, held).fresh_question(wanted).on(node)) for node in nodes]
+    assert together == apart
 
 
 @settings(RELAXED, max_examples=80)

@@ -29,8 +29,8 @@ from dray.api import codec
 from dray.api.core import Node
 from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
-# Kinds of pods whose questions are kept; beyond that the oldest go.
-MOST_QUESTIONS = 512
+# Kinds of pods whose questions are kept, each with a verdict per node; beyond that the ones asked longest ago go.
+MOST_QUESTIONS = 64
 # Kinds of nodes whose answer a question keeps.
 MOST_KINDS_OF_NODES = 8192
 
@@ -151,11 +151,12 @@ class Allocator:
     def question(self, claims: Sequence[ResourceClaim]) -> Question:
         """The claims of one pod that still need devices, in the order of the pod's spec."""
         key = tuple([codec.encode(claim.spec) for claim in claims])
-        inquiry = self._inquiries.get(key)
+        inquiry = self._inquiries.pop(key, None)
         if inquiry is None:
             if len(self._inquiries) >= MOST_QUESTIONS:
                 del self._inquiries[next(iter(self._inquiries))]
-            inquiry = self._inquiries[key] = Inquiry(claims, self._classes, self.features, self.selectors)
+            inquiry = Inquiry(claims, self._classes, self.features, self.selectors)
+        self._inquiries[key] = inquiry
         return Question(self, claims, inquiry)
 
     def fresh_question(self, claims: Sequence[ResourceClaim]) -> Question:
