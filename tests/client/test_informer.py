@@ -277,3 +277,17 @@ async def test_a_server_that_names_its_wait_is_obeyed():
         assert len(rig.transport.stream_calls) == 1
         await rig.settle(10)
         assert rig.informer.has_synced
+
+
+async def test_a_share_waits_only_for_its_own_kinds():
+    transport = ScriptedTransport(streams=[[bookmark("5", ends_initial=True), HANG], [HANG]])
+    informers = Informers(Client(transport))
+    mine, theirs = informers.share(), informers.share()
+    pods = mine.of(PODS)
+    theirs.of(PODS, field_selector="spec.nodeName=n")
+    assert theirs.of(PODS) is pods
+    informers.start()
+    await asyncio.wait_for(mine.synced(), 5)
+    assert mine.has_synced
+    assert not theirs.has_synced
+    await informers.stop()

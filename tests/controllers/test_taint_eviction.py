@@ -9,6 +9,7 @@ from builders import DRIVER, a_claim, a_pod, a_rule, a_slice, a_template
 from dray.api.resource import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dray.client import CLAIMS, PODS, SLICES, TAINT_RULES, TEMPLATES, ApiError
 from dray.controllers.claims.creating import claim_from_template
+from dray.controllers.roster import BUILDERS, Choices
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects, tolerates
 from dray.features import FeatureGates
@@ -106,10 +107,21 @@ async def test_a_rule_works_on_devices_that_are_not_published(cluster):
     await evicted(cluster)
 
 
-async def test_rules_are_ignored_when_their_gate_is_off(cluster):
+async def test_rules_of_an_older_version_work_too(cluster):
     await a_user(cluster)
-    gates = FeatureGates(FeatureGates.default().on - {"DRADeviceTaintRules"})
-    await cluster.start(TaintEvictionController, gates=gates)
+    older = TAINT_RULES.at_version("v1beta2")
+    await cluster.start(lambda context: TaintEvictionController(context, rules=older))
+    await cluster.client.create(older, {**a_rule(driver=DRIVER), "apiVersion": "resource.k8s.io/v1beta2"})
+    await evicted(cluster)
+
+
+@pytest.mark.parametrize("off", ["gate", "not-served"])
+async def test_rules_are_ignored_when_their_gate_is_off_or_no_server_has_them(cluster, off):
+    await a_user(cluster)
+    on = FeatureGates.default().on - ({"DRADeviceTaintRules"} if off == "gate" else set())
+    kinds = [TAINT_RULES] if off == "gate" else []
+    build = BUILDERS[TaintEvictionController.name]
+    await cluster.start(lambda context: build(context, Choices(), kinds), gates=FeatureGates(on))
     await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
     await stays(cluster)
 

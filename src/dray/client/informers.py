@@ -45,6 +45,13 @@ class Informers:
         for informer in self._informers.values():
             informer.start()
 
+    def share(self) -> Informers:
+        """A view for one component: the same informers, but it waits only for those it asked for itself.
+
+        A kind that cannot be read then holds up who needs it, and nobody else.
+        """
+        return _Share(self)
+
     async def synced(self) -> None:
         await asyncio.gather(*(informer.synced() for informer in self._informers.values()))
 
@@ -54,3 +61,24 @@ class Informers:
 
     async def stop(self) -> None:
         await asyncio.gather(*(informer.stop() for informer in self._informers.values()))
+
+
+class _Share(Informers):
+    def __init__(self, whole: Informers) -> None:
+        super().__init__(whole.client)
+        self._whole = whole
+
+    def of(
+        self, kind: Kind[T], *, namespace: str = "", field_selector: str = "", label_selector: str = ""
+    ) -> Informer[T]:
+        informer = self._whole.of(
+            kind, namespace=namespace, field_selector=field_selector, label_selector=label_selector
+        )
+        self._informers[kind.path(), namespace, field_selector, label_selector, kind.type] = informer
+        return informer
+
+    def start(self) -> None:
+        self._whole.start()
+
+    async def stop(self) -> None:
+        """The owner stops them."""

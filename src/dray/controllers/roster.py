@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dray.client import POOL_STATUS_REQUESTS, ApiError, CredentialsError, Kind, ServerUnreachable
+from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, ApiError, CredentialsError, Kind, ServerUnreachable
 from dray.controllers.claims import DEFAULT_WORKERS, ClaimController
 from dray.controllers.context import Context, Controller
 from dray.controllers.daemon_sets import DaemonSetController
@@ -52,8 +52,13 @@ class Choices:
 Builder = Callable[[Context, Choices, Sequence[Kind[Any]]], Controller | None]
 
 
-def _taint_eviction(context: Context, _: Choices, __: Sequence[Kind[Any]]) -> Controller | None:
-    return TaintEvictionController(context) if context.gates.enabled("DRADeviceTaints") else None
+def _taint_eviction(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
+    if not context.gates.enabled("DRADeviceTaints"):
+        return None
+    # Servers before 1.37 serve rules in older versions, of the same shape, or not at all.
+    served = next((kind.version for kind in kinds if kind.plural == TAINT_RULES.plural), None)
+    follows_rules = context.gates.enabled("DRADeviceTaintRules") and served is not None
+    return TaintEvictionController(context, rules=TAINT_RULES.at_version(served or "") if follows_rules else None)
 
 
 def _pool_status(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
@@ -114,7 +119,8 @@ class Roster:
     def _build(self, kinds: Sequence[Kind[Any]]) -> Iterator[Controller]:
         for name, build in BUILDERS.items():
             if self._choices.wants(name):
-                controller = build(self._context, self._choices, kinds)
+                context = replace(self._context, informers=self._context.informers.share())
+                controller = build(context, self._choices, kinds)
                 if controller is not None:
                     yield controller
 

@@ -24,6 +24,7 @@ from dray.client import (
     ApiError,
     EventRecorder,
     Handler,
+    Kind,
     Recorder,
     WorkQueue,
     object_key,
@@ -54,19 +55,26 @@ Key = tuple[str, ...]  # ("pod", namespace/name, uid) or ("rule", name)
 class TaintEvictionController:
     name = NAME
 
-    def __init__(self, context: Context, *, workers: int = WORKERS, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        *,
+        rules: Kind[DeviceTaintRule] | None = TAINT_RULES,
+        workers: int = WORKERS,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`rules` is the served version of DeviceTaintRules; None leaves them out."""
         self._client = context.client.named(NAME)
         self._clock = context.clock
         self._informers = context.informers
         self._workers = workers
         self._recorder = recorder or EventRecorder(self._client, NAME)
-        self._follows_rules = context.gates.enabled("DRADeviceTaintRules")
         self._taints = PublishedTaints()
         self._pods = context.informers.of(PODS)
         self._claims = context.informers.of(CLAIMS)
-        self._rules = context.informers.of(TAINT_RULES)
-        rules = self._rules if self._follows_rules else None
-        self._causes = EvictionCauses(self._pods, self._claims, rules, self._taints, context.clock)
+        self._rule_kind = rules
+        self._rules = context.informers.of(rules) if rules is not None else None
+        self._causes = EvictionCauses(self._pods, self._claims, self._rules, self._taints, context.clock)
         slices = context.informers.of(SLICES)
         self._pods.add_indexer(BY_CLAIM, claims_of)
         self._claims.add_indexer(BY_POOL, pools_of)
@@ -84,7 +92,8 @@ class TaintEvictionController:
             buckets=DURATION_BUCKETS,
         )
         slices.add_handler(Handler(self._slice_seen, self._slice_changed, self._slice_gone))
-        self._rules.add_handler(Handler(self._rule_seen, self._rule_changed, self._rule_gone))
+        if self._rules is not None:
+            self._rules.add_handler(Handler(self._rule_seen, self._rule_changed, self._rule_gone))
         self._claims.add_handler(Handler(self._claim_seen, lambda _, new: self._claim_seen(new), self._claim_seen))
         self._pods.add_handler(Handler(self._pod_seen, lambda _, new: self._pod_seen(new), self._pod_gone))
 
@@ -112,20 +121,18 @@ class TaintEvictionController:
             self._claim_seen(claim)
 
     def _rule_seen(self, rule: DeviceTaintRule) -> None:
-        if self._follows_rules:
-            self._look_at_rule(rule)
-            self.queue.add(("rule", rule.metadata.name))
+        self._look_at_rule(rule)
+        self.queue.add(("rule", rule.metadata.name))
 
     def _rule_changed(self, old: DeviceTaintRule, new: DeviceTaintRule) -> None:
-        if old.spec != new.spec and self._follows_rules:
+        if old.spec != new.spec:
             self._look_at_rule(old)
             self._rule_seen(new)
 
     def _rule_gone(self, rule: DeviceTaintRule) -> None:
         self._evicted_by_rule.pop(rule.metadata.name, None)
         self._rule_written_at.pop(rule.metadata.name, None)
-        if self._follows_rules:
-            self._look_at_rule(rule)
+        self._look_at_rule(rule)
 
     def _look_at_rule(self, rule: DeviceTaintRule) -> None:
         for claim in self._claims:
@@ -237,8 +244,8 @@ class TaintEvictionController:
             self.queue.add_after(("rule", name), wait_s)
 
     async def _sync_rule(self, name: str) -> None:
-        rule = self._rules.get(name)
-        if rule is None:
+        rule = self._rules.get(name) if self._rules is not None else None
+        if rule is None or self._rule_kind is None:
             return
         fresh = condition(rule, self._counts(rule))
         old = next((item for item in rule.status.conditions if item.type == fresh.type), None)
@@ -253,7 +260,7 @@ class TaintEvictionController:
         }
         self._rule_written_at[name] = self._clock.monotonic()
         try:
-            await self._client.apply(TAINT_RULES, document, field_manager=NAME, force=True, subresource="status")
+            await self._client.apply(self._rule_kind, document, field_manager=NAME, force=True, subresource="status")
         except ApiError as error:
             if not error.is_not_found:
                 raise
