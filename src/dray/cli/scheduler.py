@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from dray import __version__
+from dray.cli.event_loop import fast_runner, spare_the_collector
 from dray.cli.main import BrokenWorld
 from dray.client import (
     Client,
@@ -77,7 +78,8 @@ def scheduler(
         raise BrokenWorld(str(error)) from None
     settings = Settings(connection, chosen, gates, (bind_address, secure_port))
     try:
-        asyncio.run(_run(settings))
+        with fast_runner() as runner:
+            runner.run(_run(settings))
     except (LeadershipLost, KubeconfigError) as error:
         raise BrokenWorld(str(error)) from None
 
@@ -108,6 +110,7 @@ async def _run(settings: Settings) -> None:
             service = SchedulerService(client, config=settings.config, gates=settings.gates)
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
+        spare_the_collector()
         async with contextlib.AsyncExitStack() as stack:
             await _serve(stack, settings.address, service)
             await _until_signalled(_lead(client, settings.config.leader_election, service))
