@@ -55,11 +55,11 @@ def explain(
     """
     gates = gates_from(feature_gates, emulate)
     given = read_dump(files, check=Context(gates=gates), keep_going=keep_going) if files else Dump()
-    is_live = not files or kubeconfig is not None or not given.objects.get("Node")
+    is_live = not files or kubeconfig is not None or not _is_dump(given)
     world = world_of(given)
     if is_live:
         world = _over(world_of(fetch_dump(kubeconfig)), world)
-    wanted = _wanted(pod, namespace, given, is_live)
+    wanted = _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
         raise click.UsageError(f"no node named {', '.join(unknown)}")
@@ -75,7 +75,14 @@ def explain(
         sys.exit(EXIT_NO)
 
 
-def _wanted(pod: str | None, namespace: str | None, given: Dump, is_live: bool) -> list[tuple[str, str]]:
+def _is_dump(given: Dump) -> bool:
+    """Objects of a cluster, and not just manifests that somebody is about to apply to one."""
+    if any(given.objects.get(kind) for kind in ("Node", "ResourceSlice")):
+        return True
+    return any(pod.metadata.uid for pod in given.of(Pod))
+
+
+def _wanted(pod: str | None, namespace: str | None, given: Dump) -> list[tuple[str, str]]:
     if pod is not None:
         kind, _, name = pod.rpartition("/")
         if kind and kind not in ("pod", "pods", "po"):

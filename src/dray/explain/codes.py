@@ -77,6 +77,7 @@ CODES: dict[str, Code] = {
     "devices": Code("the devices of the node cannot serve the claims", "see the requests", 5),
     # --- one request on one node
     "no-devices": Code("the node offers no devices at all", "run a driver there", 9),
+    "too-few-devices": Code("the node has fewer devices than are asked for", "ask for fewer, or add devices", 7),
     "incomplete-pool": Code("slices of a pool are missing", "wait for the driver to publish all of them", 5),
     "other-node": Code("the devices belong to other nodes", "nothing", 9),
     "class-selector": Code("too few devices are of the class", "see the class's selectors", 8),

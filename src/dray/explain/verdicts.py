@@ -195,6 +195,8 @@ def _short_request(surveyed: Survey, request: SurveyedRequest, funnel: Funnel) -
         return "incomplete-pool", f"{where} {funnel.sentence()}; {pools}"
     if stage == "exist" and any(device.code == "other-node" for device in request.devices):
         return "other-node", f"{where} {funnel.sentence()} on this node, the others belong to other nodes"
+    if stage == "exist" and funnel.counts["exist"]:
+        return "too-few-devices", f"{where} {funnel.sentence()}"
     if stage == "matchClass":
         return code, f"{where} {funnel.sentence()} {request.device_class}"
     if stage == "matchSelectors" and any(device.code == "selector-error" for device in request.devices):

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Sequence
 from dray.allocator.ledger import CounterState
 from dray.allocator.requests import Option
 from dray.allocator.rules import KindOf
+from dray.api.quantity import Quantity
 
 Drawn = tuple[tuple[int, int], ...]
 
@@ -155,6 +156,8 @@ class Counters:
 
 
 def _units(nanos: int) -> str:
-    from dray.api.quantity import Quantity
+    """Counters mix counts and bytes: what is whole mebibytes is written as bytes are."""
+    return str(Quantity(nanos, "BinarySI" if nanos and nanos % _MEBI == 0 else "DecimalSI"))
 
-    return str(Quantity(nanos))
+
+_MEBI = 2**20 * 10**9
