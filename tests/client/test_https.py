@@ -10,7 +10,7 @@ from aiohttp import web
 
 from dray.apiserver.certificates import Authority
 from dray.client import PODS, ApiError, Client, Connection, Handler, Informer, ServerUnreachable
-from dray.client.credentials import NoCredentials, StaticToken, TokenFile
+from dray.client.credentials import NoCredentials, Proof, StaticToken, TokenFile
 from dray.client.https import HttpsTransport
 from dray.client.transport import Call
 
@@ -60,6 +60,30 @@ async def test_a_client_certificate_is_presented(authority, server_tls):
     async with serving(server_tls, handler) as url:
         client = client_for(url, authority, client_certificate=pair.certificate_pem, client_key=pair.key_pem)
         assert (await client.get(PODS, "p", "ns")).metadata.name == "me"
+        await client.close()
+
+
+async def test_a_new_client_certificate_is_used_for_new_requests(authority, server_tls):
+    async def handler(request):
+        subject = dict(item[0] for item in request.transport.get_extra_info("peercert")["subject"])
+        return web.json_response({"metadata": {"name": subject["commonName"]}})
+
+    class Rotating:
+        user = "one"
+
+        async def proof(self):
+            pair = pairs[self.user]
+            return Proof("", pair.certificate_pem, pair.key_pem)
+
+        def refused(self):
+            return False
+
+    pairs = {name: authority.issue_client(name, []) for name in ("one", "two")}
+    async with serving(server_tls, handler) as url:
+        client = client_for(url, authority, credentials := Rotating())
+        assert (await client.get(PODS, "p", "ns")).metadata.name == "one"
+        credentials.user = "two"
+        assert (await client.get(PODS, "p", "ns")).metadata.name == "two"
         await client.close()
 
 

@@ -3,11 +3,22 @@
 import asyncio
 
 import pytest
-from builders import a_pod, a_template
+from builders import a_node, a_pod, a_slice, a_template
 from cluster import Cluster
 from serving import EmbeddedServer
 
-from dray.client import CLAIMS, CONFIG_MAPS, NAMESPACES, PODS, SERVICE_ACCOUNTS, TEMPLATES, Client, Informers
+from dray.client import (
+    CLAIMS,
+    CONFIG_MAPS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SLICES,
+    TEMPLATES,
+    Client,
+    Informers,
+)
 from dray.controllers.context import Context
 from dray.controllers.roster import BUILDERS, Choices, Roster
 
@@ -19,12 +30,14 @@ class Machine:
         self.directory = directory
         self.kind = transport_kind
         self.port = 0
+        self._old = []
 
     async def start_server(self):
         self.server = await EmbeddedServer.start(self.directory)
         if self.kind == "https":
             transport = await self.server.https(self.port)
             self.port = int(self.server.url.rpartition(":")[2])
+            self._old.append(transport)
             return transport
         return self.server.in_process()
 
@@ -55,6 +68,9 @@ class Machine:
     async def stop(self):
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+        await self.wire.close()
+        for transport in self._old:
+            await transport.close()
         await self.server.stop()
 
 
@@ -125,6 +141,61 @@ async def test_restarts_cuts_and_forgotten_revisions(machine):
     await machine.cluster.eventually(gone, 30)
     assert (await machine.client.list(CLAIMS)).items == []
     assert not machine.task.done()
+
+
+async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machine):
+    """Power loss: the pod hangs in deletion, the node is declared out of service, and the claim comes free."""
+    await a_namespace_ready(machine)
+    client, cluster = machine.client, machine.cluster
+    await client.create(TEMPLATES, a_template())
+    await client.create(NODES, a_node(ready="False"))
+    pod = await client.create(PODS, a_pod(templates={"gpu": "template"}, node="node"))
+
+    async def made():
+        return (await cluster.recorded()).get("gpu")
+
+    name = await cluster.eventually(made)
+    await cluster.allocate(name, pod, node="node")
+    await client.delete(PODS, "pod", "ns", grace_seconds=30)
+    await asyncio.sleep(0.2)
+    assert (await cluster.claim(name)).status.allocation is not None
+    taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
+    await client.patch(NODES, "node", {"spec": {"taints": [taint]}})
+    (collector,) = (item for item in machine.roster.controllers if item.name == "pod-garbage-collector-controller")
+
+    async def pod_gone():
+        await collector.collect()
+        return await cluster.pod() is None
+
+    await cluster.eventually(pod_gone)
+
+    async def claim_gone():
+        return await cluster.claim(name) is None
+
+    await cluster.eventually(claim_gone)
+
+
+async def test_D14_slices_and_pods_of_a_deleted_node_go(machine):
+    await a_namespace_ready(machine)
+    client, cluster = machine.client, machine.cluster
+    node = await client.create(NODES, a_node())
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node", "uid": node.metadata.uid}
+    resource_slice = a_slice()
+    resource_slice["metadata"]["ownerReferences"] = [owner]
+    await client.create(SLICES, resource_slice)
+    await client.create(PODS, a_pod(node="node"))
+    await client.delete(NODES, "node")
+
+    async def slice_gone():
+        return await client.find(SLICES, "slice") is None
+
+    await cluster.eventually(slice_gone)
+    (collector,) = (item for item in machine.roster.controllers if item.name == "pod-garbage-collector-controller")
+    await collector.collect()
+    assert await cluster.pod()
+    collector._missing_since = {"node": -1e9}
+    await collector.collect()
+    assert await cluster.pod() is None
 
 
 async def test_an_idle_roster_asks_nothing(machine):

@@ -23,6 +23,7 @@ from dray.client.kubeconfig import Connection
 from dray.client.transport import Answer, Call
 
 CONNECT_TIMEOUT_S = 10.0
+MAX_RETIRED = 2
 # A dead peer is noticed after about this long on a connection that is otherwise silent.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 30, 10, 3
 
@@ -36,6 +37,8 @@ class HttpsTransport:
         self._connection = connection
         self._session: aiohttp.ClientSession | None = None
         self._session_certificate: bytes | None = None
+        # Sessions of earlier client certificates: their watches run on until the server ends them.
+        self._retired: list[aiohttp.ClientSession] = []
         self._closed = False
         self._is_direct = not connection.proxy and not _env_proxy(connection.server)
         self._pool: KeepAlivePool | None = None
@@ -115,8 +118,9 @@ class HttpsTransport:
         self._closed = True
         if self._pool is not None:
             self._pool.close()
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, *self._retired):
+            if session is not None:
+                await session.close()
 
     # --- below
 
@@ -146,7 +150,9 @@ class HttpsTransport:
         # Proxies come from the kubeconfig, or from HTTPS_PROXY and NO_PROXY (trust_env).
         self._session = aiohttp.ClientSession(connector=connector, trust_env=True, auto_decompress=True)
         if old is not None:
-            asyncio.get_running_loop().call_later(600, lambda: asyncio.ensure_future(old.close()))
+            self._retired.append(old)
+            while len(self._retired) > MAX_RETIRED:
+                await self._retired.pop(0).close()
         return self._session
 
     def _url(self, call: Call) -> URL:

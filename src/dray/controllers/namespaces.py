@@ -23,6 +23,8 @@ FINALIZER = "kubernetes"
 WORKERS = 10
 # Content that is slow to go is looked at again when one of its objects disappears, and at the latest after this long.
 LOOK_AGAIN_S = 15.0
+# Objects that disappear together are looked at together.
+GATHER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,8 @@ class NamespaceController:
 
     def _content_gone(self, obj: ApiObject) -> None:
         namespace = self._namespaces.get(obj.metadata.namespace)
-        if namespace is not None:
-            self._seen(namespace)
+        if namespace is not None and namespace.metadata.deletion_timestamp is not None:
+            self.queue.add_after(namespace.metadata.name, GATHER_S)
 
     async def sync(self, name: str) -> None:
         namespace = self._namespaces.get(name)
