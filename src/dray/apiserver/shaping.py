@@ -164,36 +164,37 @@ def _converter(ref: TypeRef, owner: str) -> Convert:
     if ref.shape == "scalar":
         return SCALARS[ref.name]
     assert ref.item is not None
-    item, text = _converter(ref.item, owner), _go_type(ref)
-    return _list_of(item, text, ref.item.name) if ref.shape == "list" else _map_of(item, text)
+    item, text, zero = _converter(ref.item, owner), _go_type(ref), _zero(ref.item)
+    return _list_of(item, text, zero) if ref.shape == "list" else _map_of(item, text, zero)
 
 
-def _list_of(item: Convert, text: str, item_name: str) -> Convert:
-    plain = item_name == "string"
+def _zero(ref: TypeRef) -> Any:
+    """What a null stands for inside of a list or map: nothing, in the shape of something."""
+    if ref.shape == "struct":
+        return {}
+    if ref.shape == "scalar":
+        return {"string": "", "bytes": "", "bool": False, "quantity": "0", "any": None}.get(ref.name, 0)
+    return [] if ref.shape == "list" else {}
 
+
+def _list_of(item: Convert, text: str, zero: Any) -> Convert:
     def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if type(value) is not list:
             raise DecodeError(_mismatch(value, go, place, text))
-        if plain and all(type(entry) is str for entry in value):
+        if item is _string and all(type(entry) is str for entry in value):
             return value
-        return [
-            None if entry is None and not plain else item("" if entry is None else entry, go, (place, at), run)
-            for at, entry in enumerate(value)
-        ]
+        return [item(zero if entry is None else entry, go, (place, at), run) for at, entry in enumerate(value)]
 
     return convert
 
 
-def _map_of(item: Convert, text: str) -> Convert:
+def _map_of(item: Convert, text: str, zero: Any) -> Convert:
     def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
         if not isinstance(value, dict):
             raise DecodeError(_mismatch(value, go, place, text))
         if item is _string and all(type(entry) is str for entry in value.values()):
             return value
-        return {
-            key: item("" if entry is None and item is _string else entry, go, (place, key), run)
-            for key, entry in value.items()
-        }
+        return {key: item(zero if entry is None else entry, go, (place, key), run) for key, entry in value.items()}
 
     return convert
 

@@ -1,0 +1,168 @@
+"""The server's own description of itself: complete, and what it promises is what happens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from tests.apiserver.conftest import Client
+
+from dray.apiserver.openapi import OpenApi
+from dray.apiserver.served import served
+
+Document = dict[str, Any]
+API = OpenApi(served("api/all=true"))
+
+
+def document(path: str) -> Document:
+    body = API._cached(path, lambda: API._v3(*_group_version(path)))
+    found: Document = json.loads(body)
+    return found
+
+
+def _group_version(path: str) -> tuple[str, str]:
+    parts = path.split("/")
+    return ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
+
+
+def references(value: Any) -> set[str]:
+    if isinstance(value, dict):
+        own = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+        return own.union(*(references(entry) for entry in value.values()))
+    if isinstance(value, list):
+        return set().union(*(references(entry) for entry in value))
+    return set()
+
+
+async def test_every_group_version_has_a_document(server: Client) -> None:
+    index = (await server.get("/openapi/v3")).body["paths"]
+    assert {"api/v1", "apis/resource.k8s.io/v1", "apis/resource.k8s.io/v1beta1", "apis/apps/v1"} <= index.keys()
+    for entry in index.values():
+        answer = await server.get(entry["serverRelativeURL"])
+        assert answer.status == 200
+        schemas = answer.body["components"]["schemas"]
+        missing = {name.rpartition("/")[2] for name in references(answer.body)} - schemas.keys()
+        assert not missing
+
+
+async def test_version_2_is_whole(server: Client) -> None:
+    body = (await server.get("/openapi/v2")).body
+    assert not {name.rpartition("/")[2] for name in references(body)} - body["definitions"].keys()
+    assert "io.k8s.api.resource.v1.ResourceClaim" in body["definitions"]
+
+
+async def test_unchanged_documents_need_not_travel(server: Client) -> None:
+    tag = (await server.get("/openapi/v2")).headers["etag"]
+    assert (await server.get("/openapi/v2", if_none_match=tag)).status == 304
+
+
+async def test_kubectl_finds_its_options(server: Client) -> None:
+    """kubectl looks here to learn whether the server checks fields and can dry-run."""
+    body = (await server.get("/openapi/v3/apis/resource.k8s.io/v1")).body
+    patch = body["paths"]["/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}"]["patch"]
+    assert patch["x-kubernetes-group-version-kind"] == {
+        "group": "resource.k8s.io",
+        "version": "v1",
+        "kind": "ResourceClaim",
+    }
+    assert {"fieldValidation", "dryRun"} <= {parameter["name"] for parameter in patch["parameters"]}
+
+
+# --- objects made up from the schemas, right and wrong -------------------------------------------------------------------
+
+WORDS = st.sampled_from(["", "a", "gpu.example.com", "a/b", "Not Valid", "x" * 70, "1Gi", "-1", "0", "é", "\u0000"])
+LEAVES = {
+    "string": WORDS | st.text(max_size=4),
+    "integer": st.integers(-(2**65), 2**65) | st.sampled_from([0, 1, -1]),
+    "boolean": st.booleans(),
+    "number": st.floats(allow_nan=False, allow_infinity=False),
+}
+STRANGE = st.none() | st.booleans() | st.integers(-9, 9) | WORDS | st.just([]) | st.just({}) | st.just([None])
+
+
+def made_from(schema: Document, schemas: Document, depth: int) -> st.SearchStrategy[Any]:
+    """Values that mostly fit a schema, and sometimes do not."""
+    schema = schema["allOf"][0] if "allOf" in schema else schema
+    if "$ref" in schema:
+        schema = schemas[schema["$ref"].rpartition("/")[2]]
+    if depth <= 0:
+        return STRANGE
+    kind = schema.get("type")
+    if kind == "array":
+        fitting: st.SearchStrategy[Any] = st.lists(made_from(schema["items"], schemas, depth - 1), max_size=2)
+    elif kind == "object" and "properties" in schema:
+        names = {
+            name: st.deferred(lambda entry=entry: made_from(entry, schemas, depth - 1))
+            for name, entry in schema["properties"].items()
+        }
+        fitting = st.fixed_dictionaries({}, optional=names)
+    elif kind == "object":
+        inner = schema.get("additionalProperties", {})
+        fitting = st.dictionaries(WORDS, made_from(inner, schemas, depth - 1), max_size=2)
+    else:
+        fitting = LEAVES.get(str(kind), WORDS)
+    return st.one_of(fitting, fitting, fitting, STRANGE)
+
+
+KINDS = [
+    ("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims", True),
+    ("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", False),
+    ("resource.k8s.io", "v1beta1", "ResourceSlice", "resourceslices", False),
+    ("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", False),
+    ("resource.k8s.io", "v1", "DeviceTaintRule", "devicetaintrules", False),
+    ("resource.k8s.io", "v1alpha3", "ResourcePoolStatusRequest", "resourcepoolstatusrequests", False),
+    ("", "v1", "Pod", "pods", True),
+    ("", "v1", "Node", "nodes", False),
+    ("", "v1", "Event", "events", True),
+    ("apps", "v1", "ReplicaSet", "replicasets", True),
+    ("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", False),
+    ("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "kind", "plural", "namespaced"), KINDS, ids=[f"{k[2]}-{k[1]}" for k in KINDS]
+)
+async def test_made_up_objects_never_break_the_server(
+    server: Client, group: str, version: str, kind: str, plural: str, namespaced: bool
+) -> None:
+    root = f"apis/{group}/{version}" if group else f"api/{version}"
+    schemas = document(root)["components"]["schemas"]
+    name = next(
+        name for name, schema in schemas.items()
+        if {"group": group, "version": version, "kind": kind} in schema.get("x-kubernetes-group-version-kind", [])
+    )  # fmt: skip
+    bodies: list[Any] = []
+    strategy = made_from({"$ref": f"#/{name}"}, schemas, 6)
+
+    @settings(
+        max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+    )
+    @given(strategy)
+    def collect(value: Any) -> None:
+        bodies.append(value)
+
+    collect()
+    path = f"/{root}/namespaces/default/{plural}" if namespaced else f"/{root}/{plural}"
+    for number, body in enumerate(bodies):
+        if isinstance(body, dict) and number % 2:
+            metadata = body.get("metadata") if isinstance(body.get("metadata"), dict) else {}
+            kept = {key: value for key, value in metadata.items() if key not in ("resourceVersion", "namespace")}
+            body = {**body, "kind": kind, "apiVersion": f"{group}/{version}" if group else version, "metadata": kept}
+            kept["name"] = f"n{number}"
+        text = json.dumps(body)
+        for method, where, media_type in (
+            ("POST", path, "application/json"),
+            ("PUT", f"{path}/n{number}", "application/json"),
+            ("PUT", f"{path}/n{number}/status", "application/json"),
+            ("PATCH", f"{path}/n{number}", "application/merge-patch+json"),
+            ("PATCH", f"{path}/n{number}", "application/strategic-merge-patch+json"),
+            ("PATCH", f"{path}/n{number}?fieldManager=f&force=true", "application/apply-patch+yaml"),
+        ):
+            answer = await server.send(method, where, text.encode(), content_type=media_type)
+            assert answer.status < 500, (method, where, text, answer.body)
+    assert (await server.get(path)).status == 200
+    assert (await server.get(path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")).status == 200
