@@ -58,7 +58,6 @@ def _result(scenario: Scenario, timing: bool, reasons: bool) -> dict[str, object
 def _warm_ns(world: World) -> int:
     """Inventory compiled, ledger up to date, nothing remembered of this very claim."""
     times: list[int] = []
-    gc.collect()
     gc.disable()
     try:
         while len(times) < MOST_REPEATS and sum(times) < ENOUGH_MICROS * 1000:
