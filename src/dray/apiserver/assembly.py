@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dray.apiserver.app import Listener
+from dray.apiserver.app import Listener, Mounted
 from dray.apiserver.cached_objects import CachedObjects
 from dray.apiserver.core import Core
 from dray.apiserver.credentials import Credentials
@@ -46,10 +46,15 @@ class Running:
     server: Server
     credentials: Credentials
     _listeners: list[Listener] = field(default_factory=list)
+    _mounts: dict[str, Mounted] = field(default_factory=dict)
+
+    def mount(self, prefix: str, application: Mounted) -> None:
+        """Requests to this path and below go to `application`, on every socket, before any check of who asks."""
+        self._mounts[prefix] = application
 
     async def listen(self, host: str, port: int) -> str:
         """HTTPS on this address (port 0: any free one); answers the URL."""
-        listener = Listener(self.server, self.credentials.server_context())
+        listener = Listener(self.server, self.credentials.server_context(), self._mounts)
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
         shown = f"[{found_host}]" if ":" in found_host else found_host

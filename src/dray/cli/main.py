@@ -16,6 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),
     "explain": ("explain:explain", "Why a pod waits or where it fits: per node, request and device, and what would help."),
     "demo": ("demo:demo", "Tell the KEPs' stories on a live cluster."),
+    "dashboard": ("dashboard:dashboard", "Show a cluster in the browser: devices, claims, ledger, waiting pods."),
     "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
     "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
     "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),

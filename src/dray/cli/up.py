@@ -137,6 +137,7 @@ def _data_directory(data: Path | None) -> Iterator[Path]:
 
 
 async def _serve(options: UpOptions) -> None:
+    from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.nodes import NodesOptions, make_nodes
 
@@ -147,6 +148,9 @@ async def _serve(options: UpOptions) -> None:
         ControlPlaneOptions(options.data, options.store, options.gates, options.runtime_config, options.minor)
     )
     await plane.start()
+    token = new_token()
+    dashboard = Dashboard(plane.client("dray-dashboard"), token, gates=options.gates, title="dray up")
+    plane.running.mount(PREFIX, dashboard)
     url = await plane.listen(options.host, options.port)
     ca = plane.running.credentials.authority.certificate_pem
     # Sockets have short names, and so must their directory; it is gone with the process.
@@ -158,23 +162,24 @@ async def _serve(options: UpOptions) -> None:
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _announce(options, url, plane.kubeconfig())
+            _announce(options, url, plane.kubeconfig(), dashboard_url(url, token))
             await stopped
         starting.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await starting
+        await dashboard.stop()
         await nodes.stop()
         await plane.stop()
 
 
-def _announce(options: UpOptions, url: str, kubeconfig: str) -> None:
+def _announce(options: UpOptions, url: str, kubeconfig: str, dashboard: str) -> None:
     write_private(options.kubeconfig, kubeconfig)
     if options.ready_file is not None:
         options.ready_file.write_text(url + "\n")
     nodes = f"{options.nodes} nodes" if options.nodes != 1 else "1 node"
     devices = f" with devices of {', '.join(options.drivers)}" if options.drivers and options.nodes else ""
     click.echo(f"cluster is up: {url}, {nodes}{devices}")
-    click.echo(f"dashboard:     {url}/ui")
+    click.echo(f"dashboard:     {dashboard}")
     click.echo("")
     click.echo(f"  export KUBECONFIG={options.kubeconfig}")
     click.echo("  kubectl get nodes,resourceslices")

@@ -1,0 +1,194 @@
+"""The cluster followed while somebody looks: a page that nobody has open costs the cluster nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from dray.client import ApiError, Client, CredentialsError, ServerUnreachable
+from dray.client.transport import Call
+from dray.dashboard.board import Board
+from dray.dashboard.cluster import Cluster
+from dray.features import FeatureGates
+
+log = logging.getLogger(__name__)
+
+# Events that come together are sent together.
+GATHER_S = 0.15
+# So long the cluster is followed after the last page was closed; a reload finds everything in place.
+LINGER_S = 30.0
+PROBE_S = 10.0
+PROBE_TIMEOUT_S = 5.0
+# A reader that is so many messages behind is cut off; it comes back and starts with everything.
+MOST_BEHIND = 64
+
+
+class Follower:
+    """One open page: messages for it, oldest first. None ends it."""
+
+    def __init__(self) -> None:
+        self.messages: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def send(self, message: bytes) -> None:
+        if self.messages.qsize() >= MOST_BEHIND:
+            self.end()
+        else:
+            self.messages.put_nowait(message)
+
+    def end(self) -> None:
+        while not self.messages.empty():
+            self.messages.get_nowait()
+        self.messages.put_nowait(None)
+
+
+class Live:
+    """Rows of a running cluster, brought up to date by its watches, for any number of followers."""
+
+    def __init__(self, client: Client, gates: FeatureGates) -> None:
+        self._client = client
+        self._stirred = asyncio.Event()
+        self.cluster = Cluster(client, gates, self._stirred.set)
+        self._board = Board(self.cluster)
+        self._followers: set[Follower] = set()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ready = asyncio.Event()
+        self._status = message("status", b'{"reachable":true}')
+
+    def start(self) -> None:
+        self.cluster.start()
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._probe())]
+
+    async def ready(self) -> None:
+        await self._ready.wait()
+
+    async def stop(self) -> None:
+        for follower in list(self._followers):
+            follower.end()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.cluster.stop()
+
+    @property
+    def is_followed(self) -> bool:
+        return bool(self._followers)
+
+    async def follow(self) -> AsyncIterator[bytes]:
+        """Everything as soon as it is known, then what changes."""
+        follower = Follower()
+        self._followers.add(follower)
+        try:
+            yield self._status
+            if self._ready.is_set():
+                self._refresh()
+                # What was sent so far is in the snapshot.
+                while not follower.messages.empty():
+                    follower.messages.get_nowait()
+                yield message("snapshot", self._board.snapshot())
+            while (text := await follower.messages.get()) is not None:
+                yield text
+        finally:
+            self._followers.discard(follower)
+
+    def snapshot(self) -> bytes:
+        self._refresh()
+        return self._board.snapshot()
+
+    async def _run(self) -> None:
+        await self.cluster.synced()
+        self._board.refresh()
+        self._ready.set()
+        self._send(message("snapshot", self._board.snapshot()))
+        while True:
+            await self._stirred.wait()
+            await asyncio.sleep(GATHER_S)
+            self._stirred.clear()
+            try:
+                self._refresh()
+            except Exception:
+                # One odd object must not freeze the page for all the others.
+                log.exception("the dashboard's rows could not be brought up to date")
+
+    def _refresh(self) -> None:
+        delta = self._board.refresh()
+        if delta is not None:
+            self._send(message("delta", delta))
+
+    async def _probe(self) -> None:
+        """Watches do not say when the server is gone; a stale page must not look alive."""
+        while True:
+            problem = await self._problem()
+            status = {"reachable": not problem, "problem": problem}
+            text = message("status", msgspec.json.encode(status))
+            if text != self._status:
+                self._status = text
+            self._send(text)
+            await asyncio.sleep(PROBE_S)
+
+    async def _problem(self) -> str:
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                answer = await self._client.transport.request(Call("GET", "/version", timeout_s=PROBE_TIMEOUT_S))
+        except TimeoutError:
+            return "the API server does not answer"
+        except (ServerUnreachable, CredentialsError, ApiError) as error:
+            return str(error)
+        return f"the API server answers {answer.status}" if answer.status >= 500 else ""
+
+    def _send(self, text: bytes) -> None:
+        for follower in self._followers:
+            follower.send(text)
+
+
+def message(event: str, data: bytes) -> bytes:
+    """A server-sent event; JSON has no line breaks of its own."""
+    return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
+
+
+class Viewing:
+    """A `Live` as long as there are readers, and a little longer."""
+
+    def __init__(self, client: Client, gates: FeatureGates) -> None:
+        self._client = client
+        self._gates = gates
+        self._live: Live | None = None
+        self._readers = 0
+        self._closing: asyncio.TimerHandle | None = None
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._is_over = False
+
+    @contextlib.asynccontextmanager
+    async def live(self) -> AsyncIterator[Live]:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+        if self._live is None:
+            self._live = Live(self._client, self._gates)
+            self._live.start()
+        self._readers += 1
+        try:
+            yield self._live
+        finally:
+            self._readers -= 1
+            if not self._readers and not self._is_over:
+                self._closing = asyncio.get_running_loop().call_later(LINGER_S, self._let_go)
+
+    def _let_go(self) -> None:
+        if self._live is not None and not self._readers:
+            task = asyncio.ensure_future(self._live.stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+            self._live = None
+
+    async def stop(self) -> None:
+        self._is_over = True
+        if self._closing is not None:
+            self._closing.cancel()
+        live, self._live = self._live, None
+        if live is not None:
+            await live.stop()
+        await asyncio.gather(*self._stopping, return_exceptions=True)

@@ -1,0 +1,175 @@
+"""One row each for a node with its ledger, a claim, a waiting pod, and the rows behind an amount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dray.accounting import NodeLedger, Row
+from dray.accounting.lines import Line, lines_of
+from dray.accounting.resources import PODS
+from dray.api.core import Node, Pod
+from dray.api.resource import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
+
+Document = dict[str, Any]
+
+
+def node_row(node: Node, ledger: NodeLedger | None) -> Document:
+    row: Document = {"name": node.metadata.name, "created": node.metadata.creation_timestamp or ""}
+    problems = _node_problems(node)
+    if problems:
+        row["problems"] = problems
+    if node.spec.unschedulable:
+        row["cordoned"] = True
+    taints = [f"{each.key}{'=' + each.value if each.value else ''}:{each.effect}" for each in node.spec.taints]
+    if taints:
+        row["taints"] = taints
+    if ledger is not None:
+        row["pods"] = [ledger.pod_count, ledger.allocatable(PODS)]
+        row["ledger"] = [_line(line) for line in lines_of(ledger)]
+        over = [short.resource for short in ledger.overcommitted()]
+        if over:
+            row["over"] = over
+    return row
+
+
+def _node_problems(node: Node) -> list[str]:
+    """Conditions that are not as they should be; a node that says nothing about being ready is not."""
+    problems = []
+    ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        text = (ready.message or ready.reason) if ready is not None else ""
+        problems.append(f"not ready: {text}" if text else "not ready")
+    for each in node.status.conditions:
+        if each.type != "Ready" and each.status == "True" and each.type.endswith("Pressure"):
+            problems.append(f"{each.type}: {each.message or each.reason}")
+    return problems
+
+
+def _line(line: Line) -> list[Any]:
+    """Resource; then allocatable, by spec, by claims, requested, free as text; then percent by spec and by claims."""
+    whole = line.allocatable or 1
+    percents = [round(100 * amount / whole, 2) for amount in (line.by_spec, line.by_claims)]
+    return [line.resource, *line.texts().values(), *percents]
+
+
+# --- claims
+
+
+def claim_row(claim: ResourceClaim, users: Iterable[Pod]) -> Document:
+    status, metadata = claim.status, claim.metadata
+    reserved = [
+        f"{user.resource}/{user.name}" if user.resource != "pods" else user.name for user in status.reserved_for
+    ]
+    row: Document = {
+        "namespace": metadata.namespace,
+        "name": metadata.name,
+        "created": metadata.creation_timestamp or "",
+        "state": claim_state(claim),
+        "requests": [_request(each) for each in claim.spec.devices.requests],
+        "users": reserved,
+    }
+    waiting = [pod.metadata.name for pod in users if pod.metadata.name not in reserved]
+    if waiting:
+        row["waiting"] = waiting
+    if status.allocation is not None:
+        row["devices"] = [_result(each) for each in status.allocation.devices.results]
+        row["nodes"] = _nodes_of(claim)
+    notes = _notes(claim)
+    if notes:
+        row["notes"] = notes
+    return row
+
+
+def claim_state(claim: ResourceClaim) -> str:
+    if claim.metadata.deletion_timestamp is not None:
+        return "deleting"
+    if claim.status.allocation is None:
+        return "waiting"
+    return "in use" if claim.status.reserved_for else "allocated"
+
+
+def _request(request: DeviceRequest) -> str:
+    if request.exactly is None:
+        options = " or ".join(each.device_class_name for each in request.first_available)
+        return f"{request.name}: {options}"
+    asked = request.exactly
+    count = "all" if asked.allocation_mode == "All" else f"{asked.count}×" if asked.count > 1 else ""
+    capacity = ", ".join(
+        f"{amount} {name}" for name, amount in (asked.capacity.requests if asked.capacity else {}).items()
+    )
+    text = " ".join(part for part in (count, asked.device_class_name, f"({capacity})" if capacity else "") if part)
+    return f"{request.name}: {text}" + (", admin access" if asked.admin_access else "")
+
+
+def _result(result: DeviceRequestAllocationResult) -> Document:
+    row: Document = {
+        "request": result.request,
+        "driver": result.driver,
+        "pool": result.pool,
+        "device": result.device,
+    }
+    if result.consumed_capacity:
+        row["consumed"] = {name: str(amount) for name, amount in sorted(result.consumed_capacity.items())}
+    if result.share_id is not None:
+        row["share"] = True
+    if result.admin_access:
+        row["admin"] = True
+    return row
+
+
+def _nodes_of(claim: ResourceClaim) -> str:
+    allocation = claim.status.allocation
+    if allocation is None or allocation.node_selector is None:
+        return "any node"
+    fields = [
+        value
+        for term in allocation.node_selector.node_selector_terms
+        for each in term.match_fields
+        if each.key == "metadata.name"
+        for value in each.values
+    ]
+    return ", ".join(fields) or "nodes by label"
+
+
+def _notes(claim: ResourceClaim) -> list[str]:
+    """What drivers say about the devices."""
+    return [
+        f"{row.device}: {each.type} is {each.status}" + (f", {each.message}" if each.message else "")
+        for row in claim.status.devices
+        for each in row.conditions
+    ]
+
+
+# --- waiting pods
+
+
+def is_waiting(pod: Pod) -> bool:
+    return not pod.spec.node_name and pod.status.phase in ("", "Pending") and pod.metadata.deletion_timestamp is None
+
+
+def pending_row(pod: Pod) -> Document:
+    condition = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    made = {each.name: each.resource_claim_name or "" for each in pod.status.resource_claim_statuses}
+    return {
+        "namespace": pod.metadata.namespace,
+        "name": pod.metadata.name,
+        "created": pod.metadata.creation_timestamp or "",
+        "priority": pod.spec.priority or 0,
+        "reason": condition.reason if condition is not None else "",
+        "message": condition.message if condition is not None else "the scheduler has not tried the pod yet",
+        "claims": [each.resource_claim_name or made.get(each.name) or each.name for each in pod.spec.resource_claims],
+    }
+
+
+def why_row(row: Row) -> Document:
+    return {
+        "pods": [str(pod) for pod in row.pods],
+        "kind": row.kind,
+        "container": row.container,
+        "claim": row.claim,
+        "device": row.device,
+        "policy": str(row.policy),
+        "quantity": str(row.quantity),
+        "nanos": row.quantity.nanos,
+    }
