@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import resource
 import signal
 import tempfile
 from pathlib import Path
@@ -136,6 +137,7 @@ async def _serve(
     options: ServerOptions, host: str, port: int, store_url: str, kubeconfig: Path | None, ready_file: Path | None
 ) -> None:
     stopped = _stop_signal()
+    _raise_file_limit()
     store = await open_store(store_url, options.data)
     try:
         running = await start_server(store, options)
@@ -156,6 +158,13 @@ def _announce(running: Running, url: str, kubeconfig: Path | None, ready_file: P
         click.echo(f"kubeconfig: {kubeconfig}")
     if ready_file:
         write_private(ready_file, url + "\n")
+
+
+def _raise_file_limit() -> None:
+    """A watch is an open file; ask for as many as we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _settle_memory() -> None:

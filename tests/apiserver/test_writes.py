@@ -1,0 +1,255 @@
+"""What each kind does with a write: generation, status, finalizers, grace, subresources."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.apiserver import manifests
+from tests.apiserver.conftest import CLAIMS, Client, a_claim
+
+PODS = "/api/v1/namespaces/default/pods"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
+
+
+async def a_pod(server: Client, name: str = "p", **spec: Any) -> dict[str, Any]:
+    await server.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
+    answer = await server.post(PODS, manifests.pod(name, **spec))
+    assert answer.status == 201, answer.body
+    found: dict[str, Any] = answer.body
+    return found
+
+
+async def test_generation_follows_the_spec(server: Client) -> None:
+    await server.post(SLICES, manifests.resource_slice("s"))
+    labelled = await server.patch(f"{SLICES}/s", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled.body["metadata"]["generation"] == 1
+    changed = await server.patch(f"{SLICES}/s", {"spec": {"pool": {"generation": 2}}})
+    assert changed.body["metadata"]["generation"] == 2
+
+
+async def test_a_rule_must_be_updated_with_its_revision(server: Client) -> None:
+    made = (await server.post(RULES, manifests.taint_rule("r"))).body
+    revision = made["metadata"].pop("resourceVersion")
+    refused = await server.send("PUT", f"{RULES}/r", made)
+    assert refused.status == 422
+    assert refused.body["message"] == (
+        'devicetaintrules.resource.k8s.io "r" is invalid: metadata.resourceVersion: Invalid value: 0: '
+        "must be specified for an update"
+    )
+    made["metadata"]["resourceVersion"] = revision
+    assert (await server.send("PUT", f"{RULES}/r", made)).status == 200
+    gone = await server.send("DELETE", f"{RULES}/r")
+    assert (gone.body["kind"], gone.body["status"]) == ("Status", "Success")
+
+
+async def test_the_effect_of_a_rule_counts_from_its_change(server: Client) -> None:
+    document = manifests.taint_rule("r")
+    document["spec"]["taint"]["timeAdded"] = "2020-01-01T00:00:00Z"
+    await server.post(RULES, document)
+    changed = await server.patch(f"{RULES}/r", {"spec": {"taint": {"effect": "NoExecute"}}})
+    assert changed.body["spec"]["taint"]["timeAdded"] > "2024"
+
+
+async def test_generated_names(server: Client) -> None:
+    body = a_claim()
+    body["metadata"] = {"generateName": "g" * 70}
+    answer = await server.post(CLAIMS, body)
+    name = answer.body["metadata"]["name"]
+    assert len(name) == 63
+    assert set(name[58:]) <= set("bcdfghjklmnpqrstvwxz2456789")
+
+
+async def test_a_dry_run_stores_nothing(server: Client) -> None:
+    answer = await server.post(f"{CLAIMS}?dryRun=All", a_claim("d"))
+    assert answer.status == 201
+    assert "resourceVersion" not in answer.body["metadata"]
+    assert (await server.get(f"{CLAIMS}/d")).status == 404
+    await server.post(CLAIMS, a_claim("d"))
+    assert (await server.send("DELETE", f"{CLAIMS}/d?dryRun=All")).status == 200
+    assert (await server.get(f"{CLAIMS}/d")).status == 200
+    refused = await server.post(f"{CLAIMS}?dryRun=Some", a_claim("e"))
+    assert (refused.status, refused.body["details"]["kind"]) == (422, "CreateOptions")
+
+
+async def test_finalizers_hold_an_object(server: Client) -> None:
+    await server.post(CLAIMS, a_claim("f", finalizers=["example.com/hold"]))
+    waiting = await server.send("DELETE", f"{CLAIMS}/f")
+    assert waiting.body["metadata"]["deletionGracePeriodSeconds"] == 0
+    again = await server.post(CLAIMS, a_claim("f"))
+    assert again.body["message"].startswith("object is being deleted: ")
+    released = await server.patch(f"{CLAIMS}/f", {"metadata": {"finalizers": None}})
+    assert released.status == 200
+    assert (await server.get(f"{CLAIMS}/f")).status == 404
+
+
+async def test_pods_go_slowly_once_they_have_a_node(server: Client) -> None:
+    await a_pod(server, nodeName="n1")
+    going = await server.send("DELETE", f"{PODS}/p")
+    assert going.body["metadata"]["deletionGracePeriodSeconds"] == 30
+    longer = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=60")
+    assert longer.body["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert (await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=0")).status == 200
+    assert (await server.get(f"{PODS}/p")).status == 404
+
+
+async def test_a_negative_grace_means_one_second(server: Client) -> None:
+    await a_pod(server, nodeName="n1")
+    going = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=-5")
+    assert going.body["metadata"]["deletionGracePeriodSeconds"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"schedulingGates": [{"name": "g"}]}, "pod p has non-empty .spec.schedulingGates"),
+        ({"nodeName": "n1"}, 'pod p is already assigned to node "n1"'),
+    ],
+)
+async def test_pods_that_cannot_be_bound(server: Client, change: dict[str, Any], why: str) -> None:
+    await a_pod(server, **change)
+    binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n2"}}
+    refused = await server.post(f"{PODS}/p/binding", binding)
+    assert (refused.status, refused.body["details"]["kind"]) == (409, "pods/binding")
+    assert refused.body["message"].endswith(why)
+
+
+async def test_binding_brings_labels_and_annotations(server: Client) -> None:
+    await a_pod(server)
+    metadata = {"name": "p", "labels": {"zone": "z"}, "annotations": {"a": "b"}}
+    answer = await server.post(f"{PODS}/p/binding", {"metadata": metadata, "target": {"name": "n1"}})
+    assert answer.status == 201
+    pod = (await server.get(f"{PODS}/p")).body
+    assert (pod["metadata"]["labels"], pod["metadata"]["annotations"]) == ({"zone": "z"}, {"a": "b"})
+    assert pod["status"]["conditions"][0]["type"] == "PodScheduled"
+
+
+async def test_the_old_path_of_bindings(server: Client) -> None:
+    await a_pod(server)
+    body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
+    assert (await server.post("/api/v1/namespaces/default/bindings", body)).status == 201
+    assert (await server.get(f"{PODS}/p")).body["spec"]["nodeName"] == "n1"
+
+
+async def test_claim_lists_of_a_pod_status(server: Client) -> None:
+    await a_pod(server)
+    entries = [{"name": "gpu", "resourceClaimName": "x"}]
+    await server.patch(f"{PODS}/p/status", {"status": {"resourceClaimStatuses": entries}})
+    pod = (await server.get(f"{PODS}/p")).body
+    del pod["status"]["resourceClaimStatuses"]
+    kept = await server.send("PUT", f"{PODS}/p/status", pod)
+    assert kept.body["status"]["resourceClaimStatuses"] == entries
+    kept.body["status"]["resourceClaimStatuses"] = []
+    cleared = await server.send("PUT", f"{PODS}/p/status", kept.body)
+    assert "resourceClaimStatuses" not in cleared.body["status"]
+
+
+async def test_eviction_respects_budgets(server: Client) -> None:
+    await a_pod(server, nodeName="n1")
+    await server.patch(f"{PODS}/p", {"metadata": {"labels": {"app": "a"}}})
+    await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    assert (await server.post(budgets, {"metadata": {"name": "b"}, "spec": spec})).status == 201
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    refused = await server.post(f"{PODS}/p/eviction", eviction)
+    assert refused.status == 429
+    assert refused.body["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
+    assert "retry-after" in refused.headers
+    status = {"disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1, "expectedPods": 2}
+    await server.patch(f"{budgets}/b/status", {"status": status})
+    assert (await server.post(f"{PODS}/p/eviction", eviction)).status == 201
+    assert (await server.get(f"{PODS}/p")).body["metadata"]["deletionTimestamp"]
+
+
+def sized(cpu: str) -> dict[str, Any]:
+    resources = {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}
+    return {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+
+
+async def test_resize(server: Client) -> None:
+    container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
+    await a_pod(server, containers=[container], resourceClaims=[])
+    resized = await server.patch(f"{PODS}/p/resize", sized("2"), "strategic-merge")
+    assert resized.status == 200, resized.body
+    assert resized.body["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+    assert resized.body["metadata"]["generation"] == 2
+    too_much = await server.patch(f"{PODS}/p/resize", sized("5"), "strategic-merge")
+    assert too_much.status == 422
+    elsewhere = await server.patch(f"{PODS}/p", sized("3"), "strategic-merge")
+    assert elsewhere.status == 422
+
+
+async def test_pods_with_claims_on_node_resources_are_not_resized(server: Client) -> None:
+    container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
+    await a_pod(server, containers=[container])
+    entry = {"resourceClaimName": "c", "containers": ["main"], "mapping": [{"name": "cpu", "quantity": "1"}]}
+    claims = [{"name": "gpu", "resourceClaimName": "c"}]
+    status = {"resourceClaimStatuses": claims, "nodeAllocatableResourceClaimStatuses": [entry]}
+    written = await server.patch(f"{PODS}/p/status", {"status": status})
+    assert written.status == 200, written.body
+    refused = await server.patch(f"{PODS}/p/resize", sized("2"), "strategic-merge")
+    assert refused.status == 422
+    assert refused.body["details"]["causes"][0]["field"] == "status.nodeAllocatableResourceClaimStatuses"
+
+
+async def test_scale(server: Client) -> None:
+    sets = "/apis/apps/v1/namespaces/default/replicasets"
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    assert (await server.post(sets, {"metadata": {"name": "r"}, "spec": spec})).status == 201
+    scale = (await server.get(f"{sets}/r/scale")).body
+    assert (scale["spec"]["replicas"], scale["status"]["selector"]) == (1, "a=b")
+    scale["spec"]["replicas"] = 5
+    assert (await server.send("PUT", f"{sets}/r/scale", scale)).body["spec"]["replicas"] == 5
+    assert (await server.patch(f"{sets}/r/scale", {"spec": {"replicas": 2}})).body["spec"]["replicas"] == 2
+    assert (await server.send("PUT", f"{sets}/r/scale", scale)).status == 409
+    assert (await server.patch(f"{sets}/r/scale", {"spec": {"replicas": -1}})).status == 422
+
+
+async def test_lost_updates_are_noticed(server: Client) -> None:
+    """Many writers that read, change and write back: nothing is lost, and everybody who failed was told."""
+    await server.post("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "m"}, "data": {"n": "0"}})
+
+    async def add_one() -> None:
+        while True:
+            document = (await server.get("/api/v1/namespaces/default/configmaps/m")).body
+            document["data"]["n"] = str(int(document["data"]["n"]) + 1)
+            answer = await server.send("PUT", "/api/v1/namespaces/default/configmaps/m", document)
+            if answer.status == 200:
+                return
+            assert answer.status == 409
+
+    await asyncio.gather(*(add_one() for _ in range(25)))
+    assert (await server.get("/api/v1/namespaces/default/configmaps/m")).body["data"]["n"] == "25"
+
+
+async def test_patches_do_not_lose_each_other(server: Client) -> None:
+    await server.post(CLAIMS, a_claim("c"))
+    patches = (server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(10))
+    answers = await asyncio.gather(*patches)
+    assert {answer.status for answer in answers} == {200}
+    assert len((await server.get(f"{CLAIMS}/c")).body["metadata"]["labels"]) == 10
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"{CLAIMS}/x"),
+        ("PUT", CLAIMS),
+        ("DELETE", "/api/v1/namespaces"),
+        ("PATCH", CLAIMS),
+        ("POST", "/api/v1/pods"),
+    ],
+)
+async def test_methods_that_a_path_does_not_have(server: Client, method: str, path: str) -> None:
+    assert (await server.send(method, path, {})).status == 405
+
+
+async def test_yaml_in_and_out(server: Client) -> None:
+    text = b"metadata: {name: y}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: gold}}]}}\n"
+    made = await server.post(CLAIMS, text, content_type="application/yaml", accept="application/yaml")
+    assert (made.status, made.headers["content-type"]) == (201, "application/yaml")
+    assert b"deviceClassName: gold" in made.body
