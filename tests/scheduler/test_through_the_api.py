@@ -216,3 +216,35 @@ async def test_scheduler_that_restarts_goes_on_where_the_last_one_stopped(cluste
             await task
     claims = (await cluster.client.list(CLAIMS, "default")).items
     assert len({row.device for claim in claims for row in claim.status.allocation.devices.results}) == 2
+
+
+async def test_claim_with_a_full_list_of_users_takes_no_further_pod(cluster):
+    from msgspec.structs import replace
+
+    from dray.api.resource import ResourceClaimConsumerReference
+
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "shared"},
+        "spec": ONE_GPU["spec"]["spec"],
+    }
+    pod = gpu_pod("first")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
+    await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, claim, pod)
+    await cluster.bound("first")
+    stored = await cluster.client.get(CLAIMS, "shared", "default")
+    # Users of another kind: the claim controller never removes those.
+    others = tuple(
+        ResourceClaimConsumerReference(api_group="example.com", resource="things", name=f"t{n}", uid=f"uid-{n}")
+        for n in range(255)
+    )
+    users = (*stored.status.reserved_for, *others)
+    await cluster.client.update_status(CLAIMS, replace(stored, status=replace(stored.status, reserved_for=users)))
+    second = {**pod, "metadata": {"name": "second"}}
+    await cluster.apply(second)
+    condition = await cluster.condition("second")
+    assert condition.reason == "SchedulerError"
+    assert "add reservation to claim default/shared" in condition.message
+    after = await cluster.client.get(CLAIMS, "shared", "default")
+    assert len(after.status.reserved_for) == 256

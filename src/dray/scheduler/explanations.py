@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from dray.allocator import NoFit
@@ -14,8 +14,8 @@ from dray.scheduler.nodes import NodeList
 from dray.scheduler.outcomes import Rejection
 
 KEPT = 10_000
-NODES_NAMED = 100
-DEVICE_EXAMPLES = 3
+NODES_NAMED = 20
+DEVICE_EXAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,11 @@ class Explanations:
 
     def note(self, pod: Pod, rejection: Rejection, nodes: NodeList, answers: Answers | None, at: str) -> None:
         metadata = pod.metadata
-        self._records.pop(metadata.uid, None)
+        known = self._records.pop(metadata.uid, None)
+        if known is not None and known.message == rejection.message:
+            # Nothing new: a pod that is turned away again and again costs its explanation once.
+            self._records[metadata.uid] = replace(known, at=at)
+            return
         self._records[metadata.uid] = Explanation(
             metadata.namespace,
             metadata.name,

@@ -34,7 +34,7 @@ class DefaultPreemption:
         reason = self._why_not_eligible(pod, snapshot)
         if reason:
             return PostFilterResult(unschedulable(f"preemption: {reason}"))
-        plans, verdicts = self._try_nodes(cycle, pod, snapshot, rejections)
+        plans, verdicts = await self._try_nodes(cycle, pod, snapshot, rejections)
         plan = best_plan(plans)
         if plan is None:
             return PostFilterResult(unschedulable(self._message(snapshot, verdicts)))
@@ -52,7 +52,7 @@ class DefaultPreemption:
             return "not eligible due to a terminating pod on the nominated node."
         return ""
 
-    def _try_nodes(
+    async def _try_nodes(
         self, cycle: CycleState, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
     ) -> tuple[list[Plan], dict[PluginStatus, int]]:
         """Plans for up to a tenth of the nodes, and at least a hundred; and why the others are none."""
@@ -63,7 +63,7 @@ class DefaultPreemption:
         candidates = may_help(rejections, devices=True)
         wanted = max(len(snapshot.nodes) * self._percentage // 100, self._at_least)
         run = DryRun(cycle, pod, snapshot, self.profile)
-        plans, hopeless = run.plans(candidates, wanted, self._handle.chance.randrange(len(snapshot.nodes) or 1))
+        plans, hopeless = await run.plans(candidates, wanted, self._handle.chance.randrange(len(snapshot.nodes) or 1))
         return plans, self._verdicts(everything, hopeless)
 
     @staticmethod

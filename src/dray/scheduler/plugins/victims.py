@@ -1,6 +1,7 @@
 """Which pods would have to go so that another one fits, tried out on the snapshot and undone at once."""
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
 FREEABLE_DEVICES = "cannot allocate all claims"
+MOST_TRIED = 1000
+TRIED_IN_ONE_PIECE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +51,32 @@ class DryRun:
         self._snapshot = snapshot
         self._profile = profile
 
-    def plans(self, candidates: int, wanted: int, start: int) -> tuple[list[Plan], int]:
-        """Plans for up to `wanted` nodes from `start` on, and the candidates for which there is none."""
+    async def plans(self, candidates: int, wanted: int, start: int) -> tuple[list[Plan], int]:
+        """Plans for up to `wanted` nodes from `start` on, and the candidates for which there is none.
+
+        Others have their turn in between: each node is tried out and put back in one piece. Where many nodes are tried in
+        vain, the rest wait for the next attempt, which starts elsewhere.
+        """
         found: list[Plan] = []
-        hopeless = 0
+        names = [self._snapshot.nodes[position].name for position in self._in_order(candidates, start)]
+        for tried, name in enumerate(names):
+            if len(found) >= wanted or tried >= MOST_TRIED:
+                break
+            if tried % TRIED_IN_ONE_PIECE == TRIED_IN_ONE_PIECE - 1:
+                await asyncio.sleep(0)
+                self._snapshot.refresh()
+            node = self._snapshot.nodes.get(name)
+            plan = self._plan_for(node) if node is not None else None
+            if plan is not None:
+                found.append(plan)
+        with_plan = self._snapshot.nodes.mask_of(plan.node_name for plan in found)
+        return found, self._snapshot.nodes.mask_of(names) & ~with_plan
+
+    def _in_order(self, candidates: int, start: int) -> Iterator[int]:
         nodes = len(self._snapshot.nodes)
         ahead = candidates & span(start, nodes - start, nodes)
-        for part in (ahead, candidates & ~ahead):
-            for position in positions(part):
-                if len(found) >= wanted:
-                    return found, hopeless
-                node = self._snapshot.nodes[position]
-                plan = self._plan_for(node)
-                if plan is None:
-                    hopeless |= node.bit
-                else:
-                    found.append(plan)
-        return found, hopeless
+        yield from positions(ahead)
+        yield from positions(candidates & ~ahead)
 
     def _plan_for(self, node: NodeState) -> Plan | None:
         priority = self._pod.spec.priority or 0
