@@ -8,8 +8,9 @@ import logging
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from email.utils import formatdate
+from types import MappingProxyType
 from typing import Any
 
 import uvicorn
@@ -34,15 +35,24 @@ STOP_AFTER_S = 5.0
 HANDSHAKE_TIMEOUT_S = 15.0
 
 
-class Application:
-    """ASGI in front of `Server.handle`."""
+Mounted = Callable[[Any, Any, Any], Awaitable[None]]
+"""An ASGI application that answers for itself below its path, sign-in included."""
 
-    def __init__(self, server: Server) -> None:
+
+class Application:
+    """ASGI in front of `Server.handle`, and of what is mounted beside the API."""
+
+    def __init__(self, server: Server, mounts: Mapping[str, Mounted]) -> None:
         self._server = server
+        self._mounts = mounts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             return
+        for prefix, mounted in self._mounts.items():
+            if scope["path"] == prefix or scope["path"].startswith(f"{prefix}/"):
+                await mounted(scope, receive, send)
+                return
         headers = _headers(scope["headers"])
         connection: Connection | None = scope.get("extensions", {}).get("dray")
         body = await _body(receive, headers)
@@ -186,11 +196,13 @@ async def _close(stream: AsyncIterator[bytes]) -> None:
 class Listener:
     """A listening HTTPS socket with the server behind it."""
 
-    def __init__(self, server: Server, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, server: Server, context: ssl.SSLContext | None, mounts: Mapping[str, Mounted] = MappingProxyType({})
+    ) -> None:
         self._context = context
         self._state = ServerState()
         self._config = uvicorn.Config(
-            Application(server),
+            Application(server, mounts),
             http=Connection,
             ws="none",
             lifespan="off",
