@@ -29,7 +29,7 @@ from dray.clock import RealClock
 from dray.scheduler.memory_cluster import MemoryCluster
 from dray.scheduler.scheduler import Scheduler
 
-WORKLOADS = Path(__file__).parent / "workloads"
+WORKLOADS = Path(__file__).parent / "workloads" / "cluster"
 WARM, MEASURED = 60, 240
 MAX_DECISION_US = 3000.0
 

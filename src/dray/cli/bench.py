@@ -13,7 +13,7 @@ from dray.cli.bench_workload import Workload, load_workload
 from dray.cli.event_loop import fast_runner, spare_the_collector
 from dray.cli.main import EXIT_NO, BrokenWorld
 
-DEFAULT_DIRECTORY = Path("benchmarks/workloads")
+DEFAULT_DIRECTORY = Path("benchmarks/workloads/cluster")
 
 
 @click.command("bench", epilog="Example: dray bench burst --scale 0.1")
