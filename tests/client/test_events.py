@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from scripted import ScriptedTransport, ok, refusal
 
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.client import NORMAL, PODS, WARNING, Client, EventRecorder, ServerUnreachable, reference_to
 from dray.clock import SimulatedClock
+from tests.client.scripted import ScriptedTransport, ok, refusal
 
 POD = Pod(metadata=ObjectMeta(namespace="ns", name="p", uid="u", resource_version="3"))
 

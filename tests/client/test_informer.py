@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from scripted import HANG, ScriptedTransport, bookmark, error_event, event, ok, refusal
 
 from dray.client import PODS, ApiError, Client, Handler, Informer, Informers, ServerUnreachable
 from dray.client.indexed import BY_NAMESPACE, by_namespace
 from dray.clock import SimulatedClock
+from tests.client.scripted import HANG, ScriptedTransport, bookmark, error_event, event, ok, refusal
 
 
 def pod(name, revision, uid="", node="", namespace="ns"):

@@ -4,13 +4,13 @@ import asyncio
 import json
 
 import pytest
-from scripted import ScriptedTransport, error_event, event, ok, refusal
 
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.api.resource import ResourceClaim
 from dray.client import CLAIMS, NODES, PODS, ApiError, Client, ServerUnreachable
 from dray.clock import SimulatedClock
+from tests.client.scripted import ScriptedTransport, error_event, event, ok, refusal
 
 POD = {"kind": "Pod", "metadata": {"namespace": "ns", "name": "p", "uid": "u1", "resourceVersion": "5"}}
 

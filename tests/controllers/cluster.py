@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from builders import FINALIZER, a_namespace, an_allocation
-from interleaving import Interleaving
 
 from dray.client import CLAIMS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Client, Informers, Transport
 from dray.controllers.context import Context
 from dray.features import FeatureGates
 from dray.telemetry import Registry
+from tests.controllers.builders import FINALIZER, a_namespace, an_allocation
+from tests.controllers.interleaving import Interleaving
 
 PATIENCE_S = 10.0
 

@@ -1,14 +1,9 @@
 """Real API servers for the controllers, in-process and over HTTPS."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from cluster import Cluster
-from serving import EmbeddedServer
+from tests.controllers.cluster import Cluster
+from tests.controllers.serving import EmbeddedServer
 
 # These run over both transports; the others, which differ only in what is watched, in-process.
 OVER_HTTPS = ("test_claim_creation", "test_claim_release", "test_claim_races", "test_survival")

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from builders import a_claim, a_pod, a_template
 
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION as ANNOTATION
 from dray.client import CLAIMS, PODS, TEMPLATES, Hopeless
@@ -11,6 +10,7 @@ from dray.controllers.claims import ClaimController
 from dray.controllers.claims.creating import claim_from_template
 from dray.controllers.claims.names import generate_name
 from dray.features import FeatureGates
+from tests.controllers.builders import a_claim, a_pod, a_template
 
 CREATES = "dynamic_resource_allocation_resourceclaim_creates_total"
 

@@ -4,12 +4,12 @@ import asyncio
 
 import msgspec
 import pytest
-from builders import FINALIZER, a_claim, a_pod, a_template
 
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION as ANNOTATION
 from dray.client import CLAIMS, PODS, TEMPLATES, Answer, ApiError, ServerUnreachable
 from dray.controllers.claims import ClaimController
 from dray.controllers.claims.releasing import DeletedUids
+from tests.controllers.builders import FINALIZER, a_claim, a_pod, a_template
 
 
 async def a_template_pod(cluster, **fields):

@@ -2,10 +2,10 @@
 
 import msgspec
 import pytest
-from builders import FINALIZER, a_claim, a_pod, a_template
 
 from dray.client import CLAIMS, PODS, TEMPLATES
 from dray.controllers.claims import ClaimController
+from tests.controllers.builders import FINALIZER, a_claim, a_pod, a_template
 
 
 async def a_user(cluster, name="pod", node="node", **fields):

@@ -10,13 +10,13 @@ import sys
 
 import aiohttp
 import pytest
-from builders import a_namespace
 from click.testing import CliRunner
-from cluster import Cluster
-from serving import EmbeddedServer
 
 from dray.cli.controller_manager import controller_manager
 from dray.client import LEASES, NAMESPACES, SERVICE_ACCOUNTS
+from tests.controllers.builders import a_namespace
+from tests.controllers.cluster import Cluster
+from tests.controllers.serving import EmbeddedServer
 
 
 def free_port():

@@ -1,11 +1,11 @@
 """Garbage collection: background, foreground, orphan, and owners that are not what they seem."""
 
 import pytest
-from builders import a_claim, a_node, a_pod, a_slice
 
 from dray.client import CLAIMS, CONFIG_MAPS, NODES, PODS, SLICES
 from dray.controllers.every_kind import discover
 from dray.controllers.garbage import GarbageCollector
+from tests.controllers.builders import a_claim, a_node, a_pod, a_slice
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from builders import a_claim, a_namespace, a_node, a_pod
 
 from dray.client import CLAIMS, CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, ServerUnreachable
 from dray.clock import SimulatedClock
@@ -13,6 +12,7 @@ from dray.controllers.node_lifecycle import NodeLifecycleController
 from dray.controllers.pod_gc import PodGarbageCollector
 from dray.controllers.root_ca import CONFIG_MAP, RootCaController
 from dray.controllers.service_accounts import ServiceAccountController
+from tests.controllers.builders import a_claim, a_namespace, a_node, a_pod
 
 # --- namespaces
 

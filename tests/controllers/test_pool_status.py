@@ -1,13 +1,13 @@
 """ResourcePoolStatusRequests: counts per pool, written once."""
 
 import pytest
-from builders import DRIVER, a_claim, a_slice
 
 from dray.api import codec
 from dray.api.resource import ResourcePoolStatusRequestSpec, ResourceSlice
 from dray.client import CLAIMS, POOL_STATUS_REQUESTS, SLICES
 from dray.controllers.pool_counts import pool_statuses
 from dray.controllers.pool_status import PoolStatusController
+from tests.controllers.builders import DRIVER, a_claim, a_slice
 
 
 def a_request(name="look", **spec):

@@ -1,12 +1,12 @@
 """Quota status: enforced with the server's charges, given back by counting."""
 
 import pytest
-from builders import a_claim, a_pod, a_template
 
 from dray.client import CLAIMS, CONFIG_MAPS, PODS, QUOTAS, TEMPLATES, ApiError
 from dray.controllers.claims import ClaimController
 from dray.controllers.every_kind import discover
 from dray.controllers.quotas import QuotaController
+from tests.controllers.builders import a_claim, a_pod, a_template
 
 COUNT = "count/resourceclaims.resource.k8s.io"
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"

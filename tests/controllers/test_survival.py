@@ -3,9 +3,6 @@
 import asyncio
 
 import pytest
-from builders import a_node, a_pod, a_slice, a_template
-from cluster import Cluster
-from serving import EmbeddedServer
 
 from dray.client import (
     CLAIMS,
@@ -21,6 +18,9 @@ from dray.client import (
 )
 from dray.controllers.context import Context
 from dray.controllers.roster import BUILDERS, Choices, Roster
+from tests.controllers.builders import a_node, a_pod, a_slice, a_template
+from tests.controllers.cluster import Cluster
+from tests.controllers.serving import EmbeddedServer
 
 
 class Machine:

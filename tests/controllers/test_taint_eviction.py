@@ -4,7 +4,6 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from builders import DRIVER, a_claim, a_pod, a_rule, a_slice, a_template
 
 from dray.api.resource import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dray.client import CLAIMS, PODS, SLICES, TAINT_RULES, TEMPLATES, ApiError
@@ -13,6 +12,7 @@ from dray.controllers.roster import BUILDERS, Choices
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects, tolerates
 from dray.features import FeatureGates
+from tests.controllers.builders import DRIVER, a_claim, a_pod, a_rule, a_slice, a_template
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

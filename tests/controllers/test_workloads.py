@@ -1,7 +1,6 @@
 """ReplicaSets, Deployments, Jobs and DaemonSets: what they make, count, replace and take away."""
 
 import pytest
-from builders import a_node, a_pod
 
 from dray.api.workloads import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, RollingUpdate
 from dray.client import DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, ApiError
@@ -10,6 +9,7 @@ from dray.controllers.deployments import DeploymentController
 from dray.controllers.jobs import JobController, _ranges
 from dray.controllers.replica_sets import ReplicaSetController
 from dray.controllers.rollout import next_sizes, surge_and_unavailable
+from tests.controllers.builders import a_node, a_pod
 
 
 def a_workload(kind, name="app", group="apps", **spec):
