@@ -21,6 +21,8 @@ Document = dict[str, Any]
 
 SUMMARY = 30
 MAX_WARNINGS = 100
+# Kinds that clients and nodes may know better than we do: what we do not know of them is kept.
+NEWER_THAN_US = ("Pod", "Node")
 SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
@@ -116,7 +118,7 @@ def shaped_or_fail(tree: Document, api_version: str, kind: str, duplicates: tupl
     assert shape is not None, (api_version, kind)
     metadata = tree.get("metadata")
     resets = isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
-    run = Shaping()
+    run = Shaping(keeps_unknown=kind in NEWER_THAN_US)
     document = shape(canonical_spelling({**tree, "kind": kind, "apiVersion": api_version}), kind, None, run)
     document.setdefault("metadata", {})
     if resets:

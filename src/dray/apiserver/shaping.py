@@ -37,10 +37,11 @@ _INT_RANGE = {"int32": range(-(2**31), 2**31), "int64": range(-(2**63), 2**63)}
 class Shaping:
     """One run over a tree; `problems` collects what strict decoding reports, in document order."""
 
-    __slots__ = ("problems",)
+    __slots__ = ("keeps_unknown", "problems")
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_unknown: bool = False) -> None:
         self.problems: list[str] = []
+        self.keeps_unknown = keeps_unknown
 
 
 # Where we are: the place of the holder and a field name or index. Written out only when there is something to say.
@@ -60,11 +61,12 @@ def text_of(place: Place) -> str:
 class StructShape:
     """A struct schema made ready: per field how to convert it and what to do when it is empty."""
 
-    __slots__ = ("always", "fields", "name", "short_name")
+    __slots__ = ("always", "fields", "keeps_unknown", "name", "short_name")
 
     def __init__(self, schema: StructSchema) -> None:
         self.name = schema.name
         self.short_name = schema.name.rpartition(".")[2]
+        self.keeps_unknown = not schema.name.startswith("meta.")
         self.fields: dict[str, tuple[Convert, bool, type | None]] = {}
         self.always: list[tuple[str, Callable[[], Any]]] = []
 
@@ -87,6 +89,8 @@ class StructShape:
             found = fields.get(key)
             if found is None:
                 run.problems.append(f'unknown field "{text_of((place, key))}"')
+                if run.keeps_unknown and self.keeps_unknown:
+                    out[key] = raw
                 continue
             if raw is None:
                 continue
