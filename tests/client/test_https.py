@@ -106,14 +106,17 @@ async def test_what_a_request_carries(authority, server_tls):
     seen = {}
 
     async def handler(request):
-        seen.update(path=request.raw_path, body=await request.read(), headers=dict(request.headers))
+        seen.update(
+            path=request.raw_path, query=dict(request.query), body=await request.read(), headers=dict(request.headers)
+        )
         return web.json_response({"metadata": {"name": "p"}})
 
     async with serving(server_tls, handler) as url:
         client = client_for(url, authority, StaticToken("secret")).named("me/1.0")
-        await client.patch(PODS, "p", {"a": "ü"}, "ns", field_manager="x y")
+        await client.patch(PODS, "p", {"a": "ü"}, "ns", field_manager="x y+z%2F")
         await client.close()
-    assert seen["path"] == "/api/v1/namespaces/ns/pods/p?fieldManager=x+y"
+    assert seen["query"] == {"fieldManager": "x y+z%2F"}
+    assert seen["path"].startswith("/api/v1/namespaces/ns/pods/p?")
     assert seen["headers"]["Authorization"] == "Bearer secret"
     assert seen["headers"]["User-Agent"] == "me/1.0"
     assert seen["headers"]["Content-Type"] == "application/merge-patch+json"

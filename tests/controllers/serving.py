@@ -36,10 +36,12 @@ class EmbeddedServer:
     def in_process(self) -> InProcessTransport:
         return InProcessTransport(self.running.server.handle, partial(Request, user=LOOPBACK))
 
-    async def https(self, port: int = 0) -> HttpsTransport:
+    async def https(
+        self, port: int = 0, user: str = "tester", groups: tuple[str, ...] = ("system:masters",)
+    ) -> HttpsTransport:
         self.url = self.url or await self.running.listen("127.0.0.1", port)
         authority = self.running.credentials.authority
-        pair = authority.issue_client("tester", ["system:masters"])
+        pair = authority.issue_client(user, groups)
         return HttpsTransport(
             Connection(
                 self.url,

@@ -10,11 +10,10 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from yarl import URL
 
 from dray.client.credentials import Proof
 from dray.client.errors import ApiError, KubeconfigError, ServerUnreachable
@@ -155,8 +154,9 @@ class HttpsTransport:
                 await self._retired.pop(0).close()
         return self._session
 
-    def _url(self, call: Call) -> URL:
-        return URL(self._connection.server + call.path).with_query(dict(call.query))
+    def _url(self, call: Call) -> str:
+        url = self._connection.server + quote(call.path)
+        return f"{url}?{urlencode(call.query)}" if call.query else url
 
     def _extra(self) -> dict[str, Any]:
         extra: dict[str, Any] = {}

@@ -1,0 +1,148 @@
+"""The controllers with the rights of their own role, not an administrator's: nothing they need is refused."""
+
+import asyncio
+
+import pytest
+
+from dray.client import (
+    CLAIMS,
+    CONFIG_MAPS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    POOL_STATUS_REQUESTS,
+    QUOTAS,
+    SERVICE_ACCOUNTS,
+    SLICES,
+    TAINT_RULES,
+    TEMPLATES,
+    Client,
+    Informers,
+    LeaderElector,
+)
+from dray.controllers.context import Context
+from dray.controllers.roster import Choices, Roster
+from tests.controllers.builders import DRIVER, a_claim, a_node, a_pod, a_rule, a_slice, a_template
+from tests.controllers.cluster import Cluster
+from tests.controllers.interleaving import Interleaving
+from tests.controllers.test_workloads import a_job, a_workload
+
+
+class Watchful(Interleaving):
+    """Remembers every refusal."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.refused = []
+
+    async def request(self, call):
+        answer = await super().request(call)
+        if answer.status in (401, 403):
+            self.refused.append((call.method, call.path, answer.body))
+        return answer
+
+
+@pytest.fixture
+async def roster(server):
+    admin = await server.https()
+    manager = await server.https(user="system:kube-controller-manager", groups=())
+    cluster = Cluster(admin)
+    cluster.wire = Watchful(manager)
+    client = Client(cluster.wire)
+    roster = Roster(Context(client, Informers(client)), Choices(root_ca="CA"))
+    elector = LeaderElector(client, "kube-controller-manager", "me")
+    task = asyncio.create_task(elector.run(roster.run))
+    async with asyncio.timeout(20):
+        await roster.ready.wait()
+    cluster.running = roster.controllers
+    yield cluster
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await admin.close()
+    await manager.close()
+
+
+async def test_the_role_of_the_controller_manager_suffices(roster):
+    cluster, client = roster, roster.client
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
+
+    async def furnished():
+        account = await client.find(SERVICE_ACCOUNTS, "default", "ns")
+        return account and await client.find(CONFIG_MAPS, "kube-root-ca.crt", "ns")
+
+    await cluster.eventually(furnished)
+    # Claims from templates, quota, reservation, release, deletion.
+    hard = {"count/resourceclaims.resource.k8s.io": "100", "pods": "100"}
+    quota = {"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hard": hard}}
+    await client.create(QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    await client.create(TEMPLATES, a_template())
+    pod = await client.create(PODS, a_pod(templates={"gpu": "template"}, node="node"))
+
+    async def recorded():
+        return (await cluster.recorded()).get("gpu")
+
+    name = await cluster.eventually(recorded)
+    await cluster.allocate(name, device="dev")
+
+    async def reserved():
+        return (await cluster.claim(name)).status.reserved_for
+
+    await cluster.eventually(reserved)
+    # A taint rule evicts the pod; its claim is freed and collected.
+    await client.create(NODES, a_node())
+    lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {}}
+    await client.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
+    await client.create(SLICES, a_slice())
+    await client.create(TAINT_RULES, a_rule(driver=DRIVER))
+
+    async def evicted():
+        found = await cluster.pod()
+        return found is None or found.metadata.deletion_timestamp
+
+    await cluster.eventually(evicted)
+    await client.delete(PODS, "pod", "ns", grace_seconds=0, uid=pod.metadata.uid)
+
+    async def collected():
+        return await cluster.claim(name) is None
+
+    await cluster.eventually(collected)
+    # Workloads.
+    await client.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
+    await client.create(JOBS, a_job(completions=1))
+    await client.create(DAEMON_SETS, a_workload("DaemonSet", "daemon"))
+
+    async def made():
+        return len((await client.list(PODS, "ns")).items) == 4
+
+    await cluster.eventually(made)
+    await client.delete(DEPLOYMENTS, "app", "ns", propagation="Foreground")
+
+    async def deployment_gone():
+        return await client.find(DEPLOYMENTS, "app", "ns") is None
+
+    await cluster.eventually(deployment_gone)
+    # A look at the pools, then everything goes.
+    request = {"metadata": {"name": "look"}, "spec": {"driver": DRIVER}}
+    api = {"apiVersion": "resource.k8s.io/v1alpha3", "kind": "ResourcePoolStatusRequest"}
+    await client.create(POOL_STATUS_REQUESTS, {**api, **request})
+
+    async def answered():
+        return (await client.get(POOL_STATUS_REQUESTS, "look")).status
+
+    await cluster.eventually(answered)
+    await client.create(CLAIMS, a_claim(finalizers=["example.com/keep"]))
+    await client.delete(NAMESPACES, "ns")
+    await asyncio.sleep(0.3)
+    await client.patch(CLAIMS, "claim", {"metadata": {"finalizers": []}}, "ns")
+    for pod in (await client.list(PODS, "ns")).items:
+        await client.delete(PODS, pod.metadata.name, "ns", grace_seconds=0)
+
+    async def namespace_gone():
+        return await client.find(NAMESPACES, "ns") is None
+
+    await cluster.eventually(namespace_gone, 30)
+    assert cluster.wire.refused == []
