@@ -1,0 +1,58 @@
+"""All promises over one history."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from dray.proof.history import History, Listed, Seen, Write
+from dray.proof.rules import DeviceRule, LedgerRule, UseRule
+from dray.proof.violation import Violation
+from dray.proof.watches import check_watches
+from dray.proof.world import Replay, in_order
+from dray.proof.writes import check_writes
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found, and how much was looked at: a clean report over nothing proves nothing."""
+
+    violations: tuple[Violation, ...]
+    writes: int
+    events: int
+    changes: int
+    allocations: int
+    overbound: int
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.violations
+
+    def __str__(self) -> str:
+        by_rule = Counter(each.rule for each in self.violations)
+        found = ", ".join(f"{count} {rule}" for rule, count in sorted(by_rule.items())) or "no violation"
+        looked_at = f"{self.writes} acknowledged writes, {self.events} watch events, {self.changes} changes"
+        return f"{found} ({looked_at}, {self.allocations} allocations, {self.overbound} bound beyond allocatable)"
+
+
+def check(history: History, *, bound_must_fit: bool = False) -> Report:
+    ledger = LedgerRule(bound_must_fit=bound_must_fit)
+    replay = Replay([DeviceRule(), ledger, UseRule()])
+    violations = [*check_watches(history), *check_writes(history)]
+    allocations: set[tuple[str, str]] = set()
+    for record in in_order(history):
+        if isinstance(record, Listed):
+            violations += replay.start_from(record)
+            continue
+        violations += replay.apply(record)
+        status = record.document.get("status")
+        if record.key.resource.startswith("resourceclaims.") and isinstance(status, dict) and status.get("allocation"):
+            allocations.add((str(record.key), str(record.document["metadata"].get("uid"))))
+    return Report(
+        tuple(sorted(violations, key=lambda each: each.revision)),
+        writes=sum(isinstance(each, Write) for each in history.records),
+        events=sum(isinstance(each, Seen) for each in history.records),
+        changes=replay.changes,
+        allocations=len(allocations),
+        overbound=ledger.overbound,
+    )

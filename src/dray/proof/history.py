@@ -1,0 +1,125 @@
+"""What happened, as plain data: acknowledged writes, lists, and watch events stream by stream.
+
+Documents are kept as the server sent them. Times are seconds of whoever recorded; no rule depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+Document = dict[str, Any]
+
+
+class ObjectKey(NamedTuple):
+    """`resource` is the plural with its group, as in `resourceclaims.resource.k8s.io`."""
+
+    resource: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
+        return f"{self.resource.partition('.')[0]} {where}"
+
+
+class Write(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
+    """A write that the server acknowledged. `revision` is that of the answer's object; 0 when it has none."""
+
+    key: ObjectKey
+    verb: str
+    revision: int
+    uid: str
+    at: float
+    actor: str = ""
+    subresource: str = ""
+    request: msgspec.Raw = msgspec.Raw(b"null")
+    answer: Document | None = None
+
+
+class Listed(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
+    """A whole list at one revision: the stream goes on from here."""
+
+    stream: str
+    resource: str
+    revision: int
+    at: float
+    documents: list[Document]
+
+
+class Opened(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
+    """A watch that was opened to see everything after `revision`."""
+
+    stream: str
+    resource: str
+    revision: int
+    at: float
+
+
+class Seen(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
+    """A watch event: ADDED, MODIFIED, DELETED or BOOKMARK (then `key.name` is empty)."""
+
+    stream: str
+    type: str
+    key: ObjectKey
+    revision: int
+    at: float
+    document: Document
+
+
+Record = Write | Listed | Opened | Seen
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Record)
+
+
+class History:
+    """Records in the order in which they were made."""
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self.records: list[Record] = list(records)
+
+    def add(self, record: Record) -> None:
+        self.records.append(record)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def writes(self) -> Iterator[Write]:
+        return (each for each in self.records if isinstance(each, Write))
+
+    def streams(self) -> dict[tuple[str, str], list[Listed | Opened | Seen]]:
+        """What each stream showed of each resource, in order."""
+        streams: dict[tuple[str, str], list[Listed | Opened | Seen]] = {}
+        for record in self.records:
+            if isinstance(record, Write):
+                continue
+            resource = record.key.resource if isinstance(record, Seen) else record.resource
+            streams.setdefault((record.stream, resource), []).append(record)
+        return streams
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(b"".join(_encoder.encode(record) + b"\n" for record in self.records))
+
+    @classmethod
+    def load(cls, path: Path) -> History:
+        return cls(_decoder.decode(line) for line in path.read_bytes().splitlines() if line)
+
+
+def metadata_of(document: Document) -> Document:
+    found = document.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
+def revision_of(document: Document) -> int:
+    text = str(metadata_of(document).get("resourceVersion", ""))
+    return int(text) if text.isdigit() else 0
+
+
+def key_of(resource: str, document: Document) -> ObjectKey:
+    metadata = metadata_of(document)
+    return ObjectKey(resource, str(metadata.get("namespace", "")), str(metadata.get("name", "")))

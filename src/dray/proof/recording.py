@@ -1,0 +1,215 @@
+"""Filling a history at the border to the client: acknowledged writes, and watches followed through every break."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+
+from dray.api import scheme
+from dray.client import CLAIMS, NODES, PODS, SLICES, Answer, ApiError, Call, Client, Kind, ServerUnreachable, Transport
+from dray.client.decoding import RawEvent
+from dray.clock import Clock, RealClock
+from dray.proof.history import (
+    Document,
+    History,
+    Listed,
+    ObjectKey,
+    Opened,
+    Seen,
+    Write,
+    key_of,
+    metadata_of,
+    revision_of,
+)
+
+VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+FOLLOWED: tuple[Kind[Any], ...] = (SLICES, NODES, PODS, CLAIMS)
+RETRY_S = 0.2
+WATCH_S = 60.0
+
+
+class RecordingTransport:
+    """Passes calls on; writes that the server acknowledged are recorded before the caller hears of it."""
+
+    def __init__(self, inner: Transport, history: History, *, actor: str = "", clock: Clock | None = None) -> None:
+        self._inner = inner
+        self._history = history
+        self._actor = actor
+        self._clock = clock or RealClock()
+
+    async def request(self, call: Call) -> Answer:
+        answer = await self._inner.request(call)
+        if call.method in VERBS and answer.status < 300 and "dryRun" not in call.query:
+            self._record(call, answer)
+        return answer
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        return self._inner.stream(call)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def _record(self, call: Call, answer: Answer) -> None:
+        where = _target(call.path)
+        if where is None:
+            return
+        key, subresource = where
+        body = msgspec.json.decode(answer.body) if answer.body else {}
+        if not isinstance(body, dict):
+            return
+        is_object = body.get("kind") == _kind_of(key.resource)
+        if is_object and not key.name:
+            key = key_of(key.resource, body)
+        uid = metadata_of(body).get("uid") if is_object else (body.get("details") or {}).get("uid")
+        self._history.add(
+            Write(
+                key=key,
+                verb=VERBS[call.method],
+                revision=revision_of(body) if is_object else 0,
+                uid=str(uid or ""),
+                at=self._clock.monotonic(),
+                actor=self._actor,
+                subresource=subresource,
+                request=msgspec.Raw(call.body or b"null")
+                if call.content_type.endswith("json")
+                else msgspec.Raw(b"null"),
+                answer=body if is_object else None,
+            )
+        )
+
+
+class Follower:
+    """Lists and watches kinds for ever, and records what it is shown. A broken watch goes on from the last revision."""
+
+    def __init__(self, client: Client, history: History, stream: str, kinds: Sequence[Kind[Any]] = FOLLOWED) -> None:
+        self._client = client
+        self._history = history
+        self._stream = stream
+        self._kinds = kinds
+        self._listed = {kind.plural: asyncio.Event() for kind in kinds}
+        self._tasks: list[asyncio.Task[None]] = []
+        self.breaks = 0
+        self.restarts = 0
+
+    async def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._follow(kind), name=f"follow {kind.plural}") for kind in self._kinds]
+        for listed in self._listed.values():
+            await listed.wait()
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def finish(self, timeout_s: float = 20.0) -> None:
+        """List once more and wait until the watches have shown everything up to there, then stop and close."""
+        deadline = self._client.clock.monotonic() + timeout_s
+        finals = [await self._read_list(kind) for kind in self._kinds]
+        for listed in finals:
+            wanted = max((revision_of(each) for each in listed.documents), default=0)
+            while self._last_revision(listed.resource) < wanted and self._client.clock.monotonic() < deadline:
+                await self._client.clock.sleep(0.05)
+        await self.stop()
+        await self._client.close()
+        for listed in finals:
+            self._history.add(listed)
+
+    def _last_revision(self, resource: str) -> int:
+        for record in reversed(self._history.records):
+            if isinstance(record, Seen) and record.stream == self._stream and record.key.resource == resource:
+                return record.revision
+            if isinstance(record, Listed) and record.stream == self._stream and record.resource == resource:
+                return record.revision
+        return 0
+
+    async def _follow(self, kind: Kind[Any]) -> None:
+        revision = 0
+        while True:
+            try:
+                if not revision:
+                    listed = await self._read_list(kind)
+                    self._history.add(listed)
+                    revision = listed.revision
+                    self._listed[kind.plural].set()
+                revision = await self._watch(kind, revision)
+            except ApiError as error:
+                if error.is_expired:
+                    revision = 0
+                    self.restarts += 1
+            except ServerUnreachable:
+                pass
+            self.breaks += 1
+            await self._client.clock.sleep(RETRY_S)
+
+    async def _read_list(self, kind: Kind[Any]) -> Listed:
+        while True:
+            try:
+                answer = await self._client.transport.request(Call("GET", kind.path()))
+            except ServerUnreachable:
+                await self._client.clock.sleep(RETRY_S)
+                continue
+            if answer.status == 200:
+                break
+            if answer.status not in (429, 500, 503, 504):
+                raise ApiError.from_answer(answer.status, answer.body)
+            await self._client.clock.sleep(RETRY_S)
+        body = msgspec.json.decode(answer.body)
+        named = {"apiVersion": kind.api_version, "kind": kind.name}
+        documents = [named | each for each in body.get("items") or ()]
+        return Listed(self._stream, kind.plural, revision_of(body), self._client.clock.monotonic(), documents)
+
+    async def _watch(self, kind: Kind[Any], revision: int) -> int:
+        """Until the watch ends or breaks; the answer is the last revision seen."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": str(revision),
+            "timeoutSeconds": str(int(WATCH_S)),
+        }
+        call = Call("GET", kind.path(), query, timeout_s=WATCH_S + 10)
+        try:
+            async with self._client.transport.stream(call) as frames:
+                self._history.add(Opened(self._stream, kind.plural, revision, self._client.clock.monotonic()))
+                async for frame in frames:
+                    revision = self._take(kind, frame)
+        except ServerUnreachable:
+            pass
+        return revision
+
+    def _take(self, kind: Kind[Any], frame: bytes) -> int:
+        event = msgspec.json.decode(frame, type=RawEvent)
+        document: Document = msgspec.json.decode(event.object)
+        if event.type == "ERROR":
+            raise ApiError.from_answer(int(document.get("code", 500)), bytes(event.object))
+        revision = revision_of(document)
+        key = ObjectKey(kind.plural, "", "") if event.type == "BOOKMARK" else key_of(kind.plural, document)
+        self._history.add(Seen(self._stream, event.type, key, revision, self._client.clock.monotonic(), document))
+        return revision
+
+
+def _target(path: str) -> tuple[ObjectKey, str] | None:
+    """Which object a path names, and which part of it."""
+    parts = path.strip("/").split("/")
+    group = "" if parts[0] == "api" else parts[1] if len(parts) > 1 else ""
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    namespace = ""
+    if len(rest) > 2 and rest[0] == "namespaces":
+        namespace, rest = rest[1], rest[2:]
+    if not rest or not rest[0]:
+        return None
+    resource = f"{rest[0]}.{group}" if group else rest[0]
+    name, subresource = [*rest, "", ""][1:3]
+    return ObjectKey(resource, namespace, name), subresource
+
+
+def _kind_of(resource: str) -> str:
+    plural, _, group = resource.partition(".")
+    row = scheme.by_plural(group, plural)
+    return row.kind if row is not None else ""

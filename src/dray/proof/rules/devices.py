@@ -1,0 +1,124 @@
+"""No device to two claims, no capacity and no counter overdrawn.
+
+Plain sums over what claims hold, on purpose without the allocator and without the server's guard: this checks both. What a
+device offers is what was last published of it, since slices come and go while claims stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dray.proof.history import ObjectKey
+from dray.proof.violation import Violation
+from dray.proof.world import Object, World
+
+DeviceID = tuple[str, str, str]
+CounterID = tuple[str, str, str, str]
+Results = list[DeviceRequestAllocationResult]
+
+
+class DeviceRule:
+    def __init__(self) -> None:
+        # device -> claim -> its results there
+        self._held: dict[DeviceID, dict[str, Results]] = {}
+        self._of_claim: dict[str, dict[DeviceID, Results]] = {}
+        self._devices: dict[DeviceID, Device] = {}
+        self._counters: dict[CounterID, int] = {}
+        self._generations: dict[tuple[str, str], int] = {}
+
+    def changed(
+        self, world: World, revision: int, key: ObjectKey, old: Object | None, new: Object | None
+    ) -> Iterator[Violation]:
+        if isinstance(new, ResourceSlice):
+            self._publish(new)
+        elif isinstance(new or old, ResourceClaim):
+            yield from self._hold(
+                revision, f"{key.namespace}/{key.name}", new if isinstance(new, ResourceClaim) else None
+            )
+
+    def _publish(self, row: ResourceSlice) -> None:
+        pool = (row.spec.driver, row.spec.pool.name)
+        if row.spec.pool.generation < self._generations.get(pool, 0):
+            return
+        self._generations[pool] = row.spec.pool.generation
+        for device in row.spec.devices:
+            self._devices[*pool, device.name] = device
+        for counters in row.spec.shared_counters:
+            for name, counter in counters.counters.items():
+                self._counters[*pool, counters.name, name] = counter.value.nanos
+
+    def _hold(self, revision: int, claim: str, new: ResourceClaim | None) -> Iterator[Violation]:
+        before = self._of_claim.pop(claim, {})
+        for device in before:
+            self._held[device].pop(claim)
+        now = _holdings(new) if new is not None else {}
+        if now:
+            self._of_claim[claim] = now
+        for device, results in now.items():
+            self._held.setdefault(device, {})[claim] = results
+        for device, results in now.items():
+            if results != before.get(device):
+                yield from self._check(revision, device)
+        if now.keys() - before.keys():
+            yield from self._check_counters(revision, now)
+
+    def _check(self, revision: int, device: DeviceID) -> Iterator[Violation]:
+        holders = self._held[device]
+        name = "/".join(device)
+        published = self._devices.get(device)
+        results = [result for each in holders.values() for result in each]
+        shares = [result.share_id for result in results if result.share_id is not None]
+        is_shared = len(shares) == len(results) and (published is None or bool(published.allow_multiple_allocations))
+        if len(results) > 1 and (not is_shared or len(set(shares)) < len(shares)):
+            yield Violation("device-given-twice", revision, name, f"held by claims {', '.join(sorted(holders))}")
+        if published is not None:
+            yield from self._check_capacity(revision, device, published, results)
+
+    def _check_capacity(
+        self, revision: int, device: DeviceID, published: Device, results: Results
+    ) -> Iterator[Violation]:
+        offered = {_plain(name, device[0]): each.value.nanos for name, each in published.capacity.items()}
+        consumed: dict[str, int] = {}
+        for result in results:
+            for name, amount in result.consumed_capacity.items():
+                plain = _plain(name, device[0])
+                consumed[plain] = consumed.get(plain, 0) + amount.nanos
+        for name, given in consumed.items():
+            if given > offered.get(name, 0):
+                message = f"{name}: {given} of {offered.get(name, 0)} nano-units are given away"
+                yield Violation("capacity-overdrawn", revision, "/".join(device), message)
+
+    def _check_counters(self, revision: int, now: dict[DeviceID, Results]) -> Iterator[Violation]:
+        touched = {
+            (device[0], device[1], draws.counter_set)
+            for device in now
+            if (published := self._devices.get(device)) is not None
+            for draws in published.consumes_counters
+        }
+        drawn: dict[CounterID, int] = {}
+        for device, holders in self._held.items():
+            published = self._devices.get(device) if holders else None
+            for draws in published.consumes_counters if published is not None else ():
+                if (device[0], device[1], draws.counter_set) in touched:
+                    for name, counter in draws.counters.items():
+                        counter_id = (device[0], device[1], draws.counter_set, name)
+                        drawn[counter_id] = drawn.get(counter_id, 0) + counter.value.nanos
+        for counter_id, amount in drawn.items():
+            if amount > self._counters.get(counter_id, 0):
+                message = f"{amount} of {self._counters.get(counter_id, 0)} nano-units are drawn"
+                yield Violation("counter-overdrawn", revision, "/".join(counter_id), message)
+
+
+def _holdings(claim: ResourceClaim) -> dict[DeviceID, Results]:
+    """Results with admin access hold nothing."""
+    held: dict[DeviceID, Results] = {}
+    allocation = claim.status.allocation
+    for result in allocation.devices.results if allocation is not None else ():
+        if not result.admin_access:
+            held.setdefault((result.driver, result.pool, result.device), []).append(result)
+    return held
+
+
+def _plain(name: str, driver: str) -> str:
+    return name.removeprefix(f"{driver}/")

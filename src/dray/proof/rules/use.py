@@ -1,0 +1,104 @@
+"""Who runs has its claims allocated and reserved, and a claim in use is not taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
+from dray.proof.history import ObjectKey
+from dray.proof.rules.ledger import FINISHED
+from dray.proof.violation import Violation
+from dray.proof.world import Object, World
+
+
+class UseRule:
+    def __init__(self) -> None:
+        # claim -> pods that run with it
+        self._running_with: dict[str, set[str]] = {}
+
+    def changed(
+        self, world: World, revision: int, key: ObjectKey, old: Object | None, new: Object | None
+    ) -> Iterator[Violation]:
+        if isinstance(new or old, Pod):
+            yield from self._pod_changed(world, revision, _as_pod(old), _as_pod(new))
+        elif isinstance(new or old, ResourceClaim):
+            yield from self._claim_changed(world, revision, key, _as_claim(old), _as_claim(new))
+
+    def _pod_changed(self, world: World, revision: int, old: Pod | None, new: Pod | None) -> Iterator[Violation]:
+        if old is not None and runs(old):
+            for name in claim_keys(old).values():
+                self._running_with.get(name, set()).discard(old.metadata.uid)
+        if new is None or not runs(new):
+            return
+        was_running = old is not None and runs(old) and old.metadata.uid == new.metadata.uid
+        for label, name in claim_keys(new).items():
+            self._running_with.setdefault(name, set()).add(new.metadata.uid)
+            if not was_running and (missing := lacks(world.claims.get(name), new)):
+                yield Violation("running-without-claim", revision, _name(new), f"claim {label} ({name}) {missing}")
+
+    def _claim_changed(
+        self, world: World, revision: int, key: ObjectKey, old: ResourceClaim | None, new: ResourceClaim | None
+    ) -> Iterator[Violation]:
+        name = f"{key.namespace}/{key.name}"
+        is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid
+        for uid in sorted(self._running_with.get(name, ())):
+            pod = world.pods_by_uid.get(uid)
+            if pod is not None and not lacks(old, pod) and (missing := lacks(new, pod)):
+                yield Violation("running-without-claim", revision, _name(pod), f"claim {name} {missing}")
+        if old is None or old.status.allocation is None:
+            return
+        if is_same and new is not None and _devices(new) == _devices(old):
+            return
+        for user in old.status.reserved_for:
+            pod = world.pods_by_uid.get(user.uid) if user.resource == "pods" else None
+            if pod is not None and pod.spec.node_name and pod.status.phase not in FINISHED:
+                word = "was deleted" if not is_same else "lost its allocation" if not _devices(new) else "got others"
+                yield Violation("deallocated-in-use", revision, f"claim {name}", f"{word} while {_name(pod)} has it")
+
+
+def runs(pod: Pod) -> bool:
+    return pod.status.phase == "Running"
+
+
+def claim_keys(pod: Pod) -> dict[str, str]:
+    """The pod's claims: by their name in the pod, where they are. Claims that are not made yet are left out."""
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    found: dict[str, str] = {}
+    for each in pod.spec.resource_claims:
+        name = each.resource_claim_name or made.get(each.name)
+        if name:
+            found[each.name] = f"{pod.metadata.namespace}/{name}"
+    extended = pod.status.extended_resource_claim_status
+    if extended is not None:
+        found["extended resources"] = f"{pod.metadata.namespace}/{extended.resource_claim_name}"
+    return found
+
+
+def lacks(claim: ResourceClaim | None, pod: Pod) -> str:
+    """What the pod lacks of this claim; empty if it may use it."""
+    if claim is None:
+        return "does not exist"
+    if claim.status.allocation is None:
+        return "is not allocated"
+    if not any(user.uid == pod.metadata.uid for user in claim.status.reserved_for):
+        return "is not reserved for it"
+    return ""
+
+
+def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str, str | None]]:
+    allocation = claim.status.allocation if claim is not None else None
+    results = allocation.devices.results if allocation is not None else ()
+    return [(each.driver, each.pool, each.device, each.share_id) for each in results]
+
+
+def _name(pod: Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _as_pod(value: Object | None) -> Pod | None:
+    return value if isinstance(value, Pod) else None
+
+
+def _as_claim(value: Object | None) -> ResourceClaim | None:
+    return value if isinstance(value, ResourceClaim) else None

@@ -1,0 +1,36 @@
+"""A promise that was broken."""
+
+from dataclasses import dataclass
+
+# Every rule and the promise behind it.
+PROMISES = {
+    "device-given-twice": "a device is never given to two claims",
+    "capacity-overdrawn": "a capacity is never overdrawn",
+    "counter-overdrawn": "a counter is never overdrawn",
+    "ledger-overdrawn": "no node's ledger passes its allocatable",
+    "bound-over-allocatable": "pods are not bound to a node beyond its allocatable",
+    "running-without-claim": "a pod that runs has every claim allocated and reserved for it",
+    "running-unprepared": "a pod that runs has every claim prepared",
+    "deallocated-in-use": "a claim is deallocated only when nothing uses it",
+    "lost-write": "what the API server acknowledged survives",
+    "resurrected": "what was deleted does not come back",
+    "watch-order": "a watch shows changes in order",
+    "watch-gap": "a watch shows every change",
+    "watch-disagrees": "watches and lists show the same",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """`revision` is the moment it came true."""
+
+    rule: str
+    revision: int
+    subject: str
+    message: str
+
+    def __post_init__(self) -> None:
+        assert self.rule in PROMISES, self.rule
+
+    def __str__(self) -> str:
+        return f"{self.rule}: revision {self.revision}: {self.subject}: {self.message}"

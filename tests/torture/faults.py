@@ -1,0 +1,87 @@
+"""Random faults from one seed: processes die, stop and come back; connections break, crawl and hang."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from tests.torture.rig import Rig
+
+MAX_DOWN_S = 3.0
+
+
+class Faults:
+    """`strike()` does one fault and takes it back; several may overlap."""
+
+    def __init__(self, rig: Rig, seed: int) -> None:
+        self._rig = rig
+        self._chance = random.Random(seed)
+        self.counts: Counter[str] = Counter()
+
+    async def strike(self) -> None:
+        faults: list[tuple[int, Callable[[], Awaitable[None]]]] = [
+            (6, self._kill),
+            (2, self._kill_apiserver),
+            (5, self._pause),
+            (5, self._cut),
+            (3, self._crawl),
+            (3, self._hang),
+        ]
+        if self._rig.etcd is not None:
+            faults.append((4, self._kill_etcd_member))
+        (chosen,) = self._chance.choices([fault for _, fault in faults], [weight for weight, _ in faults])
+        await chosen()
+
+    async def _kill(self) -> None:
+        name = self._chance.choice([each for each in self._rig.parts if each != "apiserver"])
+        self._count(f"kill -9 {name}")
+        await self._rig.restart(name, self._chance.uniform(0.0, MAX_DOWN_S))
+
+    async def _kill_apiserver(self) -> None:
+        self._count("kill -9 apiserver")
+        await self._rig.restart("apiserver", self._chance.uniform(0.0, 1.0))
+
+    async def _pause(self) -> None:
+        name = self._chance.choice(list(self._rig.parts))
+        self._count(f"SIGSTOP {name}")
+        part = self._rig.parts[name]
+        part.pause()
+        await asyncio.sleep(self._chance.uniform(0.1, MAX_DOWN_S))
+        part.resume()
+
+    async def _cut(self) -> None:
+        name = self._chance.choice(list(self._rig.proxies))
+        self._count(f"cut {name}")
+        self._rig.proxies[name].cut()
+
+    async def _crawl(self) -> None:
+        name = self._chance.choice(list(self._rig.proxies))
+        self._count(f"delay {name}")
+        self._rig.proxies[name].delay(self._chance.uniform(0.05, 0.5))
+        await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+        self._rig.proxies[name].heal()
+
+    async def _hang(self) -> None:
+        name = self._chance.choice(list(self._rig.proxies))
+        self._count(f"hold {name}")
+        self._rig.proxies[name].hold()
+        await asyncio.sleep(self._chance.uniform(0.5, 5.0))
+        self._rig.proxies[name].heal()
+        if self._chance.random() < 0.5:
+            self._rig.proxies[name].cut()
+
+    async def _kill_etcd_member(self) -> None:
+        etcd = self._rig.etcd
+        assert etcd is not None
+        member = self._chance.choice(etcd.members)
+        if any(each.pid is None for each in etcd.members):
+            return  # One at a time: three members survive the loss of one.
+        self._count(f"kill -9 {member.name}")
+        member.kill()
+        await asyncio.sleep(self._chance.uniform(0.2, MAX_DOWN_S))
+        member.start()
+
+    def _count(self, fault: str) -> None:
+        self.counts[fault] += 1

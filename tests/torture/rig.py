@@ -1,0 +1,269 @@
+"""The cluster under torture: every part a process, every part behind a proxy of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import sqlite3
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, connect
+from tests.e2e.processes import Process
+from tests.torture.etcd_cluster import EtcdCluster, free_port
+from tests.torture.proxy import Proxy
+
+DRIVERS = {"a": ("gpu", "nic"), "b": ("gpu", "cpu")}
+RUNTIMES = {"a": "process", "b": "none"}
+CAPACITY = ("cpu=4", "memory=8Gi", "pods=30")
+
+
+@dataclass(frozen=True)
+class RigOptions:
+    store: str = "sqlite"  # sqlite, etcd, etcd3
+    schedulers: int = 2
+    drivers: tuple[tuple[str, tuple[str, ...]], ...] = tuple(DRIVERS.items())
+
+
+class Part(Process):
+    """A process that can be paused, and that somebody else starts again when it ends by itself."""
+
+    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+        super().__init__(folder, name, *arguments)
+        self.is_wanted = False
+
+    def start(self) -> None:
+        self.is_wanted = True
+        super().start()
+
+    def send(self, number: int) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, number)
+
+    def pause(self) -> None:
+        self.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self.send(signal.SIGCONT)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        self.is_wanted = False
+        self.resume()
+        super().stop(number)
+
+
+class Rig:
+    """`await start()`; `parts` and `proxies` are there to be hurt; `await heal()` makes everything run again."""
+
+    def __init__(self, folder: Path, options: RigOptions) -> None:
+        self.folder = folder
+        self.options = options
+        self.nodes = dict(options.drivers)
+        self.parts: dict[str, Part] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self.etcd: EtcdCluster | None = None
+        self.port = free_port()
+        # Parts that ended by themselves, as a service manager would count them.
+        self.exits: Counter[str] = Counter()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._admin = folder / "kubeconfig"
+        self._ready = folder / "ready"
+        if options.store != "sqlite":
+            self.etcd = EtcdCluster(folder / "etcd", 3 if options.store == "etcd3" else 1)
+
+    # --- start and stop
+
+    async def start(self) -> None:
+        if self.etcd is not None:
+            self.etcd.start()
+        await self._start_apiserver()
+        for name in ("controllers", *self.scheduler_names, *(f"node-{node}" for node in self.nodes), "follower"):
+            await self._make_proxy(name)
+        self._make_parts()
+        for part in self.parts.values():
+            if not part.is_running:
+                part.start()
+        self._supervisor = asyncio.create_task(self._supervise())
+
+    async def _supervise(self) -> None:
+        """Start again what ended by itself: every part must cope with a world that is not there yet."""
+        while True:
+            await asyncio.sleep(0.5)
+            for name, part in self.parts.items():
+                if part.is_wanted and not part.is_running:
+                    self.exits[name] += 1
+                    part.start()
+
+    async def _start_apiserver(self) -> None:
+        store = ("--store", self.etcd.url) if self.etcd is not None else ()
+        self.parts["apiserver"] = Part(
+            self.folder,
+            "apiserver",
+            *("apiserver", "--listen", f"127.0.0.1:{self.port}", "--data", str(self.folder / "data"), *store),
+            *("--kubeconfig", str(self._admin), "--ready-file", str(self._ready)),
+        )
+        self.parts["apiserver"].start()
+        await self._until(self._ready.exists, "the API server to be ready")
+
+    async def _make_proxy(self, name: str) -> None:
+        proxy = Proxy(self.port)
+        await proxy.start()
+        self.proxies[name] = proxy
+        text = re.sub(r"(server: https://127\.0\.0\.1):\d+", rf"\1:{proxy.port}", self._admin.read_text())
+        path = self.kubeconfig(name)
+        path.touch(mode=0o600)
+        path.write_text(text)
+
+    def _make_parts(self) -> None:
+        common = ("--secure-port", "0", "--no-leader-elect")
+        self._part("controllers", "controller-manager", *self._config("controllers"), *common)
+        for name in self.scheduler_names:
+            self._part(name, "scheduler", *self._config(name), *common)
+        for node, drivers in self.nodes.items():
+            where = (*self._config(f"node-{node}"), "--node-name", node)
+            folders = ("--cdi-dir", str(self.cdi(node)))
+            capacity = [word for each in CAPACITY for word in ("--capacity", each)]
+            runtime = ("--runtime", RUNTIMES.get(node, "none"))
+            self._part(
+                f"kubelet-{node}", "kubelet", *where, *folders, "--root-dir", str(self.root(node)), *runtime, *capacity
+            )
+            for driver in drivers:
+                root = ("--kubelet-root", str(self.root(node)))
+                self._part(f"driver-{node}-{driver}", "driver", driver, *where, *folders, *root)
+
+    def _part(self, name: str, *arguments: str) -> None:
+        self.parts[name] = Part(self.folder, name, *arguments)
+
+    async def stop(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        for name, part in reversed(self.parts.items()):
+            if name != "apiserver":
+                part.stop()
+        self.parts["apiserver"].stop()
+        for proxy in self.proxies.values():
+            await proxy.stop()
+        for pid in self.processes_left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.etcd is not None:
+            self.etcd.stop()
+
+    # --- where things are
+
+    @property
+    def scheduler_names(self) -> list[str]:
+        return [f"scheduler-{number}" for number in range(1, self.options.schedulers + 1)]
+
+    def kubeconfig(self, name: str = "") -> Path:
+        return self.folder / f"{name}.kubeconfig" if name else self._admin
+
+    def _config(self, name: str) -> tuple[str, str]:
+        return "--kubeconfig", str(self.kubeconfig(name))
+
+    def root(self, node: str) -> Path:
+        return self.folder / f"n{node}"
+
+    def cdi(self, node: str) -> Path:
+        return self.folder / f"cdi{node}"
+
+    def client(self, proxy: str = "") -> Client:
+        return connect(self.kubeconfig(proxy), component="torture")
+
+    # --- hurting and healing
+
+    async def restart(self, name: str, down_s: float) -> None:
+        self.parts[name].kill()
+        await asyncio.sleep(down_s)
+        self.parts[name].start()
+
+    async def heal(self) -> None:
+        """Everything runs, nothing is held back."""
+        for proxy in self.proxies.values():
+            proxy.heal()
+        if self.etcd is not None:
+            for member in self.etcd.members:
+                if member.pid is None:
+                    member.start()
+            await self._until(self.etcd.is_healthy, "etcd to be healthy")
+        for part in self.parts.values():
+            part.resume()
+            if not part.is_running:
+                part.start()
+
+    # --- looking
+
+    async def is_ready(self, client: Client) -> bool:
+        """Nodes are there and every driver publishes a whole pool."""
+        try:
+            nodes = {node.metadata.name for node in (await client.list(NODES)).items}
+            slices = (await client.list(SLICES)).items
+        except (ApiError, ServerUnreachable):
+            return False
+        published = {(each.spec.node_name, each.spec.driver.partition(".")[0]) for each in slices}
+        wanted = {(node, driver) for node, drivers in self.nodes.items() for driver in drivers}
+        return set(self.nodes) <= nodes and wanted <= published
+
+    def prepared(self, node: str) -> set[str]:
+        """UIDs of claims that drivers of a node hold."""
+        found: set[str] = set()
+        for path in self.root(node).glob("plugins/*/prepared.json"):
+            found |= set(json.loads(path.read_text())["claims"])
+        return found
+
+    def checkpointed(self, node: str) -> set[str]:
+        """UIDs of claims in the node agent's checkpoint."""
+        try:
+            data = json.loads((self.root(node) / "dra_manager_state").read_text())["Data"]
+        except FileNotFoundError:
+            return set()
+        return {each["ClaimUID"] for each in json.loads(data)["ClaimInfoStateList"] or ()}
+
+    def leftovers(self) -> list[str]:
+        """What nodes still hold: empty once all pods are gone."""
+        left: list[str] = []
+        for node in self.nodes:
+            left += [f"node {node}: driver holds {uid}" for uid in sorted(self.prepared(node))]
+            left += [f"node {node}: checkpoint holds {uid}" for uid in sorted(self.checkpointed(node))]
+            left += [f"node {node}: CDI file {path.name}" for path in self.cdi(node).glob("*")]
+        return left
+
+    def guard_keys(self) -> list[str]:
+        """The double-allocation guard's records; with SQLite only while the server is down."""
+        if self.etcd is not None:
+            answer = self.etcd.control("get", "--prefix", "--keys-only", "/dray/guard/")
+            return [line for line in answer.stdout.split() if line]
+        with sqlite3.connect(f"file:{self.folder / 'data' / 'dray.db'}?mode=ro", uri=True) as database:
+            rows = database.execute("SELECT key FROM current").fetchall()
+        return [str(key) for (key,) in rows if "/guard/" in str(key)]
+
+    def processes_left(self) -> list[int]:
+        """Processes that name this run's folder and are not parts of it: containers that nobody ended."""
+        own = {part._process.pid for part in self.parts.values() if part._process is not None} | {os.getpid()}
+        if self.etcd is not None:
+            own |= {member.pid for member in self.etcd.members if member.pid is not None}
+        marker = str(self.folder).encode() + b"/"
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) not in own:
+                with contextlib.suppress(OSError):
+                    if marker in (entry / "cmdline").read_bytes() or marker in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+        return found
+
+    def logs(self, lines: int = 15) -> str:
+        parts = [part for part in self.parts.values() if part.log.exists()]
+        tails = ("\n".join(part.log.read_text(errors="replace").splitlines()[-lines:]) for part in parts)
+        return "\n".join(f"--- {part.name}\n{tail}" for part, tail in zip(parts, tails, strict=True))
+
+    async def _until(self, holds, what: str, timeout_s: float = 60.0) -> None:
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not holds():
+            assert asyncio.get_running_loop().time() < deadline, f"waited {timeout_s:g} s for {what}\n{self.logs()}"
+            await asyncio.sleep(0.1)

@@ -1,0 +1,206 @@
+"""One run: work and faults side by side, then peace, then the checker.
+
+    python -m tests.torture.run --seed 7 --seconds 120 --store etcd3
+
+The seed decides every step and every fault and when it strikes; how processes interleave is up to the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dray.client import CLAIMS, CONFIG_MAPS, PODS, ApiError, Client, ServerUnreachable
+from dray.proof import Follower, History, RecordingTransport, Report, Violation, check
+from dray.proof.recording import FOLLOWED
+from dray.proof.rules.use import claim_keys, runs
+from tests.torture.faults import Faults
+from tests.torture.rig import Rig, RigOptions
+from tests.torture.workload import Workload
+
+CONVERGE_S = 150.0
+
+
+@dataclass
+class Outcome:
+    seed: int
+    store: str
+    seconds: float
+    report: Report
+    steps: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    exits: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    converged_s: float = 0.0
+
+    @property
+    def is_clean(self) -> bool:
+        return self.report.is_clean and not self.problems
+
+    def __str__(self) -> str:
+        lines = [
+            f"seed {self.seed}, {self.store}, {self.seconds:.0f} s: {self.report}",
+            f"  {sum(self.steps.values())} steps, {sum(self.faults.values())} faults, "
+            f"converged after {self.converged_s:.1f} s",
+            "  " + ", ".join(f"{name} {count}" for name, count in sorted(self.steps.items())),
+            "  " + ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items())),
+            "  ended by themselves: "
+            + (", ".join(f"{name} {count}" for name, count in sorted(self.exits.items())) or "none"),
+            *(f"  VIOLATION {each}" for each in self.report.violations[:20]),
+            *(f"  PROBLEM {each}" for each in self.problems[:20]),
+        ]
+        return "\n".join(lines)
+
+
+async def torture(folder: Path, seed: int, seconds: float, options: RigOptions | None = None) -> Outcome:
+    rig = Rig(folder, options or RigOptions())
+    history = History()
+    try:
+        await rig.start()
+        return await _torture(rig, history, seed, seconds)
+    finally:
+        await rig.stop()
+        history.save(folder / "history.ndjson")
+
+
+async def _torture(rig: Rig, history: History, seed: int, seconds: float) -> Outcome:
+    plain = rig.client()
+    client = Client(RecordingTransport(plain.transport, history, actor="workload"))
+    kinds = (*FOLLOWED, CONFIG_MAPS)
+    followers = [
+        Follower(rig.client(), history, "direct", kinds),
+        Follower(rig.client("follower"), history, "hurt", kinds),
+    ]
+    workload, faults = Workload(client, seed, f"{rig.folder}/"), Faults(rig, seed + 1)
+    for follower in followers:
+        await follower.start()
+    await workload.prepare()
+    await _until(lambda: rig.is_ready(plain), "nodes and drivers", rig)
+    await asyncio.gather(_work(workload, seed, seconds), _strike(faults, seed, seconds))
+    await rig.heal()
+    problems = await _settle(rig, plain)
+    started = time.monotonic()
+    problems += await _clean_up(rig, client, workload)
+    converged_s = time.monotonic() - started
+    for follower in followers:
+        await follower.finish()
+    await plain.close()
+    rig.parts["apiserver"].stop()
+    problems += [f"guard keeps {key}" for key in rig.guard_keys()]
+    problems += workload.surprises
+    return Outcome(
+        seed,
+        rig.options.store,
+        seconds,
+        check(history),
+        workload.outcomes,
+        faults.counts,
+        rig.exits,
+        problems,
+        converged_s,
+    )
+
+
+async def _work(workload: Workload, seed: int, seconds: float) -> None:
+    chance = random.Random(seed + 2)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        await workload.step()
+        await asyncio.sleep(chance.expovariate(8.0))
+
+
+async def _strike(faults: Faults, seed: int, seconds: float) -> None:
+    chance = random.Random(seed + 3)
+    deadline = time.monotonic() + seconds
+    running: set[asyncio.Task[None]] = set()
+    while time.monotonic() < deadline:
+        await asyncio.sleep(chance.uniform(0.3, 2.5))
+        task = asyncio.create_task(faults.strike())
+        running.add(task)
+        task.add_done_callback(running.discard)
+    await asyncio.gather(*running)
+
+
+async def _settle(rig: Rig, client: Client) -> list[str]:
+    """In peace, every pod that runs has its claims prepared on its node."""
+    await _until(lambda: rig.is_ready(client), "nodes and drivers after the faults", rig)
+    missing: list[Violation] = []
+    for _ in range(20):
+        missing = await _unprepared(rig, client)
+        if not missing:
+            break
+        await asyncio.sleep(0.5)
+    return [str(each) for each in missing]
+
+
+async def _unprepared(rig: Rig, client: Client) -> list[Violation]:
+    uids = {
+        f"{each.metadata.namespace}/{each.metadata.name}": each.metadata.uid
+        for each in (await client.list(CLAIMS)).items
+    }
+    missing: list[Violation] = []
+    for pod in (await client.list(PODS)).items:
+        if not runs(pod):
+            continue
+        for name in claim_keys(pod).values():
+            node = pod.spec.node_name
+            if uids.get(name) not in rig.prepared(node) or uids.get(name) not in rig.checkpointed(node):
+                missing.append(
+                    Violation("running-unprepared", 0, f"pod {pod.metadata.name}", f"claim {name} on {node}")
+                )
+    return missing
+
+
+async def _clean_up(rig: Rig, client: Client, workload: Workload) -> list[str]:
+    deadline = time.monotonic() + CONVERGE_S
+    left: list[str] = ["never looked"]
+    while time.monotonic() < deadline:
+        try:
+            await workload.clean_up()
+            left = [f"pod {each.metadata.name}" for each in (await client.list(PODS)).items]
+            left += [f"claim {each.metadata.name}" for each in (await client.list(CLAIMS)).items]
+            left += rig.leftovers()
+            left += [f"process {pid}" for pid in rig.processes_left()]
+        except (ApiError, ServerUnreachable) as error:
+            left = [f"API server: {error}"]
+        if not left:
+            return []
+        await asyncio.sleep(0.5)
+    return [f"left behind after {CONVERGE_S:g} s: {each}" for each in left] + [rig.logs()]
+
+
+async def _until(holds, what: str, rig: Rig, timeout_s: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not await holds():
+        assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}\n{rig.logs()}"
+        await asyncio.sleep(0.2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--store", choices=["sqlite", "etcd", "etcd3"], default="sqlite")
+    parser.add_argument("--schedulers", type=int, default=2)
+    parser.add_argument("--keep", type=Path, default=None, help="folder for logs and history")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="dray-x", ignore_cleanup_errors=True) as folder:
+        where = options.keep or Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        rig_options = RigOptions(options.store, options.schedulers)
+        outcome = asyncio.run(torture(where, seed, options.seconds, rig_options))
+    print(outcome, flush=True)
+    sys.exit(0 if outcome.is_clean else 1)
+
+
+if __name__ == "__main__":
+    main()

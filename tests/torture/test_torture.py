@@ -1,0 +1,43 @@
+"""Random work under random faults, on both stores. The seed is printed; `python -m tests.torture.run --seed N` repeats it."""
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.torture.rig import RigOptions
+from tests.torture.run import torture
+
+LONG_S = float(os.environ.get("DRAY_TORTURE_SECONDS", "240"))
+
+
+def seed_of_this_run() -> int:
+    text = os.environ.get("DRAY_SEED", "")
+    return int(text) if text else random.SystemRandom().randrange(10**6)
+
+
+async def run(store: str, seconds: float, schedulers: int = 2) -> None:
+    seed = seed_of_this_run()
+    print(f"seed {seed}: repeat with python -m tests.torture.run --seed {seed} --store {store} --seconds {seconds:g}")
+    with tempfile.TemporaryDirectory(prefix="dray-x", ignore_cleanup_errors=True) as folder:
+        outcome = await torture(Path(folder), seed, seconds, RigOptions(store, schedulers))
+    print(outcome)
+    assert outcome.is_clean, str(outcome)
+    assert outcome.report.allocations > 0
+    assert sum(outcome.faults.values()) > 0
+
+
+@pytest.mark.timeout(400)
+async def test_a_short_run():
+    await run("sqlite", 12)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(LONG_S + 600)
+@pytest.mark.parametrize(
+    ("store", "schedulers"), [("sqlite", 2), ("etcd", 2), ("etcd3", 2), ("sqlite", 1), ("etcd3", 3)]
+)
+async def test_a_long_run(store, schedulers):
+    await run(store, LONG_S, schedulers)
