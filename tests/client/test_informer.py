@@ -291,3 +291,14 @@ async def test_a_share_waits_only_for_its_own_kinds():
     assert mine.has_synced
     assert not theirs.has_synced
     await informers.stop()
+
+
+async def test_a_frame_that_is_no_json_and_a_bug_do_not_end_the_watch():
+    streams = [
+        [event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), b"<html>"],
+        RuntimeError("bug"),
+        [event("ADDED", pod("b", 7)), HANG],
+    ]
+    async with Rig(streams=streams) as rig:
+        await rig.settle(10)
+        assert rig.seen.lines == ["+a", "+b"]

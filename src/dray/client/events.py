@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from dray.api.core import Event, EventSource, ObjectReference
 from dray.api.meta import ObjectMeta
-from dray.client.errors import ApiError, ServerUnreachable
+from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
 from dray.client.kinds import EVENTS, ApiObject, Kind
 from dray.client.rate_limit import TokenBucket
 from dray.client.rest import Client
@@ -119,8 +119,10 @@ class EventRecorder:
             except ApiError as error:
                 level = logging.DEBUG if error.is_namespace_terminating else logging.WARNING
                 log.log(level, "event for %s refused: %s", event.involved_object.name, error)
-            except ServerUnreachable as error:
-                log.info("event for %s lost: %s", event.involved_object.name, error)
+            except Exception as error:
+                # Events are told on a best-effort basis; the component's work does not depend on them.
+                is_expected = isinstance(error, ServerUnreachable | CredentialsError)
+                log.info("event for %s lost: %s", event.involved_object.name, error, exc_info=not is_expected)
 
     async def _send(self, event: Event) -> None:
         identity = _identity(event.involved_object, event.type, event.reason, event.message)

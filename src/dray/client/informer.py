@@ -151,6 +151,10 @@ class Informer(Generic[T]):
                 await self._back_off(error, started)
             except (ServerUnreachable, CredentialsError, msgspec.MsgspecError) as error:
                 await self._back_off(error, started)
+            except Exception as error:
+                # A bug, but a copy that silently stops following would be a worse one.
+                log.exception("%s: unexpected failure", self.kind.plural)
+                await self._back_off(error, started)
             else:
                 if not seen and self._client.clock.monotonic() - started < SHORT_WATCH_S:
                     await self._back_off("watch ended at once", started)

@@ -11,7 +11,7 @@ import msgspec
 
 from dray.api.core import Lease, LeaseSpec
 from dray.api.meta import ObjectMeta
-from dray.client.errors import ApiError, LeadershipLost, ServerUnreachable
+from dray.client.errors import ApiError, CredentialsError, LeadershipLost, ServerUnreachable
 from dray.client.kinds import LEASES
 from dray.client.rest import Client
 from dray.clock import rfc3339_micro
@@ -93,14 +93,14 @@ class LeaderElector:
             if lease.spec.holder_identity == self.identity:
                 spec = msgspec.structs.replace(lease.spec, holder_identity="", lease_duration_seconds=1)
                 await self._client.update(LEASES, msgspec.structs.replace(lease, spec=spec))
-        except (ApiError, ServerUnreachable) as error:
+        except (ApiError, ServerUnreachable, CredentialsError) as error:
             log.info("lease %s not released: %s", self._name, error)
 
     async def _try_hold(self) -> bool:
         try:
             async with asyncio.timeout(self._timing.renew_deadline_s):
                 return await self._hold()
-        except (ApiError, ServerUnreachable, TimeoutError) as error:
+        except (ApiError, ServerUnreachable, CredentialsError, TimeoutError) as error:
             log.info("lease %s: %s", self._name, error or "timed out")
             return False
 
