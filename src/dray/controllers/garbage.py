@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 WORKERS = 20
 REMEMBERED_ABSENT_OWNERS = 500
+# Others who react to the same deletion write first; deleting in the middle of that only makes conflicts.
+SETTLE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,14 @@ class GarbageCollector:
         for reference in metadata.owner_references:
             owner = self._cached_owner(reference, metadata.namespace)
             if owner is None or _waits_for_dependents(owner.metadata):
-                self.queue.add(_item(kind, metadata))
+                self.queue.add_after(_item(kind, metadata), SETTLE_S)
                 self._wake_waiting_owners(metadata)
                 return
 
     def _gone(self, obj: ApiObject) -> None:
+        self._note_absent(obj.metadata.uid)
         for dependent, _ in self._dependents(obj.metadata.uid):
-            self.queue.add(dependent)
+            self.queue.add_after(dependent, SETTLE_S)
         self._wake_waiting_owners(obj.metadata)
 
     def _wake_waiting_owners(self, metadata: ObjectMeta) -> None:
@@ -246,11 +249,15 @@ class GarbageCollector:
                 informer.kind, reference.name, namespace if informer.kind.namespaced else ""
             )
         if owner is None or owner.metadata.uid != reference.uid:
-            self._absent[reference.uid] = None
-            if len(self._absent) > REMEMBERED_ABSENT_OWNERS:
-                self._absent.popitem(last=False)
+            self._note_absent(reference.uid)
             return None
         return owner.metadata
+
+    def _note_absent(self, uid: str) -> None:
+        """A UID that is gone never comes back."""
+        self._absent[uid] = None
+        if len(self._absent) > REMEMBERED_ABSENT_OWNERS:
+            self._absent.popitem(last=False)
 
 
 def _item(kind: Kind[Any], metadata: ObjectMeta) -> Item:
