@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from dray.controllers.context import Context
 from dray.store.sqlite import SqliteStore
 
 PODS_MADE = 2000
+ROUNDS = 3
 
 
 class Counting:
@@ -48,12 +50,33 @@ class Counting:
         return await self._inner.request(call)
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    seconds: float
+    processor_seconds: float
+    writes_per_pod: float
+    idle_requests: int
+
+
 def run(report: Report) -> None:
+    """The best of a few rounds counts: the rest is what else the machine was doing."""
+    rounds = [_round() for _ in range(ROUNDS)]
+    best = min(rounds, key=lambda item: item.seconds)
+    report.record(f"claims for {PODS_MADE} pods from templates", round(best.seconds, 2), "s", limit=5.0)
+    report.record(f"claims for {PODS_MADE} pods, processor time", round(best.processor_seconds, 2), "s")
+    most = max(item.writes_per_pod for item in rounds)
+    report.record("writes per pod with one template", round(most, 3), "writes", limit=2.0)
+    report.record(
+        "requests of an idle claim controller", max(item.idle_requests for item in rounds), "requests", limit=0
+    )
+
+
+def _round() -> Round:
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(_claims_from_templates(report, Path(directory)))
+        return asyncio.run(_claims_from_templates(Path(directory)))
 
 
-async def _claims_from_templates(report: Report, directory: Path) -> None:
+async def _claims_from_templates(directory: Path) -> Round:
     store = SqliteStore(directory / "state.db")
     running = await start_server(store, ServerOptions(directory))
     transport = InProcessTransport(running.server.handle, partial(Request, user=LOOPBACK))
@@ -74,18 +97,16 @@ async def _claims_from_templates(report: Report, directory: Path) -> None:
         while sum(bool(pod.status.resource_claim_statuses) for pod in informers.of(PODS)) < PODS_MADE:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - cpu
-    report.record(f"claims for {PODS_MADE} pods from templates", round(seconds, 2), "s", limit=5.0)
-    report.record(f"claims for {PODS_MADE} pods, processor time", round(cpu_seconds, 2), "s")
-    report.record("writes per pod with one template", round(wire.writes / PODS_MADE, 3), "writes", limit=2.0)
     await asyncio.sleep(0.2)
     before = wire.calls
     await asyncio.sleep(0.5)
-    report.record("requests of an idle claim controller", wire.calls - before, "requests", limit=0)
+    outcome = Round(seconds, cpu_seconds, wire.writes / PODS_MADE, wire.calls - before)
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)
     await informers.stop()
     await running.stop()
     await store.close()
+    return outcome
 
 
 async def _prepare(client: Client) -> None:

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from dray.api.core import Pod, PodResourceClaim, PodSpec
+from dray.api.meta import ObjectMeta
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION as ANNOTATION
 from dray.client import CLAIMS, PODS, TEMPLATES, Hopeless
 from dray.controllers.claims import ClaimController
-from dray.controllers.claims.creating import claim_from_template
+from dray.controllers.claims.creating import ClaimNotMade, claim_from_template
 from dray.controllers.claims.names import generate_name
 from dray.features import FeatureGates
 from tests.controllers.builders import a_claim, a_pod, a_template
@@ -312,6 +314,30 @@ async def test_a_member_of_a_pod_group_is_refused_for_good(cluster):
     controller = await cluster.prepare(ClaimController, gates=gates)
     with pytest.raises(Hopeless, match="Pod is a member of PodGroup g but GenericWorkload feature is disabled"):
         await controller.sync("pod:ns/pod")
+
+
+async def test_an_entry_of_a_newer_api_is_told_and_not_guessed_at(cluster):
+    """A pod claim whose source field we do not know, as a newer server would hand it to us."""
+    entry = PodResourceClaim(name="x")
+    pod = Pod(metadata=ObjectMeta(namespace="ns", name="p", uid="u"), spec=PodSpec(resource_claims=(entry,)))
+    controller = await cluster.prepare(ClaimController)
+    controller._pods.objects.put(pod)
+    controller._pod_seen(pod)
+    assert len(controller.queue) == 1
+    text = (
+        'checking for claim before creating it: pod "ns/p", spec.resourceClaim "x": '
+        "none of the supported fields are set"
+    )
+    with pytest.raises(ClaimNotMade) as caught:
+        await controller.sync("pod:ns/p")
+    assert str(caught.value) == text
+
+    async def told():
+        return await cluster.events("FailedResourceClaimCreation")
+
+    (event,) = await cluster.eventually(told)
+    assert event.message == f"PodResourceClaim x: {text}"
+    assert await cluster.claims() == []
 
 
 # --- names
