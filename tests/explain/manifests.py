@@ -77,9 +77,7 @@ def held(claim: Document, *devices: str, pod: str = "other", node: str = "node-1
     """The claim allocated and reserved for a pod."""
     request = claim["spec"]["devices"]["requests"][0]["name"]
     results = [{"request": request, "driver": DRIVER, "pool": node, "device": name, **result} for name in devices]
-    selector = {
-        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]
-    }
+    selector = {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}]}
     users = [{"resource": "pods", "name": pod, "uid": f"uid-{pod}"}] if pod else []
     claim["status"] = {"allocation": {"devices": {"results": results}, "nodeSelector": selector}, "reservedFor": users}
     return claim

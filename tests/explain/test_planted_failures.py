@@ -433,7 +433,7 @@ CASES: list[tuple[Plant, str, list[str]]] = [
     (typo_in_attribute, "selector-error", ["modell", "did you mean `model`?"]),
     (wrong_domain, "selector-error", ["gpu.exampel.com", f'did you mean \\"{DRIVER}\\"?']),
     (guarded_typo, "request-selector", ["modell", "did you mean `model`?"]),
-    (wrong_type, "request-selector", ['.model == 100` is false', 'a100']),
+    (wrong_type, "request-selector", [".model == 100` is false", "a100"]),
     (other_model, "request-selector", ['.model == \\"h100\\"` is false', '.model is \\"a100\\"']),
     (newer_version, "request-selector", ["isGreaterThan", "1.2.0"]),
     (more_memory, "request-selector", ["compareTo", "40Gi"]),
@@ -498,7 +498,12 @@ def test_the_true_cause_is_named(plant: Plant, code: str, said: list[str], tmp_p
 GATED: list[tuple[Plant, str, str, list[str]]] = [
     (alternatives, "DRAPrioritizedList=false", "feature-off", ["DRAPrioritizedList"]),
     (admin_access, "DRAAdminAccess=false", "feature-off", ["admin access"]),
-    (share_taken, "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false", "feature-off", ["DRAConsumableCapacity"]),
+    (
+        share_taken,
+        "DRAConsumableCapacity=false,DRAFractionalCapacityRange=false",
+        "feature-off",
+        ["DRAConsumableCapacity"],
+    ),
     (binding_conditions, "DRADeviceBindingConditions=false", "binding-conditions", ["switched off"]),
 ]
 

@@ -25,6 +25,7 @@ from dray.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dray.api.spellings import uses_old_spelling
 from dray.api.versions import to_storage
 from dray.cli.yaml_parts import parts_of_yaml
 from dray.validation import Context, validate_create
@@ -65,11 +66,13 @@ class InvalidObjects(click.ClickException):
 class Dump:
     """What a cluster holds, in the order in which it was found; a repeated object counts as it was found last.
 
-    `problems` are objects that were left out, one line each with file and name.
+    `problems` are objects that were left out, one line each with file and name; `old_spellings` are objects that use
+    names from before the newest.
     """
 
     objects: dict[str, dict[tuple[str, str], Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    old_spellings: list[str] = field(default_factory=list)
 
     def add(self, kind: str, obj: Any) -> None:
         key = (obj.metadata.namespace, obj.metadata.name)
@@ -193,6 +196,8 @@ def _enter(dump: Dump, document: Document, check: Context | None) -> str:
     if not obj.metadata.name:
         return "has no name"
     dump.add(kind, obj)
+    if uses_old_spelling(document):
+        dump.old_spellings.append(_said_name(document))
     return ""
 
 

@@ -17,6 +17,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("explain:explain", "Why a pod waits or where it fits: per node, request and device, and what would help."),
     "demo": ("demo:demo", "Tell the KEPs' stories on a live cluster."),
     "dashboard": ("dashboard:dashboard", "Show a cluster in the browser: devices, claims, ledger, waiting pods."),
+    "devices": ("devices:devices", "What is published, taken and free, and by whom."),
+    "doctor": ("doctor:doctor", "Known traps of a cluster, one line each with the fix."),
     "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
     "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
     "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),
@@ -28,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "simulate:simulate",
         "Place a dump's waiting pods offline: what-if with more nodes or other policies.",
     ),
+    "top": ("top:top", "Devices, nodes and waiting pods, live in the terminal."),
     "vectors": ("vectors:vectors", "Answer conformance vectors from standard input, one JSON object per line."),
 }
 

@@ -21,13 +21,13 @@ Document = dict[str, Any]
 def result_document(rehearsal: Rehearsal, growth: Sequence[Growth], problems: Sequence[str]) -> Document:
     placed = rehearsal.placed()
     return {
-        "pods": [_pod(row) for row in placed],
+        "pods": [_pod(row, rehearsal) for row in placed],
         "nodes": [_node(ledger) for ledger in rehearsal.ledgers()],
         "summary": _summary(rehearsal, placed, growth, problems),
     }
 
 
-def _pod(row: Placed) -> Document:
+def _pod(row: Placed, rehearsal: Rehearsal) -> Document:
     pod = row.pod
     return {
         "namespace": pod.metadata.namespace,
@@ -37,6 +37,7 @@ def _pod(row: Placed) -> Document:
         "message": row.message,
         "demand": demand_texts(pod),
         "claims": [_claim(claim) for claim in row.claims],
+        "codes": rehearsal.codes_of(pod) if row.outcome != "scheduled" else [],
     }
 
 

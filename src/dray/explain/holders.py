@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dray.allocator import DeviceID
+from dray.api.quantity import Quantity
 from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 
 
@@ -40,6 +41,7 @@ class Holders:
     def __init__(self, claims: Iterable[ResourceClaim]) -> None:
         self._by_device: dict[DeviceID, list[Holder]] = {}
         self._by_pool: dict[tuple[str, str], dict[str, ResourceClaim]] = {}
+        self._consumed: dict[DeviceID, dict[str, Quantity]] = {}
         for claim in claims:
             if claim.status.allocation is None:
                 continue
@@ -47,9 +49,19 @@ class Holders:
                 device_id = DeviceID(result.driver, result.pool, result.device)
                 self._by_device.setdefault(device_id, []).append(_holder(claim, result))
                 self._by_pool.setdefault((result.driver, result.pool), {})[_name(claim)] = claim
+                sums = self._consumed.setdefault(device_id, {})
+                for name, amount in result.consumed_capacity.items():
+                    sums[name] = sums[name] + amount if name in sums else amount
 
     def of(self, device_id: DeviceID, *, with_admins: bool = False) -> Sequence[Holder]:
         return [row for row in self._by_device.get(device_id, ()) if with_admins or not row.has_admin_access]
+
+    def devices(self) -> Iterable[DeviceID]:
+        return self._by_device.keys()
+
+    def consumed(self, device_id: DeviceID) -> dict[str, str]:
+        """What all shares of a device take together, by capacity."""
+        return {name: str(amount) for name, amount in self._consumed.get(device_id, {}).items()}
 
     def claims_in(self, pools: Iterable[tuple[str, str]]) -> list[ResourceClaim]:
         found: dict[str, ResourceClaim] = {}

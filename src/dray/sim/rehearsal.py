@@ -158,6 +158,17 @@ class Rehearsal:
         reason, message = self._why_not(now)
         return Placed(now, "error" if reason == "SchedulerError" else "unschedulable", message, claims)
 
+    def codes_of(self, pod: Pod) -> list[str]:
+        """Reason codes of the pod's last rejection, most nodes first; those of devices stand for `devices`."""
+        known = self.scheduler.explanations.get(pod.metadata.uid)
+        if known is None:
+            return []
+        of_devices = list(dict.fromkeys(row.code for row in known.devices))
+        codes: list[str] = []
+        for row in sorted(known.nodes, key=lambda row: -row.count):
+            codes += of_devices if row.code == "devices" and of_devices else [row.code]
+        return list(dict.fromkeys(codes))
+
     def claims_of(self, pod: Pod) -> list[ResourceClaim]:
         named = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
         names = [entry.resource_claim_name or named.get(entry.name) for entry in pod.spec.resource_claims]

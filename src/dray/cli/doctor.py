@@ -1,0 +1,97 @@
+"""`dray doctor`: known traps, one line each with the fix."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from dray.cli.columns import write_document
+from dray.cli.dump import fetch_dump, read_dump, source_options
+from dray.cli.gates import gate_options, gates_from
+from dray.cli.main import EXIT_NO
+from dray.cli.simulate import world_of
+from dray.explain.doctor import CdiFiles, examine
+from dray.explain.examination import Finding, error, warning
+from dray.validation import Context
+
+_COLOURS = {"error": "red", "warning": "yellow"}
+
+
+@click.command()
+@source_options
+@click.option(
+    "--cdi-dir",
+    type=click.Path(exists=True, file_okay=False),
+    help="Also look for lost CDI files here, such as /var/run/cdi.",
+)
+@click.option("--node", default="", help="Whose CDI directory it is; default: any node's.")
+@click.option("-o", "--output", type=click.Choice(["json", "yaml"]))
+@gate_options
+def doctor(
+    files: tuple[str, ...],
+    kubeconfig: str | None,
+    cdi_dir: str | None,
+    node: str,
+    output: str | None,
+    feature_gates: str,
+    emulate: str | None,
+) -> None:
+    """What looks wrong in a cluster, with cause and remedy. Exit code 1 if anything does.
+
+    \b
+    Examples:
+      dray doctor                                       the cluster of your kubeconfig
+      dray doctor -f dump.yaml                          a dump
+      dray doctor --cdi-dir /var/run/cdi --node gpu-7   on a node, with its CDI files
+    """
+    if files and kubeconfig:
+        raise click.UsageError("-f and --kubeconfig exclude each other")
+    gates = gates_from(feature_gates, emulate)
+    dump = read_dump(files, check=Context(), keep_going=True) if files else fetch_dump(kubeconfig)
+    found = [_invalid(line) for line in dump.problems]
+    found += examine(world_of(dump), gates=gates, cdi=_cdi_files(cdi_dir, node))
+    found += [_old_spelling(line) for line in dump.old_spellings]
+    if output is not None:
+        write_document({"findings": [finding.document() for finding in found]}, output)
+    else:
+        _print(found, len(dump))
+    if found:
+        sys.exit(EXIT_NO)
+
+
+def _cdi_files(directory: str | None, node: str) -> CdiFiles | None:
+    if directory is None:
+        return None
+    try:
+        return CdiFiles(frozenset(each.name for each in Path(directory).iterdir()), node)
+    except OSError as problem:
+        raise click.UsageError(f"{directory}: {os.strerror(problem.errno or 0)}") from None
+
+
+def _invalid(line: str) -> Finding:
+    where, _, rest = line.partition(": ")
+    subject, _, message = rest.partition(": ")
+    return error("invalid-object", subject or where, message or line, f"correct it: dray lint -f {where}")
+
+
+def _old_spelling(subject: str) -> Finding:
+    return warning(
+        "old-spelling",
+        subject,
+        "uses the oldest names of node-allocatable fields",
+        "rename them to nodeAllocatableResourceMappings; dray lint shows each place",
+    )
+
+
+def _print(found: list[Finding], objects: int) -> None:
+    for finding in found:
+        severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+        click.echo(f"{severity}: {finding.subject} {finding.message} [{finding.code}]; fix: {finding.fix}")
+    if not found:
+        click.echo(f"nothing looks wrong ({objects} objects)")
+        return
+    errors = sum(finding.severity == "error" for finding in found)
+    click.echo(f"{errors} errors, {len(found) - errors} warnings ({objects} objects)")

@@ -1,0 +1,195 @@
+"""The report of `dray simulate`: one HTML file with its plots inside, readable without a network."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from html import escape
+from typing import Any
+
+from dray.accounting import NodeLedger, as_quantity
+from dray.accounting.lines import Line, lines_of
+from dray.api.resource import ResourceClaim, ResourceSlice
+from dray.cli.svg import Bar, Part, Square, bars, columns_plot, square_map
+from dray.sim.rehearsal import Rehearsal
+
+Document = dict[str, Any]
+MOST_NODES = 40
+MOST_SQUARES = 2500
+MOST_PODS = 500
+MOST_REASONS = 20
+
+
+def report_html(rehearsal: Rehearsal, document: Document) -> str:
+    summary = document["summary"]
+    use = DeviceUse(rehearsal)
+    sections = [
+        ("Device use", _use_by_driver(use) + _legend() + square_map(use.squares())),
+        ("Fragmentation", _fragmentation(use)),
+        ("Ledger by node", _ledgers(rehearsal.ledgers())),
+        ("Waiting pods by reason", _reasons(summary["waitingByReason"])),
+        ("Pods", _pods(document["pods"])),
+    ]
+    body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>dray simulate</title><style>{_STYLE}</style></head><body>"
+        f"<h1>dray simulate</h1>{_numbers(summary)}{body}</body></html>\n"
+    )
+
+
+class DeviceUse:
+    """Published and taken devices, by driver and by node; pools that no single node owns stand for themselves."""
+
+    def __init__(self, rehearsal: Rehearsal) -> None:
+        self.published: dict[str, Counter[str]] = defaultdict(Counter)
+        self.taken: dict[str, Counter[str]] = defaultdict(Counter)
+        place_of = {}
+        published = rehearsal.published_devices()
+        for each in rehearsal.cluster.all(ResourceSlice):
+            spec = each.spec
+            for device in spec.devices:
+                key = (spec.driver, spec.pool.name, device.name)
+                if key in published and key not in place_of:
+                    place_of[key] = spec.node_name or device.node_name or f"pool {spec.pool.name}"
+                    self.published[spec.driver][place_of[key]] += 1
+        held = {
+            (row.driver, row.pool, row.device)
+            for claim in rehearsal.cluster.all(ResourceClaim)
+            if claim.status.allocation is not None
+            for row in claim.status.allocation.devices.results
+            if not row.admin_access
+        }
+        for key in held & place_of.keys():
+            self.taken[key[0]][place_of[key]] += 1
+
+    def squares(self) -> list[Square]:
+        places: Counter[str] = Counter()
+        taken: Counter[str] = Counter()
+        for driver, counts in self.published.items():
+            places += counts
+            taken += self.taken[driver]
+        found = [
+            Square(_level(taken[place], total), f"{place}: {taken[place]} of {total} devices taken")
+            for place, total in places.items()
+        ]
+        return found[:MOST_SQUARES]
+
+
+def _level(taken: int, total: int) -> int:
+    return 0 if not taken else max(1, 4 * taken // total)
+
+
+def _use_by_driver(use: DeviceUse) -> str:
+    rows = []
+    for driver, counts in sorted(use.published.items()):
+        total, taken = sum(counts.values()), sum(use.taken[driver].values())
+        parts = (Part(taken, "taken", f"{taken} taken"), Part(total - taken, "free", f"{total - taken} free"))
+        rows.append(Bar(driver, parts, f"{taken} of {total} taken"))
+    return bars(rows)
+
+
+def _legend() -> str:
+    words = ("free", "up to half", "half", "most", "full")
+    cells = "".join(f"<span><i class='level{level}'></i>{word}</span>" for level, word in enumerate(words))
+    return f"<p class='legend'>each square is a node: {cells}</p>"
+
+
+def _fragmentation(use: DeviceUse) -> str:
+    """How many nodes have how many devices left: what large requests need is many on one node."""
+    out = []
+    for driver, counts in sorted(use.published.items()):
+        left = Counter(total - use.taken[driver][place] for place, total in counts.items())
+        free = sum(number * nodes for number, nodes in left.items())
+        largest = max(left, default=0)
+        whole = [(str(number), left.get(number, 0)) for number in range(min(largest, 32) + 1)]
+        out.append(
+            f"<h3>{escape(driver)}</h3><p>{free} devices are free on {sum(left.values()) - left.get(0, 0)} nodes; "
+            f"the largest request that one node can serve is {largest}. Nodes by number of free devices:</p>"
+            f"{columns_plot(whole)}"
+        )
+    return "".join(out) or '<p class="none">no devices are published</p>'
+
+
+def _ledgers(ledgers: list[NodeLedger]) -> str:
+    out = []
+    for resource in ("cpu", "memory"):
+        lines = [(ledger.name, line) for ledger in ledgers for line in lines_of(ledger) if line.resource == resource]
+        lines.sort(key=lambda row: -(row[1].requested / row[1].allocatable if row[1].allocatable else 0))
+        shown = [Bar(name, _shares(line), _ledger_text(line)) for name, line in lines[:MOST_NODES]]
+        more = f" ({MOST_NODES} fullest of {len(lines)})" if len(lines) > MOST_NODES else ""
+        out.append(f"<h3>{resource}{more}</h3>{bars(shown, 1.0)}")
+    legend = "<span><i class='spec'></i>by spec</span><span><i class='claims'></i>by claims</span>"
+    return f"<p class='legend'>{legend}</p>{''.join(out)}"
+
+
+def _shares(line: Line) -> tuple[Part, ...]:
+    whole = line.allocatable or 1
+    return (
+        Part(line.by_spec / whole, "spec", f"by spec: {as_quantity(line.resource, line.by_spec)}"),
+        Part(line.by_claims / whole, "claims", f"by claims: {as_quantity(line.resource, line.by_claims)}"),
+    )
+
+
+def _ledger_text(line: Line) -> str:
+    requested, allocatable = (as_quantity(line.resource, amount) for amount in (line.requested, line.allocatable))
+    return f"{requested} of {allocatable}"
+
+
+def _reasons(waiting: dict[str, int]) -> str:
+    if not waiting:
+        return '<p class="none">no pod waits</p>'
+    rows = "".join(
+        f"<tr><td class='number'>{count}</td><td>{escape(reason or 'unknown')}</td></tr>"
+        for reason, count in waiting.items()
+    )
+    shown = list(waiting.items())[:MOST_REASONS]
+    plot = bars([Bar(_short(reason), (Part(count, "waiting", reason),), str(count)) for reason, count in shown])
+    return f"{plot}<table><tr><th>pods</th><th>reason</th></tr>{rows}</table>"
+
+
+def _short(reason: str) -> str:
+    """What differs between the familiar messages."""
+    return reason.partition("nodes are available: ")[2] or reason or "unknown"
+
+
+def _pods(pods: list[Document]) -> str:
+    rows = "".join(
+        f"<tr class='{escape(row['outcome'])}'><td>{escape(row['namespace'])}/{escape(row['name'])}</td>"
+        f"<td>{escape(row['outcome'])}</td><td>{escape(row['node'])}</td><td>{escape(row['message'])}</td></tr>"
+        for row in pods[:MOST_PODS]
+    )
+    more = f"<p>and {len(pods) - MOST_PODS} more</p>" if len(pods) > MOST_PODS else ""
+    return f"<table><tr><th>pod</th><th>outcome</th><th>node</th><th>message</th></tr>{rows}</table>{more}"
+
+
+def _numbers(summary: Document) -> str:
+    facts = [
+        ("waiting pods", summary["pods"]),
+        ("scheduled", summary["scheduled"]),
+        ("keep waiting", summary["unschedulable"] + summary["errors"]),
+        ("nodes", summary["nodes"]),
+        ("devices taken", f"{summary['devices']['taken']} of {summary['devices']['published']}"),
+        ("preempted", len(summary["preempted"])),
+    ]
+    facts += [(f"added {row['template']}", row["count"]) for row in summary["addedNodes"]]
+    cells = "".join(f"<div><b>{escape(str(value))}</b><span>{escape(name)}</span></div>" for name, value in facts)
+    return f"<div class='facts'>{cells}</div>"
+
+
+_STYLE = """
+:root{--ink:#1c2430;--soft:#5b6675;--page:#fff;--rail:#eceff3;--taken:#2f6fde;--free:#c8d6ef;--claims:#d9822b;--wait:#c23b4b}
+@media(prefers-color-scheme:dark){:root{--ink:#e7ebf1;--soft:#9aa6b6;--page:#12161c;--rail:#242b35;--taken:#6ea0ff;
+--free:#2c3a55;--claims:#f0a75a;--wait:#f0717f}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:900px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.4rem}h2{font-size:1.15rem;margin:2rem 0 .5rem;border-bottom:1px solid var(--rail)}h3{font-size:1rem;margin:1rem 0 .3rem}
+svg{width:100%;height:auto;display:block;margin:.4rem 0}svg text{font-size:12px;fill:var(--ink)}svg .value{fill:var(--soft)}
+.rail{fill:var(--rail)}.taken,.spec{fill:var(--taken)}.free{fill:var(--free)}.claims{fill:var(--claims)}.waiting{fill:var(--wait)}
+.level0{fill:var(--rail);background:var(--rail)}.level1{fill:#9dc0f5;background:#9dc0f5}.level2{fill:#6a9bea;background:#6a9bea}
+.level3{fill:#3f78d8;background:#3f78d8}.level4{fill:#1f4fa3;background:#1f4fa3}.absent{fill:none}
+i.spec{background:var(--taken)}i.claims{background:var(--claims)}
+.facts{display:flex;flex-wrap:wrap;gap:1.5rem}.facts b{display:block;font-size:1.5rem}.facts span{color:var(--soft)}
+.legend span{margin-right:1rem;color:var(--soft)}.legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.35em}
+table{border-collapse:collapse;width:100%;font-size:13px}td,th{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--rail);vertical-align:top}
+.number{text-align:right}tr[class] td:nth-child(-n+3){white-space:nowrap}.none{color:var(--soft)}tr.unschedulable td:nth-child(2),tr.error td:nth-child(2){color:var(--wait)}
+"""

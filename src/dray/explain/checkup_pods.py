@@ -1,0 +1,102 @@
+"""Checks of pods against their claims, and of nodes against their ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
+from dray.explain.examination import OVER, Examination, Finding, claim_names, error, named, warning
+
+
+def missing_claims(e: Examination) -> Iterator[Finding]:
+    for pod in e.world.pods:
+        if pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
+            continue
+        recorded = {row.name for row in pod.status.resource_claim_statuses}
+        namespace = pod.metadata.namespace
+        for entry in pod.spec.resource_claims:
+            template = entry.resource_claim_template_name
+            if template and entry.name not in recorded:
+                if (namespace, template) in e.world.templates_by_name:
+                    yield warning(
+                        "claim-not-created",
+                        named(pod),
+                        f"no claim has been made yet for entry {entry.name}",
+                        "see that the claim controller runs (dray controller-manager)",
+                    )
+                elif e.world.templates or not e.world.claims:
+                    yield error(
+                        "missing-template",
+                        named(pod),
+                        f"names claim template {template}, which does not exist",
+                        f"create template {template} in namespace {namespace}",
+                    )
+        for name in claim_names(pod):
+            if (namespace, name) not in e.world.claims_by_name:
+                yield error(
+                    "missing-claim",
+                    named(pod),
+                    f"uses claim {name}, which does not exist",
+                    "create the claim, or delete the pod so that it is made again",
+                )
+
+
+def unserved_pods(e: Examination) -> Iterator[Finding]:
+    """On a node, but a claim has no devices or is not reserved for the pod: the node agent will not start it."""
+    for pod in e.world.pods:
+        if not pod.spec.node_name or pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
+            continue
+        for name in claim_names(pod):
+            claim = e.world.claims_by_name.get((pod.metadata.namespace, name))
+            if claim is None:
+                continue
+            if claim.status.allocation is None:
+                problem = "has no devices"
+            elif all(user.uid != pod.metadata.uid for user in claim.status.reserved_for):
+                problem = "is not reserved for it"
+            else:
+                continue
+            yield error(
+                "pod-without-devices",
+                named(pod),
+                f"is on node {pod.spec.node_name}, but its claim {name} {problem}",
+                "delete the pod, and do not set spec.nodeName by hand for pods with claims",
+            )
+
+
+def pods_on_missing_nodes(e: Examination) -> Iterator[Finding]:
+    if not e.world.nodes:
+        return
+    for pod in e.world.pods:
+        name = pod.spec.node_name
+        if name and pod.status.phase not in OVER and name not in e.world.nodes_by_name:
+            yield error(
+                "pod-on-missing-node",
+                named(pod),
+                f"is bound to node {name}, which is gone; its claims stay taken",
+                f"kubectl delete pod/{pod.metadata.name} -n {pod.metadata.namespace} --force",
+            )
+
+
+def overcommitted_nodes(e: Examination) -> Iterator[Finding]:
+    ledger = ClusterLedger()
+    for node in e.world.nodes:
+        ledger.set_node(node)
+    for pod in e.world.pods:
+        if not pod.spec.node_name or pod.status.phase in OVER:
+            continue
+        try:
+            ledger.add(pod.spec.node_name, PodRef.of(pod), pod_demand(pod))
+        except AccountingError as problem:
+            yield warning("uncountable-pod", named(pod), str(problem), "correct the amounts it asks for")
+    for node_ledger in ledger:
+        for short in node_ledger.overcommitted():
+            yield error(
+                "node-overcommitted",
+                f"node {node_ledger.name}",
+                short.detail,
+                f"see who takes it: dray ledger --node {node_ledger.name} --why {short.resource}",
+            )
+
+
+POD_CHECKS = (missing_claims, unserved_pods, pods_on_missing_nodes, overcommitted_nodes)

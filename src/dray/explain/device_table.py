@@ -1,0 +1,110 @@
+"""What is published, what is taken and by whom: one row per device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dray.allocator import DeviceID
+from dray.allocator.devices import CompiledSlice, KindTable
+from dray.api.resource import Device, ResourceSlice
+from dray.explain.holders import Holder, Holders
+from dray.explain.world import World
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """`state` is free, taken, shared, or gone for a device that a claim holds and nobody publishes any more."""
+
+    device_id: DeviceID
+    node: str
+    state: str
+    holders: tuple[Holder, ...]
+    capacity: dict[str, str]
+    consumed: dict[str, str]
+    attributes: dict[str, str]
+    taints: tuple[str, ...]
+
+    def document(self) -> dict[str, object]:
+        return {
+            "driver": self.device_id.driver,
+            "pool": self.device_id.pool,
+            "device": self.device_id.device,
+            "node": self.node,
+            "state": self.state,
+            "holders": [holder.document() for holder in self.holders],
+            "capacity": self.capacity,
+            "consumed": self.consumed,
+            "attributes": self.attributes,
+            "taints": list(self.taints),
+        }
+
+
+def device_rows(world: World) -> list[DeviceRow]:
+    """Every device of the newest generation of each pool, and those that claims hold though they are gone."""
+    holders = Holders(world.claims)
+    rows: dict[DeviceID, DeviceRow] = {}
+    kinds = KindTable()
+    for published in _newest(world.slices):
+        compiled = CompiledSlice(published, kinds, world.taint_rules)
+        for device, kind in zip(compiled.devices, compiled.kinds, strict=True):
+            device_id = DeviceID(published.spec.driver, published.spec.pool.name, device.name)
+            taints = tuple(_taint(taint.key, taint.value, taint.effect) for taint in kind.taints)
+            rows.setdefault(device_id, _row(device_id, published, device, taints, holders))
+    for device_id in holders.devices():
+        if device_id not in rows:
+            rows[device_id] = DeviceRow(
+                device_id, "", "gone", tuple(holders.of(device_id, with_admins=True)), {}, {}, {}, ()
+            )
+    return [rows[key] for key in sorted(rows)]
+
+
+def _newest(slices: tuple[ResourceSlice, ...]) -> Iterator[ResourceSlice]:
+    newest: dict[tuple[str, str], int] = {}
+    for each in slices:
+        pool = (each.spec.driver, each.spec.pool.name)
+        newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
+    for each in slices:
+        if each.spec.pool.generation == newest[(each.spec.driver, each.spec.pool.name)]:
+            yield each
+
+
+def _row(
+    device_id: DeviceID, published: ResourceSlice, device: Device, taints: tuple[str, ...], holders: Holders
+) -> DeviceRow:
+    held = tuple(holders.of(device_id, with_admins=True))
+    takers = [holder for holder in held if not holder.has_admin_access]
+    state = "free"
+    if takers:
+        state = "shared" if any(holder.is_share for holder in takers) else "taken"
+    return DeviceRow(
+        device_id,
+        _reach(published, device),
+        state,
+        held,
+        {name: str(capacity.value) for name, capacity in device.capacity.items()},
+        holders.consumed(device_id),
+        {name: _value(attribute) for name, attribute in device.attributes.items()},
+        taints,
+    )
+
+
+def _reach(published: ResourceSlice, device: Device) -> str:
+    spec = published.spec
+    if spec.node_name or device.node_name:
+        return spec.node_name or device.node_name or ""
+    return "all nodes" if spec.all_nodes or device.all_nodes else "by selector"
+
+
+def _taint(key: str, value: str, effect: str) -> str:
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
+def _value(attribute: object) -> str:
+    for name in ("string", "int", "bool", "version", "strings", "ints", "bools", "versions"):
+        value = getattr(attribute, name, None)
+        if value is None:
+            value = getattr(attribute, f"{name}_", None)
+        if value is not None and value != ():
+            return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    return ""
