@@ -308,3 +308,14 @@ async def test_plugin_disabled_ignores_claims():
     await world.settle()
     assert world.node_of()
     assert world.claim().status.allocation is None
+
+
+async def test_claim_of_a_pod_that_another_scheduler_has_bound_is_not_deallocated():
+    """The other one reserved and bound it a moment ago; we have seen the reservation and not yet the node."""
+    world = two_nodes(a_claim(), a_pod("pod", "claim"))
+    await world.settle()
+    bound, claim = world.pod(), world.claim()
+    late = two_nodes(claim, a_pod("pod", "claim"), a_node(bound.spec.node_name, unschedulable=True), at_once=False)
+    late.apply(bound)  # Stored, not shown.
+    await late.attempt()
+    assert late.claim().status == claim.status

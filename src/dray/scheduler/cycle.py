@@ -1,6 +1,5 @@
 """One pod: find a node for it, assume it there, reserve. Nothing is written and nothing is awaited."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -19,13 +18,15 @@ from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.outcomes import Failed, Outcome, Placement, Rejection
 from dray.scheduler.snapshot import Snapshot
-
-Stopwatch = Callable[[str, str], None]
-"""Told the extension point and the status word when it ends."""
+from dray.scheduler.stopwatch import PluginTimer, Stopwatches
 
 
 def _no_stopwatch(point: str, status: str) -> None:
     pass
+
+
+def _word(answer: PluginStatus | NodeNames | None) -> str:
+    return answer.code.value if isinstance(answer, PluginStatus) else Code.SUCCESS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,11 @@ class PreFiltered:
 class Decider:
     """Takes decisions over one snapshot. Where the next walk over the nodes starts is remembered here."""
 
-    def __init__(
-        self, snapshot: Snapshot, nominations: Nominations, stopwatch: Callable[[str], Stopwatch] | None = None
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, nominations: Nominations, stopwatches: Stopwatches | None = None) -> None:
         self.snapshot = snapshot
         self._nominations = nominations
-        self._stopwatch = stopwatch
+        self._stopwatches = stopwatches
+        self._timer: PluginTimer | None = None
         self.next_start = 0
 
     def attempt(self, profile: Profile, pod: Pod) -> Outcome:
@@ -54,7 +54,8 @@ class Decider:
         nodes = len(self.snapshot.nodes)
         if not nodes:
             return Rejection(0, cycle)
-        note = self._stopwatch(profile.name) if self._stopwatch else _no_stopwatch
+        note = self._stopwatches.start(profile.name) if self._stopwatches else _no_stopwatch
+        self._timer = self._stopwatches.plugin_timer() if self._stopwatches else None
         allowed = self._pre_filter(profile, cycle, pod)
         note("PreFilter", "Success" if isinstance(allowed, PreFiltered) else "Unschedulable")
         if not isinstance(allowed, PreFiltered):
@@ -82,6 +83,8 @@ class Decider:
         named_by: list[str] = []
         for plugin in profile.at["preFilter"]:
             answer = plugin.pre_filter(cycle, pod, self.snapshot)
+            if self._timer is not None:
+                self._timer(plugin.name, "PreFilter", _word(answer))
             if isinstance(answer, NodeNames):
                 names = answer.names if names is None else names & answer.names
                 named_by.append(plugin.name)
@@ -111,7 +114,7 @@ class Decider:
     # --- Filter
 
     def _find(self, profile: Profile, cycle: CycleState, pod: Pod, allowed: PreFiltered) -> Found:
-        run = FilterRun(profile.at["filter"], cycle, pod, self.snapshot)
+        run = FilterRun(profile.at["filter"], cycle, pod, self.snapshot, self._timer)
         nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
         if nominated is not None and nominated.bit & allowed.candidates:
             found = Found(run.passing(nominated.bit, {}), 0)
@@ -161,6 +164,8 @@ class Decider:
         self.snapshot.assume(self._as_it_will_be(cycle, pod, node_name), node_name)
         for plugin in profile.at["reserve"]:
             status = plugin.reserve(cycle, pod, node_name)
+            if self._timer is not None:
+                self._timer(plugin.name, "Reserve", _word(status))
             if status is not None and status.code is not Code.SUCCESS:
                 return Failed(f'running Reserve plugin "{plugin.name}": {status.message}', cycle, node_name)
         return None

@@ -68,7 +68,7 @@ class Scheduler:
         self.queue = self._make_queue(gates, on_ready)
         self.cluster = Cluster(self.handle, self.queue, self.profiles)
         self.explanations = Explanations()
-        self._decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock).start)
+        self._decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock))
         self._binder = Binder(self.handle)
         self._details = AllocatorDetails(self.handle)
         self._tasks: set[asyncio.Task[None]] = set()

@@ -26,6 +26,7 @@ from dray.scheduler.framework.registry import Registry as PluginRegistry
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.queue import Where
 from dray.scheduler.scheduler import Scheduler
+from dray.scheduler.served import served_version
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class SchedulerService:
     async def run(self) -> None:
         """Schedule until cancelled."""
         self._subscribe()
+        await self._follow_taint_rules()
         if self._owns_informers:
             self.informers.start()
         await self.informers.synced()
@@ -133,10 +135,19 @@ class SchedulerService:
         self._follow(CLAIMS, cluster.set_claim, cluster.remove_claim)
         self._follow(DEVICE_CLASSES, cluster.set_class, cluster.remove_class, told_of_old=True)
         self._follow(SLICES, cluster.set_slice, cluster.remove_slice, told_of_old=True)
-        self._follow(TAINT_RULES, cluster.set_taint_rule, cluster.remove_taint_rule, told_of_old=True)
         self._follow(NAMESPACES, cluster.set_namespace, cluster.remove_namespace)
         self._follow(NODES, cluster.set_node, cluster.remove_node)
         self._follow(PODS, cluster.set_pod, cluster.remove_pod)
+
+    async def _follow_taint_rules(self) -> None:
+        """Taint rules came late to Kubernetes: follow them in the newest version that is served, or not at all."""
+        cluster = self.scheduler.cluster
+        version = await served_version(self.client, TAINT_RULES)
+        if version is None or not self.scheduler.handle.gates.enabled("DRADeviceTaintRules"):
+            log.info("device taint rules are not followed")
+            return
+        kind = TAINT_RULES.at_version(version)
+        self._follow(kind, cluster.set_taint_rule, cluster.remove_taint_rule, told_of_old=True)
 
     def _follow(
         self,
@@ -146,13 +157,28 @@ class SchedulerService:
         *,
         told_of_old: bool = False,
     ) -> None:
+        observe, now = self.metrics.event_handling.observe, self.client.clock.monotonic
+
+        def timed(event: str, handle: Callable[..., None]) -> Callable[..., None]:
+            def handler(*objects: Any) -> None:
+                started = now()
+                handle(*objects)
+                observe(now() - started, event)
+
+            return handler
+
         def updated(old: Any, new: Any) -> None:
             if told_of_old:
                 on_set(new, old)
             else:
                 on_set(new)
 
-        self.informers.of(kind).add_handler(Handler(on_add=on_set, on_update=updated, on_delete=on_remove))
+        handler: Handler[Any] = Handler(
+            on_add=timed(f"{kind.name}Add", on_set),
+            on_update=timed(f"{kind.name}Update", updated),
+            on_delete=timed(f"{kind.name}Delete", on_remove),
+        )
+        self.informers.of(kind).add_handler(handler)
 
     # --- metrics
 

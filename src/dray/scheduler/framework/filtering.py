@@ -30,7 +30,15 @@ class Found:
 class FilterRun:
     """The filters of one attempt; answers that may not be remembered live as long as this run."""
 
-    def __init__(self, plugins: tuple[Any, ...], cycle: CycleState, pod: Pod, snapshot: "Snapshot") -> None:
+    def __init__(
+        self,
+        plugins: tuple[Any, ...],
+        cycle: CycleState,
+        pod: Pod,
+        snapshot: "Snapshot",
+        timer: Callable[[str, str, str], None] | None = None,
+    ) -> None:
+        self._timer = timer
         self._cycle = cycle
         self._pod = pod
         self._snapshot = snapshot
@@ -74,6 +82,8 @@ class FilterRun:
                     turned_away = mask & candidates
                     if turned_away:
                         rejected[status] = rejected.get(status, 0) | turned_away
+            if self._timer is not None:
+                self._timer(plugin.name, "Filter", "Success" if passed else "Unschedulable")
             candidates = passed
             if not candidates:
                 break

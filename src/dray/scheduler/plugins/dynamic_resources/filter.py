@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dray.allocator import TIMED_OUT, Allocation, Answer, Failure, NoFit
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
-from dray.scheduler.framework.status import PluginStatus, error, unresolvable, unschedulable
+from dray.scheduler.framework.status import PluginStatus, error, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.matching import matches_node, only_names
 from dray.scheduler.nodes import NodeState
@@ -64,8 +64,8 @@ def as_status(answer: Answer | None, node: NodeState) -> PluginStatus | None:
         case NoFit():
             return CANNOT_ALLOCATE
         case Failure(code=code) if code == TIMED_OUT:
-            # Only this node is ruled out: another one may still serve.
-            return unschedulable(TIMEOUT)
+            # Only this node is ruled out: another one may still serve. Trying again without some pods would take as long.
+            return unresolvable(TIMEOUT)
         case Failure(for_this_node_only=True):
             return unresolvable(answer.message)
         case Failure():

@@ -22,6 +22,9 @@ async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatu
         return NOTHING_TO_DO
     claim = handle.chance.choice(candidates)
     try:
+        # Another scheduler may have reserved the claim for this very pod and bound it since: then it is in use.
+        if claim.status.reserved_for and await handle.writer.is_assigned(pod):
+            return NOTHING_TO_DO
         stored = await handle.writer.update_claim_status(replace(claim, status=ResourceClaimStatus()))
     except (ApiError, ServerUnreachable) as problem:
         return error(f"deallocate claim {claim.metadata.namespace}/{claim.metadata.name}: {problem}")

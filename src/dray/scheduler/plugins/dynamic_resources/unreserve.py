@@ -29,7 +29,7 @@ async def _has_a_node(pod: Pod, handle: Handle) -> bool:
         return await handle.writer.is_assigned(pod)
     except (ApiError, ServerUnreachable) as problem:
         log.warning("pod %s/%s: not read: %s", pod.metadata.namespace, pod.metadata.name, problem)
-        return False
+        return True  # Nobody knows; a reservation too many can be given back later, one too few ends in a lost device.
 
 
 async def _leave_claim(claim: ResourceClaim, pod: Pod, handle: Handle) -> None:
