@@ -18,7 +18,7 @@ def demo(only: tuple[int, ...]) -> None:
 
     from dray.kubelet.node import NodeDescription
     from dray.sim.story import load_stories
-    from dray.sim.teller import Teller
+    from dray.testing.teller import Teller
     from dray.testing.cluster import cluster
 
     started = time.monotonic()
