@@ -22,7 +22,7 @@ from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.patching import apply_merge, json_patch, merge_patch, strategic
 from dray.apiserver.shaping import Shaping, empty_object, shape_of
-from dray.apiserver.writing import Change, Outcome, Writer
+from dray.apiserver.writing import Change, Outcome, Writer, name_problem
 from dray.store.errors import AlreadyExists
 
 Document = dict[str, Any]
@@ -153,10 +153,9 @@ class Patcher:
     def _match(self, call: Call, document: Document, old: Document) -> None:
         """A patch does not rename; and it insists on a resourceVersion only if it names one."""
         metadata = document["metadata"]
-        if metadata.get("name") != call.name:
-            raise errors.bad_request(
-                f"the name of the object ({metadata.get('name') or ''}) does not match the name on the URL ({call.name})"
-            )
+        problem = name_problem(metadata, call.name)
+        if problem:
+            raise errors.bad_request(problem)
         if call.row.namespaced and metadata.get("namespace") != call.namespace:
             raise errors.bad_request(
                 f"the namespace of the object ({metadata.get('namespace') or ''}) does not match the namespace on the "

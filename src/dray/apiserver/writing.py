@@ -118,6 +118,7 @@ class Writer:
 
     def _match_namespace(self, call: Call, metadata: Document) -> None:
         if not call.row.namespaced:
+            metadata.pop("namespace", None)
             return
         if not metadata.get("namespace"):
             metadata["namespace"] = call.namespace
@@ -221,11 +222,9 @@ class Writer:
         return await self.change(call, Change(build, subresource, options.dry_run))
 
     def _match_name(self, call: Call, metadata: Document) -> None:
-        name = metadata.get("name")
-        if name != call.name:
-            raise errors.bad_request(
-                f"the name of the object ({name or ''}) does not match the name on the URL ({call.name})"
-            )
+        problem = name_problem(metadata, call.name)
+        if problem:
+            raise errors.bad_request(problem)
 
     async def change(self, call: Call, change: Change) -> Outcome:
         """Carry out a wish, again and again if others write in between and the wish does not forbid it."""
@@ -348,6 +347,16 @@ class Writer:
         if not dry_run:
             await self._core.remove(stored, document)
         return Outcome(shown)
+
+
+def name_problem(metadata: Document, expected: str) -> str:
+    """What is wrong if a body means another object than the URL."""
+    name = metadata.get("name")
+    if not name:
+        return f"the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+    return (
+        "" if name == expected else f"the name of the object ({name}) does not match the name on the URL ({expected})"
+    )
 
 
 def _copied(document: Document) -> Document:
