@@ -1,0 +1,85 @@
+// Pods that wait for a node, and why.
+
+import { age, h, isPhone, link, plural, virtualRows } from "./dom.js";
+import { once, tables } from "./store.js";
+import { empty, filterBox, matches } from "./controls.js";
+
+const STAGES = { exist: "exist", matchClass: "of the class", matchSelectors: "match", free: "free", tolerated: "tolerated", fit: "fit", satisfy: "satisfy constraints" };
+
+export function pendingView(main) {
+  const all = once("pending", () => Object.values(tables.pending).sort((a, b) => b.priority - a.priority || (a.created < b.created ? -1 : 1)));
+  const shown = all.filter((pod) => matches(pod.namespace, pod.name, pod.message, ...pod.claims));
+  const height = isPhone() ? 112 : 68;
+  return [
+    h("div", { class: "bar" }, h("h1", {}, "Pending pods"), filterBox("Filter pods by name, claim or message")),
+    shown.length ? h("div", { class: "table pending", role: "table", "aria-label": "Pending pods", "aria-rowcount": shown.length },
+      h("div", { class: "head", role: "row" }, ["Pod", "What the scheduler says", "Claims", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
+      virtualRows(main.querySelector('[data-virtual="pending"]'), shown, height, row, "pending"))
+      : empty(all.length ? "No pod matches." : "No pod waits. Every pod has a node."),
+  ];
+}
+
+function row(pod) {
+  return h("a", { class: "row", role: "row", "data-key": `${pod.namespace}/${pod.name}`, href: link("pending", "pod", pod.namespace, pod.name) },
+    h("span", { class: "cell name", role: "cell" }, h("b", {}, pod.name), h("span", { class: "quiet" }, pod.namespace)),
+    h("span", { class: "cell message", role: "cell", title: pod.message }, pod.message),
+    h("span", { class: "cell mono", role: "cell" }, pod.claims.join(", ")),
+    h("span", { class: "cell number", role: "cell" }, age(pod.created)));
+}
+
+export function podDrawer(namespace, name, verdict) {
+  const pod = tables.pending[`${namespace}/${name}`];
+  const title = name;
+  if (!pod) return { title, body: [h("p", { class: "empty" }, "This pod does not wait any more.")] };
+  const said = [h("h3", {}, "The scheduler says"), h("p", { class: "said" }, pod.message)];
+  const head = h("p", { class: "badges" }, h("span", { class: "badge warn" }, pod.reason || "not tried yet"), h("span", { class: "quiet" }, `namespace ${namespace}, waits for ${age(pod.created)}`));
+  const claims = pod.claims.length ? h("p", { class: "quiet" }, "claims: ", pod.claims.map((claim, at) => [at ? ", " : "",
+    `${namespace}/${claim}` in tables.claims ? h("a", { href: link("claims", "claim", namespace, claim) }, claim) : claim])) : null;
+  if (!verdict) return { title, body: [head, claims, h("p", { class: "quiet" }, "Working out why…"), said] };
+  if (verdict.error) return { title, body: [head, claims, said, h("p", { class: "problem" }, `No explanation: ${verdict.error}`)] };
+  const helps = [...verdict.helps, ...(verdict.nodes[0] ? verdict.nodes[0].helps : [])];
+  const texts = [...new Set(helps.map((help) => help.text))];
+  return {
+    title,
+    body: [
+      head, claims,
+      h("p", { class: "headline" }, verdict.message),
+      verdict.meaning ? h("p", { class: "quiet" }, `${verdict.code}: ${verdict.meaning}`) : null,
+      verdict.details.length ? h("ul", {}, verdict.details.map((text) => h("li", {}, text))) : null,
+      texts.length || verdict.remedy ? [h("h3", {}, "What would help"), h("ul", { class: "helps" }, (texts.length ? texts : [verdict.remedy]).map((text) => h("li", {}, text)))] : null,
+      verdict.nodes.length ? [h("h3", {}, "Node by node"), byCode(verdict), verdict.nodes.slice(0, 12).map(nodeVerdict),
+        verdict.nodes.length > 12 ? h("p", { class: "quiet" }, `and ${plural(verdict.nodes.length - 12, "more node")}, farther off`) : null] : null,
+      verdict.notes.length ? h("ul", { class: "quiet" }, verdict.notes.map((text) => h("li", {}, text))) : null,
+      said,
+    ],
+  };
+}
+
+const byCode = (verdict) => h("p", { class: "badges" }, Object.entries(verdict.nodesByCode).map(([code, count]) =>
+  h("span", { class: `badge ${code === "fits" ? "good" : "warn"}` }, `${count} × ${code}`)));
+
+function nodeVerdict(node, at) {
+  return h("details", { class: "verdict", open: at === 0, "data-key": node.node },
+    h("summary", {}, h("b", {}, node.node), h("span", { class: `badge ${node.fits ? "good" : "warn"}` }, node.code)),
+    h("p", {}, node.message || "would take the pod"),
+    node.requests.map(funnel),
+    node.nearest ? h("div", { class: "nearest" }, h("b", {}, "Nearest miss"), h("p", { class: "mono" }, node.nearest.device),
+      node.nearest.expression ? h("pre", {}, node.nearest.expression) : null,
+      h("p", {}, (node.nearest.because.length ? node.nearest.because : [node.nearest.detail]).join("; ")),
+      node.nearest.hints.length ? h("p", { class: "quiet" }, `perhaps ${node.nearest.hints.join(", ")}`) : null,
+      node.nearest.holders.map((holder) => h("p", { class: "quiet" }, `held by claim ${holder.claim}${holder.pods.length ? ` of pod ${holder.pods.join(", ")}` : ""}`))) : null,
+    node.refusals.flatMap((refusal) => refusal.rows).map((short) => h("p", { class: "short" },
+      h("b", {}, short.resource), `: ${short.asked} asked, ${short.free} of ${short.allocatable} free`,
+      short.takers.length ? h("span", { class: "quiet" }, ` most is taken by ${short.takers.join(", ")}`) : null)));
+}
+
+// How many devices are left after each test; where they become too few is marked.
+function funnel(request) {
+  return h("div", { class: "funnel", "data-key": `${request.claim}/${request.request}` },
+    h("p", {}, h("b", {}, request.request), h("span", { class: "quiet" }, ` of claim ${request.claim}, class ${request.class}: wants ${request.wanted}`)),
+    h("ol", {}, Object.entries(STAGES).map(([stage, word]) => {
+      const short = stage === request.shortAt;
+      return h("li", { class: short ? "short-at" : "", "aria-label": `${request.counts[stage]} ${word}${short ? ", too few" : ""}` },
+        h("b", {}, String(request.counts[stage])), h("span", {}, word));
+    })));
+}
