@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from dray.controllers.roster import Choices, Roster
 from dray.scheduler.service import SchedulerService
 
 START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +83,27 @@ async def _api_server(directory: Path) -> AsyncIterator[tuple[Path, int]]:
     arguments += ["--kubeconfig", str(kubeconfig), "--ready-file", str(ready)]
     program = "from dray.cli.main import main; main()"
     with log.open("wb") as output:
-        server = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=output, stderr=output)
+        server = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, *arguments, stdout=output, stderr=output
+        )
     try:
         async with asyncio.timeout(START_TIMEOUT_S):
             while not ready.exists():
-                if server.poll() is not None:
+                if server.returncode is not None:
                     raise RuntimeError(f"the API server did not start: {log.read_text()}")
                 await asyncio.sleep(0.05)
         yield kubeconfig, server.pid
     finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        await _end(server)
+
+
+async def _end(server: asyncio.subprocess.Process) -> None:
+    if server.returncode is not None:
+        return
+    server.terminate()
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await server.wait()
+    except TimeoutError:
+        server.kill()
+        await server.wait()
