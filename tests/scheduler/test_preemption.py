@@ -136,3 +136,25 @@ def test_least_harm_wins(better, worse):
     assert best_plan([worse, better]) is better
     assert best_plan([better, worse]) is better
     assert best_plan([]) is None
+
+
+async def test_nomination_stays_while_victims_are_leaving_and_goes_when_hope_is_lost():
+    world = World(a_node(cpu="2"), a_pod("low", cpu="2", priority=0))
+    await world.settle()
+
+    async def slow_eviction(victim, preemptor):
+        known = world.pod(victim.metadata.name)
+        world.apply(replace(known, metadata=replace(known.metadata, deletion_timestamp="2024-01-01T00:00:00Z")))
+
+    world.cluster.evict = slow_eviction
+    world.apply(a_pod("high", cpu="2", priority=10))
+    await world.settle()
+    world.scheduler.queue.activate("uid-high", world.clock.monotonic())
+    await world.settle()
+    assert "not eligible due to a terminating pod on the nominated node" in world.message("high")
+    assert world.pod("high").status.nominated_node_name == "node-1"
+    world.apply(a_node(cpu="1"))
+    world.cluster.delete(world.pod("low"))
+    await world.settle(seconds=3)
+    assert world.pod("high").status.nominated_node_name == ""
+    assert world.scheduler.handle.nominations.node_of("uid-high") is None

@@ -1,6 +1,6 @@
 """Changes of the cluster, whoever reports them: into the snapshot first, then to the waiting pods they may help."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dray.api.core import Namespace, Node, Pod
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
@@ -33,6 +33,7 @@ class Cluster:
         self._queue = queue
         self._profiles = profiles
         self._unscheduled: dict[str, Pod] = {}
+        self.on_pod_gone: Callable[[str], None] = lambda uid: None
 
     def _move(self, event: ClusterEvent, old: object = None, new: object = None) -> None:
         self._queue.move(Change(event, old, new), self._now())
@@ -85,6 +86,7 @@ class Cluster:
             self._handle.claim_users.remove(uid)
             self._handle.nominations.withdraw(uid)
             self._queue.delete(uid)
+            self.on_pod_gone(uid)
 
     def remove_pod(self, pod: Pod) -> None:
         uid = pod.metadata.uid

@@ -22,7 +22,7 @@ def event_text(message: str) -> str:
 def failure_patch(pod: Pod, reason: str, message: str, nominated_node: str | None, clock: Clock) -> dict[str, Any]:
     """The change of `status` that says so; empty if the pod says so already.
 
-    A nominated node stays only if this attempt's preemption set it.
+    `nominated_node` is written as given, empty meaning none; None leaves what is there.
     """
     patch: dict[str, Any] = {}
     known = next((row for row in pod.status.conditions if row.type == "PodScheduled"), None)
@@ -38,6 +38,6 @@ def failure_patch(pod: Pod, reason: str, message: str, nominated_node: str | Non
                 "lastProbeTime": None,
             }
         ]
-    if (nominated_node or "") != pod.status.nominated_node_name:
+    if nominated_node is not None and nominated_node != pod.status.nominated_node_name:
         patch["nominatedNodeName"] = nominated_node or None
     return patch

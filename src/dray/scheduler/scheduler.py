@@ -68,6 +68,7 @@ class Scheduler:
         self.queue = self._make_queue(gates, on_ready)
         self.cluster = Cluster(self.handle, self.queue, self.profiles)
         self.explanations = Explanations()
+        self.cluster.on_pod_gone = self.explanations.drop
         self._decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock))
         self._binder = Binder(self.handle)
         self._details = AllocatorDetails(self.handle)
@@ -176,17 +177,20 @@ class Scheduler:
         if failure is not None:
             await self._failed(entry, profile, failure, started)
             return
-        if nominated is not None:
+        if nominated:
             self.handle.nominations.nominate(entry.pod, nominated)
+        elif nominated is not None:
+            self.handle.nominations.withdraw(entry.uid)
         at = rfc3339(self.handle.clock.now())
         self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, self._details, at)
         await self._put_back(entry, profile, rejection.rejected_by, rejection.message, started, nominated)
 
     async def _post_filter(self, profile: Profile, pod: Pod, rejection: Rejection) -> tuple[str | None, str | None]:
-        """(node that victims will free, error text); every text goes into the message."""
+        """(what to do about the nominated node, error text); every text goes into the message."""
         if not rejection.nodes:
             return None, None
         texts: list[str] = []
+        nominated: str | None = None
         by_status = rejection.nodes_by_status
         if rejection.pre_filter is not None:
             by_status = {rejection.pre_filter: self.handle.snapshot.nodes.everything}
@@ -196,9 +200,10 @@ class Scheduler:
                 return None, f'running PostFilter plugin "{plugin.name}": {result.status.message}'
             if result.status.code is Code.SUCCESS:
                 return result.nominated_node, None
+            nominated = result.nominated_node if result.nominated_node is not None else nominated
             texts.append(result.status.message)
         rejection.post_filter = tuple(texts)
-        return None, None
+        return nominated, None
 
     async def _put_back(
         self,
@@ -222,7 +227,8 @@ class Scheduler:
         self.handle.metrics.attempt_duration.observe(now - started, "error", profile.name)
         if self._refresh(entry):
             self.queue.put_back_failed(entry, now)
-        self._tell(entry.pod, SCHEDULER_ERROR, message, None)
+        self.handle.nominations.withdraw(entry.uid)
+        self._tell(entry.pod, SCHEDULER_ERROR, message, "")
 
     def _refresh(self, entry: QueuedPod) -> bool:
         """The pod as it is now goes back into the queue; False if it is gone or has a node."""

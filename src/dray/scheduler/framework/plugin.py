@@ -95,6 +95,8 @@ class RememberedFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
+    """`nominated_node` is where the pod will fit soon; empty takes an earlier nomination back, None leaves it alone."""
+
     status: PluginStatus
     nominated_node: str | None = None
 

@@ -37,7 +37,7 @@ class DefaultPreemption:
         plans, verdicts = await self._try_nodes(cycle, pod, snapshot, rejections)
         plan = best_plan(plans)
         if plan is None:
-            return PostFilterResult(unschedulable(self._message(snapshot, verdicts)))
+            return PostFilterResult(unschedulable(self._message(snapshot, verdicts)), "")
         failure = await self._carry_out(plan, pod)
         return failure or PostFilterResult(PluginStatus(Code.SUCCESS), plan.node_name)
 

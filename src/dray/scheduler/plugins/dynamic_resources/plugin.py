@@ -1,5 +1,6 @@
 """The DynamicResources plugin: names its extension points, each of which lives in its own file."""
 
+from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -41,6 +42,7 @@ from dray.scheduler.snapshot import Snapshot
 
 DEFAULT_FILTER_TIMEOUT = "10s"
 DEFAULT_BINDING_TIMEOUT = "600s"
+MOST_SHORT_OF_ROOM = 10_000
 
 
 class DynamicResources:
@@ -55,7 +57,7 @@ class DynamicResources:
         self._binding_timeout_s = parse_duration(str(args.get("bindingTimeout", DEFAULT_BINDING_TIMEOUT)))
         self._serves_extended = handle.gates.enabled("DRAExtendedResource")
         # Pods whose devices would have taken more of a node than it had left: room helps them, not only devices.
-        self._short_of_room: set[str] = set()
+        self._short_of_room: OrderedDict[str, None] = OrderedDict()
 
     # --- queue
 
@@ -68,7 +70,7 @@ class DynamicResources:
     # --- filter
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
-        self._short_of_room.discard(pod.metadata.uid)
+        self._short_of_room.pop(pod.metadata.uid, None)
         devices = self._handle.devices
         served = delegated(pod, devices.extended) if self._serves_extended else frozenset()
         if not pod.spec.resource_claims and not served:
@@ -145,7 +147,9 @@ class DynamicResources:
         attempt = cycle.read(Attempt)
         mine = (status for status in rejections if status.plugin == self.name)
         if any(reason.startswith("Insufficient ") for status in mine for reason in status.reasons):
-            self._short_of_room.add(pod.metadata.uid)
+            self._short_of_room[pod.metadata.uid] = None
+            if len(self._short_of_room) > MOST_SHORT_OF_ROOM:
+                self._short_of_room.popitem(last=False)
         if attempt is None:
             return PostFilterResult(PluginStatus(SKIP.code))
         return PostFilterResult(await post_filter(attempt, pod, self._handle))
