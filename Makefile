@@ -2,19 +2,25 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
 .PHONY: setup demo test check fix bench torture clean
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml
+# What running Dray needs; the demo waits for no more than this.
+$(RUNTIME): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(BIN)/python -m pip install -qq --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install -qq --editable .
+	@touch $(RUNTIME)
+
+$(STAMP): $(RUNTIME)
+	@$(BIN)/python -m pip install -qq --group dev
 	@touch $(STAMP)
 
-demo: setup
+demo: $(RUNTIME)
 	@$(BIN)/dray demo
 
 test: setup
