@@ -253,3 +253,15 @@ async def test_yaml_in_and_out(server: Client) -> None:
     made = await server.post(CLAIMS, text, content_type="application/yaml", accept="application/yaml")
     assert (made.status, made.headers["content-type"]) == (201, "application/yaml")
     assert b"deviceClassName: gold" in made.body
+
+
+async def test_a_job_finds_its_pods_by_its_uid(server: Client) -> None:
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    made = await server.post(jobs, {"metadata": {"name": "j"}, "spec": {"template": template}})
+    assert made.status == 201, made.body
+    wanted = made.body["spec"]["selector"]["matchLabels"]
+    assert wanted == {"batch.kubernetes.io/controller-uid": made.body["metadata"]["uid"]}
+    assert wanted.items() <= made.body["spec"]["template"]["metadata"]["labels"].items()
+    relabelled = await server.patch(f"{jobs}/j", {"metadata": {"labels": {"a": "b"}}})
+    assert relabelled.status == 200, relabelled.body

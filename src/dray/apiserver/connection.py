@@ -113,6 +113,9 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
         self._in_head = True
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Requests to upgrade (exec, attach) are answered as what they are without: no news for the log."""
+
     def hold_back(self) -> HeldBack:
         """For an answer that is complete: head and body leave together. Release it when all has been sent."""
         held = HeldBack(self.transport)

@@ -31,6 +31,7 @@ class Setting:
 Create = Callable[[Document, Setting], Document]
 Update = Callable[[Document, Document, Setting], Document]
 
+JOB_PREFIX = "batch.kubernetes.io/"
 STATUS_FIELDS: FieldSet = {"f:status": {}}
 SPEC_FIELDS: FieldSet = {"f:spec": {}}
 SPEC_AND_METADATA: FieldSet = {"f:spec": {}, "f:metadata": {}}
@@ -239,6 +240,26 @@ def namespace_finalize(new: Document, old: Document, setting: Setting) -> Docume
     return new
 
 
+def job_create(document: Document, setting: Setting) -> Document:
+    """A job finds its pods by its own UID, unless it says otherwise."""
+    spec = dict(document.get("spec") or {})
+    if not spec.get("manualSelector"):
+        uid, name = document["metadata"].get("uid", ""), document["metadata"].get("name", "")
+        labels = {
+            f"{JOB_PREFIX}controller-uid": uid,
+            f"{JOB_PREFIX}job-name": name,
+            "controller-uid": uid,
+            "job-name": name,
+        }
+        template = dict(spec.get("template") or {})
+        metadata = dict(template.get("metadata") or {})
+        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+        spec["template"] = {**template, "metadata": metadata}
+        spec["selector"] = {"matchLabels": {f"{JOB_PREFIX}controller-uid": uid}}
+    document["spec"] = spec
+    return counted_create(document, setting)
+
+
 def node_status(new: Document, old: Document, setting: Setting) -> Document:
     _keep_rest(new, old)
     return new
@@ -310,7 +331,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("apps", "Deployment"): COUNTED_WITH_STATUS,
     ("apps", "ReplicaSet"): with_status(counted_create, counted_update, {"replicas": 0}),
     ("apps", "DaemonSet"): COUNTED_WITH_STATUS,
-    ("batch", "Job"): COUNTED_WITH_STATUS,
+    ("batch", "Job"): with_status(job_create, counted_update),
     ("policy", "PodDisruptionBudget"): COUNTED_WITH_STATUS,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): COUNTED_WITH_STATUS,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Strategy(counted_create, counted_update),
