@@ -1,0 +1,86 @@
+"""A driver that does what a test tells it: answers, errors, silence, lies. Real gRPC on real sockets."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+
+from dray.proto import dra_v1_pb2, dra_v1_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
+
+
+class ScriptedDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.RegistrationServicer):
+    def __init__(self, root: Path, name: str = "gpu.example.com", *, services=("v1.DRAPlugin",), instance="") -> None:
+        self.name = name
+        self.services = services
+        self.type = "DRAPlugin"
+        self.service_socket = root / "plugins" / name / f"dra{instance}.sock"
+        self.registration_socket = root / "plugins_registry" / f"{name}{instance}-reg.sock"
+        self.prepared: list[str] = []
+        self.unprepared: list[str] = []
+        self.statuses: list[tuple[bool, str]] = []
+        self.delay_s = 0.0
+        self.fail_get_info = 0
+        self.answer_prepare: Callable[[object], object] = self.honest_prepare
+        self.answer_unprepare: Callable[[object], object] = self.honest_unprepare
+        self._servers: list[grpc.aio.Server] = []
+
+    async def start(self) -> None:
+        for socket, add in (
+            (self.service_socket, dra_v1_pb2_grpc.add_DRAPluginServicer_to_server),
+            (self.registration_socket, pluginregistration_pb2_grpc.add_RegistrationServicer_to_server),
+        ):
+            socket.parent.mkdir(parents=True, exist_ok=True)
+            socket.unlink(missing_ok=True)
+            server = grpc.aio.server()
+            add(self, server)
+            server.add_insecure_port(f"unix://{socket}")
+            await server.start()
+            self._servers.append(server)
+
+    async def stop(self) -> None:
+        self.registration_socket.unlink(missing_ok=True)
+        for server in self._servers:
+            await server.stop(None)
+        self._servers.clear()
+
+    # --- registration
+
+    async def GetInfo(self, request, context):
+        if self.fail_get_info:
+            self.fail_get_info -= 1
+            await context.abort(grpc.StatusCode.INTERNAL, "not yet")
+        return pluginregistration_pb2.PluginInfo(
+            type=self.type, name=self.name, endpoint=str(self.service_socket), supported_versions=self.services
+        )
+
+    async def NotifyRegistrationStatus(self, request, context):
+        self.statuses.append((request.plugin_registered, request.error))
+        return pluginregistration_pb2.RegistrationStatusResponse()
+
+    # --- claims
+
+    def honest_prepare(self, request):
+        response = dra_v1_pb2.NodePrepareResourcesResponse()
+        for claim in request.claims:
+            device = dra_v1_pb2.Device(
+                request_names=["r"], pool_name="pool", device_name="d", cdi_device_ids=[f"v/c={claim.uid}"]
+            )
+            response.claims[claim.uid].devices.append(device)
+        return response
+
+    def honest_unprepare(self, request):
+        response = dra_v1_pb2.NodeUnprepareResourcesResponse()
+        for claim in request.claims:
+            response.claims[claim.uid].error = ""
+        return response
+
+    async def NodePrepareResources(self, request, context):
+        self.prepared += [claim.name for claim in request.claims]
+        await asyncio.sleep(self.delay_s)
+        return self.answer_prepare(request)
+
+    async def NodeUnprepareResources(self, request, context):
+        self.unprepared += [claim.name for claim in request.claims]
+        await asyncio.sleep(self.delay_s)
+        return self.answer_unprepare(request)

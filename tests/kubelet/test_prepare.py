@@ -1,0 +1,324 @@
+"""Preparing and giving back claims, with drivers that answer, fail, hang and lie."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.kubelet.scripted_driver import ScriptedDriver
+from tests.kubelet.test_claims import a_claim
+
+from dray.api.core import Pod, PodResourceClaim, PodSpec
+from dray.api.meta import ObjectMeta
+from dray.client import ApiError
+from dray.clock import RealClock
+from dray.kubelet.checkpoint import CheckpointFile
+from dray.kubelet.claims import ClaimRefused
+from dray.kubelet.drivers import Drivers
+from dray.kubelet.errors import DriverError
+from dray.kubelet.prepare import PodClaims
+from dray.proto import dra_v1_pb2
+
+DRIVER = "gpu.example.com"
+
+
+class Claims:
+    """The API as far as preparing needs it: claims by name."""
+
+    def __init__(self) -> None:
+        self.by_name = {}
+
+    async def get(self, kind, name, namespace):
+        if name not in self.by_name:
+            raise ApiError(404, "NotFound", f'resourceclaims.resource.k8s.io "{name}" not found')
+        return self.by_name[name]
+
+
+class Rig:
+    def __init__(self, root):
+        self.root = root
+        self.api = Claims()
+        self.wiped: list[str] = []
+        self.drivers = Drivers(root / "plugins_registry", RealClock(), self._wipe)
+        self.claims = self._make_claims()
+
+    def _make_claims(self):
+        return PodClaims(self.api, self.drivers, CheckpointFile(self.root), call_timeout_s=0.5)
+
+    async def _wipe(self, driver):
+        self.wiped.append(driver)
+
+    def has(self, *names, uid="", pods=("pod-1",), drivers=(DRIVER,)):
+        for name in names:
+            self.api.by_name[name] = a_claim(name, uid or f"uid-{name}", drivers, pods)
+
+    def restart(self):
+        self.claims = self._make_claims()
+
+
+def a_pod(*claims, uid="pod-1"):
+    entries = tuple(PodResourceClaim(name=name, resource_claim_name=name) for name in claims)
+    return Pod(metadata=ObjectMeta(name="p", namespace="ns", uid=uid), spec=PodSpec(resource_claims=entries))
+
+
+@pytest.fixture
+def tmp_path():
+    """A short one: the path of a socket may have 107 characters."""
+    with tempfile.TemporaryDirectory(prefix="dray-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = Rig(tmp_path)
+    yield rig
+    await rig.drivers.close()
+
+
+@pytest.fixture
+async def driver(rig, tmp_path):
+    driver = ScriptedDriver(tmp_path)
+    await driver.start()
+    await rig.drivers.look()
+    yield driver
+    await driver.stop()
+
+
+async def test_claims_of_one_driver_go_in_one_call(rig, driver):
+    rig.has("a", "b")
+    await rig.claims.prepare(a_pod("a", "b"))
+    assert driver.prepared == ["a", "b"]
+    assert [state.is_prepared for state in rig.claims.cache] == [True, True]
+
+
+async def test_a_prepared_claim_is_not_prepared_again_for_the_next_pod(rig, driver):
+    rig.has("a", pods=("pod-1", "pod-2"))
+    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(a_pod("a", uid="pod-2"))
+    assert driver.prepared == ["a"]
+    await rig.claims.unprepare("pod-1")
+    assert driver.unprepared == []
+    await rig.claims.unprepare("pod-2")
+    assert driver.unprepared == ["a"]
+    assert list(rig.claims.cache) == []
+
+
+async def test_the_checkpoint_is_written_before_the_driver_is_called(rig, driver):
+    rig.has("a")
+    seen = []
+    driver.answer_prepare = lambda request: (
+        seen.extend(CheckpointFile(rig.root).read()),
+        driver.honest_prepare(request),
+    )[1]
+    await rig.claims.prepare(a_pod("a"))
+    assert [state.pod_uids for state in seen] == [{"pod-1"}]
+
+
+async def test_after_a_restart_claims_are_known_and_prepared_again_when_needed(rig, driver):
+    rig.has("a")
+    await rig.claims.prepare(a_pod("a"))
+    rig.restart()
+    assert rig.claims.has_claims("pod-1")
+    await rig.claims.prepare(a_pod("a"))
+    assert driver.prepared == ["a", "a"]
+    rig.restart()
+    rig.api.by_name.clear()
+    await rig.claims.unprepare("pod-1")
+    assert driver.unprepared == ["a"]
+    assert CheckpointFile(rig.root).read() == []
+
+
+@pytest.mark.parametrize(
+    ("arrange", "text"),
+    [
+        (lambda rig: None, 'fetch ResourceClaim a: resourceclaims.resource.k8s.io "a" not found'),
+        (lambda rig: rig.has("a", pods=("other",)), "is not allowed to use ResourceClaim a"),
+    ],
+)
+async def test_a_claim_that_must_not_be_used_leaves_no_trace(rig, driver, arrange, text):
+    arrange(rig)
+    with pytest.raises(ClaimRefused, match=text):
+        await rig.claims.prepare(a_pod("a"))
+    assert driver.prepared == []
+    assert list(rig.claims.cache) == []
+    assert CheckpointFile(rig.root).read() == []
+
+
+async def test_a_driver_that_is_not_there_leaves_no_trace(rig, driver):
+    rig.has("a", drivers=(DRIVER, "nic.example.com"))
+    with pytest.raises(DriverError, match=r"DRA driver nic\.example\.com is not registered"):
+        await rig.claims.prepare(a_pod("a"))
+    assert driver.prepared == []
+    assert list(rig.claims.cache) == []
+
+
+def unknown_uid(request):
+    response = dra_v1_pb2.NodePrepareResourcesResponse()
+    response.claims["somebody-else"].error = ""
+    return response
+
+
+def refusal(request):
+    response = dra_v1_pb2.NodePrepareResourcesResponse()
+    response.claims[request.claims[0].uid].error = "too hot"
+    return response
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        pytest.param(unknown_uid, "returned result for unknown claim UID somebody-else", id="unknown-claim"),
+        pytest.param(refusal, "NodePrepareResources failed for ResourceClaim a: too hot", id="refusal"),
+        pytest.param(
+            lambda request: dra_v1_pb2.NodePrepareResourcesResponse(), "skipped 1 ResourceClaims", id="missing-claim"
+        ),
+        pytest.param(lambda request: 1 / 0, "NodePrepareResources: rpc error", id="crash"),
+        pytest.param(lambda request: None, "NodePrepareResources: rpc error", id="no-answer"),
+    ],
+)
+async def test_drivers_that_fail_or_lie_are_told_apart_and_a_retry_heals(rig, driver, answer, text):
+    rig.has("a")
+    driver.answer_prepare = answer
+    with pytest.raises(DriverError, match=text):
+        await rig.claims.prepare(a_pod("a"))
+    assert not rig.claims.cache.get("ns/a").is_prepared
+    driver.answer_prepare = driver.honest_prepare
+    await rig.claims.prepare(a_pod("a"))
+    assert len(rig.claims.cache.get("ns/a").drivers[DRIVER].devices) == 1
+
+
+async def test_a_driver_that_hangs_is_given_up_on_in_time(rig, driver):
+    rig.has("a")
+    driver.delay_s = 30
+    with pytest.raises(DriverError, match="DeadlineExceeded"):
+        await asyncio.wait_for(rig.claims.prepare(a_pod("a")), 5)
+
+
+async def test_a_failed_unprepare_keeps_the_claim_closed_until_it_worked(rig, driver):
+    rig.has("a", pods=("pod-1", "pod-2"))
+    await rig.claims.prepare(a_pod("a"))
+    driver.answer_unprepare = lambda request: dra_v1_pb2.NodeUnprepareResourcesResponse()
+    with pytest.raises(DriverError, match="NodeUnprepareResources skipped 1 ResourceClaims"):
+        await rig.claims.unprepare("pod-1")
+    with pytest.raises(ClaimRefused, match="ResourceClaim a is being unprepared"):
+        await rig.claims.prepare(a_pod("a", uid="pod-2"))
+    driver.answer_unprepare = driver.honest_unprepare
+    await rig.claims.unprepare("pod-1")
+    await rig.claims.prepare(a_pod("a", uid="pod-2"))
+    assert driver.prepared == ["a", "a"]
+
+
+async def test_a_pod_that_never_prepared_has_nothing_to_give_back(rig, driver):
+    await rig.claims.unprepare("stranger")
+    assert driver.unprepared == []
+
+
+async def test_many_pods_at_once(rig, driver):
+    names = [f"claim-{i}" for i in range(30)]
+    rig.has(*names, pods=tuple(f"pod-{i}" for i in range(30)))
+    pods = [a_pod(name, uid=f"pod-{i}") for i, name in enumerate(names)]
+    await asyncio.gather(*(rig.claims.prepare(pod) for pod in pods))
+    assert sorted(driver.prepared) == sorted(names)
+    assert len(CheckpointFile(rig.root).read()) == 30
+    await asyncio.gather(*(rig.claims.unprepare(pod.metadata.uid) for pod in pods))
+    assert sorted(driver.unprepared) == sorted(names)
+    assert CheckpointFile(rig.root).read() == []
+
+
+async def test_a_corrupt_checkpoint_is_put_aside_and_claims_are_prepared_again(rig, driver):
+    rig.has("a")
+    await rig.claims.prepare(a_pod("a"))
+    path = CheckpointFile(rig.root).path
+    path.write_text("{}")
+    rig.restart()
+    assert path.with_suffix(".corrupt").exists()
+    await rig.claims.prepare(a_pod("a"))
+    assert driver.prepared == ["a", "a"]
+
+
+async def test_a_checkpoint_that_cannot_be_written_stops_before_the_driver_is_called(rig, driver):
+    rig.has("a")
+    rig.claims._checkpoint.path = rig.root / "no" / "such" / "folder" / "state"
+    with pytest.raises(DriverError, match="checkpoint"):
+        await rig.claims.prepare(a_pod("a"))
+    assert driver.prepared == []
+    assert "checkpoint" in rig.claims.problem
+
+
+# --- registration
+
+
+async def test_a_driver_is_registered_called_and_forgotten_with_its_socket(rig, driver):
+    assert driver.statuses == [(True, "")]
+    assert rig.drivers.names() == [DRIVER]
+    await driver.stop()
+    await rig.drivers.look()
+    with pytest.raises(DriverError, match="not registered"):
+        rig.drivers.endpoint(DRIVER)
+
+
+async def test_a_driver_that_comes_back_is_registered_again(rig, driver):
+    await driver.stop()
+    await driver.start()
+    await rig.drivers.look()
+    await rig.drivers.look()
+    assert rig.drivers.names() == [DRIVER]
+    assert driver.statuses[-1] == (True, "")
+
+
+async def test_two_instances_serve_side_by_side_and_the_newest_is_asked(rig, driver, tmp_path):
+    second = ScriptedDriver(tmp_path, instance="-2")
+    await second.start()
+    await rig.drivers.look()
+    rig.has("a")
+    await rig.claims.prepare(a_pod("a"))
+    assert (driver.prepared, second.prepared) == ([], ["a"])
+    await second.stop()
+    await rig.drivers.look()
+    await rig.claims.unprepare("pod-1")
+    assert driver.unprepared == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"services": ()}, "empty list of supported gRPC services"),
+        ({"services": ("v9.DRAPlugin",)}, "none of services supported by the plugin"),
+    ],
+)
+async def test_drivers_without_a_common_version_are_told_so(rig, tmp_path, change, text):
+    driver = ScriptedDriver(tmp_path, **change)
+    await driver.start()
+    await rig.drivers.look()
+    assert driver.statuses[0][0] is False
+    assert text in driver.statuses[0][1]
+    assert rig.drivers.names() == []
+    await driver.stop()
+
+
+async def test_other_plugins_are_refused_by_type(rig, tmp_path):
+    driver = ScriptedDriver(tmp_path)
+    driver.type = "CSIPlugin"
+    await driver.start()
+    await rig.drivers.look()
+    assert "no handler registered for plugin type: CSIPlugin" in driver.statuses[0][1]
+    await driver.stop()
+
+
+async def test_the_same_endpoint_twice_is_refused(rig, driver, tmp_path):
+    copy = ScriptedDriver(tmp_path, instance="-2")
+    copy.service_socket = driver.service_socket
+    copy.registration_socket.parent.mkdir(exist_ok=True)
+    await copy.start()
+    await rig.drivers.look()
+    assert "already registered for DRA driver plugin" in copy.statuses[0][1]
+    await copy.stop()
+
+
+async def test_other_files_in_the_registry_do_no_harm(rig, tmp_path):
+    registry = tmp_path / "plugins_registry"
+    registry.mkdir(exist_ok=True)
+    (registry / "readme.txt").write_text("x")
+    (registry / ".hidden-reg.sock").touch()
+    await rig.drivers.look()
+    assert rig.drivers.names() == []
