@@ -14,6 +14,7 @@ from dray.dashboard.rows import claim_row, is_waiting, node_row, pending_row
 Rows = dict[str, msgspec.Raw]
 GONE = msgspec.Raw(b"null")
 TABLES = ("shapes", "nodes", "pools", "claims", "pending")
+POOLS_AT_ONCE = 20
 _encoder = msgspec.json.Encoder()
 
 
@@ -28,7 +29,7 @@ class Board:
 
     def refresh(self) -> bytes | None:
         """Brings the rows up to date; the answer holds those that differ, null for gone ones; None if none does."""
-        changes = self._cluster.take_changes()
+        changes = self._cluster.take_changes(POOLS_AT_ONCE)
         found: dict[str, Rows] = {name: {} for name in TABLES}
         self._look_at_pools(changes, found)
         self._look_at_others(changes, found)

@@ -103,9 +103,16 @@ class Cluster:
     async def stop(self) -> None:
         await self._informers.stop()
 
-    def take_changes(self) -> Changes:
+    def take_changes(self, most_pools: int) -> Changes:
+        """What changed; pools in portions, since a large cluster's would keep everybody else waiting."""
         changes, self._changes = self._changes, Changes()
+        while len(changes.pools) > most_pools:
+            self._changes.pools.add(changes.pools.pop())
         return changes
+
+    @property
+    def has_changes(self) -> bool:
+        return bool(self._changes)
 
     def world(self) -> World:
         """Everything at this moment; the objects themselves never change."""

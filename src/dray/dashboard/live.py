@@ -24,7 +24,7 @@ LINGER_S = 30.0
 PROBE_S = 10.0
 PROBE_TIMEOUT_S = 5.0
 # A reader that is so many messages behind is cut off; it comes back and starts with everything.
-MOST_BEHIND = 64
+MOST_BEHIND = 256
 
 
 class Follower:
@@ -100,18 +100,22 @@ class Live:
 
     async def _run(self) -> None:
         await self.cluster.synced()
-        self._board.refresh()
+        while self.cluster.has_changes:
+            self._board.refresh()
+            await asyncio.sleep(0)
         self._ready.set()
         self._send(message("snapshot", self._board.snapshot()))
         while True:
             await self._stirred.wait()
             await asyncio.sleep(GATHER_S)
             self._stirred.clear()
-            try:
-                self._refresh()
-            except Exception:
-                # One odd object must not freeze the page for all the others.
-                log.exception("the dashboard's rows could not be brought up to date")
+            while self.cluster.has_changes:
+                try:
+                    self._refresh()
+                except Exception:
+                    # One odd object must not freeze the page for all the others.
+                    log.exception("the dashboard's rows could not be brought up to date")
+                await asyncio.sleep(0)
 
     def _refresh(self) -> None:
         delta = self._board.refresh()

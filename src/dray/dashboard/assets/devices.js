@@ -58,7 +58,7 @@ function sharedTile(pool, name, at) {
   const el = tile(pool, name, at, "wide shareable", name);
   el.append(bars.length
     ? h("span", { class: "tile-bars" }, bars.slice(0, 2).map((bar) => h("span", { class: "tile-bar" },
-        h("span", { class: "meter", vars: { "--part": `${Math.min(100, bar[3])}%` } }), h("span", { class: "tile-amount" }, `${bar[1]} / ${bar[2]} ${bar[0]}`))))
+        h("span", { class: "meter", vars: { "--part": `${Math.min(100, bar[3])}%` } }), h("span", { class: "tile-amount" }, bars.length > 1 ? `${bar[0]} ${bar[1]} / ${bar[2]}` : `${bar[1]} of ${bar[2]}`))))
     : h("span", { class: "tile-amount" }, "no shares yet"));
   return el;
 }

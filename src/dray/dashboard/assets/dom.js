@@ -86,6 +86,7 @@ export function virtualRows(host, items, height, row, label) {
 
 export const link = (...parts) => "#/" + parts.map(encodeURIComponent).join("/");
 export const isPhone = () => matchMedia("(max-width: 720px)").matches;
+export const number = (count) => count.toLocaleString("en");
 export const plural = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
 
 export function age(created) {

@@ -1,7 +1,7 @@
 // Nodes with their devices: cards when there are few, rows when there are many.
 
 import { ledgerBar, poolMap, useBar } from "./devices.js";
-import { age, h, isPhone, link, naturally, plural, virtualRows } from "./dom.js";
+import { age, h, isPhone, link, naturally, number, plural, virtualRows } from "./dom.js";
 import { LETTERS, USES, once, poolsByNode, sum, tables } from "./store.js";
 import { choices, empty, filterBox, matches } from "./controls.js";
 
@@ -40,7 +40,7 @@ function legend() {
   return h("div", { class: "legend", role: "group", "aria-label": "Show nodes with devices that are" }, LETTERS.map((letter) =>
     h("button", { type: "button", class: "key", "data-set": "use", "data-value": letter, "data-toggle": true, "aria-pressed": String(choices.use === letter) },
       h("span", { class: `tile dot ${USES[letter].word}`, "aria-hidden": "true", vars: letter === "p" ? { "--fill": "50%" } : {} }),
-      h("span", {}, USES[letter].name), h("b", {}, String(counts[letter])))));
+      h("span", {}, USES[letter].name), h("b", {}, number(counts[letter])))));
 }
 
 function chosen() {
@@ -61,13 +61,14 @@ function chosen() {
     && (!choices.use || (byNode.get(node.name) || []).some((pool) => pool.use.includes(choices.use))));
 }
 
-export function badges(node) {
+// In a row there is room for the headline of a problem only.
+export function badges(node, brief = false) {
   if (node.shared) return [];
   return [
-    node.problems ? h("span", { class: "badge bad" }, node.problems[0]) : h("span", { class: "badge good" }, "ready"),
+    node.problems ? h("span", { class: "badge bad", title: node.problems.join("; ") }, brief ? node.problems[0].split(":")[0] : node.problems[0]) : h("span", { class: "badge good" }, "ready"),
     node.cordoned ? h("span", { class: "badge warn" }, "cordoned") : null,
-    node.taints ? h("span", { class: "badge warn", title: node.taints.join(", ") }, plural(node.taints.length, "taint")) : null,
-    node.over ? h("span", { class: "badge bad" }, `overcommitted: ${node.over.join(", ")}`) : null,
+    node.taints && !brief ? h("span", { class: "badge warn", title: node.taints.join(", ") }, plural(node.taints.length, "taint")) : null,
+    node.over ? h("span", { class: "badge bad", title: node.over.join(", ") }, brief ? "over" : `overcommitted: ${node.over.join(", ")}`) : null,
   ];
 }
 
@@ -98,7 +99,7 @@ function row(node) {
   const line = (name) => (node.ledger || []).find((each) => each[0] === name);
   const bar = (name) => h("span", { class: "cell bar-cell", role: "cell" }, line(name) ? [ledgerBar(line(name)), h("span", { class: "amount" }, line(name)[4])] : "");
   return h("a", { class: "row", role: "row", "data-key": node.name || "~", href: node.shared ? link("nodes", "shared") : link("nodes", "node", node.name) },
-    h("span", { class: "cell name", role: "cell" }, h("b", {}, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node) : null),
+    h("span", { class: "cell name", role: "cell" }, h("b", {}, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node, true) : null),
     h("span", { class: "cell", role: "cell" }, useBar(pools, node.name)),
     h("span", { class: "cell number", role: "cell" }, `${counts.u + counts.p} / ${counts.all}`),
     bar("cpu"), bar("memory"),

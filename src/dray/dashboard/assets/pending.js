@@ -4,7 +4,11 @@ import { age, h, isPhone, link, plural, virtualRows } from "./dom.js";
 import { once, tables } from "./store.js";
 import { empty, filterBox, matches } from "./controls.js";
 
-const STAGES = { exist: "exist", matchClass: "of the class", matchSelectors: "match", free: "free", tolerated: "tolerated", fit: "fit", satisfy: "satisfy constraints" };
+// What is counted at each stage, in full and in short.
+const STAGES = {
+  exist: ["exist", "exist"], matchClass: ["are of the class", "of class"], matchSelectors: ["match the selectors", "match"], free: ["are free", "free"],
+  tolerated: ["have no taint in the way", "taints ok"], fit: ["fit capacity and counters", "fit"], satisfy: ["satisfy the constraints", "satisfy"],
+};
 
 export function pendingView(main) {
   const all = once("pending", () => Object.values(tables.pending).sort((a, b) => b.priority - a.priority || (a.created < b.created ? -1 : 1)));
@@ -37,7 +41,7 @@ export function podDrawer(namespace, name, verdict) {
     `${namespace}/${claim}` in tables.claims ? h("a", { href: link("claims", "claim", namespace, claim) }, claim) : claim])) : null;
   if (!verdict) return { title, body: [head, claims, h("p", { class: "quiet" }, "Working out why…"), said] };
   if (verdict.error) return { title, body: [head, claims, said, h("p", { class: "problem" }, `No explanation: ${verdict.error}`)] };
-  const helps = [...verdict.helps, ...(verdict.nodes[0] ? verdict.nodes[0].helps : [])];
+  const helps = verdict.helps.length ? verdict.helps : verdict.nodes.length ? verdict.nodes[0].helps : [];
   const texts = [...new Set(helps.map((help) => help.text))];
   return {
     title,
@@ -77,9 +81,9 @@ function nodeVerdict(node, at) {
 function funnel(request) {
   return h("div", { class: "funnel", "data-key": `${request.claim}/${request.request}` },
     h("p", {}, h("b", {}, request.request), h("span", { class: "quiet" }, ` of claim ${request.claim}, class ${request.class}: wants ${request.wanted}`)),
-    h("ol", {}, Object.entries(STAGES).map(([stage, word]) => {
+    h("ol", {}, Object.entries(STAGES).map(([stage, [words, word]]) => {
       const short = stage === request.shortAt;
-      return h("li", { class: short ? "short-at" : "", "aria-label": `${request.counts[stage]} ${word}${short ? ", too few" : ""}` },
-        h("b", {}, String(request.counts[stage])), h("span", {}, word));
+      return h("li", { class: short ? "short-at" : "", title: `${request.counts[stage]} ${words}${short ? ", too few" : ""}` },
+        h("b", {}, String(request.counts[stage])), h("span", {}, word), short ? h("span", { class: "unseen" }, ", too few") : null);
     })));
 }
