@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from dray.apiserver import errors
-from dray.apiserver.connection import Connection
+from dray.apiserver.connection import Connection, HeldBack
 from dray.apiserver.exchange import Request, Response
 from dray.apiserver.server import MAX_BODY, Server, failure
 
@@ -55,9 +55,11 @@ class Application:
                 return
         headers = _headers(scope["headers"])
         connection: Connection | None = scope.get("extensions", {}).get("dray")
-        body = await _body(receive, headers)
+        here = connection.whole_body(scope) if connection else None
+        body = here if here is not None and len(here) <= MAX_BODY else await _body(receive, headers)
         if not isinstance(body, bytes):
-            await _send_whole(send, body, headers, connection, close=True)
+            held = connection.hold_back(scope) if connection else None
+            await _send_whole(send, body, headers, held, close=True)
             return
         request = Request(
             method=scope["method"],
@@ -70,7 +72,9 @@ class Application:
         )
         response = await self._server.handle(request)
         if response.stream is None:
-            await _send_whole(send, response, headers, connection)
+            small = connection is not None and len(response.body) < HELD_BACK
+            held = connection.hold_back(scope) if connection and small else None
+            await _send_whole(send, response, headers, held)
         else:
             await _send_stream(send, response, connection)
 
@@ -146,7 +150,7 @@ def _date() -> bytes:
 
 
 async def _send_whole(
-    send: Any, response: Response, headers: dict[str, str], connection: Connection | None, *, close: bool = False
+    send: Any, response: Response, headers: dict[str, str], held: HeldBack | None, *, close: bool = False
 ) -> None:
     body = response.body
     compressed = len(body) > GZIP_ABOVE and "gzip" in headers.get("accept-encoding", "")
@@ -157,7 +161,6 @@ async def _send_whole(
         head += [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
     if close:
         head.append((b"connection", b"close"))
-    held = connection.hold_back() if connection and len(body) < HELD_BACK else None
     await send({"type": "http.response.start", "status": response.status, "headers": head})
     await send({"type": "http.response.body", "body": body})
     if held:

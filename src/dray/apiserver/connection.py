@@ -116,8 +116,18 @@ class Connection(HttpToolsProtocol):
     def _unsupported_upgrade_warning(self) -> None:
         """Requests to upgrade (exec, attach) are answered as what they are without: no news for the log."""
 
-    def hold_back(self) -> HeldBack:
-        """For an answer that is complete: head and body leave together. Release it when all has been sent."""
+    def whole_body(self, scope: Any) -> bytes | None:
+        """The body of this request, if all of it is here already."""
+        cycle = self.cycle
+        return bytes(cycle.body) if cycle.scope is scope and not cycle.more_body else None
+
+    def hold_back(self, scope: Any) -> HeldBack | None:
+        """For an answer that is complete: head and body leave together. Release it when all has been sent.
+
+        None for a request with others behind it in the pipe: its answer goes out as it comes.
+        """
+        if self.cycle.scope is not scope:
+            return None
         held = HeldBack(self.transport)
         self.cycle.transport = held  # type: ignore[assignment]
         return held
