@@ -28,6 +28,8 @@ _COLOURS = {"error": "red", "warning": "yellow"}
     help="Also look for lost CDI files here, such as /var/run/cdi.",
 )
 @click.option("--node", default="", help="Whose CDI directory it is; default: any node's.")
+@click.option("--watch", is_flag=True, help="Follow the cluster and name every promise it breaks, until Ctrl-C.")
+@click.option("--for", "for_s", type=float, default=0.0, metavar="SECONDS", help="With --watch: how long.")
 @click.option("-o", "--output", type=click.Choice(["json", "yaml"]))
 @gate_options
 def doctor(
@@ -35,6 +37,8 @@ def doctor(
     kubeconfig: str | None,
     cdi_dir: str | None,
     node: str,
+    watch: bool,
+    for_s: float,
     output: str | None,
     feature_gates: str,
     emulate: str | None,
@@ -46,9 +50,17 @@ def doctor(
       dray doctor                                       the cluster of your kubeconfig
       dray doctor -f dump.yaml                          a dump
       dray doctor --cdi-dir /var/run/cdi --node gpu-7   on a node, with its CDI files
+      dray doctor --watch                               while it runs: devices given twice, claims lost in use, ...
     """
     if files and kubeconfig:
         raise click.UsageError("-f and --kubeconfig exclude each other")
+    if watch:
+        if files:
+            raise click.UsageError("--watch needs a cluster, not a dump")
+        from dray.cli.doctor_watch import watch as watch_promises
+
+        watch_promises(kubeconfig, for_s)
+        return
     gates = gates_from(feature_gates, emulate)
     dump = read_dump(files, check=Context(), keep_going=True) if files else fetch_dump(kubeconfig)
     found = [_invalid(line) for line in dump.problems]

@@ -17,6 +17,7 @@ Not here: what looks odd but breaks no promise (`dray.explain` and `dray doctor`
 
 from dray.proof.check import Report, check
 from dray.proof.history import History, Listed, ObjectKey, Opened, Seen, Write
+from dray.proof.online import OnlineCheck, watch_cluster
 from dray.proof.recording import Follower, RecordingTransport
 from dray.proof.violation import Violation
 from dray.proof.world import Replay
@@ -26,6 +27,7 @@ __all__ = [
     "History",
     "Listed",
     "ObjectKey",
+    "OnlineCheck",
     "Opened",
     "RecordingTransport",
     "Replay",
@@ -34,4 +36,5 @@ __all__ = [
     "Violation",
     "Write",
     "check",
+    "watch_cluster",
 ]

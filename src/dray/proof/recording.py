@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,10 +16,10 @@ from dray.client.decoding import RawEvent
 from dray.clock import Clock, RealClock
 from dray.proof.history import (
     Document,
-    History,
     Listed,
     ObjectKey,
     Opened,
+    Record,
     Seen,
     Write,
     key_of,
@@ -28,15 +28,22 @@ from dray.proof.history import (
 )
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-FOLLOWED: tuple[Kind[Any], ...] = (SLICES, NODES, PODS, CLAIMS)
+# What others refer to comes first.
+FOLLOWED: tuple[Kind[Any], ...] = (SLICES, NODES, CLAIMS, PODS)
 RETRY_S = 0.2
 WATCH_S = 60.0
+
+
+class Sink(Protocol):
+    """Where records go: a History, or whoever looks at them at once."""
+
+    def add(self, record: Record) -> None: ...
 
 
 class RecordingTransport:
     """Passes calls on; writes that the server acknowledged are recorded before the caller hears of it."""
 
-    def __init__(self, inner: Transport, history: History, *, actor: str = "", clock: Clock | None = None) -> None:
+    def __init__(self, inner: Transport, history: Sink, *, actor: str = "", clock: Clock | None = None) -> None:
         self._inner = inner
         self._history = history
         self._actor = actor
@@ -86,12 +93,13 @@ class RecordingTransport:
 class Follower:
     """Lists and watches kinds for ever, and records what it is shown. A broken watch goes on from the last revision."""
 
-    def __init__(self, client: Client, history: History, stream: str, kinds: Sequence[Kind[Any]] = FOLLOWED) -> None:
+    def __init__(self, client: Client, history: Sink, stream: str, kinds: Sequence[Kind[Any]] = FOLLOWED) -> None:
         self._client = client
         self._history = history
         self._stream = stream
         self._kinds = kinds
         self._listed = {kind.plural: asyncio.Event() for kind in kinds}
+        self._last = {kind.plural: 0 for kind in kinds}
         self._tasks: list[asyncio.Task[None]] = []
         self.breaks = 0
         self.restarts = 0
@@ -114,34 +122,25 @@ class Follower:
         finals = [await self._read_list(kind) for kind in self._kinds]
         for listed in finals:
             wanted = max((revision_of(each) for each in listed.documents), default=0)
-            while self._last_revision(listed.resource) < wanted and self._client.clock.monotonic() < deadline:
+            while self._last[listed.resource] < wanted and self._client.clock.monotonic() < deadline:
                 await self._client.clock.sleep(0.05)
         await self.stop()
         await self._client.close()
         for listed in finals:
             self._history.add(listed)
 
-    def _last_revision(self, resource: str) -> int:
-        for record in reversed(self._history.records):
-            if isinstance(record, Seen) and record.stream == self._stream and record.key.resource == resource:
-                return record.revision
-            if isinstance(record, Listed) and record.stream == self._stream and record.resource == resource:
-                return record.revision
-        return 0
-
     async def _follow(self, kind: Kind[Any]) -> None:
-        revision = 0
         while True:
             try:
-                if not revision:
+                if not self._last[kind.plural]:
                     listed = await self._read_list(kind)
                     self._history.add(listed)
-                    revision = listed.revision
+                    self._last[kind.plural] = listed.revision
                     self._listed[kind.plural].set()
-                revision = await self._watch(kind, revision)
+                await self._watch(kind, self._last[kind.plural])
             except ApiError as error:
                 if error.is_expired:
-                    revision = 0
+                    self._last[kind.plural] = 0
                     self.restarts += 1
             except ServerUnreachable:
                 pass
@@ -165,8 +164,8 @@ class Follower:
         documents = [named | each for each in body.get("items") or ()]
         return Listed(self._stream, kind.plural, revision_of(body), self._client.clock.monotonic(), documents)
 
-    async def _watch(self, kind: Kind[Any], revision: int) -> int:
-        """Until the watch ends or breaks; the answer is the last revision seen."""
+    async def _watch(self, kind: Kind[Any], revision: int) -> None:
+        """Until the watch ends or breaks."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -174,16 +173,12 @@ class Follower:
             "timeoutSeconds": str(int(WATCH_S)),
         }
         call = Call("GET", kind.path(), query, timeout_s=WATCH_S + 10)
-        try:
-            async with self._client.transport.stream(call) as frames:
-                self._history.add(Opened(self._stream, kind.plural, revision, self._client.clock.monotonic()))
-                async for frame in frames:
-                    revision = self._take(kind, frame)
-        except ServerUnreachable:
-            pass
-        return revision
+        async with self._client.transport.stream(call) as frames:
+            self._history.add(Opened(self._stream, kind.plural, revision, self._client.clock.monotonic()))
+            async for frame in frames:
+                self._take(kind, frame)
 
-    def _take(self, kind: Kind[Any], frame: bytes) -> int:
+    def _take(self, kind: Kind[Any], frame: bytes) -> None:
         event = msgspec.json.decode(frame, type=RawEvent)
         document: Document = msgspec.json.decode(event.object)
         if event.type == "ERROR":
@@ -191,7 +186,7 @@ class Follower:
         revision = revision_of(document)
         key = ObjectKey(kind.plural, "", "") if event.type == "BOOKMARK" else key_of(kind.plural, document)
         self._history.add(Seen(self._stream, event.type, key, revision, self._client.clock.monotonic(), document))
-        return revision
+        self._last[kind.plural] = revision
 
 
 def _target(path: str) -> tuple[ObjectKey, str] | None:

@@ -58,6 +58,22 @@ def coverage(history: History) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
+class StreamCheck:
+    """One stream at a time, without remembering its events: for streams that never end."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str], StreamState] = {}
+
+    def take(self, record: Listed | Opened | Seen) -> list[Violation]:
+        resource = record.key.resource if isinstance(record, Seen) else record.resource
+        state = self._states.setdefault((record.stream, resource), StreamState(record.stream))
+        found = list(_check_stream(state, [record]))
+        del state.stretches[:-1]
+        for stretch in state.stretches:
+            stretch.seen.clear()
+        return found
+
+
 def _check_stream(state: StreamState, records: Iterable[Listed | Opened | Seen]) -> Iterator[Violation]:
     for record in records:
         if isinstance(record, Listed):

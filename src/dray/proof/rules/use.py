@@ -12,6 +12,19 @@ from dray.proof.violation import Violation
 from dray.proof.world import Object, World
 
 
+def examine(world: World, revision: int) -> Iterator[Violation]:
+    """Every pod that runs, as things are now."""
+    for pod in world.pods.values():
+        if runs(pod):
+            yield from _missing(world, revision, pod)
+
+
+def _missing(world: World, revision: int, pod: Pod) -> Iterator[Violation]:
+    for label, name in claim_keys(pod).items():
+        if missing := lacks(world.claims.get(name), pod):
+            yield Violation("running-without-claim", revision, _name(pod), f"claim {label} ({name}) {missing}")
+
+
 class UseRule:
     def __init__(self) -> None:
         # claim -> pods that run with it
@@ -32,10 +45,10 @@ class UseRule:
         if new is None or not runs(new):
             return
         was_running = old is not None and runs(old) and old.metadata.uid == new.metadata.uid
-        for label, name in claim_keys(new).items():
+        for name in claim_keys(new).values():
             self._running_with.setdefault(name, set()).add(new.metadata.uid)
-            if not was_running and (missing := lacks(world.claims.get(name), new)):
-                yield Violation("running-without-claim", revision, _name(new), f"claim {label} ({name}) {missing}")
+        if not was_running:
+            yield from _missing(world, revision, new)
 
     def _claim_changed(
         self, world: World, revision: int, key: ObjectKey, old: ResourceClaim | None, new: ResourceClaim | None

@@ -1,0 +1,70 @@
+"""Random work with one kind of trouble at a time: the promises hold, and afterwards nothing is left."""
+
+import asyncio
+import random
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+
+from dray.sim import control_plane
+from dray.store.opening import open_store
+from tests.faults.small_cluster import live, small_cluster
+from tests.faults.weather import FaultyTransport, JumpingClock, SlowStore
+
+SEEDS = [1, pytest.param(2, marks=pytest.mark.torture), pytest.param(3, marks=pytest.mark.torture)]
+
+
+def assert_all_well(report, workload):
+    print(report, dict(workload.outcomes))
+    assert report.is_clean, "\n".join(map(str, report.violations))
+    assert not workload.surprises
+    assert report.allocations > 5
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_lost_calls_and_watches_that_repeat_lag_and_break(seed):
+    counts: Counter[str] = Counter()
+    chance = random.Random(seed)
+    async with small_cluster(lambda inner: FaultyTransport(inner, chance, counts)) as plane:
+        assert_all_well(*await live(plane, seed, 120))
+    assert {"request lost", "answer lost", "event delayed", "event repeated", "watch cut"} <= counts.keys()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_slow_disk(seed, monkeypatch):
+    counts: Counter[str] = Counter()
+
+    async def open_slowly(*arguments):
+        return SlowStore(await open_store(*arguments), random.Random(seed), counts)
+
+    monkeypatch.setattr(control_plane, "open_store", open_slowly)
+    async with small_cluster() as plane:
+        assert_all_well(*await live(plane, seed, 60))
+    assert counts["slow commit"] > 100
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_a_clock_that_jumps(seed):
+    clock = JumpingClock()
+    chance = random.Random(seed)
+
+    async def jump() -> None:
+        while True:
+            await asyncio.sleep(0.4)
+            clock.offset = timedelta(hours=chance.uniform(-30, 30))
+
+    async with small_cluster(clock=clock) as plane:
+        jumping = asyncio.create_task(jump())
+        report, workload = await live(plane, seed, 100)
+        jumping.cancel()
+    assert_all_well(report, workload)
+
+
+async def test_clocks_that_disagree():
+    """Controllers hours ahead, one scheduler hours behind: nobody trusts another machine's clock."""
+    ahead, behind = JumpingClock(), JumpingClock()
+    ahead.offset, behind.offset = timedelta(hours=5), timedelta(hours=-5)
+    clocks = {"dray-controller-manager": ahead, "dray-scheduler-2": behind}
+    async with small_cluster(clocks=clocks) as plane:
+        assert_all_well(*await live(plane, 4, 80))
