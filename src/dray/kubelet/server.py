@@ -32,6 +32,7 @@ from dray.telemetry import Registry
 log = logging.getLogger(__name__)
 
 RECONCILE_EVERY_S = 60.0
+REGISTER_RETRY_CAP_S = 10.0
 WIPE_RETRY_CAP_S = 300.0
 
 
@@ -110,8 +111,7 @@ class Kubelet:
         self.metrics.claims_in_use = self.claims.claims_in_use
         self._context = self._make_context()
         await self._serve_logs()
-        self._node = await self._registration.register()
-        await self._registration.renew()
+        self._node = await self._register()
         await self._wipe_slices("")
         self._slices.start()
         self._run(self.drivers.run(), "drivers")
@@ -120,6 +120,21 @@ class Kubelet:
         await asyncio.gather(self._slices.synced(), self._pods.synced())
         self._run(self._beat(), "heartbeat")
         self._run(self._reconcile_for_ever(), "claims")
+
+    async def _register(self) -> Node:
+        """However long it takes: a node agent may start before the API server, or while it is away."""
+        wait_s = 1.0
+        while True:
+            try:
+                node = await self._registration.register()
+                await self._registration.renew()
+                return node
+            except (ApiError, ServerUnreachable) as error:
+                if isinstance(error, ApiError) and error.code < 500 and not error.is_conflict:
+                    raise
+                log.warning("node %s cannot be registered now: %s", self.name, error)
+            await self._clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, REGISTER_RETRY_CAP_S)
 
     async def _serve_logs(self) -> None:
         node = self._options.node
