@@ -319,3 +319,11 @@ async def test_claim_of_a_pod_that_another_scheduler_has_bound_is_not_deallocate
     late.apply(bound)  # Stored, not shown.
     await late.attempt()
     assert late.claim().status == claim.status
+
+
+async def test_admin_access_with_the_feature_off_is_an_error():
+    gates = FeatureGates.for_release("1.34").with_overrides({"DRAAdminAccess": False})
+    world = two_nodes(a_claim("claim", a_request(admin_access=True)), a_pod("pod", "claim"), gates=gates)
+    await world.settle()
+    assert world.reason() == "SchedulerError"
+    assert "admin access is requested, but the feature is disabled" in world.message()

@@ -248,3 +248,20 @@ async def test_claim_with_a_full_list_of_users_takes_no_further_pod(cluster):
     assert "add reservation to claim default/shared" in condition.message
     after = await cluster.client.get(CLAIMS, "shared", "default")
     assert len(after.status.reserved_for) == 256
+
+
+async def test_pods_that_wait_for_their_devices_do_not_hold_up_others(cluster):
+    """More pods than are bound at a time wait for binding conditions that nobody sets."""
+    slow = gpus("node1", 12)
+    for device in slow["spec"]["devices"]:
+        device |= {"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
+    await cluster.apply(a_node(), slow, GPU_CLASS, ONE_GPU, *(gpu_pod(f"slow-{index}") for index in range(12)))
+
+    async def all_wait():
+        return cluster.plane.scheduler.scheduler.handle.waiting == 12
+
+    await cluster.until(all_wait)
+    plain = gpu_pod("plain")
+    del plain["spec"]["resourceClaims"], plain["spec"]["containers"][0]["resources"]
+    await cluster.apply(plain)
+    assert (await cluster.bound("plain")).spec.node_name == "node1"

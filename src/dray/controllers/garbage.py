@@ -21,7 +21,7 @@ ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 WORKERS = 20
 REMEMBERED_ABSENT_OWNERS = 500
 # Others who react to the same deletion write first; deleting in the middle of that only makes conflicts.
-SETTLE_S = 0.1
+SETTLE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)

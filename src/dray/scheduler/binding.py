@@ -67,7 +67,8 @@ class Binder:
             waited = 0.0
             while status is not None and status.code is Code.WAIT and waited < wait_s:
                 pause = min(0.1, wait_s - waited)
-                await self._handle.clock.sleep(pause)
+                with self._handle.long_wait():
+                    await self._handle.clock.sleep(pause)
                 waited += pause
                 status, _ = plugin.permit(cycle, pod, node_name)
             if status is None or status.code is Code.SUCCESS:

@@ -2,7 +2,8 @@
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from dray.clock import Clock
@@ -35,3 +36,16 @@ class Handle:
     chance: random.Random = field(default_factory=random.Random)
     steps: int = 0
     """Search steps of the allocator so far; benchmarks read it."""
+    waiting: int = 0
+    """Bindings that wait for somebody else and do not count as work in progress."""
+    on_wait: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def long_wait(self) -> Iterator[None]:
+        """Around a wait for a driver or another pod: meanwhile further pods may be bound."""
+        self.waiting += 1
+        self.on_wait()
+        try:
+            yield
+        finally:
+            self.waiting -= 1

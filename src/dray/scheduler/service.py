@@ -66,6 +66,7 @@ class SchedulerService:
             spawn=self._spawn,
             on_ready=self._wake.set,
         )
+        self.scheduler.handle.on_wait = self._wake.set
         self._owns_informers = informers is None
         self.informers = informers or Informers(client)
         self.ready = asyncio.Event()
@@ -101,12 +102,16 @@ class SchedulerService:
 
     async def _schedule(self) -> None:
         while True:
-            if self._bindings < MOST_BINDINGS and await self.scheduler.schedule_next():
+            if self._has_hands_free and await self.scheduler.schedule_next():
                 # Let watches and bindings have their turn: what they bring makes the next decision better.
                 await asyncio.sleep(0)
                 continue
             self._wake.clear()
             await self._wake.wait()
+
+    @property
+    def _has_hands_free(self) -> bool:
+        return self._bindings - self.scheduler.handle.waiting < MOST_BINDINGS
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
         clock = self.client.clock

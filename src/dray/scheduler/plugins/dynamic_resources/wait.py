@@ -45,7 +45,8 @@ async def wait_until_ready(
                 return
             if handle.clock.monotonic() - started > timeout_s:
                 raise _Timeout(pending[0])
-            await handle.clock.sleep(LOOK_EVERY_S)
+            with handle.long_wait():
+                await handle.clock.sleep(LOOK_EVERY_S)
     except _Failure as problem:
         outcome = problem.outcome
         raise BindingProblem(str(problem)) from None
