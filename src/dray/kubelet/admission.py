@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dray.accounting import AccountingError, Fits, NodeLedger, NoFit, PodRef, Shortage, pod_demand
+from dray.accounting import AccountingError, NodeLedger, NoFit, PodRef, Shortage, pod_demand
+from dray.accounting.fit import Reason
+from dray.accounting.resources import PODS, is_node_allocatable
 from dray.api.core import Node, Pod, Taint, Toleration
 from dray.api.quantity import Quantity
 
@@ -35,20 +37,27 @@ class Admission:
         except AccountingError as error:
             return Rejection("UnexpectedAdmissionError", str(error))
         answer = self.ledger.fits(demand)
-        if isinstance(answer, NoFit):
-            return _no_room(answer)
+        if isinstance(answer, NoFit) and (reasons := [each for each in answer.reasons if not self._is_elsewhere(each)]):
+            return _no_room(reasons[0])
         if node is not None and (rejection := _node_rejects(pod, node)):
             return rejection
-        assert isinstance(answer, Fits)
         self.ledger.add(reference, demand)
         return None
+
+    def _is_elsewhere(self, reason: Reason) -> bool:
+        """An extended resource that the node itself does not offer: devices serve it, and the scheduler has counted them."""
+        return (
+            isinstance(reason, Shortage)
+            and not is_node_allocatable(reason.resource)
+            and reason.resource != PODS
+            and reason.resource not in self.ledger.allocatable_scalars
+        )
 
     def release(self, pod: Pod) -> None:
         self.ledger.remove(PodRef.of(pod))
 
 
-def _no_room(answer: NoFit) -> Rejection:
-    first = answer.reasons[0]
+def _no_room(first: Reason) -> Rejection:
     if isinstance(first, Shortage):
         text = f"Node didn't have enough resource: {first.resource}, requested: {first.asked}, used: {first.used}, capacity: {first.capacity}"
         return Rejection(f"OutOf{first.resource}", text)

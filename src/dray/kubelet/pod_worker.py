@@ -44,6 +44,8 @@ class NodeContext:
     log_root: Path
     host_ip: str
     node: Callable[[], Any]
+    # Health of the devices of a container, as its status shows it.
+    device_statuses: Callable[[Pod, Container], Iterable[dict[str, Any]]] = lambda pod, container: ()
     observe_operation: Callable[[str, bool, float], None] = lambda operation, is_error, seconds: None
 
 
@@ -335,13 +337,14 @@ class PodWorker:
     def _set(self, **changes: Any) -> None:
         self._progress = replace(self._progress, **changes)
 
-    def health_changed(self, statuses: Callable[[Pod, Container], Iterable[dict[str, Any]]]) -> None:
-        """Take over the health of devices; reported with the next status, which is asked for at once."""
+    def _take_device_health(self) -> None:
+        """With every status: a pod that came after its devices' last change has their health, too."""
         containers = dict(self._progress.containers)
         for container in self.pod.spec.containers:
             progress = containers.get(container.name)
             if progress is not None:
-                containers[container.name] = replace(progress, resources_status=tuple(statuses(self.pod, container)))
+                statuses = tuple(self._context.device_statuses(self.pod, container))
+                containers[container.name] = replace(progress, resources_status=statuses)
         self._set(containers=containers)
 
     async def _report(self) -> None:
@@ -359,6 +362,7 @@ class PodWorker:
     async def _write_status(self) -> None:
         if self._is_deleted:
             return
+        self._take_device_health()
         document = status_document(self.pod, self._progress, rfc3339(self._context.clock.now()))
         if document == self._reported:
             return

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -169,6 +168,7 @@ class Kubelet:
             log_root=options.log_root,
             host_ip=options.node.address,
             node=lambda: self._node,
+            device_statuses=self._device_statuses,
             observe_operation=self.metrics.observe_operation,
         )
 
@@ -274,8 +274,6 @@ class Kubelet:
         return next((device for each in current for device in each.spec.devices if device.name == name), None)
 
     def _health_changed(self, devices: set[DeviceKey]) -> None:
-        if not self._options.gates.enabled("ResourceHealthStatus"):
-            return
         affected = {
             uid
             for state in self.claims.cache
@@ -286,9 +284,10 @@ class Kubelet:
         for uid in affected:
             worker = self._workers.get(uid)
             if worker is not None:
-                worker.health_changed(self._device_statuses())
                 self._background.append(asyncio.create_task(worker.report(), name=f"health of pod {uid}"))
         self._background = [task for task in self._background if not task.done()]
 
-    def _device_statuses(self) -> Callable[[Pod, Container], list[dict[str, object]]]:
-        return lambda pod, container: self._health.statuses(pod, container, self.claims.cache)
+    def _device_statuses(self, pod: Pod, container: Container) -> list[dict[str, object]]:
+        if not self._options.gates.enabled("ResourceHealthStatus"):
+            return []
+        return self._health.statuses(pod, container, self.claims.cache)

@@ -116,9 +116,12 @@ def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
     document: Document = {
         "phase": phase,
         "conditions": [_condition(pod, kind, value, reason, now) for kind, value, reason in wanted],
-        "containerStatuses": _statuses(pod.spec.containers, progress),
     }
-    if pod.spec.init_containers:
+    # A pod that was turned away has no containers to speak of; kubectl then shows the reason.
+    was_rejected = bool(progress.reason) and progress.is_finished and not progress.containers
+    if not was_rejected:
+        document["containerStatuses"] = _statuses(pod.spec.containers, progress)
+    if pod.spec.init_containers and not was_rejected:
         document["initContainerStatuses"] = _statuses(pod.spec.init_containers, progress)
     optional = {
         "startTime": progress.start_time,
