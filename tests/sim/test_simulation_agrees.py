@@ -38,6 +38,7 @@ KINDS = {
     "DeviceClass": DEVICE_CLASSES,
     "PriorityClass": PRIORITY_CLASSES,
 }
+BUSY = (Where.ACTIVE, Where.BACKOFF, Where.IN_FLIGHT)
 Placement = dict[str, tuple[str, tuple[str, ...]]]
 
 
@@ -113,7 +114,8 @@ async def _is_settled(service: SchedulerService) -> None:
     queue = service.scheduler.queue
     quiet = 0
     for _ in range(1500):
-        busy = queue.counts[Where.ACTIVE] or queue.counts[Where.BACKOFF] or queue.counts[Where.IN_FLIGHT]
+        # An error is tried again for ever; the second time it will not go away any more.
+        busy = any(entry.where in BUSY and entry.errors_in_a_row < 2 for entry in queue.waiting())
         quiet = 0 if busy or service._bindings else quiet + 1
         if quiet > 10:
             return

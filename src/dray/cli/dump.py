@@ -190,7 +190,7 @@ def _enter(dump: Dump, document: Document, check: Context | None) -> str:
         errors = validate_create(stored, check) if check is not None else []
         if errors:
             return "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
-        obj = to_object(stored, wanted)
+        obj: Any = to_object(stored, wanted)
     except DecodeError as problem:
         return str(problem)
     if not obj.metadata.name:

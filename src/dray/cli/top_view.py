@@ -110,7 +110,7 @@ def _waiting(pods: Sequence[Pod], room: int | None) -> str:
     return columns(("WAITING POD", "WHY (dray explain pod/NAME tells more)"), _cut(rows, room))
 
 
-def _cut(rows: list[tuple[str, ...]], room: int | None) -> list[tuple[str, ...]]:
+def _cut(rows: Sequence[tuple[str, ...]], room: int | None) -> Sequence[tuple[str, ...]]:
     if room is None or len(rows) <= room:
         return rows
     more = f"... {len(rows) - room + 1} more"

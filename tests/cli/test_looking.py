@@ -1,0 +1,230 @@
+"""`dray explain`, `dray devices` and `dray top` as people run them: text, formats, sources, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.explain.manifests import DRIVER, Cluster, a_claim, a_device, a_node, a_pod, a_request, a_slice, held
+
+from dray.cli.devices import devices
+from dray.cli.explain import explain
+from dray.cli.top import top
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+
+
+def written(cluster: Cluster, path: Path) -> str:
+    file = path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    return str(file)
+
+
+def busy() -> Cluster:
+    cluster = Cluster()
+    taken = held(a_claim("taken", a_request(count=2)), "gpu-0", "gpu-1")
+    cluster.add(taken, a_pod("other", "taken", nodeName="node-1"))
+    return cluster
+
+
+def asked(*arguments: str) -> Result:
+    return CliRunner().invoke(explain, list(arguments))
+
+
+# --- explain
+
+
+def test_the_first_line_is_the_answer(tmp_path: Path) -> None:
+    result = asked("pod/train", "-f", written(busy(), tmp_path))
+    assert result.exit_code == 1
+    first, *rest = result.stdout.splitlines()
+    assert first == (
+        "default/train waits: request gpu of claim default/train-gpu wants 1: 2 exist, none are free "
+        "(node node-1; 0 of 1 nodes fit)"
+    )
+    assert f"  nearest: {DRIVER}/node-1/gpu-0: is held by claim default/taken (pod default/other)" in rest
+    assert "  helps:   release claim default/taken, which pod default/other uses (then node-1 fits)" in rest
+
+
+def test_a_pod_that_fits(tmp_path: Path) -> None:
+    result = asked("train", "-f", written(Cluster(), tmp_path))
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"default/train fits 1 of 1 nodes, for example node-1 with {DRIVER}/node-1/gpu-0")
+
+
+def test_a_pod_that_has_a_node(tmp_path: Path) -> None:
+    cluster = busy()
+    cluster.add(a_node("node-2"))
+    result = asked("pod/other", "-f", written(cluster, tmp_path))
+    assert result.exit_code == 0
+    assert result.stdout.startswith("default/other is on node node-1")
+    assert f"claim taken, request gpu: {DRIVER}/node-1/gpu-0" in result.stdout
+    assert "node-2   no-devices" in result.stdout
+
+
+def test_a_pod_that_is_not_created_yet(tmp_path: Path) -> None:
+    cluster = busy()
+    dump = written(cluster, tmp_path)
+    manifest = tmp_path / "new.yaml"
+    pod = a_pod("new", "")
+    del pod["metadata"]["uid"]
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "fresh"}]
+    template = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "fresh"},
+        "spec": {"spec": {"devices": {"requests": [a_request("gpu")]}}},
+    }
+    manifest.write_text(yaml.safe_dump_all([pod, template]))
+    result = asked("pod/new", "-f", dump, "-f", str(manifest), "-o", "json")
+    verdict = json.loads(result.stdout)
+    assert verdict["code"] == "in-use"
+    assert verdict["nodes"][0]["requests"][0]["claim"].startswith("default/new-gpu-")
+
+
+def test_documents_have_the_promised_fields(tmp_path: Path) -> None:
+    verdict = json.loads(asked("pod/train", "-f", written(busy(), tmp_path), "-o", "json").stdout)
+    wanted = {"pod", "code", "message", "meaning", "remedy", "node", "helps", "nodes", "nodesByCode"}
+    assert wanted <= set(verdict)
+    [node] = verdict["nodes"]
+    assert node["requests"][0]["counts"] == {
+        "exist": 2,
+        "matchClass": 2,
+        "matchSelectors": 2,
+        "free": 0,
+        "tolerated": 0,
+        "fit": 0,
+        "satisfy": 0,
+    }
+    assert node["requests"][0]["shortAt"] == "free"
+    assert node["nearest"]["holders"][0]["claim"] == "default/taken"
+    assert [row["code"] for row in verdict["helps"]] == ["release-claim"]
+    as_yaml = yaml.safe_load(asked("pod/train", "-f", written(busy(), tmp_path), "-o", "yaml").stdout)
+    assert as_yaml == verdict
+
+
+def test_one_node_in_depth(tmp_path: Path) -> None:
+    cluster = busy()
+    cluster.add(a_node("node-2"), a_slice("node-2", [a_device("gpu-0", taints=[{"key": "x", "effect": "NoSchedule"}])]))
+    result = asked("pod/train", "-f", written(cluster, tmp_path), "--node", "node-2", "-o", "json")
+    verdict = json.loads(result.stdout)
+    assert [(row["node"], row["code"]) for row in verdict["nodes"]] == [("node-2", "taint")]
+    assert asked("pod/train", "-f", written(cluster, tmp_path), "--node", "node-9").exit_code == 2
+
+
+def test_many_nodes_are_cut_short(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["deviceClassName"] = "gpu"
+    cluster.without.add("ResourceSlice")
+    cluster.add(*(a_node(f"worker-{number}") for number in range(40)))
+    result = asked("pod/train", "-f", written(cluster, tmp_path))
+    assert "... and 33 more nodes; -o wide shows them" in result.stdout
+    wide = asked("pod/train", "-f", written(cluster, tmp_path), "-o", "wide")
+    assert "worker-39" in wide.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["pod/nobody"], 1, "pod default/nobody not found"),
+        (["node/node-1"], 2, "only pods can be explained"),
+        (["pod/train", "--emulate", "1.2"], 2, "1.2"),
+        (["pod/train", "--feature-gates", "Nonsense=true"], 2, "Nonsense"),
+    ],
+)
+def test_wrong_questions(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+    result = asked(*arguments, "-f", written(Cluster(), tmp_path))
+    assert result.exit_code == code
+    assert said in result.output
+
+
+def test_without_a_cluster(tmp_path: Path) -> None:
+    for command, arguments in ((explain, ["pod/x"]), (devices, []), (top, ["--once"])):
+        result = CliRunner().invoke(command, arguments)
+        assert result.exit_code == 3, result.output
+        assert len(result.output.strip().splitlines()) == 1
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(
+        yaml.safe_dump({key: value for key, value in a_pod().items() if key != "status"}).replace("uid: uid-train", "")
+    )
+    assert asked("-f", str(manifest)).exit_code == 3
+
+
+# --- devices
+
+
+def test_devices_with_holders(tmp_path: Path) -> None:
+    cluster = busy()
+    cluster.devices.append(a_device("gpu-2", taints=[{"key": "hot", "effect": "NoSchedule"}]))
+    file = written(cluster, tmp_path)
+    result = CliRunner().invoke(devices, ["-f", file])
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[1].split() == [
+        DRIVER,
+        "node-1",
+        "gpu-0",
+        "node-1",
+        "taken",
+        "memory",
+        "40Gi",
+        "default/taken",
+        "default/other",
+    ]
+    assert lines[-1] == "3 devices: 1 free, 2 taken"
+    wide = CliRunner().invoke(devices, ["-f", file, "-o", "wide", "--free"])
+    assert "hot:NoSchedule" in wide.stdout
+    assert "gpu-0" not in wide.stdout
+    document = json.loads(CliRunner().invoke(devices, ["-f", file, "-o", "json", "--taken"]).stdout)
+    assert document["summary"] == {"taken": 2}
+    assert document["devices"][0]["attributes"]["model"] == "a100"
+
+
+def test_shares_and_devices_that_are_gone(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [a_device("gpu-0", allowMultipleAllocations=True)]
+    share = {"shareID": "11111111-1111-4111-8111-111111111111", "consumedCapacity": {"memory": "30Gi"}}
+    cluster.add(held(a_claim("share"), "gpu-0", **share), held(a_claim("lost"), "gpu-9"))
+    result = CliRunner().invoke(devices, ["-f", written(cluster, tmp_path)])
+    assert "memory 30Gi of 40Gi" in result.stdout
+    assert result.stdout.splitlines()[-1] == "2 devices: 1 shared, 1 gone"
+
+
+def test_no_devices(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.without.add("ResourceSlice")
+    assert "no devices" in CliRunner().invoke(devices, ["-f", written(cluster, tmp_path)]).stdout
+
+
+# --- top
+
+
+def test_one_look(tmp_path: Path) -> None:
+    cluster = busy()
+    cluster.pod["status"] = {
+        "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available: 1 busy."}]
+    }
+    result = CliRunner().invoke(top, ["-f", written(cluster, tmp_path)])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("1 nodes, 1 pods placed, 1 waiting; 2 devices: 2 in use, 0 free")
+    assert "0/1 nodes are available: 1 busy." in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
+    from dray.cli.dump import read_dump
+    from dray.cli.simulate import world_of
+    from dray.cli.top_view import overview_of, text_of
+
+    cluster = busy()
+    cluster.add(*(a_node(f"worker-{number}") for number in range(50)))
+    view = overview_of(world_of(read_dump([written(cluster, tmp_path)])))
+    for lines in (1, 3, 10, 24):
+        assert len(text_of(view, lines).splitlines()) <= lines
+    assert "... 47 more" in text_of(view, 24)

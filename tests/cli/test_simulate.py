@@ -1,0 +1,329 @@
+"""`dray simulate` as a user runs it: contract of the JSON, order, what-if, and bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from tests.explain.manifests import RESOURCE, a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice, held
+
+from dray.cli.simulate import simulate
+
+Document = dict[str, Any]
+
+
+def a_template(name: str = "one-gpu", *requests: Document) -> Document:
+    return {
+        "apiVersion": RESOURCE,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": list(requests) or [a_request()]}}},
+    }
+
+
+def a_waiting_pod(name: str, *, created: str = "", priority: int | None = None, template: str = "one-gpu") -> Document:
+    pod = a_pod(name, "")
+    del pod["metadata"]["uid"]
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    if created:
+        pod["metadata"]["creationTimestamp"] = created
+    if priority is not None:
+        pod["spec"]["priority"] = priority
+    return pod
+
+
+def run(path: Path, documents: list[Document], *options: str) -> Result:
+    file = path / "dump.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    return CliRunner().invoke(simulate, ["-f", str(file), *options])
+
+
+def simulated(path: Path, documents: list[Document], *options: str) -> Document:
+    result = run(path, documents, "-o", "json", *options)
+    assert result.exit_code in (0, 1), result.output
+    found: Document = json.loads(result.stdout)
+    return found
+
+
+def where(document: Document) -> dict[str, str]:
+    return {row["name"]: row["node"] for row in document["pods"]}
+
+
+BASE = [a_node(), a_slice(), a_class(), a_template()]
+
+
+def test_the_contract_of_the_document(tmp_path: Path) -> None:
+    document = simulated(tmp_path, [*BASE, a_waiting_pod("train")])
+    assert set(document) == {"pods", "nodes", "summary"}
+    [pod] = document["pods"]
+    assert {"namespace", "name", "outcome", "node", "message", "demand", "claims"} <= set(pod)
+    assert (pod["outcome"], pod["node"], pod["message"], pod["demand"]) == ("scheduled", "node-1", "", {"cpu": "1"})
+    [claim] = pod["claims"]
+    assert claim["name"].startswith("train-gpu-")
+    assert [row["device"] for row in claim["allocation"]["devices"]["results"]] == ["gpu-0"]
+    [node] = document["nodes"]
+    assert set(node) == {"name", "allocatable", "requested", "claimStates"}
+    assert (node["allocatable"]["cpu"], node["requested"]["cpu"]) == ("8", "1")
+    assert document["summary"]["scheduled"] == 1
+    assert document["summary"]["devices"] == {"published": 2, "taken": 1}
+
+
+def test_same_input_same_answer(tmp_path: Path) -> None:
+    documents = [*BASE, *(a_waiting_pod(f"pod-{number}") for number in range(3))]
+    assert simulated(tmp_path, documents) == simulated(tmp_path, documents)
+
+
+def test_queue_order_is_priority_then_age_then_place_in_the_files(tmp_path: Path) -> None:
+    document = simulated(
+        tmp_path,
+        [
+            *BASE,
+            a_waiting_pod("last", created="2024-01-02T00:00:00Z"),
+            a_waiting_pod("second", created="2024-01-01T00:00:00Z"),
+            a_waiting_pod("third", created="2024-01-01T00:00:00Z"),
+            a_waiting_pod("first", created="2024-01-03T00:00:00Z", priority=10),
+        ],
+    )
+    assert [row["name"] for row in document["pods"]] == ["first", "second", "third", "last"]
+    assert [row["outcome"] for row in document["pods"]] == ["scheduled", "scheduled", "unschedulable", "unschedulable"]
+
+
+def test_priority_classes_and_preemption(tmp_path: Path) -> None:
+    important = a_waiting_pod("important")
+    important["spec"]["priorityClassName"] = "urgent"
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
+    victim = a_pod("victim", "taken", nodeName="node-1")
+    both = held(a_claim("taken", a_request(count=2)), "gpu-0", "gpu-1", pod="victim")
+    document = simulated(tmp_path, [*BASE, urgent, both, victim, important])
+    assert where(document) == {"important": "node-1"}
+    assert document["summary"]["preempted"] == ["default/victim"]
+
+
+def test_a_missing_template_is_the_message(tmp_path: Path) -> None:
+    [pod] = simulated(tmp_path, [*BASE[:3], a_waiting_pod("train")])["pods"]
+    assert pod["outcome"] == "unschedulable"
+    assert 'resource claim template "one-gpu"' in pod["message"]
+
+
+def test_codes_say_why(tmp_path: Path) -> None:
+    document = simulated(tmp_path, [*BASE, *(a_waiting_pod(f"pod-{number}") for number in range(3))])
+    assert document["pods"][2]["codes"] == ["in-use"]
+    assert document["summary"]["unschedulable"] == 1
+
+
+def test_claims_that_take_cpu_appear_in_demand_and_ledger(tmp_path: Path) -> None:
+    devices = [a_device("gpu-0", nodeAllocatableResourceMappings={"cpu": {"allocationMultiplier": "2"}})]
+    document = simulated(tmp_path, [a_node(), a_slice(devices=devices), *BASE[2:], a_waiting_pod("train")])
+    assert document["pods"][0]["demand"] == {"cpu": "3"}
+    assert document["nodes"][0]["requested"]["cpu"] == "3"
+
+
+# --- what if
+
+
+def test_more_nodes_like_one_of_the_dump(tmp_path: Path) -> None:
+    documents = [*BASE, *(a_waiting_pod(f"pod-{number}") for number in range(4))]
+    document = simulated(tmp_path, documents, "--add-nodes", "node-1=1")
+    assert set(where(document).values()) == {"node-1", "node-1-new-1"}
+    assert document["summary"]["devices"] == {"published": 4, "taken": 4}
+
+
+def test_more_nodes_from_a_file(tmp_path: Path) -> None:
+    template = tmp_path / "big.yaml"
+    big = a_slice("big", devices=[a_device(f"gpu-{number}") for number in range(8)])
+    template.write_text(yaml.safe_dump_all([a_node("big"), big]))
+    documents = [a_class(), a_template(), *(a_waiting_pod(f"pod-{number}") for number in range(7))]
+    document = simulated(tmp_path, documents, "--add-nodes", f"{template}=1")
+    assert set(where(document).values()) == {"big-new-1"}
+
+
+def test_autoscaling_finds_the_smallest_number(tmp_path: Path) -> None:
+    documents = [*BASE, *(a_waiting_pod(f"pod-{number}") for number in range(9))]
+    document = simulated(tmp_path, documents, "--autoscale")
+    assert document["summary"]["addedNodes"] == [{"template": "node-1", "count": 4}]
+    assert document["summary"]["unschedulable"] == 0
+
+
+def test_autoscaling_with_two_templates_takes_what_each_kind_of_pod_needs(tmp_path: Path) -> None:
+    cpu_node = a_node("cpu-node")
+    cpu_node["metadata"]["labels"]["kind"] = "cpu"
+    gpu_node = a_node("gpu-node")
+    workers = []
+    for number in range(5):
+        worker = a_pod(f"worker-{number}", "", cpu="6", nodeSelector={"kind": "cpu"})
+        del worker["metadata"]["uid"]
+        workers.append(worker)
+    documents = [
+        *(cpu_node, gpu_node, a_slice("gpu-node"), a_class(), a_template()),
+        *(a_waiting_pod(f"pod-{number}") for number in range(5)),
+        *workers,
+    ]
+    document = simulated(tmp_path, documents, "--autoscale")
+    added = {row["template"]: row["count"] for row in document["summary"]["addedNodes"]}
+    assert added == {"cpu-node": 4, "gpu-node": 2}
+    assert document["summary"]["scheduled"] == 10
+
+
+def test_autoscaling_gives_up_on_pods_that_fit_nowhere(tmp_path: Path) -> None:
+    documents = [*BASE[:3], a_template("nine", a_request(count=9)), a_waiting_pod("huge", template="nine")]
+    document = simulated(tmp_path, documents, "--autoscale")
+    assert document["summary"]["addedNodes"] == []
+    assert document["summary"]["unschedulable"] == 1
+
+
+def test_daemons_come_along_with_a_new_node(tmp_path: Path) -> None:
+    daemon = a_pod("daemon", "", cpu="7", nodeName="node-1")
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
+    daemon["metadata"]["ownerReferences"] = [owner]
+    big = a_waiting_pod("big")
+    big["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4"
+    document = simulated(tmp_path, [*BASE, daemon, big], "--add-nodes", "node-1=2")
+    assert where(document) == {"big": ""}
+
+
+def test_difference_between_policies(tmp_path: Path) -> None:
+    nodes = [a_node(f"node-{number}") for number in range(2)]
+    slices = [a_slice(f"node-{number}") for number in range(2)]
+    documents = [*nodes, *slices, a_class(), a_template(), a_waiting_pod("a"), a_waiting_pod("b")]
+    diff = simulated(tmp_path, documents, "--diff", "best-fit")["diff"]
+    assert diff["to"]["name"] == "best-fit"
+    [row] = diff["pods"]
+    assert row["from"]["node"] != row["to"]["node"]
+
+
+def test_difference_between_dumps(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "dump.yaml").write_text(yaml.safe_dump_all([a_node(), a_class(), a_template(), a_waiting_pod("train")]))
+    diff = simulated(tmp_path, [*BASE, a_waiting_pod("train")], "--diff", str(other))["diff"]
+    assert diff["pods"][0]["from"]["outcome"] == "scheduled"
+    assert diff["pods"][0]["to"]["outcome"] == "unschedulable"
+
+
+def test_the_report_is_one_file_without_links(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    pods = [a_waiting_pod(f"pod-{number}") for number in range(3)]
+    run(tmp_path, [*BASE, *pods], "--report", str(report))
+    text = report.read_text()
+    assert text.count("<svg") >= 4
+    for section in ("Device use", "Fragmentation", "Ledger by node", "Waiting pods by reason"):
+        assert section in text
+    assert "http://" not in text
+    assert "https://" not in text
+    assert "<script" not in text
+
+
+def test_names_in_the_report_are_escaped(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    pod = a_waiting_pod("train")
+    pod["spec"]["schedulerName"] = "<script>alert(1)</script>"
+    run(tmp_path, [*BASE, pod], "--report", str(report), "--keep-going")
+    assert "<script" not in report.read_text()
+
+
+# --- bad input
+
+
+def test_kinds_may_be_missing(tmp_path: Path) -> None:
+    for left_out in range(len(BASE)):
+        documents = [each for index, each in enumerate(BASE) if index != left_out]
+        [pod] = simulated(tmp_path, [*documents, a_waiting_pod("train")])["pods"]
+        assert pod["outcome"] == "unschedulable"
+        assert pod["message"]
+    assert simulated(tmp_path, [])["summary"]["pods"] == 0
+
+
+def test_versions_may_be_mixed(tmp_path: Path) -> None:
+    old = {
+        "apiVersion": "resource.k8s.io/v1beta1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": "old"},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": "node-1",
+            "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "gpu-0", "basic": {"capacity": {"memory": {"value": "1Gi"}}}}],
+        },
+    }
+    template = a_template()
+    template["apiVersion"] = "resource.k8s.io/v1beta1"
+    template["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", "deviceClassName": "gpu"}]
+    device_class = a_class()
+    device_class["apiVersion"] = "resource.k8s.io/v1beta2"
+    document = simulated(tmp_path, [a_node(), old, template, device_class, a_waiting_pod("train")])
+    assert where(document) == {"train": "node-1"}
+
+
+def test_an_invalid_object_is_named_with_its_file(tmp_path: Path) -> None:
+    bad = a_claim("bad", a_request(count=-1))
+    result = run(tmp_path, [*BASE, bad, a_waiting_pod("train")])
+    assert result.exit_code == 1
+    assert "dump.json: ResourceClaim default/bad: spec.devices.requests[0].exactly.count" in result.output
+    assert "Traceback" not in result.output
+
+
+def test_keep_going_leaves_it_out(tmp_path: Path) -> None:
+    bad = a_claim("bad", a_request(count=-1))
+    document = simulated(tmp_path, [*BASE, bad, a_waiting_pod("train")], "--keep-going")
+    assert where(document) == {"train": "node-1"}
+    assert len(document["summary"]["leftOut"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("a: [1, 2", 2, "dump.yaml"),
+        ("- 1\n- 2\n", 2, "expected an object"),
+        ("kind: Pod\nmetadata: 5\n", 1, "dump.yaml"),
+        ("kind: Pod\nmetadata: {name: x}\nspec: []\n", 1, "Pod"),
+        ("metadata: {name: x}\n", 1, "has no kind"),
+        ("apiVersion: v1\nkind: Pod\nspec: {}\n", 1, "dump.yaml: Pod"),
+        ("apiVersion: resource.k8s.io/v9\nkind: ResourceClaim\nmetadata: {name: x}\n", 1, "ResourceClaim"),
+        ("{", 2, "dump.yaml"),
+        ("\x00\x01", 2, "dump.yaml"),
+    ],
+)
+def test_files_that_cannot_be_read(text: str, code: int, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "dump.yaml"
+    file.write_text(text)
+    result = CliRunner().invoke(simulate, ["-f", str(file)])
+    assert result.exit_code == code, result.output
+    assert said in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    going_on = CliRunner().invoke(simulate, ["-f", str(file), "--keep-going"])
+    assert going_on.exit_code == 1
+    assert "left out" in going_on.output
+
+
+def test_wrong_usage(tmp_path: Path) -> None:
+    cases = [
+        (["-f", str(tmp_path / "nowhere.yaml")], "No such file"),
+        ([], "Missing option"),
+    ]
+    for options, said in cases:
+        result = CliRunner().invoke(simulate, options)
+        assert (result.exit_code, said in result.output) == (2, True), result.output
+    for option in ("node-1", "node-1=x", "=3", "nowhere=3"):
+        result = run(tmp_path, BASE, "--add-nodes", option)
+        assert result.exit_code == 2, result.output
+
+
+def test_large_lists_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As kubectl prints them: `items:` and `kind: List` around the items, in any order, and several documents."""
+    monkeypatch.setattr("dray.cli.yaml_parts.WORTH_CUTTING", 1)
+    body = yaml.safe_dump({"apiVersion": "v1", "items": BASE, "kind": "List", "metadata": {"resourceVersion": ""}})
+    pods = yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [a_waiting_pod("train")]}, sort_keys=False)
+    file = tmp_path / "dump.yaml"
+    file.write_text(f"---\n{body}---\n# nothing here\n---\n{pods}")
+    result = CliRunner().invoke(simulate, ["-f", str(file), "-o", "json"])
+    assert where(json.loads(result.stdout)) == {"train": "node-1"}
+
+
+def test_standard_input(tmp_path: Path) -> None:
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*BASE, a_waiting_pod("train")]})
+    result = CliRunner().invoke(simulate, ["-f", "-", "-o", "json"], input=text)
+    assert where(json.loads(result.stdout)) == {"train": "node-1"}

@@ -1,0 +1,264 @@
+"""One trap is set in each cluster; the doctor names it, and names nothing in a healthy one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dray.cli.doctor import doctor
+from tests.explain.manifests import DRIVER, Cluster, a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice, held
+
+
+def findings(cluster: Cluster, path: Path, *options: str) -> list[dict[str, str]]:
+    file = path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    result = CliRunner().invoke(doctor, ["-f", str(file), "-o", "json", *options])
+    found: list[dict[str, str]] = json.loads(result.stdout)["findings"]
+    assert result.exit_code == (1 if found else 0)
+    return found
+
+
+def test_a_healthy_cluster_has_no_findings(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.add(held(a_claim("used"), "gpu-0", pod="runner"), a_pod("runner", "used", nodeName="node-1"))
+    assert findings(cluster, tmp_path) == []
+
+
+def stuck_finalizer(c: Cluster) -> None:
+    gone = a_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=["example.com/cleanup"])
+    c.add(gone)
+
+
+def own_finalizer_stuck(c: Cluster) -> None:
+    finalizer = "resource.kubernetes.io/delete-protection"
+    c.add(a_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=[finalizer]))
+
+
+def orphan(c: Cluster) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "left", "uid": "uid-left", "controller": True}
+    c.add(a_claim("left-gpu", ownerReferences=[owner]))
+
+
+def stale_reservation(c: Cluster) -> None:
+    c.add(held(a_claim("taken"), "gpu-0", pod="left"))
+
+
+def reservation_of_finished_pod(c: Cluster) -> None:
+    pod = a_pod("left", "taken", nodeName="node-1")
+    pod["status"] = {"phase": "Succeeded"}
+    c.add(held(a_claim("taken"), "gpu-0", pod="left"), pod)
+
+
+def idle(c: Cluster) -> None:
+    c.add(held(a_claim("taken"), "gpu-0", pod=""))
+
+
+def double(c: Cluster) -> None:
+    for name in ("a", "b"):
+        c.add(held(a_claim(name), "gpu-0", pod=f"pod-{name}"), a_pod(f"pod-{name}", name, nodeName="node-1"))
+
+
+def gone_device(c: Cluster) -> None:
+    c.add(held(a_claim("taken"), "gpu-9", pod="runner"), a_pod("runner", "taken", nodeName="node-1"))
+
+
+def unready(c: Cluster) -> None:
+    claim = held(a_claim("taken"), "gpu-0", pod="runner")
+    claim["status"]["devices"] = [
+        {
+            "driver": DRIVER,
+            "pool": "node-1",
+            "device": "gpu-0",
+            "conditions": [{"type": "Ready", "status": "False", "reason": "Hot", "message": "too hot"}],
+        }
+    ]
+    c.add(claim, a_pod("runner", "taken", nodeName="node-1"))
+
+
+def missing_class(c: Cluster) -> None:
+    c.request["deviceClassName"] = "gpus"
+
+
+def missing_node(c: Cluster) -> None:
+    c.add(a_slice("node-8"))
+
+
+def unready_node(c: Cluster) -> None:
+    c.node["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+
+
+def incomplete(c: Cluster) -> None:
+    c.slice["spec"]["pool"]["resourceSliceCount"] = 2
+
+
+def invalid(c: Cluster) -> None:
+    second = a_slice(devices=[a_device("gpu-0")])
+    second["metadata"]["name"] = "second"
+    for each in (c.slice, second):
+        each["spec"]["pool"]["resourceSliceCount"] = 2
+    c.add(second)
+
+
+def old_generation(c: Cluster) -> None:
+    old = a_slice(devices=[a_device("gpu-7")])
+    old["metadata"]["name"] = "old"
+    c.slice["spec"]["pool"]["generation"] = 2
+    c.add(old)
+
+
+def idle_class(c: Cluster) -> None:
+    c.add(a_class("tpu", 'device.driver == "tpu.example.com"'))
+
+
+def idle_rule(c: Cluster) -> None:
+    c.add(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "typo"},
+            "spec": {"deviceSelector": {"driver": "gpu.exmaple.com"}, "taint": {"key": "a", "effect": "NoSchedule"}},
+        }
+    )
+
+
+def overdrawn(c: Cluster) -> None:
+    c.slice["spec"]["devices"] = [a_device("gpu-0", allowMultipleAllocations=True)]
+    for number in (1, 2):
+        share = {
+            "shareID": f"{number}1111111-1111-4111-8111-111111111111",
+            "consumedCapacity": {"memory": "30Gi"},
+        }
+        claim = a_claim(f"share-{number}", a_request(capacity={"requests": {"memory": "30Gi"}}))
+        c.add(held(claim, "gpu-0", pod=f"pod-{number}", **share))
+        c.add(a_pod(f"pod-{number}", f"share-{number}", nodeName="node-1"))
+
+
+def missing_template(c: Cluster) -> None:
+    pod = a_pod("other")
+    pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "none"}]
+    c.add(pod)
+    c.add(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "some", "namespace": "default"},
+            "spec": {"spec": c.claim["spec"]},
+        }
+    )
+
+
+def missing_claim(c: Cluster) -> None:
+    c.add(a_pod("other", "nowhere"))
+
+
+def without_devices(c: Cluster) -> None:
+    c.pod["spec"]["nodeName"] = "node-1"
+
+
+def on_missing_node(c: Cluster) -> None:
+    c.add(a_pod("lost", "", nodeName="node-9"))
+
+
+def overcommitted(c: Cluster) -> None:
+    c.add(a_pod("a", "", cpu="5", nodeName="node-1"), a_pod("b", "", cpu="5", nodeName="node-1"))
+
+
+def node_operations(c: Cluster) -> None:
+    c.slice["spec"]["skipNodeOperations"] = ["*"]
+
+
+def old_spelling(c: Cluster) -> None:
+    c.devices[0]["nativeResourceMappings"] = {"cpu": {"quantityFrom": {"perInstanceQuantity": "1"}}}
+
+
+def not_valid(c: Cluster) -> None:
+    c.add(a_claim("Not_A_Name"))
+
+
+Trap = Callable[[Cluster], None]
+TRAPS: list[tuple[Trap, str, str, str]] = [
+    (stuck_finalizer, "stuck-finalizer", "claim default/gone", "example.com/cleanup"),
+    (own_finalizer_stuck, "stuck-finalizer", "claim default/gone", "claim controller"),
+    (orphan, "orphan-claim", "claim default/left-gpu", "kubectl delete resourceclaim/left-gpu -n default"),
+    (stale_reservation, "stale-reservation", "claim default/taken", "pod left"),
+    (reservation_of_finished_pod, "stale-reservation", "claim default/taken", "Succeeded"),
+    (idle, "idle-allocation", "claim default/taken", "no pod uses it"),
+    (double, "double-allocation", f"device {DRIVER}/node-1/gpu-0", "default/a and by default/b"),
+    (gone_device, "gone-device", "claim default/taken", "node-1/gpu-9"),
+    (unready, "device-not-ready", "claim default/taken", "too hot"),
+    (missing_class, "missing-class", "claim default/train-gpu", "one of: gpu"),
+    (missing_node, "slice-of-missing-node", "slice node-8-gpus", "node-8, which is gone"),
+    (unready_node, "driver-on-unready-node", "slice node-1-gpus", "node-1 is not ready"),
+    (incomplete, "incomplete-pool", f"pool {DRIVER}/node-1", "1 of 2 slices"),
+    (invalid, "invalid-pool", f"pool {DRIVER}/node-1", "duplicate device name gpu-0"),
+    (old_generation, "old-generation", "slice old", "generation 1, the pool is at 2"),
+    (idle_class, "class-matches-nothing", "class tpu", "none of 2"),
+    (idle_rule, "taint-rule-matches-nothing", "taint rule typo", "no published device"),
+    (overdrawn, "capacity-overdrawn", f"device {DRIVER}/node-1/gpu-0", "40Gi"),
+    (missing_template, "missing-template", "pod default/other", "template none"),
+    (missing_claim, "missing-claim", "pod default/other", "claim nowhere"),
+    (without_devices, "pod-without-devices", "pod default/train", "has no devices"),
+    (on_missing_node, "pod-on-missing-node", "pod default/lost", "node-9"),
+    (overcommitted, "node-overcommitted", "node node-1", "Insufficient cpu"),
+    (node_operations, "gate-mismatch", "slice node-1-gpus", "DRAOptionalNodeOperations"),
+    (old_spelling, "old-spelling", "ResourceSlice node-1-gpus", "nodeAllocatableResourceMappings"),
+    (not_valid, "invalid-object", "ResourceClaim default/Not_A_Name", "metadata.name"),
+]
+
+
+@pytest.mark.parametrize(("trap", "code", "subject", "said"), TRAPS, ids=lambda value: getattr(value, "__name__", ""))
+def test_the_trap_is_found(trap: Trap, code: str, subject: str, said: str, tmp_path: Path) -> None:
+    cluster = Cluster()
+    trap(cluster)
+    found = [row for row in findings(cluster, tmp_path) if row["code"] == code]
+    assert found, f"no finding {code}"
+    assert found[0]["subject"] == subject
+    assert said in found[0]["message"] + found[0]["fix"]
+    assert found[0]["fix"]
+
+
+def test_fields_of_switched_off_gates(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["capacity"] = {"requests": {"memory": "1Gi"}}
+    found = findings(cluster, tmp_path, "--emulate", "1.34")
+    assert {"gate-off"} == {row["code"] for row in found}
+    assert "DRAConsumableCapacity" in found[0]["message"]
+
+
+def test_lost_and_stale_cdi_files(tmp_path: Path) -> None:
+    cluster = Cluster()
+    runner: dict[str, Any] = a_pod("runner", "used", nodeName="node-1")
+    runner["status"] = {"phase": "Running"}
+    cluster.add(held(a_claim("used"), "gpu-0", pod="runner"), runner)
+    directory = tmp_path / "cdi"
+    directory.mkdir()
+    (directory / f"{DRIVER}-uid-nobody.json").write_text("{}")
+    (directory / "vendor.json").write_text("{}")
+    found = findings(cluster, tmp_path, "--cdi-dir", str(directory))
+    assert [(row["code"], row["subject"]) for row in found] == [
+        ("lost-cdi-file", "claim default/used"),
+        ("stale-cdi-file", f"file {DRIVER}-uid-nobody.json"),
+    ]
+    (directory / f"{DRIVER}-uid-used.json").write_text("{}")
+    assert [row["code"] for row in findings(cluster, tmp_path, "--cdi-dir", str(directory))] == ["stale-cdi-file"]
+    elsewhere = findings(cluster, tmp_path, "--cdi-dir", str(directory), "--node", "node-2")
+    assert [row["code"] for row in elsewhere] == ["stale-cdi-file"]
+
+
+def test_one_line_each_with_the_fix(tmp_path: Path) -> None:
+    cluster = Cluster()
+    orphan(cluster)
+    cluster.add(a_node("node-2"))
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    result = CliRunner().invoke(doctor, ["-f", str(file)])
+    lines = result.stdout.splitlines()
+    assert lines[0].startswith(
+        "error: claim default/left-gpu was made for pod left, which is gone [orphan-claim]; fix: "
+    )
+    assert lines[-1].startswith("1 errors, 0 warnings")
