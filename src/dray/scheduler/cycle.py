@@ -56,7 +56,7 @@ class Decider:
             return Rejection(0, cycle)
         note = self._stopwatches.start(profile.name) if self._stopwatches else _no_stopwatch
         self._timer = self._stopwatches.plugin_timer() if self._stopwatches else None
-        allowed = self._pre_filter(profile, cycle, pod)
+        allowed = self.pre_filter(profile, cycle, pod)
         note("PreFilter", "Success" if isinstance(allowed, PreFiltered) else "Unschedulable")
         if not isinstance(allowed, PreFiltered):
             return allowed
@@ -78,7 +78,7 @@ class Decider:
 
     # --- PreFilter
 
-    def _pre_filter(self, profile: Profile, cycle: CycleState, pod: Pod) -> PreFiltered | Rejection | Failed:
+    def pre_filter(self, profile: Profile, cycle: CycleState, pod: Pod) -> PreFiltered | Rejection | Failed:
         names: frozenset[str] | None = None
         named_by: list[str] = []
         for plugin in profile.at["preFilter"]:

@@ -69,7 +69,7 @@ class Scheduler:
         self.cluster = Cluster(self.handle, self.queue, self.profiles)
         self.explanations = Explanations()
         self.cluster.on_pod_gone = self.explanations.drop
-        self._decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock))
+        self.decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock))
         self._binder = Binder(self.handle)
         self._details = AllocatorDetails(self.handle)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -79,7 +79,7 @@ class Scheduler:
         plugins = {name: plugin for profile in self.profiles.values() for name, plugin in profile.plugins().items()}
         first = next(iter(self.profiles.values()))
         return SchedulingQueue(
-            self._pre_enqueue,
+            self.held_back,
             {
                 name: list(plugin.events_to_register())
                 for name, plugin in plugins.items()
@@ -92,7 +92,8 @@ class Scheduler:
             on_incoming=self.handle.metrics.incoming.inc,
         )
 
-    def _pre_enqueue(self, pod: Pod) -> PluginStatus | None:
+    def held_back(self, pod: Pod) -> PluginStatus | None:
+        """Why the pod may not enter the queue yet; None if it may."""
         profile = self.profiles.get(pod.spec.scheduler_name)
         for plugin in profile.at["preEnqueue"] if profile is not None else ():
             status = plugin.pre_enqueue(pod)
@@ -118,7 +119,7 @@ class Scheduler:
             return True
         started = clock.monotonic()
         try:
-            outcome = self._decider.attempt(profile, pod)
+            outcome = self.decider.attempt(profile, pod)
         except Exception as problem:
             # A plugin's bug costs this attempt, not the scheduler.
             log.exception("scheduling pod %s/%s", pod.metadata.namespace, pod.metadata.name)

@@ -148,14 +148,14 @@ class _Explainer:
             known = ", ".join(self._scheduler.profiles)
             name = self._pod.spec.scheduler_name
             return self._waits("other-scheduler", f"scheduler {name} is responsible, this one answers to {known}")
-        held_back = self._scheduler._pre_enqueue(self._pod)
+        held_back = self._scheduler.held_back(self._pod)
         if held_back is not None:
             return self._held_back(held_back)
         self._handle.snapshot.refresh()
         if not len(self._handle.snapshot.nodes):
             return self._waits("no-nodes", "there are no nodes")
         cycle = CycleState()
-        allowed = self._scheduler._decider._pre_filter(profile, cycle, self._pod)
+        allowed = self._scheduler.decider.pre_filter(profile, cycle, self._pod)
         if isinstance(allowed, Failed):
             return self._waits(refusal_code("DynamicResources", allowed.message), allowed.message)
         if isinstance(allowed, Rejection):

@@ -21,7 +21,6 @@ from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.memory_cluster import MemoryCluster
 from dray.scheduler.scheduler import Scheduler
-from dray.scheduler.snapshot import is_finished
 from dray.sim.waiting_pods import Prepared, everybody, prepare
 
 # Longer than any backoff: after this long every pod that may try again does.
@@ -33,6 +32,9 @@ class HastyClock(SimulatedClock):
     """Time passes exactly while somebody sleeps: there is only one who could."""
 
     async def sleep(self, seconds: float) -> None:
+        self.skip(seconds)
+
+    def skip(self, seconds: float) -> None:
         self._elapsed += max(seconds, 0.0)
 
 
@@ -126,7 +128,7 @@ class Rehearsal:
         for _ in range(MOST_ROUNDS):
             before = (self.cluster.bound, len(self.cluster.preempted))
             await self._try_all(progress)
-            self.clock._elapsed += PAUSE_S
+            self.clock.skip(PAUSE_S)
             self.scheduler.queue.flush_backoff(self.clock.monotonic())
             if before == (self.cluster.bound, len(self.cluster.preempted)):
                 return
@@ -185,7 +187,7 @@ class Rehearsal:
             return "", problem
         if pod.spec.scheduler_name not in self.scheduler.profiles:
             return "", f"scheduler {pod.spec.scheduler_name} is responsible, which is not rehearsed here"
-        held_back = self.scheduler._pre_enqueue(pod)
+        held_back = self.scheduler.held_back(pod)
         if held_back is not None:
             return "", held_back.message
         for condition in pod.status.conditions:
@@ -215,15 +217,12 @@ class Rehearsal:
 def _latest_time(world: World) -> datetime:
     """Now is when the last thing happened that the objects know of."""
     latest = datetime(2024, 1, 1, tzinfo=UTC)
-    for obj in (*world.pods, *world.claims, *world.nodes):
-        stamp = obj.metadata.creation_timestamp
+    metadata = [obj.metadata for obj in world.pods]
+    metadata += [obj.metadata for obj in world.claims]
+    for stamp in [each.creation_timestamp for each in metadata]:
         if stamp:
             try:
                 latest = max(latest, datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC))
             except ValueError:
                 continue
     return latest
-
-
-def is_waiting(pod: Pod) -> bool:
-    return not pod.spec.node_name and not is_finished(pod) and pod.metadata.deletion_timestamp is None
