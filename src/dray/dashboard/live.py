@@ -84,7 +84,7 @@ class Live:
         try:
             yield self._status
             if self._ready.is_set():
-                self._refresh()
+                self._catch_up()
                 # What was sent so far is in the snapshot.
                 while not follower.messages.empty():
                     follower.messages.get_nowait()
@@ -95,7 +95,7 @@ class Live:
             self._followers.discard(follower)
 
     def snapshot(self) -> bytes:
-        self._refresh()
+        self._catch_up()
         return self._board.snapshot()
 
     async def _run(self) -> None:
@@ -116,6 +116,10 @@ class Live:
                     # One odd object must not freeze the page for all the others.
                     log.exception("the dashboard's rows could not be brought up to date")
                 await asyncio.sleep(0)
+
+    def _catch_up(self) -> None:
+        while self.cluster.has_changes:
+            self._refresh()
 
     def _refresh(self) -> None:
         delta = self._board.refresh()

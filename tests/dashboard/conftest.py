@@ -1,0 +1,107 @@
+"""A planted cluster with its dashboard, and a real browser that may talk to this machine only."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from dray.client import CLAIMS
+from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
+from dray.testing import Cluster, cluster
+
+PLANTED = Path(__file__).parent / "planted.yaml"
+ONLY_THIS_MACHINE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
+WAIT_MS = 15_000
+
+
+@dataclass
+class Shown:
+    """A cluster and the address of its page, token included."""
+
+    cluster: Cluster
+    token: str
+    address: str
+
+    @property
+    def page_url(self) -> str:
+        return f"{self.cluster.url}{PREFIX}/"
+
+
+def show(running: Cluster) -> Shown:
+    token = new_token()
+
+    async def mount() -> None:
+        running.plane.running.mount(PREFIX, Dashboard(running.plane.client("dashboard"), token, title="planted"))
+
+    running.run(mount())
+    return Shown(running, token, dashboard_url(running.url, token))
+
+
+@pytest.fixture(scope="module")
+def planted() -> Iterator[Shown]:
+    with cluster(nodes=3, devices=("gpu", "cpu", "nic")) as running:
+        running.apply(PLANTED)
+        for name in ("train", "serve", "transfer", "pinned"):
+            running.wait_until_running(name)
+        for name in ("too-greedy", "too-large"):
+            running.wait_until_unschedulable(name)
+        make_unhealthy(running, "train", 1)
+        yield show(running)
+
+
+def make_unhealthy(running: Cluster, pod: str, index: int) -> str:
+    """A driver reports that one of the pod's devices does not work; the answer is the device's name."""
+    claim = running.claims_of(pod)[0]
+    assert claim.status.allocation is not None
+    row = claim.status.allocation.devices.results[index]
+    condition = {
+        "type": "Ready",
+        "status": "False",
+        "reason": "Overheated",
+        "message": "97 degrees",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    status = {"driver": row.driver, "pool": row.pool, "device": row.device, "conditions": [condition]}
+    patch = {"status": {"devices": [status]}}
+    running.run(
+        running.client.patch(CLAIMS, claim.metadata.name, patch, claim.metadata.namespace, subresource="status")
+    )
+    return row.device
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    assert program, "the dashboard's tests need chromium: python scripts/system_packages.py installs it"
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", ONLY_THIS_MACHINE]
+        running = playwright.chromium.launch(executable_path=program, args=arguments)
+        yield running
+        running.close()
+
+
+def opened(browser: Browser, shown: Shown, where: str = "", **options: object) -> Page:
+    context: BrowserContext = browser.new_context(ignore_https_errors=True, **options)  # type: ignore[arg-type]
+    context.set_default_timeout(WAIT_MS)
+    page = context.new_page()
+    page.goto(shown.address)
+    if where:
+        page.goto(f"{shown.page_url}{where}")
+    page.wait_for_selector("main h1")
+    return page
+
+
+@pytest.fixture
+def page(browser: Browser, planted: Shown) -> Iterator[Page]:
+    """The start page at 1280 pixels; a script error or a request to elsewhere fails the test that made it."""
+    found = opened(browser, planted, viewport={"width": 1280, "height": 860})
+    problems: list[str] = []
+    found.on("pageerror", lambda error: problems.append(str(error)))
+    found.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+    found.on("request", lambda asked: None if asked.url.startswith(planted.page_url) else problems.append(asked.url))
+    yield found
+    found.context.close()
+    assert problems == []
