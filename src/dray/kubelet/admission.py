@@ -1,5 +1,6 @@
 """May this pod run here? The node's own check, by the same ledger as the scheduler's."""
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -52,6 +53,11 @@ class Admission:
             and reason.resource != PODS
             and reason.resource not in self.ledger.allocatable_scalars
         )
+
+    def let_back_in(self, pod: Pod) -> None:
+        """A pod that this node let in before it was restarted: it runs, so it counts."""
+        with contextlib.suppress(AccountingError):
+            self.ledger.add(PodRef.of(pod), pod_demand(pod))
 
     def release(self, pod: Pod) -> None:
         self.ledger.remove(PodRef.of(pod))

@@ -100,7 +100,10 @@ class PodWorker:
             await self._reject(rejection)
             return
         self._set(start_time=self.pod.status.start_time or rfc3339(self._context.clock.now()))
-        await self._report()
+        # After a restart of the node agent there is nothing to tell before the containers are found again.
+        is_back = self.pod.status.phase == "Running"
+        if not is_back:
+            await self._report()
         await self._prepare()
         cgroup = self._context.specs.pod_cgroup(self.pod)
         sandbox = await self._context.runtime.start_pod(self.pod, cgroup)
@@ -110,7 +113,8 @@ class PodWorker:
             try:
                 if await self._run_init_containers(sandbox, sidecars, helpers):
                     self._set(is_initialized=True)
-                    await self._report()
+                    if not is_back:
+                        await self._report()
                     await asyncio.gather(
                         *(self._keep(each, sandbox, self._main_restarts) for each in self.pod.spec.containers)
                     )

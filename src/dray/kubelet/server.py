@@ -84,6 +84,8 @@ class Kubelet:
         self._slices: Informer[ResourceSlice] = Informer(client, SLICES, field_selector=f"spec.nodeName={name}")
         self._slices.add_indexer("pool", lambda each: (f"{each.spec.driver}/{each.spec.pool.name}",))
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector=f"spec.nodeName={name}")
+        # Before that nobody knows which pods are gone.
+        self._takes_pods = False
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
@@ -114,9 +116,9 @@ class Kubelet:
         await self._wipe_slices("")
         self._slices.start()
         self._run(self.drivers.run(), "drivers")
-        self._pods.add_handler(Handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_gone))
         self._pods.start()
         await asyncio.gather(self._slices.synced(), self._pods.synced())
+        self._take_pods()
         self._run(self._beat(), "heartbeat")
         self._run(self._reconcile_for_ever(), "claims")
 
@@ -189,6 +191,14 @@ class Kubelet:
 
     # --- pods
 
+    def _take_pods(self) -> None:
+        """Pods that were let in before a restart keep their place; only then are new ones asked whether they fit."""
+        for pod in self._pods:
+            if pod.status.start_time is not None and pod.status.phase not in ("Succeeded", "Failed"):
+                self._context.admission.let_back_in(pod)
+        self._pods.add_handler(Handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_gone))
+        self._takes_pods = True
+
     def _pod_added(self, pod: Pod) -> None:
         uid = pod.metadata.uid
         if uid in self._workers:
@@ -239,7 +249,7 @@ class Kubelet:
 
     async def reconcile(self) -> None:
         """Give back claims and traces of pods that are gone: force-deleted, or deleted while nobody looked."""
-        if not self._pods.has_synced:
+        if not self._takes_pods:
             return
         for uid in self.claims.cache.pod_uids() - set(self._workers):
             try:

@@ -79,7 +79,7 @@ def container_status(container: Container, progress: ContainerProgress, *, is_re
 
 
 def pod_phase(pod: Pod, progress: PodProgress) -> str:
-    """Pending until every init container is done, Running while something runs or will run again."""
+    """Pending until every init container is done, Running while something runs or will run again; never back."""
     if progress.reason and progress.is_finished:
         return "Failed"
     main = [progress.containers.get(each.name, ContainerProgress()) for each in pod.spec.containers]
@@ -92,6 +92,8 @@ def pod_phase(pod: Pod, progress: PodProgress) -> str:
         return (
             "Failed" if failed_init or any(each.exit is None or each.exit.code != 0 for each in main) else "Succeeded"
         )
+    if pod.status.phase == "Running":
+        return "Running"
     if not progress.is_initialized:
         return "Pending"
     started = [each for each in main if each.started_at is not None or each.exit is not None or each.restarts]
