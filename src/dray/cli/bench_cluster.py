@@ -90,7 +90,9 @@ async def _api_server(directory: Path) -> AsyncIterator[tuple[Path, int]]:
         async with asyncio.timeout(START_TIMEOUT_S):
             while not ready.exists():
                 if server.returncode is not None:
-                    raise RuntimeError(f"the API server did not start: {log.read_text()}")
+                    raise RuntimeError(
+                        f"the API server did not start: {log.read_text().strip().rpartition(chr(10))[2]}"
+                    )
                 await asyncio.sleep(0.05)
         yield kubeconfig, server.pid
     finally:

@@ -61,6 +61,7 @@ class Load:
         self._workload = workload
         self._bound: dict[str, float] = {}
         self._created: dict[str, float] = {}
+        self._bindings: dict[str, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
         self._decisions: list[float] = []
         self._attempts: list[float] = []
@@ -100,6 +101,9 @@ class Load:
         if pod.spec.node_name and pod.metadata.name not in self._bound:
             self._bound[pod.metadata.name] = time.perf_counter()
             self._changed.set()
+            awaited = self._bindings.pop(pod.metadata.name, None)
+            if awaited is not None and not awaited.done():
+                awaited.set_result(None)
 
     async def _set_up(self) -> None:
         workload = self._workload
@@ -156,28 +160,19 @@ class Load:
         await self._until(lambda: sum(entry.attempts > 0 for entry in queue.waiting()) >= count)
 
     async def _steady(self, prefix: str, count: int) -> None:
-        """A few pods at a time; what is bound makes room for the next at once."""
-        waiting: set[str] = set()
-        created = deleted = 0
-        deletions: set[asyncio.Task[None]] = set()
-        while deleted < count:
-            names = []
-            while created < count and len(waiting) + len(names) < self._workload.outstanding:
-                names.append(f"{prefix}-{created}")
-                created += 1
-            waiting.update(names)
-            if names:
-                await self._create_pods(names, "claims")
-            done = {name for name in waiting if name in self._bound}
-            waiting -= done
-            deleted += len(done)
-            for name in done:
-                deletion = asyncio.create_task(self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0))
-                deletions.add(deletion)
-                deletion.add_done_callback(deletions.discard)
-            if not done:
-                await self._next_change()
-        await asyncio.gather(*deletions)
+        """A few pods at a time, each deleted once it is bound, which makes room for the next at once."""
+        names = iter([f"{prefix}-{index}" for index in range(count)])
+
+        async def lane() -> None:
+            for name in names:
+                self._bindings[name] = bound = asyncio.get_running_loop().create_future()
+                self._created[name] = time.perf_counter()
+                await self._cluster.users.create(PODS, pod_document(name, "claims"))
+                async with asyncio.timeout(STUCK_S):
+                    await bound
+                await self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0)
+
+        await asyncio.gather(*(lane() for _ in range(self._workload.outstanding)))
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Raises if nothing is bound for long."""
