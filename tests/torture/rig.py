@@ -38,8 +38,10 @@ class Part(Process):
         self.is_wanted = False
 
     def start(self) -> None:
+        """Two faults may overlap: what runs is not started a second time."""
         self.is_wanted = True
-        super().start()
+        if not self.is_running:
+            super().start()
 
     def send(self, number: int) -> None:
         if self._process is not None:
@@ -267,3 +269,10 @@ class Rig:
         while not holds():
             assert asyncio.get_running_loop().time() < deadline, f"waited {timeout_s:g} s for {what}\n{self.logs()}"
             await asyncio.sleep(0.1)
+
+
+def command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return "gone"

@@ -22,7 +22,7 @@ from dray.proof import Follower, History, RecordingTransport, Report, Violation,
 from dray.proof.recording import FOLLOWED
 from dray.proof.rules.use import claim_keys, runs
 from tests.torture.faults import Faults
-from tests.torture.rig import Rig, RigOptions
+from tests.torture.rig import Rig, RigOptions, command_of
 from tests.torture.workload import Workload
 
 CONVERGE_S = 150.0
@@ -99,7 +99,7 @@ async def _torture(rig: Rig, history: History, seed: int, seconds: float) -> Out
         seed,
         rig.options.store,
         seconds,
-        check(history),
+        check(history, bound_must_fit=rig.options.schedulers == 1),
         workload.outcomes,
         faults.counts,
         rig.exits,
@@ -167,7 +167,7 @@ async def _clean_up(rig: Rig, client: Client, workload: Workload) -> list[str]:
             left = [f"pod {each.metadata.name}" for each in (await client.list(PODS)).items]
             left += [f"claim {each.metadata.name}" for each in (await client.list(CLAIMS)).items]
             left += rig.leftovers()
-            left += [f"process {pid}" for pid in rig.processes_left()]
+            left += [f"process {pid}: {command_of(pid)}" for pid in rig.processes_left()]
         except (ApiError, ServerUnreachable) as error:
             left = [f"API server: {error}"]
         if not left:
