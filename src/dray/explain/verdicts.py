@@ -14,7 +14,7 @@ from dray.explain.funnel import Funnel, funnel_of
 from dray.explain.holders import Holders
 from dray.explain.nearest import NearestMiss, nearest_miss
 from dray.explain.shortage import ShortRow
-from dray.explain.what_if import Help, what_would_help
+from dray.explain.what_if import Asker, Help, what_would_help
 
 # The code of a request that is short at a stage.
 _CODE_AT = {
@@ -142,9 +142,9 @@ class PodVerdict:
 
 
 def device_verdict(
-    allocator: Allocator, question: Question, node: Node, holders: Holders, *, in_depth: bool
+    allocator: Allocator, question: Question, node: Node, holders: Holders, asker: Asker | None = None
 ) -> DeviceVerdict | None:
-    """Why the node's devices cannot serve the claims; None if they can. `in_depth` also tries what would help."""
+    """Why the node's devices cannot serve the claims; None if they can. With an `asker` it is tried what would help."""
     answer = question.on(node)
     if not isinstance(answer, (NoFit, Failure)):
         return None
@@ -159,7 +159,7 @@ def device_verdict(
     else:
         code, message = _together(answer)
     nearest = nearest_miss(cause[0], allocator.selectors, holders) if cause is not None else None
-    helps = what_would_help(allocator, question.claims, node, surveyed, holders) if in_depth else []
+    helps = what_would_help(allocator, question.claims, node, surveyed, holders, asker) if asker is not None else []
     return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
 
 

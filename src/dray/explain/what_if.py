@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -29,10 +29,24 @@ class Help:
         return {"code": self.code, "text": self.text}
 
 
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose claims they are: `own` are claims (namespace/name) that the pod holds already and cannot let go, `accepts`
+    says whether the pod could do with such an allocation on the node."""
+
+    own: frozenset[str] = frozenset()
+    accepts: Callable[[Allocation], bool] = lambda allocation: True
+
+
 def what_would_help(
-    allocator: Allocator, claims: Sequence[ResourceClaim], node: Node, survey: Survey, holders: Holders
+    allocator: Allocator,
+    claims: Sequence[ResourceClaim],
+    node: Node,
+    survey: Survey,
+    holders: Holders,
+    asker: Asker | None = None,
 ) -> list[Help]:
-    trial = _Trial(allocator, claims, node, holders)
+    trial = _Trial(allocator, claims, node, holders, asker or Asker())
     found: list[Help] = []
     for help_ in (
         *trial.releases(),
@@ -49,17 +63,25 @@ def what_would_help(
 
 
 class _Trial:
-    def __init__(self, allocator: Allocator, claims: Sequence[ResourceClaim], node: Node, holders: Holders) -> None:
+    def __init__(
+        self, allocator: Allocator, claims: Sequence[ResourceClaim], node: Node, holders: Holders, asker: Asker
+    ) -> None:
         self._allocator = allocator
         self._claims = claims
         self._node = node
+        self._accepts = asker.accepts
         pools = allocator.inventory.pools_on(node)
-        self._holding = holders.claims_in(view.pool_id for view in pools.pools)
+        holding = holders.claims_in(view.pool_id for view in pools.pools)
+        self._kept = [claim for claim in holding if _name(claim) in asker.own]
+        self._holding = [claim for claim in holding if _name(claim) not in asker.own]
 
     def _fits(self, claims: Sequence[ResourceClaim], holding: Sequence[ResourceClaim] | None = None) -> bool:
-        ledger = self._allocator.ledger if holding is None else Ledger(self._allocator.features, holding)
+        ledger = self._allocator.ledger
+        if holding is not None:
+            ledger = Ledger(self._allocator.features, (*self._kept, *holding))
         trial = Allocator(self._allocator.inventory, ledger, self._allocator.classes.values())
-        return isinstance(trial.fresh_question(claims).on(self._node), Allocation)
+        answer = trial.fresh_question(claims).on(self._node)
+        return isinstance(answer, Allocation) and self._accepts(answer)
 
     # --- the cluster changes
 

@@ -89,6 +89,9 @@ class MemoryCluster:
     def get(self, kind: type[Any], name: str, namespace: str = "") -> Any:
         return self._objects.get((kind.__name__, namespace, name))
 
+    def everything(self) -> list[Any]:
+        return list(self._objects.values())
+
     def all(self, kind: type[Any]) -> list[Any]:
         return [obj for key, obj in self._objects.items() if key[0] == kind.__name__]
 

@@ -14,7 +14,7 @@ from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from dray.explain.codes import FITS, SCHEDULED, refusal_code
 from dray.explain.holders import Holders
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import Help
+from dray.explain.what_if import Asker, Help
 from dray.explain.world import World
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
@@ -25,6 +25,7 @@ from dray.scheduler.framework.status import Code, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import Failed, Rejection
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.snapshot import is_finished
 from dray.sim.node_details import Look
 from dray.sim.rehearsal import Rehearsal
@@ -241,6 +242,8 @@ class _Explainer:
                 devices = self._devices(node, cycle, in_depth)
                 if devices is not None:
                     refusal = Refusal(devices.code, devices.message, plugin.name)
+                if look.has_claims_elsewhere():
+                    refusals.append(Refusal("claim-elsewhere", look.text("claim-elsewhere"), plugin.name))
             refusals.append(refusal)
         chosen = self._chosen(node, cycle) if not refusals else ()
         return NodeVerdict(node.name, tuple(refusals), devices, chosen)
@@ -254,9 +257,16 @@ class _Explainer:
     def _devices(self, node: NodeState, cycle: CycleState, in_depth: bool) -> DeviceVerdict | None:
         attempt = cycle.read(Attempt)
         question = attempt.on(node).question if attempt is not None else None
-        if question is None:
+        if attempt is None or question is None:
             return None
-        return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, in_depth=in_depth)
+        asker = self._asker(attempt, node) if in_depth else None
+        return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, asker)
+
+    def _asker(self, attempt: Attempt, node: NodeState) -> Asker:
+        own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
+        if not self._handle.devices.some_take_node_resources:
+            return Asker(own)
+        return Asker(own, lambda allocation: why_no_room(attempt, self._pod, node, self._handle, allocation) is None)
 
     def _chosen(self, node: NodeState, cycle: CycleState) -> tuple[str, ...]:
         attempt = cycle.read(Attempt)

@@ -34,6 +34,14 @@ class Look:
         detail = _DETAILS.get(code)
         return detail(self) if detail is not None else ""
 
+    def has_claims_elsewhere(self) -> bool:
+        attempt = self.cycle.read(Attempt)
+        return attempt is not None and any(
+            claim.status.allocation is not None
+            and not matches_node(claim.status.allocation.node_selector, self.node.node)
+            for claim in attempt.allocated
+        )
+
     def short_rows(self, code: str) -> tuple[ShortRow, ...]:
         if code not in ("node-resources", "too-many-pods", "node-resources-of-devices"):
             return ()
