@@ -11,6 +11,7 @@ from dray import __version__
 COMMANDS: dict[str, tuple[str, str]] = {
     "apiserver": ("apiserver:apiserver", "Run the API server alone, without controllers."),
     "cel": ("cel:cel", "Evaluate a device selector over slices: matches, misses and why, cost."),
+    "completion": ("completion:completion", "Print shell completion for bash, zsh or fish."),
     "bench": ("bench:bench", "Measure whole clusters with the benchmark workloads."),
     "controller-manager": ("controller_manager:controller_manager", "Run the control loops against an API server."),
     "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),
