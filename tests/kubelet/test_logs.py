@@ -43,6 +43,18 @@ async def test_following_sees_what_is_added(tmp_path):
     await stream.aclose()
 
 
+async def test_following_ends_with_the_container(tmp_path):
+    path = tmp_path / "0.log"
+    path.write_text("a")
+    runs = iter([True, False])
+    seen = []
+    async for chunk in read_log(path, LogRequest(follow=True), lambda: next(runs)):
+        seen.append(chunk)
+        if chunk == b"a":
+            path.write_text("ab")
+    assert seen == [b"a", b"b"]
+
+
 def test_the_newest_attempt_or_the_one_before(tmp_path):
     folder = tmp_path / "ns_p_uid" / "c"
     folder.mkdir(parents=True)

@@ -5,7 +5,7 @@ Only the API server may ask: it shows a client certificate of the cluster's CA w
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from io import SEEK_END, BufferedReader
 from pathlib import Path
@@ -39,21 +39,29 @@ def find_log(root: Path, namespace: str, pod: str, container: str, *, previous: 
     return files[wanted] if len(files) >= -wanted else None
 
 
-async def read_log(path: Path, request: LogRequest) -> AsyncIterator[bytes]:
-    """The asked-for part of a file, then what is added to it while it is followed."""
+def _always() -> bool:
+    return True
+
+
+async def read_log(path: Path, request: LogRequest, is_written: Callable[[], bool] = _always) -> AsyncIterator[bytes]:
+    """The asked-for part of a file, then what is added to it while it is followed and its container runs."""
     with path.open("rb") as file:
         if request.tail_lines is not None:
             _seek_to_last_lines(file, request.tail_lines)
         left = request.limit_bytes
+        is_last = not request.follow
         while left is None or left > 0:
             chunk = file.read(CHUNK if left is None else min(CHUNK, left))
             if chunk:
                 left = None if left is None else left - len(chunk)
                 yield chunk
-            elif not request.follow or not path.exists():
+            elif is_last:
                 return
-            else:
+            elif is_written():
                 await asyncio.sleep(FOLLOW_EVERY_S)
+            else:
+                # What was written just before the end is still to be read.
+                is_last = True
 
 
 def _seek_to_last_lines(file: BufferedReader, count: int) -> None:
@@ -83,8 +91,12 @@ def _seek_to_last_lines(file: BufferedReader, count: int) -> None:
 class LogServer:
     """HTTPS on the node; `port` is known once it was started."""
 
-    def __init__(self, root: Path, tls: ssl.SSLContext, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, root: Path, tls: ssl.SSLContext, host: str = "127.0.0.1", runs: Callable[[Path], bool] = Path.exists
+    ) -> None:
         self._root = root
+        # Whether more can come into this file: following ends with the container.
+        self._runs = runs
         self._tls = tls
         self._host = host
         self._runner: web.AppRunner | None = None
@@ -117,7 +129,7 @@ class LogServer:
             return web.Response(status=404, text=f'{what} "{parts["container"]}" in pod "{parts["pod"]}" not found\n')
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        async for chunk in read_log(path, wanted):
+        async for chunk in read_log(path, wanted, lambda: self._runs(path)):
             await response.write(chunk)
         return response
 

@@ -69,6 +69,9 @@ class PodWorker:
         if pod.metadata.deletion_timestamp is not None:
             self._stopping.set()
 
+    def runs(self, container: str) -> bool:
+        return container in self._running
+
     def remove(self) -> None:
         """The pod vanished from the API: somebody deleted it without waiting for the node."""
         self._is_deleted = True
@@ -305,9 +308,10 @@ class PodWorker:
                 await self._stop(name, grace_s)
 
     async def _stop(self, name: str, grace_s: float) -> None:
-        running = self._running.pop(name)
+        running = self._running[name]
         await running.stop(grace_s)
         ended = await running.wait()
+        self._running.pop(name, None)
         progress = self._progress.containers.get(name, ContainerProgress())
         self._set(containers={**self._progress.containers, name: replace(progress, exit=ended)})
 

@@ -142,9 +142,16 @@ class Kubelet:
         if not self._options.cluster_ca:
             return
         tls = serving_context(node.name, node.address, self._options.cluster_ca, self._clock.now())
-        self._logs = LogServer(self._options.log_root, tls, node.address)
+        self._logs = LogServer(self._options.log_root, tls, node.address, self._is_written)
         await self._logs.start()
         self._registration = NodeRegistration(self._client, replace(node, port=self._logs.port))
+
+    def _is_written(self, log_file: Path) -> bool:
+        """Whether the container whose output this is runs, in this attempt."""
+        uid = log_file.parent.parent.name.rsplit("_", 1)[-1]
+        worker = self._workers.get(uid)
+        newer = log_file.with_name(f"{int(log_file.stem) + 1}.log")
+        return worker is not None and worker.runs(log_file.parent.name) and not newer.exists()
 
     def _make_context(self) -> NodeContext:
         options = self._options
