@@ -65,11 +65,12 @@ class Scheduler:
         devices = DeviceState(Features.from_gates(gates), snapshot.log, snapshot.nodes, self._claim_changed)
         self.handle = Handle(gates, clock, snapshot, devices, writer, metrics)
         self.profiles = make_profiles(self.config, registry or default_registry(), self.handle)
+        self._stopwatches = Stopwatches(metrics, clock)
         self.queue = self._make_queue(gates, on_ready)
         self.cluster = Cluster(self.handle, self.queue, self.profiles)
         self.explanations = Explanations()
         self.cluster.on_pod_gone = self.explanations.drop
-        self.decider = Decider(snapshot, self.handle.nominations, Stopwatches(metrics, clock))
+        self.decider = Decider(snapshot, self.handle.nominations, self._stopwatches)
         self._binder = Binder(self.handle)
         self._details = AllocatorDetails(self.handle)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -81,7 +82,7 @@ class Scheduler:
         return SchedulingQueue(
             self.held_back,
             {
-                name: list(plugin.events_to_register())
+                name: [self._stopwatches.timed(name, row) for row in plugin.events_to_register()]
                 for name, plugin in plugins.items()
                 if hasattr(plugin, "events_to_register")
             },

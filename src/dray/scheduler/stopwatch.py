@@ -1,8 +1,11 @@
 """How long the extension points of an attempt take."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from dray.api.core import Pod
 from dray.clock import Clock
+from dray.scheduler.framework.events import Change, EventRegistration, Hint
 from dray.scheduler.metrics import SchedulerMetrics
 
 PluginTimer = Callable[[str, str, str], None]
@@ -32,6 +35,21 @@ class Stopwatches:
             last = moment
 
         return note
+
+    def timed(self, plugin: str, row: EventRegistration) -> EventRegistration:
+        """The same interest, whose hint notes how long it took."""
+        hint = row.hint
+        if hint is None:
+            return row
+        observe, now = self._metrics.hint_duration.observe, self._clock.monotonic
+
+        def timed_hint(pod: Pod, change: Change) -> Hint:
+            started = now()
+            answer = hint(pod, change)
+            observe(now() - started, plugin, change.event.label, answer.value)
+            return answer
+
+        return replace(row, hint=timed_hint)
 
     def start(self, profile: str) -> Callable[[str, str], None]:
         """Each call notes the time since the one before under an extension point and a status."""

@@ -42,6 +42,8 @@ def _no_share_id() -> str:
 
 
 def charges_on(attempt: Attempt, pod: Pod, handle: Handle, allocation: Allocation | None) -> tuple[ClaimCharge, ...]:
+    if not handle.gates.enabled("DRANodeAllocatableResources"):
+        return ()  # Slices may still carry amounts: of a server that knows them, or from before the gate was turned off.
     inventory = Inventory(handle.devices.published, handle.devices.classes)
     return claim_charges_of_published(pod, allocated_claims(attempt, allocation), inventory)
 
