@@ -1,0 +1,135 @@
+"""A control plane of which each part has gates of its own, over data that outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dray.client import CLAIMS, DEVICE_CLASSES, NODES, PODS, SERVICE_ACCOUNTS, SLICES, ApiError, Client
+from dray.client.transport import Call
+from dray.features import FeatureGates
+from dray.proof import Follower, History, Report, check
+from dray.scheduler.service import SchedulerService
+from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+
+Document = dict[str, Any]
+ON = FeatureGates.default()
+GROUP = "resource.k8s.io/v1"
+
+
+def without(*gates: str) -> FeatureGates:
+    return ON.with_overrides(dict.fromkeys(gates, False))
+
+
+class SkewedPlane:
+    """One node without an agent: pods are bound, not run."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.client: Client = plane.client("test")
+        self.history = History()
+        self._follower = Follower(plane.client("follower"), self.history, "a")
+
+    async def start(self) -> None:
+        await self._follower.start()
+
+    async def report(self) -> Report:
+        await self._follower.finish()
+        return check(self.history)
+
+    async def create(self, kind: Any, name: str, spec: Document, namespace: str = "") -> None:
+        metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+        await self.client.create(kind, {"metadata": metadata, "spec": spec}, namespace)
+
+    async def document(self, kind: Any, name: str, namespace: str = "") -> Document:
+        return await self.client.get_document(kind, name, namespace)
+
+    async def make_node(self, cpu: str = "8") -> None:
+        amounts = {"cpu": cpu, "memory": "8Gi", "pods": "100"}
+        status = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "declaredFeatures": ["DRANodeAllocatableResources"],
+        }
+        await self.client.create(NODES, {"metadata": {"name": "n1"}, "status": status})
+        await self.client.patch(NODES, "n1", {"status": status}, subresource="status")
+        # Nobody runs here who would take away the taint of a new node.
+        await self.client.patch(NODES, "n1", {"spec": {"taints": None}})
+        with contextlib.suppress(ApiError):
+            await self.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, "default")
+
+    async def publish(self, *devices: Document) -> None:
+        pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": "d.example.com", "nodeName": "n1", "pool": pool, "devices": list(devices)}
+        await self.create(SLICES, "slice", spec)
+        with contextlib.suppress(ApiError):
+            await self.create(DEVICE_CLASSES, "any", {"selectors": [{"cel": {"expression": "true"}}]})
+
+    async def claim(self, name: str, **exactly: Any) -> None:
+        requests = [{"name": "r", "exactly": {"deviceClassName": "any", **exactly}}]
+        await self.create(CLAIMS, name, {"devices": {"requests": requests}}, "default")
+
+    async def pod(self, name: str, *claims: str, cpu: str = "100m") -> None:
+        container = {
+            "name": "main",
+            "image": "x",
+            "resources": {"requests": {"cpu": cpu}, "claims": [{"name": each} for each in claims]},
+        }
+        entries = [{"name": each, "resourceClaimName": each} for each in claims]
+        await self.create(PODS, name, {"containers": [container], "resourceClaims": entries}, "default")
+
+    async def node_of(self, name: str, wait_s: float = 15.0) -> str:
+        """Where the pod is; empty once the scheduler has said no."""
+
+        async def decided() -> bool:
+            pod = await self.client.get(PODS, name, "default")
+            return bool(pod.spec.node_name) or any(each.type == "PodScheduled" for each in pod.status.conditions)
+
+        await until(decided, f"a decision about {name}", wait_s)
+        return (await self.client.get(PODS, name, "default")).spec.node_name or ""
+
+    async def raw(self, method: str, path: str, body: bytes = b"") -> Document:
+        answer = await self.client.transport.request(Call(method, path, body=body))
+        if answer.status >= 400:
+            raise ApiError.from_answer(answer.status, answer.body)
+        decoded: Document = msgspec.json.decode(answer.body)
+        return decoded
+
+
+@contextlib.asynccontextmanager
+async def skewed_plane(
+    data: Path, *, server: FeatureGates = ON, scheduler: FeatureGates | None = ON
+) -> AsyncIterator[SkewedPlane]:
+    plane = ControlPlane(
+        ControlPlaneOptions(
+            data, gates=server, runtime_config="api/all=true", with_controllers=False, with_scheduler=False
+        )
+    )
+    await plane.start()
+    tasks = []
+    if scheduler is not None:
+        service = SchedulerService(plane.client("dray-scheduler"), gates=scheduler)
+        tasks.append(asyncio.create_task(service.run()))
+        await service.ready.wait()
+    skewed = SkewedPlane(plane)
+    await skewed.start()
+    try:
+        yield skewed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await plane.stop()
+
+
+async def until(holds: Callable[[], Awaitable[bool]], what: str, wait_s: float = 15.0) -> None:
+    deadline = time.monotonic() + wait_s
+    while not await holds():
+        assert time.monotonic() < deadline, f"waited {wait_s:g} s for {what}"
+        await asyncio.sleep(0.05)
