@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from dray.client import CLAIMS
 from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
@@ -15,6 +15,7 @@ from dray.testing import Cluster, cluster
 PLANTED = Path(__file__).parent / "planted.yaml"
 ONLY_THIS_MACHINE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
 WAIT_MS = 15_000
+expect.set_options(timeout=WAIT_MS)
 
 
 @dataclass
@@ -94,14 +95,23 @@ def opened(browser: Browser, shown: Shown, where: str = "", **options: object) -
     return page
 
 
-@pytest.fixture
-def page(browser: Browser, planted: Shown) -> Iterator[Page]:
-    """The start page at 1280 pixels; a script error or a request to elsewhere fails the test that made it."""
+@pytest.fixture(scope="module")
+def signed_in(browser: Browser, planted: Shown) -> Iterator[BrowserContext]:
     found = opened(browser, planted, viewport={"width": 1280, "height": 860})
+    yield found.context
+    found.context.close()
+
+
+@pytest.fixture
+def page(signed_in: BrowserContext, planted: Shown) -> Iterator[Page]:
+    """The start page at 1280 pixels; a script error or a request to elsewhere fails the test that made it."""
+    found = signed_in.new_page()
     problems: list[str] = []
     found.on("pageerror", lambda error: problems.append(str(error)))
     found.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
     found.on("request", lambda asked: None if asked.url.startswith(planted.page_url) else problems.append(asked.url))
+    found.goto(planted.page_url)
+    found.wait_for_selector("main h1")
     yield found
-    found.context.close()
+    found.close()
     assert problems == []

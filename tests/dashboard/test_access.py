@@ -34,7 +34,15 @@ def ask(shown: Shown, path: str, method: str = "GET", **headers: str) -> tuple[i
     return found
 
 
-PATHS = ["/ui", "/ui/", "/ui/app.js", "/ui/api/snapshot", "/ui/api/events", "/ui/api/explain?pod=default/x", "/ui/nothing"]
+PATHS = [
+    "/ui",
+    "/ui/",
+    "/ui/app.js",
+    "/ui/api/snapshot",
+    "/ui/api/events",
+    "/ui/api/explain?pod=default/x",
+    "/ui/nothing",
+]
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -46,8 +46,15 @@ function syncAttributes(old, wanted) {
 }
 
 export function morphChildren(parent, wanted) {
+  const focused = parent.contains(document.activeElement) ? document.activeElement : null;
+  const keys = new Set(wanted.map((node) => node.dataset && node.dataset.key));
   const keyed = new Map();
-  for (const child of parent.children) if (child.dataset.key) keyed.set(child.dataset.key, child);
+  for (const child of [...parent.children]) {
+    if (!child.dataset.key) continue;
+    // What goes, goes first: then what stays need not move.
+    if (keys.has(child.dataset.key)) keyed.set(child.dataset.key, child);
+    else child.remove();
+  }
   let at = parent.firstChild;
   for (const node of wanted) {
     const key = node.dataset && node.dataset.key;
@@ -65,6 +72,8 @@ export function morphChildren(parent, wanted) {
     at.remove();
     at = next;
   }
+  // An element that was moved has lost the focus on the way.
+  if (focused && focused !== document.activeElement && focused.isConnected) focused.focus({ preventScroll: true });
 }
 
 // Rows of one height, of which only those near the window exist. `row(item, index)` gives an element.
