@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import json
 import os
-import re
 import signal
 import sqlite3
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from dray.apiserver.credentials import local_authority, write_private
+from dray.apiserver.kubeconfig import kubeconfig_text
 from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, connect
 from tests.e2e.processes import Process
 from tests.torture.etcd_cluster import EtcdCluster, free_port
@@ -85,8 +86,12 @@ class Rig:
         if self.etcd is not None:
             self.etcd.start()
         await self._start_apiserver()
-        for name in ("controllers", *self.scheduler_names, *(f"node-{node}" for node in self.nodes), "follower"):
-            await self._make_proxy(name)
+        await self._make_proxy("follower", "torture", "system:masters")
+        await self._make_proxy("controllers", "system:kube-controller-manager")
+        for name in self.scheduler_names:
+            await self._make_proxy(name, "system:kube-scheduler")
+        for node in self.nodes:
+            await self._make_proxy(f"node-{node}", f"system:node:{node}", "system:nodes")
         self._make_parts()
         for part in self.parts.values():
             if not part.is_running:
@@ -113,14 +118,17 @@ class Rig:
         self.parts["apiserver"].start()
         await self._until(self._ready.exists, "the API server to be ready")
 
-    async def _make_proxy(self, name: str) -> None:
+    async def _make_proxy(self, name: str, user: str, *groups: str) -> None:
+        """A way to the server that can be hurt, and the certificate of who goes there: each part is only what it is."""
         proxy = Proxy(self.port)
         await proxy.start()
         self.proxies[name] = proxy
-        text = re.sub(r"(server: https://127\.0\.0\.1):\d+", rf"\1:{proxy.port}", self._admin.read_text())
-        path = self.kubeconfig(name)
-        path.touch(mode=0o600)
-        path.write_text(text)
+        authority = local_authority(self.folder / "data")
+        pair = authority.issue_client(user, groups)
+        server = f"https://127.0.0.1:{proxy.port}"
+        write_private(
+            self.kubeconfig(name), kubeconfig_text(server, authority.certificate_pem, user, pair=pair).encode()
+        )
 
     def _make_parts(self) -> None:
         common = ("--secure-port", "0", "--no-leader-elect")
