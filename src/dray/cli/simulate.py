@@ -16,7 +16,8 @@ from dray.explain.world import World
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.policies import POLICIES, with_policy
-from dray.sim.more_nodes import Growth, NodeTemplate, TemplateError, autoscale, grown, template_of, templates_in
+from dray.sim.autoscaling import find_growth
+from dray.sim.more_nodes import Growth, NodeTemplate, TemplateError, grown, template_of, templates_in
 from dray.sim.rehearsal import Rehearsal
 from dray.validation import Context
 
@@ -73,8 +74,13 @@ def simulate(
     run = Simulation(gates, keep_going)
     world = run.read(files)
     try:
-        world, growth = run.grow(world, additions, autoscale, policy)
-        rehearsal = run.rehearse(world, policy)
+        templates = run.templates(world, additions)
+        if autoscale:
+            rehearsal, growth = run.scale(world, templates, policy)
+        else:
+            growth = tuple(Growth(template, count) for template, count in templates)
+            world = grown(world, growth)
+            rehearsal = run.rehearse(world, policy)
         document = result_document(rehearsal, growth, run.problems)
         if other is not None:
             document["diff"] = run.compare(document, world, policy, other)
@@ -108,21 +114,25 @@ class Simulation:
         self.problems += dump.problems
         return world_of(dump)
 
-    def grow(
-        self, world: World, additions: tuple[str, ...], scale: bool, policy: str
-    ) -> tuple[World, tuple[Growth, ...]]:
-        wanted = [self._addition(world, text) for text in additions]
-        if not scale:
-            growth = tuple(Growth(template, count or 0) for template, count in wanted)
-            return grown(world, growth), growth
-        templates = wanted or [(template, None) for template in templates_in(world)]
-        with Progress("scaling", unit="attempts") as progress:
-            growth = autoscale(
-                world, templates, lambda bigger: self.rehearse(bigger, policy, quietly=True), progress.step
-            )
-        return grown(world, growth), growth
+    def templates(self, world: World, additions: tuple[str, ...]) -> list[tuple[NodeTemplate, int]]:
+        return [self._addition(world, text) for text in additions]
 
-    def _addition(self, world: World, text: str) -> tuple[NodeTemplate, int | None]:
+    def scale(
+        self, world: World, templates: list[tuple[NodeTemplate, int]], policy: str
+    ) -> tuple[Rehearsal, tuple[Growth, ...]]:
+        """As autoscalers work: what fits is placed first, then nodes come for what is left over."""
+        before = self.rehearse(world, policy)
+        settled = before.world()
+        with Progress("scaling", unit="attempts") as progress:
+            growth = find_growth(
+                settled,
+                templates or [(template, None) for template in templates_in(world)],
+                lambda bigger: self.rehearse(bigger, policy, quietly=True),
+                progress.step,
+            )
+        return self.rehearse(grown(settled, growth), policy).continues(before), growth
+
+    def _addition(self, world: World, text: str) -> tuple[NodeTemplate, int]:
         name, equals, number = text.rpartition("=")
         if not equals or not number.isdigit() or not name:
             raise click.UsageError(f"--add-nodes {text}: expected TEMPLATE=N, for example node-1=3")

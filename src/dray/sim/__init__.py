@@ -2,4 +2,7 @@
 
 `control_plane` puts API server, controllers and scheduler together; `nodes` adds node agents with drivers, or a fleet of
 simulated nodes. The parts are the ordinary ones, talking through the ordinary client without sockets.
+
+Offline, `rehearsal` runs the real scheduler over a copy of a cluster's objects on simulated time; `explaining` asks it why a pod
+waits, `more_nodes` and `autoscaling` what more nodes would change.
 """

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from msgspec.structs import replace as changed
 
 from dray.api.core import Node, Pod
 from dray.api.resource import Device, ResourceSlice
 from dray.explain.world import World
-from dray.sim.rehearsal import Placed
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 # What the cluster puts on a node that is not well; a new one is.
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-MOST_NODES = 10_000
 
 
 class TemplateError(ValueError):
@@ -135,117 +132,3 @@ def grown(world: World, growth: Sequence[Growth]) -> World:
             slices += its_slices
             pods += daemons
     return replace(world, nodes=tuple(nodes), slices=tuple(slices), pods=tuple(pods))
-
-
-class Finished(Protocol):
-    """A rehearsal that has been run."""
-
-    def placed(self) -> list[Placed]: ...
-
-
-def autoscale(
-    world: World,
-    templates: Sequence[tuple[NodeTemplate, int | None]],
-    rehearse: Callable[[World], Finished],
-    step: Callable[[], None] = lambda: None,
-) -> tuple[Growth, ...]:
-    """The smallest number of nodes per template that places every pod, or as many pods as such nodes can.
-
-    Many nodes are added at a time and taken back by halves, so a thousand nodes cost about twenty rehearsals. The template
-    that helps most pods goes first; the others are asked for what is left over.
-    """
-    scaler = _Scaler(world, rehearse, step)
-    chosen: dict[int, int] = {}
-    waiting = scaler.waiting(())
-    while waiting:
-        best = scaler.most_helpful(templates, chosen, waiting)
-        if best is None:
-            break
-        index, needed, waiting = best
-        chosen[index] = chosen.get(index, 0) + needed
-    return scaler.trimmed(templates, chosen, waiting)
-
-
-class _Scaler:
-    def __init__(self, world: World, rehearse: Callable[[World], Finished], step: Callable[[], None]) -> None:
-        self._world = world
-        self._rehearse = rehearse
-        self._step = step
-        self._known: dict[tuple[tuple[str, int], ...], int] = {}
-
-    def waiting(self, growth: Sequence[Growth]) -> int:
-        key = tuple((row.template.name, row.count) for row in growth)
-        if key not in self._known:
-            self._step()
-            placed = self._rehearse(grown(self._world, growth)).placed()
-            self._known[key] = sum(row.outcome != "scheduled" for row in placed)
-        return self._known[key]
-
-    def most_helpful(
-        self, templates: Sequence[tuple[NodeTemplate, int | None]], chosen: dict[int, int], waiting: int
-    ) -> tuple[int, int, int] | None:
-        """(template, nodes, pods still waiting) of the template with the fewest pods left, then the fewest nodes."""
-        found: list[tuple[int, int, int]] = []
-        for index, (template, limit) in enumerate(templates):
-            room = (MOST_NODES if limit is None else limit) - chosen.get(index, 0)
-            left, count = self._enough(template, templates, chosen, index, waiting, room)
-            if left < waiting:
-                found.append((left, count, index))
-        if not found:
-            return None
-        left, count, index = min(found)
-        return index, count, left
-
-    def _enough(
-        self,
-        template: NodeTemplate,
-        templates: Sequence[tuple[NodeTemplate, int | None]],
-        chosen: dict[int, int],
-        index: int,
-        waiting: int,
-        room: int,
-    ) -> tuple[int, int]:
-        """(pods that wait with as many nodes as help at all, smallest number of nodes that gets there)."""
-
-        def left_with(count: int) -> int:
-            return self.waiting(_growth(templates, {**chosen, index: chosen.get(index, 0) + count}))
-
-        # A pod fits on a node of its own or on none, so more nodes than pods never help.
-        most = min(waiting, room)
-        if most <= 0:
-            return waiting, 0
-        count, best = 1, left_with(1)
-        if best == waiting:
-            best = left_with(most) if most > 1 else best
-            if best == waiting:
-                return waiting, 0
-            count = most
-        else:
-            while best and count < most:
-                more = min(count * 2, most)
-                left = left_with(more)
-                if left == best:
-                    break
-                count, best = more, left
-        low = 0
-        high = count
-        while high - low > 1:
-            middle = (low + high) // 2
-            if left_with(middle) <= best:
-                high = middle
-            else:
-                low = middle
-        return best, high
-
-    def trimmed(
-        self, templates: Sequence[tuple[NodeTemplate, int | None]], chosen: dict[int, int], waiting: int
-    ) -> tuple[Growth, ...]:
-        """Nodes that a later choice has made superfluous go again."""
-        for index in list(chosen):
-            while chosen[index] and self.waiting(_growth(templates, {**chosen, index: chosen[index] - 1})) <= waiting:
-                chosen[index] -= 1
-        return _growth(templates, chosen)
-
-
-def _growth(templates: Sequence[tuple[NodeTemplate, int | None]], chosen: dict[int, int]) -> tuple[Growth, ...]:
-    return tuple(Growth(templates[index][0], count) for index, count in sorted(chosen.items()) if count)

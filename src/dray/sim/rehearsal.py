@@ -110,6 +110,7 @@ class Rehearsal:
         self.clock = HastyClock(_latest_time(world))
         self.cluster = RehearsalCluster()
         self._work: list[Coroutine[Any, Any, None]] = []
+        self._began_with: Prepared | None = None
         self.scheduler = Scheduler(self.cluster, self.clock, config=config, gates=gates, spawn=self._work.append)
         handle = self.scheduler.handle
         numbers = itertools.count(1)
@@ -147,7 +148,17 @@ class Rehearsal:
 
     def placed(self) -> list[Placed]:
         """The waiting pods in the order in which the queue had them."""
-        return [self._placed(pod) for pod in self.prepared.in_queue_order()]
+        return [self._placed(pod) for pod in (self._began_with or self.prepared).in_queue_order()]
+
+    def world(self) -> World:
+        """The cluster as it is now."""
+        return World.of(self.cluster.everything())
+
+    def continues(self, earlier: Rehearsal) -> Rehearsal:
+        """This rehearsal began where `earlier` ended: what became of that one's pods is told here."""
+        self._began_with = earlier._began_with or earlier.prepared
+        self.cluster.preempted[:0] = earlier.cluster.preempted
+        return self
 
     def _placed(self, pod: Pod) -> Placed:
         namespace, name = pod.metadata.namespace, pod.metadata.name
