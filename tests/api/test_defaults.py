@@ -138,3 +138,33 @@ class TestPods:
         made = defaulted(replica_set)["spec"]
         assert made["replicas"] == 1
         assert made["template"]["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
+
+    @pytest.mark.parametrize(
+        ("kind", "key", "parts"),
+        [
+            ("Deployment", "strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
+            ("DaemonSet", "updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
+        ],
+    )
+    def test_an_empty_strategy_is_a_rolling_update(self, kind, key, parts):
+        for given in ({}, {key: {}}, {key: None}, {key: {"type": "RollingUpdate", "rollingUpdate": {}}}):
+            made = defaulted({"kind": kind, "spec": given})["spec"]
+            assert made[key] == {"type": "RollingUpdate", "rollingUpdate": parts}
+        said = defaulted({"kind": kind, "spec": {key: {"rollingUpdate": {"maxUnavailable": 2}}}})["spec"][key]
+        assert said["rollingUpdate"] == {**parts, "maxUnavailable": 2}
+        assert defaulted({"kind": kind, "spec": {key: {"type": "OnDelete"}}})["spec"][key] == {"type": "OnDelete"}
+
+    def test_a_template_has_no_creation_time_and_no_service_links(self):
+        template = {"metadata": {"creationTimestamp": None, "labels": {"a": "b"}}, "spec": {"containers": []}}
+        made = defaulted({"kind": "ReplicaSet", "spec": {"template": template}})["spec"]["template"]
+        assert made["metadata"] == {"labels": {"a": "b"}}
+        assert "enableServiceLinks" not in made["spec"]
+        assert self.pod(containers=[])["enableServiceLinks"] is True
+
+    def test_a_job_with_completions_runs_one_pod_at_a_time(self):
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": []}}
+        made = defaulted({"kind": "Job", "metadata": {}, "spec": {"completions": 3, "template": template}})
+        assert (made["spec"]["completions"], made["spec"]["parallelism"], made["spec"]["backoffLimit"]) == (3, 1, 6)
+        assert made["metadata"]["labels"] == {"a": "b"}
+        queue = defaulted({"kind": "Job", "spec": {"parallelism": 2, "template": template}})["spec"]
+        assert "completions" not in queue

@@ -231,6 +231,34 @@ async def test_a_paused_deployment_waits_and_history_is_limited(cluster):
     await cluster.eventually(trimmed)
 
 
+async def test_an_edition_that_comes_back_is_the_newest_revision(cluster):
+    await cluster.start(DeploymentController, ReplicaSetController)
+    deployment = a_workload("Deployment", replicas=1)
+    deployment["metadata"]["annotations"] = {"kubernetes.io/change-cause": "first"}
+    await cluster.client.create(DEPLOYMENTS, deployment)
+
+    async def revisions(*wanted):
+        async def look():
+            sets = (await cluster.client.list(REPLICA_SETS, "ns")).items
+            seen = {item.metadata.annotations["deployment.kubernetes.io/revision"] for item in sets}
+            top = await cluster.client.get(DEPLOYMENTS, "app", "ns")
+            return seen == set(wanted) and top.metadata.annotations.get("deployment.kubernetes.io/revision") == max(
+                wanted
+            )
+
+        await cluster.eventually(look)
+
+    await revisions("1")
+    (first,) = (await cluster.client.list(REPLICA_SETS, "ns")).items
+    assert first.metadata.annotations["kubernetes.io/change-cause"] == "first"
+    for note, wanted in (("changed", ("1", "2")), ("kept", ("2", "3"))):
+        template = {"metadata": {"annotations": {"note": note}}}
+        await cluster.client.patch(DEPLOYMENTS, "app", {"spec": {"template": template}}, "ns")
+        await revisions(*wanted)
+    back = await cluster.client.get(REPLICA_SETS, first.metadata.name, "ns")
+    assert back.metadata.annotations["deployment.kubernetes.io/revision-history"] == "1"
+
+
 @pytest.mark.parametrize(
     ("rolling", "wanted", "expected"),
     [

@@ -14,7 +14,7 @@ def pod(document: Document) -> Document:
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return document
-    made = {**document, "spec": pod_spec(spec, fill_requests=True)}
+    made = {**document, "spec": pod_spec({"enableServiceLinks": True, **spec}, fill_requests=True)}
     return document if made == document else made
 
 
@@ -23,39 +23,78 @@ def controller(document: Document) -> Document:
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return document
-    made = {**_CONTROLLER_DEFAULTS.get(document["kind"], {}), **spec}
+    kind = document["kind"]
+    given = {key: value for key, value in spec.items() if value is not None}
+    made = {**_CONTROLLER_DEFAULTS.get(kind, {}), **given}
+    if kind in _ROLLING:
+        key, parts = _ROLLING[kind]
+        made[key] = _update_strategy(given.get(key) or {}, parts)
     template = spec.get("template")
     if isinstance(template, dict) and isinstance(template.get("spec"), dict):
-        made["template"] = {**template, "spec": pod_spec(template["spec"], fill_requests=False)}
-    if document["kind"] == "Job" and made.get("completions") is None and made.get("parallelism") is None:
-        made |= {"completions": 1, "parallelism": 1}
+        made["template"] = _template(template)
+    if kind == "Job":
+        return _job(document, made)
     return document if made == spec else {**document, "spec": made}
 
 
+def _template(template: Document) -> Document:
+    """Clients written in Go send a template's creation time as null; it has none."""
+    made = {**template, "spec": pod_spec(template["spec"], fill_requests=False)}
+    metadata = template.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("creationTimestamp", "") is None:
+        made["metadata"] = {key: value for key, value in metadata.items() if key != "creationTimestamp"}
+    return made
+
+
+def _update_strategy(given: Document, parts: Document) -> Document:
+    made = {**given, "type": given.get("type") or "RollingUpdate"}
+    if made["type"] == "RollingUpdate":
+        said = {key: value for key, value in (given.get("rollingUpdate") or {}).items() if value is not None}
+        made["rollingUpdate"] = {**parts, **said}
+    return made
+
+
+def _job(document: Document, spec: Document) -> Document:
+    """One pod if nothing was said, one at a time, and the template's labels if it has none of its own."""
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+    spec.setdefault("backoffLimit", _NO_LIMIT if "backoffLimitPerIndex" in spec else 6)
+    spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+    metadata = document.get("metadata") or {}
+    template = spec.get("template")
+    labels = (template.get("metadata") or {}).get("labels") if isinstance(template, dict) else None
+    if labels and not metadata.get("labels"):
+        document = {**document, "metadata": {**metadata, "labels": labels}}
+    return document if spec == document["spec"] else {**document, "spec": spec}
+
+
+_NO_LIMIT = 2**31 - 1
+# Where each kind says how it replaces its pods, and what a rolling update is unless it says more.
+_ROLLING: dict[str, tuple[str, Document]] = {
+    "Deployment": ("strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
+    "StatefulSet": ("updateStrategy", {"partition": 0}),
+    "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
+}
 _CONTROLLER_DEFAULTS: dict[str, Document] = {
     "ReplicaSet": {"replicas": 1},
     "Deployment": {
         "replicas": 1,
-        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
         "revisionHistoryLimit": 10,
         "progressDeadlineSeconds": 600,
     },
     "StatefulSet": {
         "replicas": 1,
         "podManagementPolicy": "OrderedReady",
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
         "revisionHistoryLimit": 10,
     },
     "DaemonSet": {
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
         "revisionHistoryLimit": 10,
     },
     "Job": {
-        "backoffLimit": 6,
         "completionMode": "NonIndexed",
         "suspend": False,
         "manualSelector": False,
-        "podReplacementPolicy": "TerminatingOrFailed",
     },
 }
 
@@ -68,7 +107,6 @@ def pod_spec(spec: Document, *, fill_requests: bool) -> Document:
         "dnsPolicy": "ClusterFirst",
         "securityContext": {},
         "schedulerName": "default-scheduler",
-        "enableServiceLinks": True,
     }
     made |= {key: value for key, value in spec.items() if value != "" or key not in made}
     for key in ("containers", "initContainers", "ephemeralContainers"):

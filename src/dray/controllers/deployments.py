@@ -1,7 +1,7 @@
 """Deployments: a ReplicaSet per edition of the template, and the way from the old one to the new one.
 
-RollingUpdate (with maxSurge and maxUnavailable), Recreate, pause, history limit and conditions are supported; there is no
-rollback other than applying the old template again, and `minReadySeconds` is not waited for.
+RollingUpdate (with maxSurge and maxUnavailable), Recreate, pause, history limit, revisions (so that `kubectl rollout
+history` and `undo` work) and conditions are supported; `minReadySeconds` is not waited for.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ HASH_LABEL = "pod-template-hash"
 REVISION = "deployment.kubernetes.io/revision"
 WORKERS = 5
 DEFAULT_HISTORY = 10
+REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# These belong to the object they are on.
+NOT_PASSED_ON = frozenset({REVISION, REVISION_HISTORY, LAST_APPLIED})
 
 
 class DeploymentController:
@@ -83,8 +87,12 @@ class DeploymentController:
         old = [item for item in sets if item is not new]
         if deployment.spec.paused:
             return
+        revision = str(1 + max((revision_of(item) for item in old), default=0))
         if new is None:
-            new = await self._create(deployment, edition, old)
+            new = await self._create(deployment, edition, revision)
+        elif revision_of(new) < int(revision):
+            new = await self._annotate_set(deployment, new, revision)
+        await self._number(deployment, new)
         wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
         if deployment.spec.strategy.type == "Recreate":
             surge, unavailable = 0, wanted
@@ -98,7 +106,7 @@ class DeploymentController:
             await self._scale(deployment, replica_set, size)
         await self._drop_history(deployment, old)
 
-    async def _create(self, deployment: Deployment, edition: str, old: list[ReplicaSet]) -> ReplicaSet:
+    async def _create(self, deployment: Deployment, edition: str, revision: str) -> ReplicaSet:
         template = deployment.spec.template
         labels = {**((template.get("metadata") or {}).get("labels") or {}), HASH_LABEL: edition}
         document = await self._client.get_document(DEPLOYMENTS, deployment.metadata.name, deployment.metadata.namespace)
@@ -119,7 +127,7 @@ class DeploymentController:
                 "name": f"{deployment.metadata.name}-{edition}",
                 "namespace": deployment.metadata.namespace,
                 "labels": labels,
-                "annotations": {REVISION: str(1 + max((revision_of(item) for item in old), default=0))},
+                "annotations": {**_passed_on(deployment), REVISION: revision},
                 "ownerReferences": [owner],
             },
             "spec": {
@@ -131,6 +139,25 @@ class DeploymentController:
         created = await self._client.create(REPLICA_SETS, replica_set)
         self._sets.remember(created)
         return created
+
+    async def _annotate_set(self, deployment: Deployment, replica_set: ReplicaSet, revision: str) -> ReplicaSet:
+        """An old edition that is wanted again becomes the newest revision."""
+        metadata = replica_set.metadata
+        before = metadata.annotations.get(REVISION, "")
+        history = ",".join(filter(None, (metadata.annotations.get(REVISION_HISTORY, ""), before)))
+        annotations = {**_passed_on(deployment), REVISION: revision, REVISION_HISTORY: history}
+        patch: Document = {"metadata": {"annotations": annotations}}
+        updated = await self._client.patch(REPLICA_SETS, metadata.name, patch, metadata.namespace, uid=metadata.uid)
+        self._sets.remember(updated)
+        return updated
+
+    async def _number(self, deployment: Deployment, new: ReplicaSet) -> None:
+        """The Deployment says which revision it is at."""
+        revision, metadata = new.metadata.annotations.get(REVISION, ""), deployment.metadata
+        if not revision or metadata.annotations.get(REVISION) == revision:
+            return
+        patch: Document = {"metadata": {"annotations": {REVISION: revision}}}
+        await self._client.patch(DEPLOYMENTS, metadata.name, patch, metadata.namespace, uid=metadata.uid)
 
     async def _scale(self, deployment: Deployment, replica_set: ReplicaSet, size: int) -> None:
         before = replica_set.spec.replicas or 0
@@ -214,6 +241,10 @@ class DeploymentController:
             last_update_time=now,
             last_transition_time=changed,
         )
+
+
+def _passed_on(deployment: Deployment) -> dict[str, str]:
+    return {key: value for key, value in deployment.metadata.annotations.items() if key not in NOT_PASSED_ON}
 
 
 def revision_of(replica_set: ReplicaSet) -> int:
