@@ -1,4 +1,4 @@
-"""Writes the reference pages that follow from the code: commands and feature gates. `--check` only compares."""
+"""Writes the reference pages that follow from the code: commands, feature gates and metrics. `--check` only compares."""
 
 import argparse
 import sys
@@ -6,8 +6,15 @@ from pathlib import Path
 
 import click
 
+from dray.apiserver.server_metrics import ServerMetrics
 from dray.cli.main import COMMANDS, cli
+from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, Client, Informers
+from dray.controllers.context import Context
+from dray.controllers.roster import BUILDERS, Choices
 from dray.features import GATES, RELEASES, FeatureGates
+from dray.kubelet.metrics import KubeletMetrics
+from dray.scheduler.metrics import SchedulerMetrics
+from dray.telemetry import Metric, Registry
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
 
@@ -53,18 +60,65 @@ def commands_page() -> str:
     return "\n".join(lines)
 
 
+def registries() -> dict[str, Registry]:
+    """The metrics of each part, registered as the part itself does it; nothing runs."""
+    # Neither asks for anything before the first request.
+    server = ServerMetrics(None, None)  # type: ignore[arg-type]
+    client = Client(None)  # type: ignore[arg-type]
+    context = Context(client, Informers(client), FeatureGates.default())
+    for build in BUILDERS.values():
+        build(context, Choices(root_ca="-"), (POOL_STATUS_REQUESTS, TAINT_RULES))
+    kubelet = Registry()
+    KubeletMetrics(kubelet)
+    return {
+        "dray apiserver": server.registry,
+        "dray controller-manager": context.registry,
+        "dray scheduler": SchedulerMetrics().registry,
+        "dray kubelet": kubelet,
+    }
+
+
+WHERE = {
+    "dray apiserver": "`/metrics` of the API server, with the administrator's credentials: `kubectl get --raw /metrics`.",
+    "dray controller-manager": "`/metrics` on `--secure-port`, by default 10257.",
+    "dray scheduler": "`/metrics` on `--secure-port`, by default 10259.",
+    "dray kubelet": "Kept by the node agent under the kubelet's names; not served over HTTP yet.",
+}
+
+
+def metrics_page() -> str:
+    lines = [
+        "# Metrics",
+        "",
+        "Made from the registries of the parts. Names, labels and types are those of Kubernetes where it has them; the format is",
+        "Prometheus text.",
+        "",
+    ]
+    for part, registry in registries().items():
+        lines += [f"## {part}", "", WHERE[part], "", "| metric | type | labels | |", "|---|---|---|---|"]
+        lines += [_metric_row(metric) for metric in registry]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _metric_row(metric: Metric) -> str:
+    return f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {metric.help_text.rstrip('.')} |"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     is_check = parser.parse_args().check
     stale = []
-    for name, text in {"feature-gates.md": feature_gates_page(), "commands.md": commands_page()}.items():
+    pages = {"feature-gates.md": feature_gates_page(), "commands.md": commands_page(), "metrics.md": metrics_page()}
+    for name, text in pages.items():
         path = PAGES / name
         if path.exists() and path.read_text() == text:
             continue
         if is_check:
             stale.append(name)
         else:
+            PAGES.mkdir(exist_ok=True)
             path.write_text(text)
     for name in stale:
         print(f"docs/reference/{name} is not what the code says: run `make fix`")

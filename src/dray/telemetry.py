@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 LabelValues = tuple[str, ...]
@@ -136,12 +136,15 @@ class Registry:
         assert known.labels == metric.labels, f"{metric.name} already has labels {known.labels}"
         return known
 
+    def __iter__(self) -> Iterator[Metric]:
+        """By name."""
+        return (self._metrics[name] for name in sorted(self._metrics))
+
     def text(self) -> str:
         """The Prometheus exposition format, sorted by name."""
         lines: list[str] = []
-        for name in sorted(self._metrics):
-            metric = self._metrics[name]
-            lines += (f"# HELP {name} {_escape_help(metric.help_text)}", f"# TYPE {name} {metric.kind}")
+        for metric in self:
+            lines += (f"# HELP {metric.name} {_escape_help(metric.help_text)}", f"# TYPE {metric.name} {metric.kind}")
             lines += metric.lines()
         return "\n".join(lines) + "\n"
 

@@ -105,5 +105,5 @@ class SchedulerMetrics:
         self.claim_creates = registry.counter(
             "dynamic_resource_allocation_resourceclaim_creates_total",
             "Number of ResourceClaims created for extended resources.",
-            ("status", "admin_access", "owner_group", "owner_kind"),
+            ("status", "admin_access", "owner_api_group", "owner_api_kind"),
         )

@@ -1,0 +1,1 @@
+"""The documentation, checked: examples, documented commands, reference pages, deploy manifests."""
