@@ -219,6 +219,13 @@ def fetch_dump(kubeconfig: str | None) -> Dump:
         raise BrokenWorld(str(problem)) from None
 
 
+def default_namespace(kubeconfig: str | None) -> str:
+    """The namespace of the kubeconfig's context."""
+    from dray.client import load_connection
+
+    return load_connection(kubeconfig).namespace
+
+
 async def _fetch(kubeconfig: str | None) -> Dump:
     from dray.client import (
         CLAIMS,

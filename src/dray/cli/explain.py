@@ -9,7 +9,7 @@ import click
 
 from dray.api.core import Pod
 from dray.cli.columns import write_document
-from dray.cli.dump import Dump, fetch_dump, read_dump, source_options
+from dray.cli.dump import Dump, default_namespace, fetch_dump, read_dump, source_options
 from dray.cli.explain_view import text_of
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
@@ -23,9 +23,9 @@ from dray.validation import Context
 
 
 @click.command()
-@click.argument("pod", required=False, metavar="pod/NAME")
+@click.argument("pod", required=False, metavar="[pod/NAME]")
 @source_options
-@click.option("-n", "--namespace", default=None, help="Default: default.")
+@click.option("-n", "--namespace", default=None, help="Default: as the kubeconfig says.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Look at this node in depth; may be repeated.")
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide shows every node.")
@@ -59,6 +59,7 @@ def explain(
     world = world_of(given)
     if is_live:
         world = _over(world_of(fetch_dump(kubeconfig)), world)
+        namespace = namespace or (default_namespace(kubeconfig) if pod is not None else None)
     wanted = _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
