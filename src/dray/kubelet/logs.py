@@ -7,6 +7,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from glob import escape
 from io import SEEK_END, BufferedReader
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def find_log(root: Path, namespace: str, pod: str, container: str, *, previous: 
     """The newest attempt's file, or the one before it. Names are checked: no path leaves `root`."""
     if any("/" in part or part in ("", ".", "..") for part in (namespace, pod, container)):
         return None
-    folders = sorted(root.glob(f"{namespace}_{pod}_*"), key=lambda each: each.stat().st_mtime)
+    folders = sorted(root.glob(f"{escape(namespace)}_{escape(pod)}_*"), key=lambda each: each.stat().st_mtime)
     if not folders:
         return None
     files = sorted((folders[-1] / container).glob("[0-9]*.log"), key=lambda each: int(each.stem))

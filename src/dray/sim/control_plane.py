@@ -50,7 +50,7 @@ class ControlPlane:
 
     async def start(self) -> None:
         options = self._options
-        options.data.mkdir(parents=True, exist_ok=True)
+        options.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._store = await open_store(options.store_url, options.data)
         server_options = ServerOptions(
             options.data, options.gates, options.runtime_config, options.minor, ["127.0.0.1"]

@@ -25,7 +25,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         path = path.resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._clock = clock or RealClock()
         self._lock = FileLock(path)
         try:
