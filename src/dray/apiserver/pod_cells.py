@@ -20,7 +20,7 @@ def pod_cells(pod: Document, now: datetime) -> list[Any]:
     ips = status.get("podIPs") or []
     ip = (ips[0].get("ip") if ips else status.get("podIP")) or NONE
     return [
-        metadata.get("name", ""), f"{ready}/{total}", pod_state(pod), _restarts(status, now),
+        metadata.get("name", ""), f"{ready}/{total}", pod_state(pod), _restarts(spec, status, now),
         age(metadata.get("creationTimestamp"), now), ip, spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE, _gates(spec, status),
     ]  # fmt: skip
@@ -46,7 +46,10 @@ def pod_state(pod: Document) -> str:
         if entry.get("type") == "PodScheduled" and entry.get("reason") == "SchedulingGated":
             state = "SchedulingGated"
     init = _init_state(pod.get("spec") or {}, status)
-    state = init or _container_state(state, status)
+    if not init or _is_initialized(status):
+        state = _container_state(init or state, status)
+    else:
+        state = init
     if metadata.get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
@@ -72,6 +75,12 @@ def _init_state(spec: Document, status: Document) -> str:
             return f"Init:{reason}"
         return f"Init:{at}/{total}"
     return ""
+
+
+def _is_initialized(status: Document) -> bool:
+    """A sidecar that ended after its pod was initialized is no failed initialization."""
+    conditions = status.get("conditions") or ()
+    return any(entry.get("type") == "Initialized" and entry.get("status") == "True" for entry in conditions)
 
 
 def _ended(terminated: Document) -> str:
@@ -100,8 +109,14 @@ def _container_state(state: str, status: Document) -> str:
     return state
 
 
-def _restarts(status: Document, now: datetime) -> str:
-    containers = [*(status.get("containerStatuses") or ())]
+def _restarts(spec: Document, status: Document, now: datetime) -> str:
+    """While a pod is being initialized, of its init containers; after that, of the others and of sidecars."""
+    init = [*(status.get("initContainerStatuses") or ())]
+    containers = init
+    if not _init_state(spec, status) or _is_initialized(status):
+        sidecars = set(_sidecars(spec))
+        containers = [entry for entry in init if entry.get("name") in sidecars]
+        containers += status.get("containerStatuses") or ()
     count = sum(entry.get("restartCount") or 0 for entry in containers)
     last = max(
         (((entry.get("lastState") or {}).get("terminated") or {}).get("finishedAt") or "" for entry in containers),

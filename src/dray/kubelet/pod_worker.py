@@ -229,11 +229,11 @@ class PodWorker:
             await self._report()
             if self._context.clock.monotonic() - begun >= RESTART_RESET_S:
                 wait_s = RESTART_START_S
-            await self._wait_for_restart(container, ended, wait_s)
-            wait_s = min(wait_s * 2, RESTART_CAP_S)
+            await self._wait_for_restart(container, wait_s)
+            wait_s = min(wait_s * 2, RESTART_CAP_S) if attempt else wait_s
             attempt += 1
 
-    async def _wait_for_restart(self, container: Container, ended: Exit, wait_s: float) -> None:
+    async def _wait_for_restart(self, container: Container, wait_s: float) -> None:
         progress = self._of(container)
         text = f"back-off {wait_s:.0f}s restarting failed container={container.name} pod={self.pod.metadata.name}"
         waiting = ContainerProgress(
@@ -243,7 +243,8 @@ class PodWorker:
             restarts=progress.restarts,
             container_id=progress.container_id,
         )
-        if ended.code != 0 or progress.restarts:
+        # The first restart is at once, however the container ended.
+        if progress.restarts:
             self._note(container, waiting)
             await self._report()
             self._event("BackOff", text)

@@ -103,15 +103,18 @@ def pod_phase(pod: Pod, progress: PodProgress) -> str:
 def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
     """The node's part of the pod's status: conditions keep their transition time while they stay the same."""
     phase = pod_phase(pod, progress)
-    is_ready = phase == "Running" and all(_progress(progress, each).is_running for each in pod.spec.containers)
+    is_ready = phase == "Running" and all(_progress(pod, progress, each).is_running for each in pod.spec.containers)
     reason_not_ready = (
         ""
         if is_ready
         else ("PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady")
     )
+    reason_initialized = "PodCompleted" if phase == "Succeeded" else ""
+    if not progress.is_initialized:
+        reason_initialized = "ContainersNotInitialized"
     wanted = [
         ("PodReadyToStartContainers", progress.start_time is not None and not progress.is_finished, ""),
-        ("Initialized", progress.is_initialized, "" if progress.is_initialized else "ContainersNotInitialized"),
+        ("Initialized", progress.is_initialized, reason_initialized),
         ("Ready", is_ready, reason_not_ready),
         ("ContainersReady", is_ready, reason_not_ready),
     ]
@@ -122,9 +125,9 @@ def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
     # A pod that was turned away has no containers to speak of; kubectl then shows the reason.
     was_rejected = bool(progress.reason) and progress.is_finished and not progress.containers
     if not was_rejected:
-        document["containerStatuses"] = _statuses(pod.spec.containers, progress)
+        document["containerStatuses"] = _statuses(pod, pod.spec.containers, progress)
     if pod.spec.init_containers and not was_rejected:
-        document["initContainerStatuses"] = _statuses(pod.spec.init_containers, progress)
+        document["initContainerStatuses"] = _statuses(pod, pod.spec.init_containers, progress)
     optional = {
         "startTime": progress.start_time,
         "hostIP": progress.host_ip,
@@ -137,22 +140,22 @@ def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
     return document | {key: value for key, value in optional.items() if value}
 
 
-def _statuses(containers: Sequence[Container], progress: PodProgress) -> list[Document]:
+def _statuses(pod: Pod, containers: Sequence[Container], progress: PodProgress) -> list[Document]:
+    """An init container is ready once it is done, a sidecar and a main container while it runs."""
+    are_init = containers is pod.spec.init_containers
     found = []
     for container in containers:
-        each = _progress(progress, container)
-        is_done_init = container.restart_policy is None and each.exit is not None and each.exit.code == 0
-        found.append(
-            container_status(container, each, is_ready=each.is_running or (is_done_init and not progress.is_finished))
-        )
+        each = _progress(pod, progress, container)
+        is_done = each.exit is not None and each.exit.code == 0
+        is_ready = is_done if are_init and container.restart_policy != "Always" else each.is_running
+        found.append(container_status(container, each, is_ready=is_ready))
     return found
 
 
-def _progress(progress: PodProgress, container: Container) -> ContainerProgress:
-    return progress.containers.get(
-        container.name,
-        ContainerProgress(waiting="PodInitializing" if not progress.is_initialized else "ContainerCreating"),
-    )
+def _progress(pod: Pod, progress: PodProgress, container: Container) -> ContainerProgress:
+    waits_for_init = bool(pod.spec.init_containers) and not progress.is_initialized
+    waiting = "PodInitializing" if waits_for_init else "ContainerCreating"
+    return progress.containers.get(container.name, ContainerProgress(waiting=waiting))
 
 
 def _condition(pod: Pod, kind: str, value: bool, reason: str, now: str) -> Document:

@@ -1,0 +1,45 @@
+"""The status a node reports, from the progress of a pod's containers."""
+
+from dray.api.codec import to_object
+from dray.api.core import Pod
+from dray.kubelet.runtime.interface import Exit
+from dray.kubelet.status import ContainerProgress, PodProgress, status_document
+
+RUNNING = ContainerProgress(started_at="2026-11-15T10:00:00Z")
+DONE = ContainerProgress(started_at="2026-11-15T10:00:00Z", exit=Exit(0))
+
+
+def a_pod(*init):
+    containers = [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]
+    spec = {"containers": containers, "initContainers": list(init), "restartPolicy": "Never"}
+    return to_object({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, Pod)
+
+
+def status(pod, **progress):
+    return status_document(pod, PodProgress(start_time="2026-11-15T10:00:00Z", **progress), "2026-11-15T10:00:01Z")
+
+
+def ready(statuses):
+    return [each["ready"] for each in statuses]
+
+
+def test_a_done_init_container_is_ready_for_ever_a_done_main_container_is_not():
+    pod = a_pod({"name": "init", "image": "i"}, {"name": "side", "image": "i", "restartPolicy": "Always"})
+    containers = {"init": DONE, "side": RUNNING, "a": DONE, "b": RUNNING}
+    seen = status(pod, containers=containers, is_initialized=True)
+    assert ready(seen["initContainerStatuses"]) == [True, True]
+    assert ready(seen["containerStatuses"]) == [False, True]
+    ended = dict.fromkeys(containers, DONE)
+    seen = status(pod, containers=ended, is_initialized=True, is_finished=True)
+    assert ready(seen["initContainerStatuses"]) == [True, False]
+    assert seen["phase"] == "Succeeded"
+    initialized = next(each for each in seen["conditions"] if each["type"] == "Initialized")
+    assert (initialized["status"], initialized["reason"]) == ("True", "PodCompleted")
+
+
+def test_only_a_pod_with_init_containers_waits_for_them():
+    def reasons(pod):
+        return {each["state"]["waiting"]["reason"] for each in status(pod)["containerStatuses"]}
+
+    assert reasons(a_pod()) == {"ContainerCreating"}
+    assert reasons(a_pod({"name": "init", "image": "i"})) == {"PodInitializing"}
