@@ -39,16 +39,21 @@ class NodeFleet:
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector="spec.nodeName!=")
         self._queue: WorkQueue[str] = WorkQueue("simulated_pods", clock=client.clock)
         self._tasks: list[asyncio.Task[None]] = []
+        self._uids: dict[str, str] = {}
+
+    def uid_of(self, node_name: str) -> str:
+        """Of a node that was registered."""
+        return self._uids[node_name]
 
     async def start(self) -> None:
         """Register every node, then take pods."""
         limit = asyncio.Semaphore(REGISTER_AT_ONCE)
 
-        async def register(registration: NodeRegistration) -> None:
+        async def register(name: str, registration: NodeRegistration) -> None:
             async with limit:
-                await registration.register()
+                self._uids[name] = (await registration.register()).metadata.uid
 
-        await asyncio.gather(*(register(each) for each in self._registrations.values()))
+        await asyncio.gather(*(register(*each) for each in self._registrations.items()))
         self._pods.add_handler(Handler(on_add=self._changed, on_update=lambda old, new: self._changed(new)))
         self._pods.start()
         await self._pods.synced()

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from dray.api.meta import OwnerReference
 from dray.api.quantity import Quantity
-from dray.client import NODES, SLICES, Client
+from dray.client import SLICES, Client
 from dray.driver import Driver, DriverPaths, RunningDriver
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, plan_pool
@@ -17,6 +17,7 @@ from dray.kubelet.fleet import NodeFleet
 from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
+from dray.sim.pool_template import PoolTemplate
 
 log = logging.getLogger(__name__)
 
@@ -104,30 +105,42 @@ class SimulatedNodes:
 
     async def start(self) -> None:
         await self._fleet.start()
+        if not self._descriptions:
+            return
         drivers = [DRIVERS[name]() for name in self._options.drivers]
+        templates = {each.name: PoolTemplate.of(each, self._descriptions[0].name) for each in drivers}
+        has_slices = {each.spec.node_name for each in (await self._client.list(SLICES)).items}
         limit = asyncio.Semaphore(WRITES_AT_ONCE)
 
-        async def publish(description: NodeDescription) -> None:
+        async def publish(node_name: str) -> None:
             async with limit:
-                await self._publish(description.name, drivers)
+                owner = self._owner(node_name)
+                for driver in drivers:
+                    template = templates[driver.name]
+                    if template is None or node_name in has_slices:
+                        await self._publish(driver, node_name, owner)
+                        continue
+                    for body in template.slices_for(node_name, owner):
+                        await self._client.raw("POST", SLICES.path(), body=body)
 
-        await asyncio.gather(*(publish(each) for each in self._descriptions))
+        await asyncio.gather(*(publish(each.name) for each in self._descriptions))
 
-    async def _publish(self, node_name: str, drivers: Iterable[Driver]) -> None:
-        node = await self._client.get(NODES, node_name)
-        owner = OwnerReference(api_version="v1", kind="Node", name=node_name, uid=node.metadata.uid, controller=True)
-        for driver in drivers:
-            existing = await self._client.list(
-                SLICES, field_selector=f"spec.nodeName={node_name},spec.driver={driver.name}"
-            )
-            for pool in driver.pools(node_name):
-                plan = plan_pool(Publisher(driver.name, node_name, owner), pool, existing.items)
-                for each in plan.deletes:
-                    await self._client.delete(SLICES, each.metadata.name)
-                for each in plan.updates:
-                    await self._client.update(SLICES, each)
-                for each in plan.creates:
-                    await self._client.create(SLICES, each)
+    def _owner(self, node_name: str) -> OwnerReference:
+        uid = self._fleet.uid_of(node_name)
+        return OwnerReference(api_version="v1", kind="Node", name=node_name, uid=uid, controller=True)
+
+    async def _publish(self, driver: Driver, node_name: str, owner: OwnerReference) -> None:
+        """The node's pools, where some of them may be there already."""
+        selector = f"spec.nodeName={node_name},spec.driver={driver.name}"
+        existing = (await self._client.list(SLICES, field_selector=selector)).items
+        for pool in driver.pools(node_name):
+            plan = plan_pool(Publisher(driver.name, node_name, owner), pool, existing)
+            for each in plan.deletes:
+                await self._client.delete(SLICES, each.metadata.name)
+            for each in plan.updates:
+                await self._client.update(SLICES, each)
+            for each in plan.creates:
+                await self._client.create(SLICES, each)
 
     async def stop(self) -> None:
         await self._fleet.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dray.api import names
+from dray.api.digests import LruSet, digest_of
 from dray.validation.devices import check_counters, check_device, has_list_attribute
 from dray.validation.equality import same
 from dray.validation.errors import Context, Document, Errors
@@ -24,6 +25,9 @@ MAX_COUNTER_SETS = 8
 
 NODE_SELECTION = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 NODE_OPERATIONS = ("*", "NodePrepareResources", "NodeUnprepareResources")
+# New lists of devices without a fault: nodes of one kind publish the same devices again and again.
+_FAULTLESS = LruSet(4096)
+_WORTH_REMEMBERING = 8
 ONLY_TRUE = "must be either unset or set to true"
 
 
@@ -104,6 +108,11 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
     old_devices = {d.get("name"): d for d in (before.get("devices") or [])} if before else {}
     per_device = bool(spec.get("perDeviceNodeSelection"))
     fractional = context.enabled("DRAFractionalCapacityRange")
+    digest = digest_of(devices) if before is None and len(devices) >= _WORTH_REMEMBERING else None
+    key = (digest, per_device, fractional)
+    if digest is not None and key in _FAULTLESS:
+        return
+    found_before = len(errors)
     for i, device in enumerate(devices):
         name = device.get("name") or ""
         if name in seen and not too_many:
@@ -114,6 +123,8 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
             device, old_device, f"spec.devices[{i}]", errors,
             per_device_nodes=per_device, fractional=fractional, only_declarative=too_many,
         )  # fmt: skip
+    if digest is not None and len(errors) == found_before and not too_many:
+        _FAULTLESS.add(key)
 
 
 def _is_large(device: Document) -> bool:

@@ -1,7 +1,7 @@
 """Made-up GPUs from a profile: whole cards, partitions over counters, or shares; with taints and failures on demand."""
 
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -93,11 +93,22 @@ class GpuDriver(Driver):
         self._faults_file = faults
 
     def pools(self, node_name: str) -> Iterable[Pool]:
-        cards = [f"gpu-{index}" for index in range(self._profile.cards)]
-        counters = tuple(self._counter_set(card) for card in cards) if self._profile.partitions else ()
-        devices = tuple(self._card(card, index) for index, card in enumerate(cards))
-        devices += tuple(partition for index, card in enumerate(cards) for partition in self._partitions(card, index))
+        devices = self._devices() if self._faults_file is not None else self._devices_without_faults
+        counters = tuple(map(self._counter_set, self._cards())) if self._profile.partitions else ()
         return [Pool(node_name, devices, counters)]
+
+    @cached_property
+    def _devices_without_faults(self) -> tuple[Device, ...]:
+        """The same on every node and at any time."""
+        return self._devices()
+
+    def _devices(self) -> tuple[Device, ...]:
+        cards = list(enumerate(self._cards()))
+        partitions = (each for index, card in cards for each in self._partitions(card, index))
+        return (*(self._card(card, index) for index, card in cards), *partitions)
+
+    def _cards(self) -> list[str]:
+        return [f"gpu-{index}" for index in range(self._profile.cards)]
 
     # --- devices
 

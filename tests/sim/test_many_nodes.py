@@ -1,0 +1,85 @@
+"""Hundreds of simulated nodes: what they publish is what the drivers would, with little work."""
+
+from pathlib import Path
+
+import pytest
+
+from dray.api.digests import LruSet, digest_of
+from dray.client import SLICES
+from dray.driver import Device, Driver, Pool
+from dray.driver.example import DRIVERS
+from dray.driver.slices import Publisher, desired_specs, same_spec
+from dray.features import FeatureGates
+from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from dray.sim.nodes import NodesOptions, SimulatedNodes
+from dray.sim.pool_template import PoolTemplate
+
+
+@pytest.fixture
+async def plane(tmp_path):
+    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data", with_controllers=False, with_scheduler=False))
+    await plane.start()
+    yield plane
+    await plane.stop()
+
+
+async def started(plane, tmp_path, count=12, drivers=("gpu", "nic")):
+    options = NodesOptions(count, drivers, Path(tmp_path) / "n", FeatureGates.default())
+    nodes = SimulatedNodes(plane.client("test"), options)
+    await nodes.start()
+    return nodes
+
+
+async def test_every_node_publishes_what_its_drivers_describe(plane, tmp_path):
+    nodes = await started(plane, tmp_path)
+    stored = (await plane.client("test").list(SLICES)).items
+    for name in ("gpu", "nic"):
+        driver = DRIVERS[name]()
+        for node in ("node-1", "node-12"):
+            (pool,) = driver.pools(node)
+            wanted = desired_specs(Publisher(driver.name, node), pool, 1)
+            mine = [each for each in stored if each.spec.driver == driver.name and each.spec.node_name == node]
+            mine.sort(key=lambda each: each.metadata.name)
+            assert len(mine) == len(wanted)
+            assert all(same_spec(a, b.spec) for a, b in zip(wanted, mine, strict=True))
+            assert mine[0].metadata.owner_references[0].name == node
+            assert mine[0].metadata.owner_references[0].uid
+    await nodes.stop()
+
+
+async def test_a_second_start_finds_its_slices_and_writes_none(plane, tmp_path):
+    await (await started(plane, tmp_path)).stop()
+    before = {
+        each.metadata.name: each.metadata.resource_version for each in (await plane.client("t").list(SLICES)).items
+    }
+    await (await started(plane, tmp_path)).stop()
+    after = {
+        each.metadata.name: each.metadata.resource_version for each in (await plane.client("t").list(SLICES)).items
+    }
+    assert after == before
+
+
+class Particular(Driver):
+    name = "particular.example.com"
+
+    def pools(self, node_name):
+        return [Pool(node_name, (Device(name=f"on-{node_name}"),))]
+
+
+def test_a_driver_whose_devices_differ_by_node_is_asked_for_each():
+    assert PoolTemplate.of(Particular(), "node-1") is None
+
+
+def test_the_least_recently_used_member_goes_first():
+    members = LruSet(2)
+    members.add("a")
+    members.add("b")
+    assert "a" in members
+    members.add("c")
+    assert ("a" in members, "b" in members, "c" in members) == (True, False, True)
+
+
+def test_digests_tell_trees_apart():
+    assert digest_of([{"a": 1}]) == digest_of([{"a": 1}])
+    assert len({digest_of(tree) for tree in ([1], [1.0], [True], ["1"], [None], [{}])}) == 6
+    assert digest_of([object()]) is None
