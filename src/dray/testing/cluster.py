@@ -140,15 +140,24 @@ def cluster(
     data: Path | None = None,
     runtime_config: str = "",
     simulated: Sequence[NodeDescription] = (),
+    with_controllers: bool = True,
+    with_scheduler: bool = True,
 ) -> Iterator[Cluster]:
     """A cluster for as long as the block runs; with `data` its state stays there.
 
-    `simulated` nodes come on top: pods on them run on paper.
+    `simulated` nodes come on top: pods on them run on paper. Without controllers or scheduler you bring your own.
     """
     gates = gates or FeatureGates.default()
     with tempfile.TemporaryDirectory(prefix="dray-t", ignore_cleanup_errors=True) as folder, _loop_in_thread() as loop:
         root = Path(folder)
-        plane = ControlPlane(ControlPlaneOptions(data or root / "data", gates=gates, runtime_config=runtime_config))
+        options = ControlPlaneOptions(
+            data or root / "data",
+            gates=gates,
+            runtime_config=runtime_config,
+            with_controllers=with_controllers,
+            with_scheduler=with_scheduler,
+        )
+        plane = ControlPlane(options)
 
         fleet: NodeFleet
 
