@@ -10,7 +10,7 @@ from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
 from dray.explain.shortage import ShortRow, short_rows
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.handle import Handle
-from dray.scheduler.matching import is_tolerated, matches_node, matches_requirement
+from dray.scheduler.matching import is_tolerated, matches_node, matches_requirement, only_names
 from dray.scheduler.nodes import NodeState, host_ports
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
@@ -119,7 +119,9 @@ def _elsewhere(look: Look) -> str:
         devices = ", ".join(f"{row.driver}/{row.pool}/{row.device}" for row in allocation.devices.results[:3])
         users = ", ".join(user.name for user in claim.status.reserved_for) or "no pod"
         name = f"{claim.metadata.namespace}/{claim.metadata.name}"
-        found.append(f"claim {name} is allocated ({devices}; used by {users}) and usable on other nodes only")
+        names = only_names(allocation.node_selector)
+        where = ", ".join(sorted(names)[:3]) if names else "other nodes"
+        found.append(f"claim {name} is allocated ({devices}; used by {users}) and usable on {where} only")
     if found:
         return "; ".join(found)
     return "a claim's devices did not become ready in time" if attempt is not None else ""

@@ -8,6 +8,7 @@ from dray.allocator.devices import DeviceKind
 from dray.allocator.ledger import Amounts
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import KindOf
+from dray.api.quantity import Quantity
 from dray.allocator.types import bits
 
 # More shares than any pod can ask for.
@@ -134,5 +135,12 @@ class Capacity:
         return position in self._booked
 
     def why(self, option: Option, position: int) -> str:
-        name = self._overflow(option.amounts(self._kinds[position]).items, position)
-        return f"capacity {name}: not enough is left"
+        kind = self._kinds[position]
+        amounts = option.amounts(kind)
+        name = self._overflow(amounts.items, position)
+        place, asked = next((i, row[2]) for i, row in enumerate(amounts.items) if row[0] == name)
+        taken = (self._stored.get(position) or {}).get(name, 0)
+        taken += sum(share[place][2] for share in self._booked.get(position, ()))
+        published = kind.device.capacity[name].value
+        left = Quantity(max(0, published.nanos - taken), published.format)
+        return f"capacity {name}: {Quantity(asked, published.format)} asked, {left} of {published} left"
