@@ -56,7 +56,7 @@ class TestObjects:
     @pytest.mark.parametrize(
         ("data", "message"),
         [
-            (b'{"spec":{"devices":{"requests":{}}}}', "array"),
+            (b'{"spec":{"devices":{"requests":{}}}}', r"of type \[\]v1.DeviceRequest"),
             (b'{"spec":{"devices":{"requests":[{"exactly":{"count":"x"}}]}}}', "int64"),
             (
                 b'{"spec":{"devices":{"requests":[{"exactly":{"capacity":{"requests":{"m":"x"}}}}]}}}',

@@ -30,6 +30,26 @@ async def test_generation_follows_the_spec(server: Client) -> None:
     assert changed.body["metadata"]["generation"] == 2
 
 
+async def test_empty_lists_of_a_slice_count_as_set_and_are_not_stored(server: Client) -> None:
+    document = manifests.resource_slice("s")
+    document["spec"]["devices"] = []
+    made = await server.post(SLICES, document)
+    assert made.status == 201
+    assert "devices" not in made.body["spec"]
+    assert "f:devices" not in made.body["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]
+    document["metadata"]["name"], document["spec"]["sharedCounters"] = "t", []
+    refused = await server.post(SLICES, document)
+    assert [cause["field"] for cause in refused.body["details"]["causes"]] == ["spec"]
+
+
+async def test_an_empty_quantity_is_none(server: Client) -> None:
+    document = manifests.resource_slice("s")
+    document["spec"]["devices"][0]["capacity"]["memory"]["value"] = ""
+    refused = await server.post(SLICES, document)
+    assert (refused.status, refused.body["reason"]) == (400, "BadRequest")
+    assert "quantities must match the regular expression" in refused.body["message"]
+
+
 async def test_a_rule_must_be_updated_with_its_revision(server: Client) -> None:
     made = (await server.post(RULES, manifests.taint_rule("r"))).body
     revision = made["metadata"].pop("resourceVersion")

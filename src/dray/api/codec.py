@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from dray.api.errors import DecodeError
-from dray.api.fields import Document, conform
 from dray.api.jsontext import MAX_BYTES, duplicate_fields, read_json
 from dray.api.quantity import Quantity, QuantityError
-from dray.api.schemas import StructSchema, schema_for
+from dray.api.scalars import Shaping, UnknownField
+from dray.api.shaping import Document, shape_for_kind
 from dray.api.spellings import canonical_spelling
 
 __all__ = [
@@ -87,8 +87,8 @@ def _decode_with_nulls(kind: type[T], value: Any) -> T:
     """Nulls count as absent, as in Go; what is still wrong after taking them out is wrong indeed."""
     if not isinstance(value, dict):
         raise DecodeError("expected an object")
-    schema = schema_for(str(value.get("apiVersion") or _default_version(kind)), kind.__name__)
-    shaped = conform(value, schema, keep_unknown=True).document if schema else _without_nulls(value)
+    shape = shape_for_kind(str(value.get("apiVersion") or _default_version(kind)), kind.__name__)
+    shaped = shape(value, kind.__name__, None, Shaping()) if shape else _without_nulls(value)
     try:
         return _decoder_for(kind).decode(_encoder.encode(_without_null_fields(shaped)))
     except RecursionError:
@@ -133,8 +133,8 @@ def _without_null_fields(shaped: Document) -> Document:
 def to_document(obj: msgspec.Struct) -> Document:
     """The document of an object, with the keys that are always on the wire."""
     document = msgspec.json.decode(_encoder.encode(obj))
-    schema = schema_for(document.get("apiVersion", ""), document.get("kind", ""))
-    return conform(document, schema, keep_unknown=True).document if schema else document
+    shape = shape_for_kind(document.get("apiVersion", ""), document.get("kind", ""))
+    return shape(document, document["kind"], None, Shaping()) if shape else document
 
 
 def encode(obj: msgspec.Struct) -> bytes:
@@ -150,16 +150,17 @@ class Reading:
     """A document in the shape of its kind, and what was strange about it."""
 
     document: Document
-    unknown_fields: tuple[str, ...] = ()
+    unknown: tuple[UnknownField, ...] = ()
     duplicate_fields: tuple[str, ...] = ()
+
+    @property
+    def unknown_fields(self) -> tuple[str, ...]:
+        return tuple(field.path for field in self.unknown)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """As Kubernetes words them, in warnings and in strict decoding errors."""
-        return tuple(
-            [f'unknown field "{path}"' for path in self.unknown_fields]
-            + [f'duplicate field "{path}"' for path in self.duplicate_fields]
-        )
+        return (*map(str, self.unknown), *[f'duplicate field "{path}"' for path in self.duplicate_fields])
 
     def strict(self) -> Document:
         """The document, if there was nothing strange."""
@@ -173,32 +174,52 @@ def read_document(
 ) -> Reading:
     """One JSON document; `api_version` and `kind` say what it is where it does not say so itself."""
     value = read_json(data, max_bytes=max_bytes)
-    reading = shape_document(value, api_version=api_version, kind=kind)
-    return Reading(reading.document, reading.unknown_fields, duplicate_fields(data, value))
+    return shape_document(value, duplicate_fields(data, value), api_version=api_version, kind=kind)
 
 
-def shape_document(value: Any, *, api_version: str | None = None, kind: str | None = None) -> Reading:
+# Kinds that clients and nodes may know better than we do: what we do not know of them is kept.
+NEWER_THAN_US = ("Pod", "Node")
+
+
+def shape_document(
+    value: Any, duplicates: tuple[str, ...] = (), *, api_version: str | None = None, kind: str | None = None
+) -> Reading:
     """A JSON value in the shape of its kind; older spellings come out in canonical form."""
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise DecodeError("expected an object with apiVersion and kind")
-    schema = _schema_of(value, api_version, kind)
-    shaped = conform(canonical_spelling(value), schema, keep_unknown=not _is_complete(schema))
-    return Reading(shaped.document, shaped.unknown_fields)
+    api_version = _said(value, "apiVersion", api_version)
+    kind = _said(value, "kind", kind)
+    shape = shape_for_kind(api_version, kind)
+    if shape is None:
+        raise DecodeError(f'no kind "{kind}" is registered for version "{api_version}"')
+    run = Shaping(keeps_unknown=kind in NEWER_THAN_US)
+    document = shape(canonical_spelling({**value, "kind": kind, "apiVersion": api_version}), kind, None, run)
+    document.setdefault("metadata", {})
+    _mirror(document)
+    return Reading(document, tuple(run.unknown), duplicates)
 
 
-def _is_complete(schema: StructSchema) -> bool:
-    """Kinds of our own group are known whole and lose what they do not know; a Pod or Node may be newer than we are."""
-    return schema.name.startswith("resource.")
+def _said(document: Document, name: str, default: str | None) -> str:
+    text = document.get(name) or default
+    if type(text) is not str:
+        raise DecodeError(f"Object '{name.capitalize()}' is missing" if text is None else f"{name} must be a string")
+    return text
 
 
-def _schema_of(document: Document, api_version: str | None, kind: str | None) -> StructSchema:
-    said = [document.get("apiVersion") or api_version, document.get("kind") or kind]
-    for name, text in zip(("apiVersion", "kind"), said, strict=True):
-        if type(text) is not str:
-            raise DecodeError(
-                f"Object '{name.capitalize()}' is missing" if text is None else f"{name} must be a string"
-            )
-    schema = schema_for(str(said[0]), str(said[1]))
-    if schema is None:
-        raise DecodeError(f'no kind "{said[1]}" is registered for version "{said[0]}"')
-    return schema
+def _mirror(document: Document) -> None:
+    """Fields that say the same thing twice, for clients of different age: the list, and its first entry alone."""
+    if document["kind"] == "Pod" and "status" in document:
+        _mirror_first(document["status"], "podIP", "podIPs", "ip")
+    elif document["kind"] == "Node" and "spec" in document:
+        _mirror_first(document["spec"], "podCIDR", "podCIDRs", "")
+
+
+def _mirror_first(section: Document, single: str, many: str, key: str) -> None:
+    """Where the two disagree, the single one is right: only an old client would have changed it alone."""
+    entries, alone = section.get(many), section.get(single)
+    first = (entries[0].get(key, "") if key else entries[0]) if entries else ""
+    if not alone:
+        if first:
+            section[single] = first
+    elif alone != first:
+        section[many] = [{key: alone}] if key else [alone]

@@ -1,4 +1,4 @@
-"""The one way in which reading an object can fail."""
+"""The ways in which reading an object can fail."""
 
 from __future__ import annotations
 
@@ -18,3 +18,16 @@ class DecodeError(ValueError):
             place = f"line {self.line}" if self.column is None else f"line {self.line}, column {self.column}"
             return f"{place}: {self.message}"
         return f"{self.path}: {self.message}" if self.path else self.message
+
+    @property
+    def answer(self) -> str:
+        """What an API server says to its client."""
+        return str(self)
+
+
+class ShapeError(DecodeError):
+    """A value of another type than its field's. The message is in Kubernetes' words, which name the place or do not."""
+
+    @property
+    def answer(self) -> str:
+        return self.message

@@ -1,4 +1,4 @@
-"""JSON texts: to documents, with a position for what is wrong in them, and the names of fields given twice."""
+"""JSON texts: to documents, with a position for what is wrong in them, and the names of fields given twice; and values quoted."""
 
 from __future__ import annotations
 
@@ -30,6 +30,11 @@ def read_json(data: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
         raise _json_error(data, str(error)) from None
     except UnicodeDecodeError as error:
         raise _json_error(data, f"not UTF-8 (byte {error.start})") from None
+
+
+def go_json(value: Any) -> str:
+    """A value in the words of an error message: compact JSON."""
+    return msgspec.json.encode(value).decode()
 
 
 def _json_error(data: bytes, message: str) -> DecodeError:

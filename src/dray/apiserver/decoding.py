@@ -5,24 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dray.api.codec import shape_document
 from dray.api.errors import DecodeError
 from dray.api.jsontext import duplicate_fields, read_json
 from dray.api.schemas import known_kinds
 from dray.api.scheme import Resource, group_version
-from dray.api.spellings import canonical_spelling
 from dray.api.yamltext import read_yaml
 from dray.apiserver import protobuf
 from dray.apiserver.errors import ApiError, bad_request
 from dray.apiserver.go_json_errors import complaint
 from dray.apiserver.negotiation import PROTOBUF, YAML, unknown_format
-from dray.apiserver.shaping import Shaping, shape_for_kind
 
 Document = dict[str, Any]
 
 SUMMARY = 30
 MAX_WARNINGS = 100
-# Kinds that clients and nodes may know better than we do: what we do not know of them is kept.
-NEWER_THAN_US = ("Pod", "Node")
 SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
@@ -110,41 +107,16 @@ def shaped(tree: Document, api_version: str, kind: str, duplicates: tuple[str, .
         return shaped_or_fail(tree, api_version, kind, duplicates)
     except DecodeError as error:
         short = api_version.rpartition("/")[2]
-        raise bad_request(f'{kind} in version "{short}" cannot be handled as a {kind}: {error}') from None
+        raise bad_request(f'{kind} in version "{short}" cannot be handled as a {kind}: {error.answer}') from None
 
 
 def shaped_or_fail(tree: Document, api_version: str, kind: str, duplicates: tuple[str, ...] = ()) -> Decoded:
-    shape = shape_for_kind(api_version, kind)
-    assert shape is not None, (api_version, kind)
     metadata = tree.get("metadata")
     resets = isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
-    run = Shaping(keeps_unknown=kind in NEWER_THAN_US)
-    document = shape(canonical_spelling({**tree, "kind": kind, "apiVersion": api_version}), kind, None, run)
-    document.setdefault("metadata", {})
+    reading = shape_document(tree, duplicates, api_version=api_version, kind=kind)
     if resets:
-        document["metadata"].pop("managedFields", None)
-    mirror(document)
-    problems = run.problems + [f'duplicate field "{path}"' for path in duplicates]
-    return Decoded(document, tuple(problems), resets)
-
-
-def mirror(document: Document) -> None:
-    """Fields that say the same thing twice, for clients of different age: the list, and its first entry alone."""
-    if document["kind"] == "Pod" and "status" in document:
-        _mirror(document["status"], "podIP", "podIPs", "ip")
-    elif document["kind"] == "Node" and "spec" in document:
-        _mirror(document["spec"], "podCIDR", "podCIDRs", "")
-
-
-def _mirror(section: Document, single: str, many: str, key: str) -> None:
-    """Where the two disagree, the single one is right: only an old client would have changed it alone."""
-    entries, alone = section.get(many), section.get(single)
-    first = (entries[0].get(key, "") if key else entries[0]) if entries else ""
-    if not alone:
-        if first:
-            section[single] = first
-    elif alone != first:
-        section[many] = [{key: alone}] if key else [alone]
+        reading.document["metadata"].pop("managedFields", None)
+    return Decoded(reading.document, reading.warnings, resets)
 
 
 def strict_error(row: Resource, version: str, problems: tuple[str, ...]) -> ApiError:

@@ -9,7 +9,9 @@ from datetime import timedelta
 from typing import Any
 
 from dray.api.errors import DecodeError
+from dray.api.scalars import Shaping
 from dray.api.schemas import schema_for
+from dray.api.shaping import shape_of
 from dray.apiserver import errors
 from dray.apiserver.attributes import DELETE, Admission
 from dray.apiserver.call import Call
@@ -19,7 +21,6 @@ from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.jsontext import go_json
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import META_GROUP, Query, dry_run_problems
-from dray.apiserver.shaping import Shaping, shape_of
 from dray.apiserver.stored import Stored, to_value
 from dray.apiserver.strategies import strategy_of
 from dray.apiserver.writing import MAX_ATTEMPTS
@@ -81,7 +82,7 @@ def _decoded(call: Call) -> Document:
             raise errors.bad_request("decoded object cannot be converted to DeleteOptions")
         return shape_of(schema.name)(tree, "DeleteOptions", None, Shaping())
     except DecodeError as error:
-        raise errors.bad_request(str(error)) from None
+        raise errors.bad_request(error.answer) from None
 
 
 def _from_document(document: Document) -> DeleteOptions:

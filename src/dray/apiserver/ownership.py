@@ -6,6 +6,7 @@ from typing import Any
 
 from dray.api.schemas import schema_for
 from dray.api.scheme import Resource
+from dray.api.shaping import as_written
 from dray.apiserver import managed_fields, views
 from dray.apiserver.managed_fields import Kind, Manager
 from dray.apiserver.strategies import strategy_of
@@ -33,7 +34,8 @@ def owned_update(
         return document
     entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
     owners = managed_fields.read(entries)
-    owners = managed_fields.after_update(owners, old, document, manager, ownership(row, manager.subresource), now)
+    kind = ownership(row, manager.subresource)
+    owners = managed_fields.after_update(owners, old, as_written(document), manager, kind, now)
     if owners:
         metadata["managedFields"] = managed_fields.write(owners)
     return document

@@ -7,8 +7,10 @@ from typing import Any
 
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
+from dray.api.scalars import Shaping
 from dray.api.schemas import StructSchema, schema_for
 from dray.api.scheme import group_version
+from dray.api.shaping import empty_object, shape_of
 from dray.apiserver import errors, managed_fields, views
 from dray.apiserver.attributes import Attributes
 from dray.apiserver.call import Call
@@ -21,7 +23,6 @@ from dray.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, pat
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.patching import apply_merge, json_patch, merge_patch, strategic
-from dray.apiserver.shaping import Shaping, empty_object, shape_of
 from dray.apiserver.writing import Change, Outcome, Writer, name_problem
 from dray.store.errors import AlreadyExists
 
@@ -146,7 +147,7 @@ class Patcher:
         try:
             decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind)
         except DecodeError as error:
-            raise _invalid_patch(shown(tree), str(error)) from None
+            raise _invalid_patch(shown(tree), error.answer) from None
         self._report(call, decoded.problems, options, shown(tree))
         return decoded.document, decoded.resets_managers
 
@@ -216,10 +217,11 @@ class Patcher:
         try:
             shape_of(self._schema(call).name)(tree, row.kind, None, run)
         except DecodeError as error:
-            raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {error}") from None
-        if run.problems:
-            fields = [problem.removeprefix('unknown field "').removesuffix('"') for problem in run.problems]
-            texts = [f".{field}: field not declared in schema" for field in fields]
+            raise errors.bad_request(
+                f"failed to create typed patch object ({self._place(call)}): {error.answer}"
+            ) from None
+        if run.unknown:
+            texts = [f".{field.path}: field not declared in schema" for field in run.unknown]
             found = texts[0] if len(texts) == 1 else "errors:\n  " + "\n  ".join(texts)
             raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {found}")
         return _without_nulls(tree)

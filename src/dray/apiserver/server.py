@@ -19,6 +19,7 @@ import yaml
 
 from dray.api.errors import DecodeError
 from dray.api.scheme import Resource, Version, group_version
+from dray.api.shaping import empty_object
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import Attributes, Authorizer
 from dray.apiserver.authentication.impersonation import impersonate, requested_user
@@ -46,7 +47,6 @@ from dray.apiserver.scale import Scales
 from dray.apiserver.selectors import parse_fields
 from dray.apiserver.served import Served
 from dray.apiserver.server_metrics import ServerMetrics
-from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored
 from dray.apiserver.strategies import strategy_of
 from dray.apiserver.subresources import Subresources, success
@@ -153,7 +153,7 @@ class Server:
         except asyncio.CancelledError:
             raise
         except DecodeError as error:
-            response = failure(errors.bad_request(str(error)))
+            response = failure(errors.bad_request(error.answer))
         except RecursionError:
             response = failure(errors.bad_request("the request is nested too deeply"))
         except Exception:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dray.api.names import subdomain_problems
 from dray.api.scheme import by_kind
+from dray.api.shaping import empty_object
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import CREATE, Admission
 from dray.apiserver.authentication.token_requests import TokenRequests
@@ -20,7 +21,6 @@ from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import ownership
 from dray.apiserver.selectors import LabelRequirement, LabelSelector
-from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored
 from dray.apiserver.writing import Change, Writer
 

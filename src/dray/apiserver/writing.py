@@ -13,6 +13,7 @@ from typing import Any
 
 from dray.api.defaults import apply_defaults
 from dray.api.scheme import Resource, group_version
+from dray.api.shaping import as_written, empty_object
 from dray.apiserver import checks, errors, managed_fields, views
 from dray.apiserver.attributes import CREATE, UPDATE, Admission
 from dray.apiserver.cache import KindCache
@@ -25,7 +26,6 @@ from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.pod_resize import resized, with_ephemeral_containers
-from dray.apiserver.shaping import empty_object
 from dray.apiserver.stored import Stored, to_value
 from dray.apiserver.strategies import Setting, Strategy, strategy_of
 from dray.store.errors import AlreadyExists, Conflict, NotFound
@@ -133,7 +133,7 @@ class Writer:
         sent = document["metadata"].pop("managedFields", None)
         if reset:
             return
-        entries = managed_fields.owned_by_creator(document, empty, manager, kind, now)
+        entries = managed_fields.owned_by_creator(as_written(document), empty, manager, kind, now)
         if sent:
             owners = managed_fields.read(sent) | managed_fields.read(entries)
             entries = managed_fields.write(owners)
@@ -176,7 +176,7 @@ class Writer:
             raise errors.invalid_object(row, document["metadata"].get("name", ""), found)
         for text in checks.warnings_about(row, document):
             call.warn(text)
-        admission.document = document
+        document = admission.document = as_written(document)
         cache = core.cache(row)
         namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
         await core.admission.validate(admission)
@@ -266,7 +266,7 @@ class Writer:
             raise errors.invalid_object(row, call.name, found)
         for text in checks.warnings_about(row, document):
             call.warn(text)
-        admission.document = document
+        document = admission.document = as_written(document)
         if not change.skip_admission:
             await core.admission.validate(admission)
         if ready_to_go(row, document):

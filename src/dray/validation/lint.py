@@ -7,12 +7,13 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from dray.api.codec import shape_document
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
-from dray.api.fields import UnknownField, conform
 from dray.api.gated_fields import dropped_features
 from dray.api.manifests import Manifest
 from dray.api.resource import ADMIN_ACCESS_LABEL
+from dray.api.scalars import UnknownField
 from dray.api.schemas import StructSchema, known_kinds, schema_for, struct
 from dray.api.spellings import OLD_NAMES, canonical_spelling
 from dray.api.strategy import prepare_create
@@ -86,9 +87,9 @@ def _shape(document: Document, schema: StructSchema) -> Generator[Said, None, Do
     repaired, slips = repair(canonical, schema)
     for slip in slips:
         yield "error", slip.path, slip.message
-    shaped = conform(repaired, schema)
+    shaped = shape_document(repaired)
     for field in shaped.unknown:
-        yield "error", field.path, f'unknown field "{field.path}"{_suggestion(field)}'
+        yield "error", field.path, f"{field}{_suggestion(field)}"
     return shaped.document
 
 
@@ -148,7 +149,8 @@ def _strangers(manifest: Manifest, api_version: str) -> int:
     schema = schema_for(api_version, manifest.kind)
     assert schema is not None
     try:
-        return len(conform(repair(canonical_spelling(manifest.document), schema)[0], schema).unknown)
+        repaired, _ = repair(canonical_spelling(manifest.document), schema)
+        return len(shape_document(repaired, api_version=api_version).unknown)
     except DecodeError:
         return len(manifest.document)
 

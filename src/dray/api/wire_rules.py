@@ -60,8 +60,16 @@ KEPT_ZERO = frozenset(
     }
 )  # fmt: skip
 
-# Lists whose emptiness says something while a request is handled: "clear" rather than "keep".
-KEPT_EMPTY = frozenset({("PodStatus", "resourceClaimStatuses"), ("PodStatus", "nodeAllocatableResourceClaimStatuses")})
+# Lists whose emptiness says something while a request is handled: a pod's status clears rather than keeps them, validation
+# counts them as set. `dray.api.shaping.as_written` takes out those that are left.
+KEPT_EMPTY = frozenset(
+    {
+        ("PodStatus", "resourceClaimStatuses"), ("PodStatus", "nodeAllocatableResourceClaimStatuses"),
+        ("ResourceSliceSpec", "devices"), ("ResourceSliceSpec", "sharedCounters"),
+        ("DeviceAttribute", "ints"), ("DeviceAttribute", "bools"), ("DeviceAttribute", "strings"),
+        ("DeviceAttribute", "versions"),
+    }
+)  # fmt: skip
 
 EMPTY_STRUCT = "{}"
 NULL = "null"

@@ -1,0 +1,230 @@
+"""A JSON tree brought into the shape of its kind: types checked, unknown fields named and left out, emptiness spelled as
+Kubernetes spells it.
+
+What comes out is what a Kubernetes server would write back after reading the same tree. A value of the wrong type is a
+ShapeError. Rules about values are not here. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dray.api.digests import LruSet, digest_of
+from dray.api.scalars import (
+    AS_IT_IS,
+    SCALARS,
+    Convert,
+    Place,
+    Shaping,
+    UnknownField,
+    mismatch,
+    string,
+    text_of,
+    valid_values,
+)
+from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
+from dray.api.wire_rules import (
+    ALWAYS,
+    ALWAYS_V1BETA1,
+    DROPPED_ZERO,
+    DROPPED_ZERO_V1BETA1,
+    EMPTY_STRUCT,
+    KEPT_EMPTY,
+    KEPT_ZERO,
+    NULL,
+)
+
+Document = dict[str, Any]
+
+# Fields with a converter of their own.
+SPECIAL: dict[tuple[str, str], Convert] = {("CapacityRequestPolicy", "validValues"): valid_values}
+
+
+class StructShape:
+    """A struct schema made ready: per field how to convert it and what to do when it is empty."""
+
+    __slots__ = ("always", "fields", "keeps_unknown", "name", "short_name")
+
+    def __init__(self, schema: StructSchema) -> None:
+        self.name = schema.name
+        self.short_name = schema.name.rpartition(".")[2]
+        self.keeps_unknown = not schema.name.startswith("meta.")
+        self.fields: dict[str, tuple[Convert, bool, type | None]] = {}
+        self.always: list[tuple[str, Callable[[], Any]]] = []
+
+    def fill(self, schema: StructSchema) -> None:
+        old = ".v1beta1." in self.name
+        for name, field in schema.fields.items():
+            key = (self.short_name, name)
+            convert = SPECIAL.get(key) or _converter(field.type)
+            self.fields[name] = (convert, _drops_empty(self.name, key, field, old), AS_IT_IS.get(convert))
+            rule = (ALWAYS_V1BETA1.get(key) if old else None) or ALWAYS.get(key)
+            if rule:
+                self.always.append((name, _filler(rule, field)))
+
+    def __call__(self, value: Any, go: str, place: Place, run: Shaping) -> Document:
+        if not isinstance(value, dict):
+            raise mismatch(value, go, place, f"{_package(self.name)}.{self.short_name}")
+        out: Document = {}
+        fields, short_name = self.fields, self.short_name
+        for key, raw in value.items():
+            found = fields.get(key)
+            if found is None:
+                run.unknown.append(UnknownField(text_of((place, key)), key, self.name))
+                if run.keeps_unknown and self.keeps_unknown:
+                    out[key] = raw
+                continue
+            if raw is None:
+                continue
+            convert, drops, plain_type = found
+            if type(raw) is not plain_type:
+                raw = convert(raw, short_name, (place, key), run)
+            if raw or not drops:
+                out[key] = raw
+        for key, fill in self.always:
+            if key not in out:
+                out[key] = fill()
+        return out
+
+
+def _drops_empty(type_name: str, key: tuple[str, str], field: FieldSchema, old: bool) -> bool:
+    """Whether an empty value of the field vanishes from the wire form."""
+    shape, scalar = field.type.shape, field.type.name
+    if key in ALWAYS or shape == "struct":
+        return False
+    if shape in ("list", "map"):
+        return key not in KEPT_EMPTY
+    if scalar in ("any", "quantity", "intOrString"):
+        return False
+    if key in KEPT_ZERO:
+        return old and key in DROPPED_ZERO_V1BETA1
+    if scalar in ("string", "bytes", "time", "microTime") or type_name.startswith("resource."):
+        return True
+    return key in DROPPED_ZERO
+
+
+def _filler(rule: str, field: FieldSchema) -> Callable[[], Any]:
+    if rule == NULL:
+        return lambda: None
+    if rule == EMPTY_STRUCT:
+        return lambda: shape_of(field.type.name)({}, "", None, Shaping())
+    zero = {"string": "", "bool": False, "quantity": "0"}.get(field.type.name, 0)
+    return lambda: zero
+
+
+_shapes: dict[str, StructShape] = {}
+
+
+def shape_of(type_name: str) -> StructShape:
+    """Types may contain themselves, so a shape exists before its fields do."""
+    shape = _shapes.get(type_name)
+    if shape is None:
+        schema = struct(type_name)
+        _shapes[type_name] = shape = StructShape(schema)
+        shape.fill(schema)
+    return shape
+
+
+def shape_for_kind(api_version: str, kind: str) -> StructShape | None:
+    schema = schema_for(api_version, kind)
+    return shape_of(schema.name) if schema else None
+
+
+def empty_object(api_version: str, kind: str) -> Document:
+    """The kind with nothing set: what a new object is compared with, and what a bookmark carries."""
+    shape = shape_for_kind(api_version, kind)
+    assert shape is not None
+    return {"kind": kind, "apiVersion": api_version, "metadata": {}, **shape({}, kind, None, Shaping())}
+
+
+def as_written(document: Document) -> Document:
+    """Without the empty lists that only validation may see: a slice may be valid with them, and is stored without."""
+    if document.get("kind") != "ResourceSlice":
+        return document
+    spec = document.get("spec") or {}
+    if spec.get("devices") != [] and spec.get("sharedCounters") != []:
+        return document
+    kept = {key: value for key, value in spec.items() if value or key not in ("devices", "sharedCounters")}
+    return {**document, "spec": kept}
+
+
+# --- conversion of values --------------------------------------------------------------------------------------------
+
+
+def _converter(ref: TypeRef) -> Convert:
+    if ref.shape == "struct":
+        return shape_of(ref.name)
+    if ref.shape == "scalar":
+        return SCALARS[ref.name]
+    assert ref.item is not None
+    item, text, zero = _converter(ref.item), _go_type(ref), _zero(ref.item)
+    return _list_of(item, text, zero) if ref.shape == "list" else _map_of(item, text, zero)
+
+
+def _zero(ref: TypeRef) -> Any:
+    """What a null stands for inside of a list or map: nothing, in the shape of something."""
+    if ref.shape == "struct":
+        return {}
+    if ref.shape == "scalar":
+        return {"string": "", "bytes": "", "bool": False, "quantity": "0", "any": None}.get(ref.name, 0)
+    return [] if ref.shape == "list" else {}
+
+
+def _list_of(item: Convert, text: str, zero: Any) -> Convert:
+    def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
+        if type(value) is not list:
+            raise mismatch(value, go, place, text)
+        if item is string and all(type(entry) is str for entry in value):
+            return value
+        return [item(zero if entry is None else entry, go, (place, at), run) for at, entry in enumerate(value)]
+
+    return _remembering(item, convert) if isinstance(item, StructShape) and item.short_name == "Device" else convert
+
+
+# Lists of devices that were found to be in shape: nodes of one kind publish the same devices again and again.
+_SHAPELY = LruSet(4096)
+_WORTH_REMEMBERING = 8
+
+
+def _remembering(item: StructShape, convert: Convert) -> Convert:
+    """`convert`, asked only once for a long list that it leaves as it is."""
+
+    def remembered(value: Any, go: str, place: Place, run: Shaping) -> Any:
+        if type(value) is not list or len(value) < _WORTH_REMEMBERING:
+            return convert(value, go, place, run)
+        digest = digest_of(value)
+        key = (item.name, digest)
+        if digest is not None and key in _SHAPELY:
+            return value
+        unknown = len(run.unknown)
+        shaped = convert(value, go, place, run)
+        if digest is not None and len(run.unknown) == unknown and shaped == value:
+            _SHAPELY.add(key)
+        return shaped
+
+    return remembered
+
+
+def _map_of(item: Convert, text: str, zero: Any) -> Convert:
+    def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
+        if not isinstance(value, dict):
+            raise mismatch(value, go, place, text)
+        if item is string and all(type(entry) is str for entry in value.values()):
+            return value
+        return {key: item(zero if entry is None else entry, go, (place, key), run) for key, entry in value.items()}
+
+    return convert
+
+
+def _go_type(ref: TypeRef) -> str:
+    if ref.shape == "scalar":
+        return {"quantity": "resource.Quantity", "time": "v1.Time", "any": "interface {}"}.get(ref.name, ref.name)
+    if ref.shape == "struct":
+        return f"{_package(ref.name)}.{ref.name.rpartition('.')[2]}"
+    assert ref.item is not None
+    return ("[]" if ref.shape == "list" else "map[string]") + _go_type(ref.item)
+
+
+def _package(type_name: str) -> str:
+    return type_name.split(".")[-2]
