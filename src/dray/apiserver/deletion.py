@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from dray.api.errors import DecodeError
+from dray.api.jsontext import go_json
 from dray.api.scalars import Shaping
 from dray.api.schemas import schema_for
 from dray.api.shaping import shape_of
@@ -18,7 +19,6 @@ from dray.apiserver.call import Call
 from dray.apiserver.core import Core
 from dray.apiserver.decoding import parse
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.jsontext import go_json
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import META_GROUP, Query, dry_run_problems
 from dray.apiserver.stored import Stored, to_value

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from dray.api.jsontext import go_json
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
-from dray.apiserver.jsontext import go_json
 
 FieldSet = dict[str, Any]
 MEMBER = "."

@@ -1,4 +1,4 @@
-"""JSON out: objects as the server stores and sends them, and values as Kubernetes quotes them in messages."""
+"""JSON out: objects as the server stores and sends them."""
 
 from typing import Any
 
@@ -7,11 +7,6 @@ import msgspec
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 decode = msgspec.json.Decoder().decode
-
-
-def go_json(value: Any) -> str:
-    """A value in the words of an error message: compact JSON."""
-    return _encoder.encode(value).decode()
 
 
 def ordered(document: dict[str, Any]) -> dict[str, Any]:

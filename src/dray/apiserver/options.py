@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote_plus
 
+from dray.api.jsontext import go_json
 from dray.apiserver.errors import ApiError, OptionError, bad_request, invalid
-from dray.apiserver.jsontext import go_json
 
 META_GROUP = "meta.k8s.io"
 FIELD_VALIDATIONS = ("", "Ignore", "Strict", "Warn")

@@ -7,6 +7,7 @@ from typing import Any
 
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
+from dray.api.jsontext import go_json
 from dray.api.scalars import Shaping
 from dray.api.schemas import StructSchema, schema_for
 from dray.api.scheme import group_version
@@ -17,7 +18,6 @@ from dray.apiserver.call import Call
 from dray.apiserver.core import Core
 from dray.apiserver.decoding import check_type, parse, shaped_or_fail
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.jsontext import go_json
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_type
 from dray.apiserver.options import WriteOptions, write_options

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dray.api.jsontext import go_json
 from dray.api.quantity import Quantity
 from dray.apiserver.errors import OptionError
-from dray.apiserver.jsontext import go_json
 from dray.apiserver.pod_strategy import qos_class
 
 Document = dict[str, Any]

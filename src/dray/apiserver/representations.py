@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from dray.api.jsontext import go_json
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import empty_object
 from dray.apiserver import views
 from dray.apiserver.errors import ApiError, bad_request
-from dray.apiserver.jsontext import encode, go_json
+from dray.apiserver.jsontext import encode
 from dray.apiserver.negotiation import Wanted
 from dray.apiserver.stored import Stored
 from dray.apiserver.tables import column_definitions, row_cells

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from dray.api.jsontext import go_json
 from dray.api.names import subdomain_problems
 from dray.api.scheme import by_kind
 from dray.api.shaping import empty_object
@@ -15,7 +16,6 @@ from dray.apiserver.call import Call
 from dray.apiserver.core import Core
 from dray.apiserver.decoding import decode_object
 from dray.apiserver.deletion import DeleteOptions, Deleter
-from dray.apiserver.jsontext import go_json
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options

@@ -5,9 +5,9 @@ Not in `dray.validation`: whether an expression compiles depends on what this se
 
 from collections.abc import Iterator
 
+from dray.api.jsontext import go_json
 from dray.apiserver.attributes import Document
 from dray.apiserver.errors import OptionError
-from dray.apiserver.jsontext import go_json
 from dray.apiserver.parts import mapping, mappings, part, strings, text
 from dray.apiserver.policies.programs import compile_policy
 from dray.cel import CompileFailure, Program
