@@ -69,7 +69,7 @@ def test_five_hundred_nodes(browser: Browser, large: Shown) -> None:
     # Only what can be seen is there.
     shown = page.locator("main .row")
     assert shown.count() < 60
-    expect(page.get_by_role("table", name="Nodes")).to_have_attribute("aria-rowcount", str(COUNT))
+    expect(page.get_by_role("table", name="Nodes")).to_have_attribute("aria-rowcount", str(COUNT + 1))
     expect(shown.first).to_contain_text("rack-1")
     page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     expect(page.locator('main .row[data-key="rack-500"]')).to_be_in_viewport()
@@ -93,9 +93,9 @@ def test_five_hundred_nodes(browser: Browser, large: Shown) -> None:
 
 def test_rows_can_be_walked_to_the_end(browser: Browser, large: Shown) -> None:
     page = opened(browser, large, "#/ledger", viewport={"width": 1280, "height": 860})
-    expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", str(2 * COUNT))
+    expect(page.get_by_role("table")).to_have_attribute("aria-rowcount", str(2 * COUNT + 1))
     for _ in range(60):
         page.keyboard.press("j")
         page.wait_for_timeout(5)
-    expect(page.locator(":focus")).to_have_attribute("data-key", re.compile("^rack-(29|30|31)/"))
+    expect(page.locator(":focus")).to_have_text(re.compile("^rack-(29|30|31)$"))
     page.context.close()

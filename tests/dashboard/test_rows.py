@@ -137,7 +137,7 @@ def test_health_by_condition_and_its_end() -> None:
     status = {"driver": POOL[0], "pool": POOL[1], "device": "a", "conditions": [bad]}
     health.put_claim(a_claim({"device": "a"}, devices=[status]))
     published = a_slice([{"name": "a"}, {"name": "b"}])
-    assert row_of(published, a_claim({"device": "a"}), health=health)["use"] == "xf"
+    assert row_of(published, a_claim({"device": "a"}), health=health)["use"] == "Xf"
     health.put_claim(a_claim({"device": "a"}))
     assert row_of(published, a_claim({"device": "a"}), health=health)["use"] == "uf"
 

@@ -14,6 +14,8 @@ from dray.dashboard.health import Health
 Document = dict[str, Any]
 
 FREE, IN_USE, PARTLY, BLOCKED, TAINTED, UNHEALTHY = "f", "u", "p", "b", "t", "x"
+# Unhealthy, and somebody holds it.
+UNHEALTHY_IN_USE = "X"
 
 
 def pool_row(view: PoolView, taken: Ledger, health: Health, shape: str) -> Document:
@@ -51,7 +53,7 @@ def _uses(view: PoolView, ledger: Ledger, health: Health) -> Iterator[str]:
         kind = view.shape.kinds[position]
         bit = 1 << position
         if health.problem_of((view.driver, view.name, name)):
-            yield UNHEALTHY
+            yield UNHEALTHY_IN_USE if (taken.dedicated | taken.shared) & bit else UNHEALTHY
         elif taken.dedicated & bit:
             yield IN_USE
         elif taken.shared & bit:

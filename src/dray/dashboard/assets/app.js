@@ -92,7 +92,7 @@ function drawSummary() {
   const figure = (key, href, number, words, extra) => h("a", { class: `figure ${key}`, "data-key": key, href }, h("b", {}, number), h("span", {}, words), extra);
   morphChildren(byId("summary"), [
     figure("f-nodes", link("nodes"), `${ready} of ${nodes.length}`, nodes.length === 1 ? "node ready" : "nodes ready"),
-    figure("f-devices", link("nodes"), `${number(counts.u + counts.p)} of ${number(counts.all)}`, "devices in use", useBar(pools, "devices")),
+    figure("f-devices", link("nodes"), `${number(counts.held)} of ${number(counts.all)}`, "devices in use", useBar(pools, "devices")),
     figure("f-claims", link("claims"), `${inUse} of ${claims.length}`, claims.length === 1 ? "claim in use" : "claims in use"),
     figure(`f-pending${pending ? " some" : ""}`, link("pending"), String(pending), pending === 1 ? "pod waits" : "pods wait"),
   ]);

@@ -19,8 +19,8 @@ export function claimsView(main) {
       h("div", { class: "legend", role: "group", "aria-label": "Show claims that are" }, ORDER.map((state) =>
         h("button", { type: "button", class: "key", "data-set": "state", "data-value": state, "data-toggle": true, "aria-pressed": String(choices.state === state) },
           h("span", { class: `badge ${STATES[state]}` }, state), h("b", {}, String(all.filter((claim) => claim.state === state).length)))))),
-    shown.length ? h("div", { class: "table claims", role: "table", "aria-label": "Claims", "aria-rowcount": shown.length },
-      h("div", { class: "head", role: "row" }, ["Claim", "State", "Devices", "Used by", "Nodes", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
+    shown.length ? h("div", { class: "table claims", role: "table", "aria-label": "Claims", "aria-rowcount": shown.length + 1 },
+      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Claim", "State", "Devices", "Used by", "Nodes", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
       virtualRows(main.querySelector('[data-virtual="claims"]'), shown, height, row, "claims"))
       : empty(all.length ? "No claim matches." : "No claims yet. A pod with resourceClaims makes the first one."),
   ];
@@ -37,8 +37,8 @@ function deviceWords(claim) {
 }
 
 function row(claim) {
-  return h("a", { class: "row", role: "row", "data-key": `${claim.namespace}/${claim.name}`, href: link("claims", "claim", claim.namespace, claim.name) },
-    h("span", { class: "cell name", role: "cell" }, h("b", {}, claim.name), h("span", { class: "quiet" }, claim.namespace)),
+  return h("div", { class: "row", role: "row", "data-key": `${claim.namespace}/${claim.name}` },
+    h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: link("claims", "claim", claim.namespace, claim.name) }, claim.name), h("span", { class: "quiet" }, claim.namespace)),
     h("span", { class: "cell", role: "cell" }, h("span", { class: `badge ${STATES[claim.state]}` }, claim.state)),
     h("span", { class: "cell mono", role: "cell", title: deviceWords(claim) }, deviceWords(claim)),
     h("span", { class: "cell", role: "cell" }, usersOf(claim)),

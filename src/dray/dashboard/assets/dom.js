@@ -85,7 +85,7 @@ export function virtualRows(host, items, height, row, label) {
   for (let index = first; index < Math.max(last, first); index++) {
     const el = row(items[index], index);
     el.style.setProperty("--at", `${index * height}px`);
-    el.setAttribute("aria-rowindex", index + 1);
+    el.setAttribute("aria-rowindex", index + 2);
     rows.push(el);
   }
   return h("div", {

@@ -90,9 +90,7 @@ function shut() {
   asked = null;
   clearTimeout(timer);
   drawer.hidden = true;
-  const key = opener && opener.dataset && opener.dataset.key;
-  const again = opener && opener.isConnected ? opener : key && document.querySelector(`main [data-key="${CSS.escape(key)}"]`);
-  if (again && again !== document.body) again.focus({ preventScroll: true });
+  if (opener && opener.isConnected && opener !== document.body) opener.focus({ preventScroll: true });
   opener = null;
 }
 

@@ -61,7 +61,7 @@ function switchTheme() {
 
 // Rows of a list, or cards; the list follows with its window.
 function step(event, by) {
-  const items = [...document.querySelectorAll("main .row, main .card h2 a")];
+  const items = [...document.querySelectorAll("main .row .open, main .card h2 a")];
   if (!items.length) return;
   event.preventDefault();
   const at = items.findIndex((item) => item === document.activeElement || item.closest(".card")?.contains(document.activeElement));
@@ -73,7 +73,7 @@ function step(event, by) {
 function arrow(event, x, y) {
   const grid = document.activeElement.closest("[data-grid]");
   if (!grid) {
-    if (y && document.activeElement.matches(".row")) step(event, y);
+    if (y && document.activeElement.matches(".open")) step(event, y);
     return;
   }
   event.preventDefault();

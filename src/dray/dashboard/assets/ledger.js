@@ -18,8 +18,8 @@ export function ledgerView(main) {
         h("button", { type: "button", class: "key", "data-set": "resource", "data-value": name, "data-toggle": true, "aria-pressed": String(picked === name) }, name)))),
     h("p", { class: "legend small", "aria-hidden": "true" }, h("span", { class: "key" }, h("span", { class: "swatch by-spec" }), "by spec"),
       h("span", { class: "key" }, h("span", { class: "swatch by-claims" }), "by claims"), h("span", { class: "key" }, h("span", { class: "swatch" }), "free")),
-    lines.length ? h("div", { class: "table ledger", role: "table", "aria-label": "Ledger", "aria-rowcount": lines.length },
-      h("div", { class: "head", role: "row" }, ["Node", "Resource", "Requested", "By spec", "By claims", "Free", "Allocatable"].map((text) => h("span", { role: "columnheader" }, text))),
+    lines.length ? h("div", { class: "table ledger", role: "table", "aria-label": "Ledger", "aria-rowcount": lines.length + 1 },
+      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Resource", "Requested", "By spec", "By claims", "Free", "Allocatable"].map((text) => h("span", { role: "columnheader" }, text))),
       virtualRows(main.querySelector('[data-virtual="ledger"]'), lines, height, row, "ledger")) : empty("No node matches."),
   ];
 }
@@ -40,8 +40,8 @@ const known = () => once("resources", () => {
 function row({ node, line }) {
   const [resource, allocatable, spec, claims, requested, free] = line;
   const over = node.over && node.over.includes(resource);
-  return h("a", { class: "row", role: "row", "data-key": `${node.name}/${resource}`, href: link("ledger", "why", node.name, resource) },
-    h("span", { class: "cell name", role: "cell" }, h("b", {}, node.name)),
+  return h("div", { class: "row", role: "row", "data-key": `${node.name}/${resource}` },
+    h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: link("ledger", "why", node.name, resource) }, node.name)),
     h("span", { class: "cell", role: "cell" }, resource, over ? h("span", { class: "badge bad" }, "over") : null),
     h("span", { class: "cell bar-cell", role: "cell" }, ledgerBar(line), h("span", { class: "amount" }, requested)),
     [["spec", spec], ["claims", claims], ["free", free], ["of", allocatable]].map(([word, text]) =>
@@ -71,10 +71,11 @@ export function whyDrawer(name, resource, rows) {
 
 function whyRow(row) {
   const ofClaim = row.kind === "claim" || row.kind === "pool";
-  const through = [row.container && `container ${row.container}`, row.claim && `claim ${row.claim}`].filter(Boolean).join(", ") || row.kind;
+  const container = row.container && `container ${row.container}`;
+  const through = ofClaim ? [`by claim ${row.claim}`, container].filter(Boolean).join(", ") : `by spec: ${container || row.kind}`;
   return h("li", {},
     h("span", { class: `swatch ${ofClaim ? "by-claims" : "by-spec"}`, title: ofClaim ? "by claims" : "by spec" }),
-    h("span", { class: "who" }, h("b", {}, row.pods.join(", ")), h("span", { class: "quiet" }, `${ofClaim ? "by claim" : "by spec"}: ${through}`),
+    h("span", { class: "who" }, h("b", {}, row.pods.join(", ")), h("span", { class: "quiet" }, through),
       row.device ? h("span", { class: "quiet mono" }, row.device) : null, row.policy ? h("span", { class: "quiet" }, row.policy) : null),
     h("span", { class: "amount" }, row.quantity));
 }

@@ -2,7 +2,7 @@
 
 import { ledgerBar, poolMap, useBar } from "./devices.js";
 import { age, h, isPhone, link, naturally, number, plural, virtualRows } from "./dom.js";
-import { LETTERS, USES, once, poolsByNode, sum, tables } from "./store.js";
+import { LETTERS, USES, countsOf, once, poolsByNode, sum, tables } from "./store.js";
 import { choices, empty, filterBox, matches } from "./controls.js";
 
 const FEW = 8;
@@ -50,7 +50,7 @@ function chosen() {
     const part = (row, letters) => letters.reduce((total, letter) => total + row.counts[letter], 0) / (row.counts.all || 1);
     const trouble = (row) => (row.node.problems ? 1000 : 0) + row.counts.x * 10 + row.counts.t + (row.node.over ? 500 : 0);
     const by = {
-      use: (a, b) => part(b, ["u", "p"]) - part(a, ["u", "p"]),
+      use: (a, b) => part(b, ["held"]) - part(a, ["held"]),
       free: (a, b) => part(b, ["f"]) - part(a, ["f"]),
       trouble: (a, b) => trouble(b) - trouble(a),
     }[choices.order];
@@ -58,7 +58,7 @@ function chosen() {
   });
   const wide = byNode.has("") ? [SHARED] : [];
   return [...wide, ...sorted].filter((node) => matches(node.name || "many nodes")
-    && (!choices.use || (byNode.get(node.name) || []).some((pool) => pool.use.includes(choices.use))));
+    && (!choices.use || (byNode.get(node.name) || []).some((pool) => countsOf(pool)[choices.use])));
 }
 
 // In a row there is room for the headline of a problem only.
@@ -88,8 +88,8 @@ function card(node) {
 function table(main, shown) {
   const height = isPhone() ? 76 : 44;
   const host = main.querySelector('[data-virtual="nodes"]');
-  return h("div", { class: "table nodes", role: "table", "aria-label": "Nodes", "aria-rowcount": shown.length },
-    h("div", { class: "head", role: "row" }, ["Node", "Devices", "In use", "cpu", "memory", "Pods"].map((text) => h("span", { role: "columnheader" }, text))),
+  return h("div", { class: "table nodes", role: "table", "aria-label": "Nodes", "aria-rowcount": shown.length + 1 },
+    h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Devices", "In use", "cpu", "memory", "Pods"].map((text) => h("span", { role: "columnheader" }, text))),
     virtualRows(host, shown, height, row, "nodes"));
 }
 
@@ -98,10 +98,10 @@ function row(node) {
   const counts = sum(pools);
   const line = (name) => (node.ledger || []).find((each) => each[0] === name);
   const bar = (name) => h("span", { class: "cell bar-cell", role: "cell" }, line(name) ? [ledgerBar(line(name)), h("span", { class: "amount" }, line(name)[4])] : "");
-  return h("a", { class: "row", role: "row", "data-key": node.name || "~", href: node.shared ? link("nodes", "shared") : link("nodes", "node", node.name) },
-    h("span", { class: "cell name", role: "cell" }, h("b", {}, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node, true) : null),
+  return h("div", { class: "row", role: "row", "data-key": node.name || "~" },
+    h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: node.shared ? link("nodes", "shared") : link("nodes", "node", node.name) }, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node, true) : null),
     h("span", { class: "cell", role: "cell" }, useBar(pools, node.name)),
-    h("span", { class: "cell number", role: "cell" }, `${counts.u + counts.p} / ${counts.all}`),
+    h("span", { class: "cell number", role: "cell" }, `${counts.held} / ${counts.all}`),
     bar("cpu"), bar("memory"),
     h("span", { class: "cell number", role: "cell" }, node.pods ? `${node.pods[0]} / ${node.pods[1]}` : ""));
 }

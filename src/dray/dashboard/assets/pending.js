@@ -16,16 +16,16 @@ export function pendingView(main) {
   const height = isPhone() ? 112 : 68;
   return [
     h("div", { class: "bar" }, h("h1", {}, "Pending pods"), filterBox("Filter pods by name, claim or message")),
-    shown.length ? h("div", { class: "table pending", role: "table", "aria-label": "Pending pods", "aria-rowcount": shown.length },
-      h("div", { class: "head", role: "row" }, ["Pod", "What the scheduler says", "Claims", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
+    shown.length ? h("div", { class: "table pending", role: "table", "aria-label": "Pending pods", "aria-rowcount": shown.length + 1 },
+      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Pod", "What the scheduler says", "Claims", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
       virtualRows(main.querySelector('[data-virtual="pending"]'), shown, height, row, "pending"))
       : empty(all.length ? "No pod matches." : "No pod waits. Every pod has a node."),
   ];
 }
 
 function row(pod) {
-  return h("a", { class: "row", role: "row", "data-key": `${pod.namespace}/${pod.name}`, href: link("pending", "pod", pod.namespace, pod.name) },
-    h("span", { class: "cell name", role: "cell" }, h("b", {}, pod.name), h("span", { class: "quiet" }, pod.namespace)),
+  return h("div", { class: "row", role: "row", "data-key": `${pod.namespace}/${pod.name}` },
+    h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: link("pending", "pod", pod.namespace, pod.name) }, pod.name), h("span", { class: "quiet" }, pod.namespace)),
     h("span", { class: "cell message", role: "cell", title: pod.message }, pod.message),
     h("span", { class: "cell mono", role: "cell" }, pod.claims.join(", ")),
     h("span", { class: "cell number", role: "cell" }, age(pod.created)));

@@ -86,6 +86,8 @@ export const USES = {
   x: { name: "unhealthy", word: "unhealthy" },
 };
 export const LETTERS = Object.keys(USES);
+// Unhealthy and held: shown with the unhealthy ones, counted with those in use.
+USES.X = { name: "unhealthy, in use", word: "unhealthy" };
 
 const counted = new WeakMap();
 
@@ -94,18 +96,20 @@ export function countsOf(pool) {
   if (!counts) {
     counts = {};
     for (const letter of pool.use) counts[letter] = (counts[letter] || 0) + 1;
+    if (counts.X) counts.x = (counts.x || 0) + counts.X;
     counted.set(pool, counts);
   }
   return counts;
 }
 
 export function sum(pools) {
-  const total = { all: 0 };
+  const total = { all: 0, X: 0 };
   for (const letter of LETTERS) total[letter] = 0;
   for (const pool of pools) {
     total.all += pool.use.length;
     for (const [letter, count] of Object.entries(countsOf(pool))) total[letter] += count;
   }
+  total.held = total.u + total.p + total.X;
   return total;
 }
 
