@@ -28,7 +28,8 @@ test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not torture'
 
 torture: setup
-	$(BIN)/python -m pytest -m torture
+	$(BIN)/python -m pytest -m torture -s
+	DRAY_FUZZ_EXAMPLES=3000 $(BIN)/python -m pytest tests/fuzz --timeout 3600
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks scripts

@@ -33,11 +33,19 @@ class Connection:
     namespace: str = "default"
 
 
+# What reading a list where a mapping should be ends in; the file is somebody's, so this is an answer and not a bug.
+_MISSHAPEN = (TypeError, KeyError, AttributeError, ValueError, RecursionError)
+
+
 def load_connection(kubeconfig: str | os.PathLike[str] | None = None, context: str = "") -> Connection:
     """The named file, else $KUBECONFIG, else ~/.kube/config, else the pod we run in."""
     paths = _kubeconfig_paths(kubeconfig)
     if paths:
-        return connection_from_config(_merged(paths), context)
+        try:
+            return connection_from_config(_merged(paths), context)
+        except _MISSHAPEN as error:
+            where = ", ".join(map(str, paths))
+            raise KubeconfigError(f"kubeconfig {where}: a field is not of the right kind: {error!r}") from None
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster_connection()
     raise KubeconfigError("no kubeconfig: give a file, set KUBECONFIG, or run inside a cluster")
