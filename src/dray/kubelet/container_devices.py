@@ -1,6 +1,7 @@
 """What a container gets of its pod's claims: CDI device names, and the edits that CDI files describe under them."""
 
 import logging
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -65,7 +66,11 @@ class CdiDirectories:
     def _specs_in(self, directory: Path) -> Iterable[CdiSpec]:
         if not directory.is_dir():
             return
-        for path in sorted(directory.iterdir()):
+        paths = sorted(directory.iterdir())
+        gone = {path for path in self._seen if path.parent == directory}.difference(paths)
+        for path in gone:
+            del self._seen[path]
+        for path in paths:
             if path.suffix in (".json", ".yaml") and not path.name.startswith("."):
                 spec = self._spec(path)
                 if spec is not None:
@@ -73,15 +78,19 @@ class CdiDirectories:
 
     def _spec(self, path: Path) -> CdiSpec | None:
         """The spec of one file, parsed once per version of it; a broken file is reported and left out."""
+        version = -1
         try:
-            version = path.stat().st_mtime_ns
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            version = status.st_mtime_ns
             known = self._seen.get(path)
             if known is not None and known[0] == version:
                 return known[1]
             spec = _read(path)
         except FileNotFoundError:
             return None
-        except (OSError, CdiError, yaml.YAMLError, UnicodeDecodeError) as error:
+        except (OSError, CdiError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
             log.warning("CDI file %s is left out: %s", path, error)
             spec = None
         self._seen[path] = (version, spec)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import grpc
 
+from dray.api.names import subdomain_problems
 from dray.clock import Clock
 from dray.kubelet.endpoint import HEALTH_SERVICES, Endpoint, ObserveCall, choose_service
 from dray.kubelet.errors import DriverError, RegistrationError
@@ -18,6 +19,7 @@ from dray.proto import pluginregistration_pb2, pluginregistration_pb2_grpc
 log = logging.getLogger(__name__)
 
 PLUGIN_TYPE = "DRAPlugin"
+MAX_NAME = 63
 LOOK_EVERY_S = 0.25
 DIAL_TIMEOUT_S = 10.0
 GET_INFO_TIMEOUT_S = 1.0
@@ -25,6 +27,7 @@ NOTIFY_TIMEOUT_S = 5.0
 RETRY_START_S = 0.5
 RETRY_CAP_S = 60.0
 WIPE_DELAY_S = 30.0
+PATIENCE_S = 2.0
 
 WipeSlices = Callable[[str], Awaitable[None]]
 
@@ -37,6 +40,7 @@ class _Socket:
     endpoint: Endpoint | None = None
     retry_at: float = 0.0
     failures: int = 0
+    attempt: asyncio.Task[None] | None = None
 
 
 class Drivers:
@@ -74,6 +78,10 @@ class Drivers:
             raise DriverError(f"DRA driver {driver} is not registered")
         return next((each for each in reversed(endpoints) if each.is_connected), endpoints[-1])
 
+    def plugins(self) -> list[tuple[str, str]]:
+        """Registration sockets, and whether the kubelet has registered what is behind each or only wants to."""
+        return [(str(path), "actual" if each.endpoint else "desired") for path, each in sorted(self._sockets.items())]
+
     def names(self) -> list[str]:
         return sorted(self._endpoints)
 
@@ -91,6 +99,8 @@ class Drivers:
 
     async def close(self) -> None:
         for socket in list(self._sockets.values()):
+            if socket.attempt is not None:
+                socket.attempt.cancel()
             if socket.endpoint is not None:
                 await self._deregister(socket.endpoint, plan_wipe=False)
         self._sockets.clear()
@@ -105,24 +115,37 @@ class Drivers:
                 del self._sockets[path]
                 if socket.endpoint is not None:
                     await self._deregister(socket.endpoint)
+        attempts = []
         for path, identity in found.items():
             socket = self._sockets.setdefault(path, _Socket(identity))
-            if socket.endpoint is None and self._clock.monotonic() >= socket.retry_at:
-                await self._try_to_register(path, socket)
+            is_due = socket.attempt is None and self._clock.monotonic() >= socket.retry_at
+            if socket.endpoint is None and is_due:
+                socket.attempt = asyncio.create_task(
+                    self._try_to_register(path, socket), name=f"registration at {path}"
+                )
+                attempts.append(socket.attempt)
+        if attempts:
+            # Who does not answer must not keep others waiting: its attempt goes on behind our back.
+            await asyncio.wait(attempts, timeout=PATIENCE_S)
 
     async def _try_to_register(self, path: Path, socket: _Socket) -> None:
         try:
             socket.endpoint = await self._register(path)
             socket.failures = 0
+            if self._sockets.get(path) is not socket:
+                # Gone while it was being registered.
+                await self._deregister(socket.endpoint)
         except (RegistrationError, grpc.aio.AioRpcError, TimeoutError, OSError) as error:
             socket.failures += 1
             wait_s = min(RETRY_START_S * 2 ** (socket.failures - 1), RETRY_CAP_S)
             socket.retry_at = self._clock.monotonic() + wait_s
             text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
             log.error("plugin at %s cannot be registered: %s; next try in %.1f s", path, text, wait_s)
+        finally:
+            socket.attempt = None
 
     async def _register(self, path: Path) -> Endpoint:
-        async with grpc.aio.insecure_channel(f"unix://{path}") as channel:
+        async with grpc.aio.insecure_channel(f"unix:{path.absolute()}") as channel:
             await asyncio.wait_for(channel.channel_ready(), DIAL_TIMEOUT_S)
             stub = pluginregistration_pb2_grpc.RegistrationStub(channel)
             info = await stub.GetInfo(pluginregistration_pb2.InfoRequest(), timeout=GET_INFO_TIMEOUT_S)
@@ -150,15 +173,16 @@ class Drivers:
                 f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
             )
         path = info.endpoint or str(socket)
+        _check_name(info.name, path)
         service = choose_service(info.name, path, info.supported_versions)
-        known = self._endpoints.setdefault(info.name, [])
+        known = self._endpoints.get(info.name, [])
         if any(each.path == path for each in known):
             raise RegistrationError(
                 f"RegisterPlugin error -- plugin registration failed with err: endpoint {path} already registered for DRA driver plugin {info.name}"
             )
         health = next((each for each in HEALTH_SERVICES if each in info.supported_versions), None)
         endpoint = Endpoint(info.name, path, service, health, self._observe)
-        known.append(endpoint)
+        self._endpoints.setdefault(info.name, []).append(endpoint)
         self._followers[endpoint] = asyncio.create_task(
             endpoint.follow_connection(lambda: self._connection_changed(info.name)), name=f"connection of {info.name}"
         )
@@ -197,6 +221,17 @@ class Drivers:
         log.warning("driver %s stayed away for %.0f s: removing its ResourceSlices", driver, WIPE_DELAY_S)
         await self._wipe_slices(driver)
         self._wipes.pop(driver, None)
+
+
+def _check_name(driver: str, endpoint: str) -> None:
+    """Names end up in paths, selectors and metrics: only what the API takes for a driver's name is let in."""
+    problems = [] if len(driver) <= MAX_NAME else [f"must be no more than {MAX_NAME} characters"]
+    problems += subdomain_problems(driver.lower()) if driver else ["must not be empty"]
+    if not endpoint.startswith("/"):
+        problems.append(f"endpoint {endpoint!r} must be an absolute path")
+    if problems:
+        text = f"invalid DRA driver plugin name {driver!r}: {'; '.join(problems)}"
+        raise RegistrationError(f"RegisterPlugin error -- plugin validation failed with err: {text}")
 
 
 def _sockets_below(directory: Path) -> list[tuple[Path, tuple[int, int]]]:

@@ -33,6 +33,13 @@ HEALTH_SERVICES: Mapping[str, tuple[ModuleType, ModuleType]] = {
     "v1alpha1.DRAResourceHealth": (dra_health_v1alpha1_pb2, dra_health_v1alpha1_pb2_grpc),
 }
 
+# A driver that restarts is back in a second or two; gRPC alone would wait up to two minutes between attempts.
+_RECONNECT_QUICKLY = (
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5000),
+)
+
 ObserveCall = Callable[[str, str, str, float], None]
 """Told of every call: driver, method path, gRPC status name, seconds."""
 
@@ -63,7 +70,7 @@ class Endpoint:
         self.is_connected = False
         self._observe = observe
         self._messages, stubs = DRA_SERVICES[service]
-        self.channel = grpc.aio.insecure_channel(f"unix://{path}")
+        self.channel = grpc.aio.insecure_channel(f"unix:{path}", options=_RECONNECT_QUICKLY)
         self._stub = stubs.DRAPluginStub(self.channel)
 
     async def follow_connection(self, changed: Callable[[], None]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -30,6 +30,7 @@ class Report:
 
     health: str
     message: str
+    lease_s: float
     expires: float
 
 
@@ -55,7 +56,7 @@ class DeviceHealth:
     def of(self, key: DeviceKey) -> Report:
         report = self._reports.get(key)
         if report is None or report.expires < self._clock.monotonic():
-            return Report("Unknown", "", 0.0)
+            return Report("Unknown", "", 0.0, 0.0)
         return report
 
     def expire(self) -> None:
@@ -80,19 +81,25 @@ class DeviceHealth:
             await self._clock.sleep(RESTART_AFTER_S)
 
     def _take(self, driver: str, devices: Iterable[Any]) -> None:
+        """One report of a driver. What it does not mention stays as it is until its lease ends."""
         now = self._clock.monotonic()
         changed: set[DeviceKey] = set()
+        room = MAX_DEVICES - sum(key[0] == driver for key in self._reports)
+        ignored = 0
         for each in devices:
             key = (driver, each.device.pool_name, each.device.device_name)
-            if key not in self._reports and len(self._reports) >= MAX_DEVICES:
-                log.error("health of %s: more than %d devices, the rest is ignored", driver, MAX_DEVICES)
-                break
-            lease_s = each.health_check_timeout_seconds if each.health_check_timeout_seconds > 0 else DEFAULT_LEASE_S
-            report = Report(_NAMES.get(each.health, "Unknown"), _cut(each.message), now + lease_s)
             before = self._reports.get(key)
-            if before is None or (before.health, before.message) != (report.health, report.message):
+            if before is None and room <= 0:
+                ignored += 1
+                continue
+            room -= before is None
+            lease_s = each.health_check_timeout_seconds if each.health_check_timeout_seconds > 0 else DEFAULT_LEASE_S
+            report = Report(_NAMES.get(each.health, "Unknown"), _cut(each.message), lease_s, now + lease_s)
+            if before is None or replace(before, expires=report.expires) != report:
                 changed.add(key)
             self._reports[key] = report
+        if ignored:
+            log.error("health of %s: more than %d devices, %d are ignored", driver, MAX_DEVICES, ignored)
         if changed:
             self._changed(changed)
 

@@ -168,6 +168,13 @@ class NodeRegistration:
             NODES, self._description.name, {"status": status}, patch_type=STRATEGIC_PATCH, subresource="status"
         )
 
+    async def refreshed(self) -> Node:
+        """The Node as the API has it; reported ready again if somebody took this agent for dead meanwhile."""
+        node = await self._client.get(NODES, self._description.name)
+        is_ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+        self._node = node if is_ready else await self._report()
+        return self._node
+
     async def renew(self) -> None:
         """One heartbeat of the registered node: the lease is renewed, or made if it is not there."""
         assert self._node is not None, "register the node first"

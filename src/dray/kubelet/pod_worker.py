@@ -28,6 +28,7 @@ RESTART_CAP_S = 300.0
 # A container that ran this long was healthy: its next crash is its first again.
 RESTART_RESET_S = 600.0
 DEFAULT_GRACE_S = 30.0
+LEAST_GRACE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,10 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._reported: dict[str, Any] = {}
+        self._writing = asyncio.Lock()
+        self._late_report: asyncio.Task[None] | None = None
         self._is_deleted = False
+        self._has_lived = False
         self.update(pod)
 
     def update(self, pod: Pod) -> None:
@@ -79,21 +83,39 @@ class PodWorker:
 
     async def run(self) -> None:
         """The pod's whole life here. What was prepared is given back, whatever happened before."""
-        if self.pod.status.phase not in ("Succeeded", "Failed"):
-            await self._live_until_stopped()
-        await self._end()
+        try:
+            if self.pod.status.phase not in ("Succeeded", "Failed") and not self._has_lived:
+                await self._live_until_stopped()
+            self._has_lived = True
+            await self._end()
+        finally:
+            if self._late_report is not None:
+                self._late_report.cancel()
 
     async def _live_until_stopped(self) -> None:
-        life = asyncio.create_task(self._live(), name=f"pod {self.pod.metadata.name}")
+        life = asyncio.create_task(self._live_for_sure(), name=f"pod {self.pod.metadata.name}")
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
             life.cancel()
-            (result,) = await asyncio.gather(life, return_exceptions=True)
-        if isinstance(result, Exception):
-            log.error("pod %s: its worker failed", self.pod.metadata.name, exc_info=result)
+            await asyncio.gather(life, return_exceptions=True)
+
+    async def _live_for_sure(self) -> None:
+        """A runtime or disk that fails is no fault of the pod: it is tried again, and finds what it started before."""
+        wait_s = RETRY_START_S
+        while True:
+            try:
+                await self._live()
+                return
+            except (ContainerError, OSError) as error:
+                log.warning("pod %s: %s", self.pod.metadata.name, error)
+                self._event("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
+            except Exception:
+                log.exception("pod %s: its worker failed and starts again", self.pod.metadata.name)
+            await self._context.clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, PREPARE_RETRY_CAP_S)
 
     # --- living
 
@@ -107,7 +129,10 @@ class PodWorker:
         is_back = self.pod.status.phase == "Running"
         if not is_back:
             await self._report()
-        await self._prepare()
+        # Containers of a sandbox that lives were prepared for; their restarts need neither the API nor the drivers.
+        has_sandbox = await self._context.runtime.has_sandbox(self.pod.metadata.uid)
+        if not (has_sandbox and self._context.claims.knows_claims_of(self.pod)):
+            await self._prepare()
         cgroup = self._context.specs.pod_cgroup(self.pod)
         sandbox = await self._context.runtime.start_pod(self.pod, cgroup)
         self._set(pod_ip=self._context.host_ip)
@@ -235,7 +260,9 @@ class PodWorker:
 
     async def _wait_for_restart(self, container: Container, wait_s: float) -> None:
         progress = self._of(container)
-        text = f"back-off {wait_s:.0f}s restarting failed container={container.name} pod={self.pod.metadata.name}"
+        metadata = self.pod.metadata
+        pod = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        text = f"back-off {wait_s:.0f}s restarting failed container={container.name} pod={pod}"
         waiting = ContainerProgress(
             waiting="CrashLoopBackOff",
             message=text,
@@ -247,7 +274,7 @@ class PodWorker:
         if progress.restarts:
             self._note(container, waiting)
             await self._report()
-            self._event("BackOff", text)
+            self._event("BackOff", f"Back-off restarting failed container {container.name} in pod {pod}")
             await self._context.clock.sleep(wait_s)
         else:
             self._note(container, replace(waiting, waiting="ContainerCreating", message=""))
@@ -283,6 +310,8 @@ class PodWorker:
     async def _end(self) -> None:
         """Stop what runs, give claims back, report the end, and let the API forget the pod if it is being deleted."""
         await self._stop_containers()
+        if self._progress.containers and self.pod.status.phase not in ("Succeeded", "Failed"):
+            await self._report()
         await self._unprepare()
         await self._context.runtime.stop_pod(self.pod.metadata.uid)
         self._context.admission.release(self.pod)
@@ -303,10 +332,13 @@ class PodWorker:
             grace_s = min(grace_s, 1.0)
         sidecars = [each.name for each in self.pod.spec.init_containers if each.restart_policy == "Always"]
         main = [name for name in self._running if name not in sidecars]
+        deadline = self._context.clock.monotonic() + grace_s
         await asyncio.gather(*(self._stop(name, grace_s) for name in main))
         for name in reversed(sidecars):
             if name in self._running:
-                await self._stop(name, grace_s)
+                # Sidecars have what the others left of the time, and a moment in any case.
+                left_s = deadline - self._context.clock.monotonic()
+                await self._stop(name, min(grace_s, max(left_s, LEAST_GRACE_S)))
 
     async def _stop(self, name: str, grace_s: float) -> None:
         running = self._running[name]
@@ -356,23 +388,33 @@ class PodWorker:
                 containers[container.name] = replace(progress, resources_status=statuses)
         self._set(containers=containers)
 
+    async def report(self) -> None:
+        await self._report()
+
     async def _report(self) -> None:
+        """Tell the API now, or as soon as it is there again: the pod does not wait for that."""
         try:
             await self._write_status()
         except (ApiError, ServerUnreachable) as error:
             log.info("pod %s: its status could not be written now: %s", self.pod.metadata.name, error)
-
-    async def report(self) -> None:
-        await self._report()
+            if self._late_report is None or self._late_report.done():
+                self._late_report = asyncio.create_task(
+                    self._report_until_done(), name=f"status of pod {self.pod.metadata.name}"
+                )
 
     async def _report_until_done(self) -> None:
         await self._retry("status of pod", self._write_status)
 
     async def _write_status(self) -> None:
+        async with self._writing:
+            await self._write_status_now()
+
+    async def _write_status_now(self) -> None:
         if self._is_deleted:
             return
         self._take_device_health()
-        document = status_document(self.pod, self._progress, rfc3339(self._context.clock.now()))
+        now = rfc3339(self._context.clock.now())
+        document = status_document(self.pod, self._progress, now, self._reported.get("conditions", ()))
         if document == self._reported:
             return
         metadata = self.pod.metadata

@@ -152,6 +152,14 @@ class PodClaims:
         if len(answers) < len(states):
             raise DriverError(f"{UNPREPARE} skipped {len(states) - len(answers)} ResourceClaims")
 
+    def knows_claims_of(self, pod: Pod) -> bool:
+        """Whether every claim of the pod is on record for it, as it is once the pod was prepared."""
+        try:
+            keys = {f"{pod.metadata.namespace}/{each.claim_name}" for each in claims_of_pod(pod)}
+        except ClaimRefused:
+            return False
+        return keys <= {state.key for state in self.cache.of_pod(pod.metadata.uid)}
+
     def has_claims(self, pod_uid: str) -> bool:
         return bool(self.cache.of_pod(pod_uid))
 

@@ -31,6 +31,7 @@ from dray.telemetry import Registry
 log = logging.getLogger(__name__)
 
 RECONCILE_EVERY_S = 60.0
+LOOK_AT_HEALTH_EVERY_S = 1.0
 REGISTER_RETRY_CAP_S = 10.0
 WIPE_RETRY_CAP_S = 300.0
 
@@ -65,6 +66,8 @@ class Kubelet:
     ) -> None:
         self._client = client
         self._clock: Clock = client.clock
+        # gRPC takes the first part of a relative socket path for a host.
+        options = replace(options, root_dir=options.root_dir.absolute())
         self._options = options
         self._runtime = runtime
         name = options.node.name
@@ -113,13 +116,14 @@ class Kubelet:
         self._context = self._make_context()
         await self._serve_logs()
         self._node = await self._register()
-        await self._wipe_slices("")
+        await self._wipe_slices_of_before()
         self._slices.start()
         self._run(self.drivers.run(), "drivers")
         self._pods.start()
         await asyncio.gather(self._slices.synced(), self._pods.synced())
         self._take_pods()
         self._run(self._beat(), "heartbeat")
+        self._run(self._watch_leases(), "device health")
         self._run(self._reconcile_for_ever(), "claims")
 
     async def _register(self) -> Node:
@@ -136,6 +140,14 @@ class Kubelet:
                 log.warning("node %s cannot be registered now: %s", self.name, error)
             await self._clock.sleep(wait_s)
             wait_s = min(wait_s * 2, REGISTER_RETRY_CAP_S)
+
+    async def _wipe_slices_of_before(self) -> None:
+        """At once, so that nothing is allocated before its driver is back; in the background if that does not work."""
+        try:
+            await self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={self.name}")
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("ResourceSlices of node %s cannot be deleted now: %s", self.name, error)
+            self._run(self._wipe_slices(""), "slices")
 
     async def _serve_logs(self) -> None:
         node = self._options.node
@@ -194,7 +206,9 @@ class Kubelet:
         await self._runtime.close()
 
     def _run(self, coroutine: object, name: str) -> None:
-        self._background.append(asyncio.create_task(coroutine, name=f"{self.name} {name}"))  # type: ignore[arg-type]
+        task: asyncio.Task[None] = asyncio.create_task(coroutine, name=f"{self.name} {name}")  # type: ignore[arg-type]
+        task.add_done_callback(_report_failure)
+        self._background.append(task)
 
     # --- pods
 
@@ -224,11 +238,18 @@ class Kubelet:
             worker.remove()
 
     async def _work(self, worker: PodWorker) -> None:
+        """Until the pod is done with; a worker that fails starts again and finds what it left behind."""
         uid = worker.pod.metadata.uid
+        wait_s = 1.0
         try:
-            await worker.run()
-        except Exception:
-            log.exception("pod %s: its worker ended unexpectedly", worker.pod.metadata.name)
+            while True:
+                try:
+                    await worker.run()
+                    return
+                except Exception:
+                    log.exception("pod %s: its worker ended unexpectedly", worker.pod.metadata.name)
+                await self._clock.sleep(wait_s)
+                wait_s = min(wait_s * 2, RECONCILE_EVERY_S)
         finally:
             self._workers.pop(uid, None)
             self._tasks.pop(uid, None)
@@ -238,21 +259,30 @@ class Kubelet:
     async def _beat(self) -> None:
         while True:
             await self._clock.sleep(RENEW_EVERY_S)
-            self._health.expire()
             try:
                 await self._registration.renew()
+                self._node = await self._registration.refreshed()
             except (ApiError, ServerUnreachable) as error:
                 log.warning("node %s: heartbeat: %s", self.name, error)
 
+    async def _watch_leases(self) -> None:
+        """Drivers that fall silent: their devices' health is not known any more."""
+        while True:
+            await self._clock.sleep(LOOK_AT_HEALTH_EVERY_S)
+            self._health.expire()
+
     async def _reconcile_for_ever(self) -> None:
         while True:
-            await self.reconcile()
+            try:
+                await self.reconcile()
+            except Exception:
+                log.exception("node %s: traces of pods that are gone could not be removed", self.name)
             await self._clock.sleep(RECONCILE_EVERY_S)
 
     def _driver_came(self, endpoint: Endpoint) -> None:
         """A driver that is back can be told what to give back."""
         self._health.follow(endpoint)
-        self._background.append(asyncio.create_task(self.reconcile(), name=f"{self.name} claims"))
+        self._run(self.reconcile(), "claims")
 
     async def reconcile(self) -> None:
         """Give back claims and traces of pods that are gone: force-deleted, or deleted while nobody looked."""
@@ -308,3 +338,8 @@ class Kubelet:
         if not self._options.gates.enabled("ResourceHealthStatus"):
             return []
         return self._health.statuses(pod, container, self.claims.cache)
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("%s ended unexpectedly", task.get_name(), exc_info=task.exception())

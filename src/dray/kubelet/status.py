@@ -100,8 +100,13 @@ def pod_phase(pod: Pod, progress: PodProgress) -> str:
     return "Running" if len(started) == len(main) else "Pending"
 
 
-def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
-    """The node's part of the pod's status: conditions keep their transition time while they stay the same."""
+def status_document(pod: Pod, progress: PodProgress, now: str, reported: Sequence[Document] = ()) -> Document:
+    """The node's part of the pod's status: conditions keep their transition time while they stay the same.
+
+    `reported` are the conditions written last, which the pod at hand may not show yet.
+    """
+    since = {each.type: (each.status, each.last_transition_time) for each in pod.status.conditions}
+    since |= {each["type"]: (each["status"], each["lastTransitionTime"]) for each in reported}
     phase = pod_phase(pod, progress)
     is_ready = phase == "Running" and all(_progress(pod, progress, each).is_running for each in pod.spec.containers)
     reason_not_ready = (
@@ -120,7 +125,7 @@ def status_document(pod: Pod, progress: PodProgress, now: str) -> Document:
     ]
     document: Document = {
         "phase": phase,
-        "conditions": [_condition(pod, kind, value, reason, now) for kind, value, reason in wanted],
+        "conditions": [_condition(since, kind, value, reason, now) for kind, value, reason in wanted],
     }
     # A pod that was turned away has no containers to speak of; kubectl then shows the reason.
     was_rejected = bool(progress.reason) and progress.is_finished and not progress.containers
@@ -158,9 +163,9 @@ def _progress(pod: Pod, progress: PodProgress, container: Container) -> Containe
     return progress.containers.get(container.name, ContainerProgress(waiting=waiting))
 
 
-def _condition(pod: Pod, kind: str, value: bool, reason: str, now: str) -> Document:
+def _condition(since: Mapping[str, tuple[str, str | None]], kind: str, value: bool, reason: str, now: str) -> Document:
     status = "True" if value else "False"
-    before = next((each for each in pod.status.conditions if each.type == kind), None)
-    since = before.last_transition_time if before is not None and before.status == status else now
+    before, moment = since.get(kind, ("", None))
     # A reason that no longer holds is taken out by name: a merge would keep it.
-    return {"type": kind, "status": status, "lastTransitionTime": since, "reason": reason or None}
+    changed = moment if before == status and moment is not None else now
+    return {"type": kind, "status": status, "lastTransitionTime": changed, "reason": reason or None}

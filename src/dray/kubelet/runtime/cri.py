@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -37,7 +38,13 @@ class CriContainer:
 
     async def wait(self) -> Exit:
         while True:
-            status = await self._runtime.status(self.id)
+            try:
+                status = await self._runtime.status(self.id)
+            except grpc.aio.AioRpcError as error:
+                # A runtime that restarts is away for a moment; its containers are not.
+                log.info("status of container %s: %s", self.id, error.details())
+                await asyncio.sleep(POLL_S)
+                continue
             if status is None:
                 return Exit(137, reason="ContainerStatusUnknown")
             if status.state == cri.CONTAINER_EXITED:
@@ -55,8 +62,9 @@ class CriContainer:
 class CriRuntime:
     name = "cri"
 
-    def __init__(self, socket: str) -> None:
-        self._channel = grpc.aio.insecure_channel(f"unix://{socket}")
+    def __init__(self, socket: str, log_root: Path | None = None) -> None:
+        self._log_root = log_root.absolute() if log_root is not None else None
+        self._channel = grpc.aio.insecure_channel(f"unix:{Path(socket).absolute()}")
         self._runtime = cri_v1_pb2_grpc.RuntimeServiceStub(self._channel)
         self._images = cri_v1_pb2_grpc.ImageServiceStub(self._channel)
         # Sandboxes by pod, so that containers can be created with the same config.
@@ -64,6 +72,9 @@ class CriRuntime:
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         config = sandbox_config(pod, cgroup)
+        if self._log_root is not None:
+            metadata = pod.metadata
+            config.log_directory = str(self._log_root / f"{metadata.namespace}_{metadata.name}_{metadata.uid}")
         self._configs[pod.metadata.uid] = config
         for sandbox in await self._sandboxes(pod.metadata.uid):
             if sandbox.state == cri.SANDBOX_READY:
@@ -73,6 +84,9 @@ class CriRuntime:
             self._runtime.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=CALL_TIMEOUT_S),
         )
         return str(response.pod_sandbox_id)
+
+    async def has_sandbox(self, pod_uid: str) -> bool:
+        return any(each.state == cri.SANDBOX_READY for each in await self._sandboxes(pod_uid))
 
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
         await self._pull(spec.image)
@@ -114,16 +128,15 @@ class CriRuntime:
 
     async def stop_pod(self, pod_uid: str) -> None:
         for sandbox in await self._sandboxes(pod_uid):
-            await self._runtime.StopPodSandbox(
-                cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=CALL_TIMEOUT_S
-            )
-            await self._runtime.RemovePodSandbox(
-                cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id), timeout=CALL_TIMEOUT_S
-            )
+            stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id)
+            await _call("StopPodSandbox", self._runtime.StopPodSandbox(stop, timeout=CALL_TIMEOUT_S))
+            remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id)
+            await _call("RemovePodSandbox", self._runtime.RemovePodSandbox(remove, timeout=CALL_TIMEOUT_S))
         self._configs.pop(pod_uid, None)
 
     async def known_pods(self) -> set[str]:
-        response = await self._runtime.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=CALL_TIMEOUT_S)
+        request = cri.ListPodSandboxRequest()
+        response = await _call("ListPodSandbox", self._runtime.ListPodSandbox(request, timeout=CALL_TIMEOUT_S))
         return {sandbox.metadata.uid for sandbox in response.items if sandbox.labels.get(LABEL_UID)}
 
     async def close(self) -> None:

@@ -61,6 +61,10 @@ class Runtime(Protocol):
         """Get ready for the pod's containers; the answer names the sandbox. Idempotent."""
         ...
 
+    async def has_sandbox(self, pod_uid: str) -> bool:
+        """Whether `start_pod` was done for the pod, by an earlier life of this agent, and still holds."""
+        ...
+
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer: ...
 
     async def find_container(self, pod: Pod, spec_name: str) -> tuple[RunningContainer, int] | None:

@@ -37,6 +37,9 @@ class NoRuntime:
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         return pod.metadata.uid
 
+    async def has_sandbox(self, pod_uid: str) -> bool:
+        return False
+
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
         return PaperContainer(f"none://{sandbox}/{spec.name}/{spec.attempt}", rfc3339(self._clock.now()), self._clock)
 

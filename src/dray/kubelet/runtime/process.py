@@ -92,9 +92,17 @@ class ProcessRuntime:
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         folder = self._root / pod.metadata.uid
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "boot").write_text(_boot_id())
         if self._cgroups is not None and cgroup is not None:
             self._cgroups.apply_pod(pod.metadata.uid, cgroup)
         return str(folder)
+
+    async def has_sandbox(self, pod_uid: str) -> bool:
+        """A reboot ends every process, and with it CDI files and whatever else drivers had set up."""
+        try:
+            return (self._root / pod_uid / "boot").read_text() == _boot_id()
+        except OSError:
+            return False
 
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
         id_ = f"process://{pod.metadata.uid}/{spec.name}/{spec.attempt}"
@@ -185,6 +193,10 @@ class ProcessRuntime:
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 def _exit_file(folder: Path) -> Path:
