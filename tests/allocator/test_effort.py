@@ -60,6 +60,33 @@ def test_several_claims_fight_over_too_few_devices():
     assert answer.steps < 200
 
 
+def test_many_partitions_of_cards_whose_slices_differ():
+    """Whole cards come first and leave no room: it must be seen at once that fewer of them are to be taken."""
+    slices = range(7)
+    counters = {"engines": {"value": "7"}, **{f"slice-{n}": {"value": "1"} for n in slices}}
+    sets = [{"name": f"card-{card}", "counters": counters} for card in range(8)]
+
+    def device(name, card, drawn):
+        return a_device(name, consumesCounters=[{"counterSet": f"card-{card}", "counters": drawn}])
+
+    whole = [device(f"card-{card}", card, counters) for card in range(8)]
+    parts = [
+        device(f"part-{card}-{n}", card, {"engines": {"value": "1"}, f"slice-{n}": {"value": "1"}})
+        for card in range(8)
+        for n in slices
+    ]
+    inventory = Inventory()
+    inventory.apply_slice(a_slice([], name="counters", sharedCounters=sets, count=2))
+    inventory.apply_slice(a_slice(whole + parts, name="devices", count=2))
+    allocator = Allocator(inventory, Ledger(), [a_class()])
+    answer = allocator.fresh_question([a_claim(a_request(count=32))]).on(a_node())
+    assert isinstance(answer, Allocation)
+    names = [each.device_id.device for each in answer.devices()[0]]
+    assert names[:4] == ["card-0", "card-1", "card-2", "card-3"]
+    assert names[4:] == [f"part-{card}-{n}" for card in range(4, 8) for n in slices]
+    assert answer.steps < 500
+
+
 def test_distinct_values_run_out():
     devices = [a_device(f"d{i}", attributes={"slot": i % 31}) for i in range(62)]
     limits = [{"distinctAttribute": "gpu.example.com/slot"}]

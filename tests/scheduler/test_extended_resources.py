@@ -190,3 +190,15 @@ def test_newest_class_serves_a_name_then_the_first_by_name():
     classes.remove("a")
     assert classes.serving(NAME).metadata.name == "c"
     assert classes.serving("example.com/none") is None
+
+
+async def test_a_class_that_comes_later_wakes_the_pod():
+    world = World(a_node(), a_slice(), a_pod(requests={NAME: "1"}))
+    await world.settle()
+    assert not world.node_of()
+    world.apply(a_class("other"))
+    await world.settle()
+    assert not world.node_of()
+    world.apply(SERVING)
+    await world.settle(15)
+    assert world.node_of() == "node-1"

@@ -13,8 +13,16 @@ CLAIM_LISTS = ("resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses")
 EXTENDED_CLAIM = "extendedResourceClaimStatus"
 
 
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
 def initial_pod_status(pod: Document) -> Document:
-    return {"phase": "Pending", "qosClass": qos_class(pod.get("spec") or {})}
+    spec = pod.get("spec") or {}
+    status: Document = {"phase": "Pending", "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": GATED}
+        status["conditions"] = [{**gated, "lastProbeTime": None, "lastTransitionTime": None}]
+    return status
 
 
 def qos_class(spec: Document) -> str:

@@ -26,38 +26,59 @@ class PoolBudget:
 
 
 class Drawers:
-    """Devices that draw from the same counters, and from no others."""
+    """Devices whose counters hang together: each shares one with another of them, and none with anybody else."""
 
-    __slots__ = ("_budget", "_by_amount", "devices")
+    __slots__ = ("_budget", "_by_amount", "_drawing", "_groups", "devices")
 
     def __init__(self, budget: PoolBudget) -> None:
         self._budget = budget
         self.devices = 0
         # By counter: amounts, each with the devices that draw it.
         self._by_amount: dict[int, dict[int, int]] = {}
+        self._drawing: dict[int, int] = {}
+        # By all the counters they draw from: devices.
+        self._groups: dict[frozenset[int], int] = {}
 
     def add(self, position: int, drawn: Drawn) -> None:
         self.devices |= 1 << position
+        counters = frozenset([counter for counter, _ in drawn])
+        self._groups[counters] = self._groups.get(counters, 0) | 1 << position
         for counter, amount in drawn:
             amounts = self._by_amount.setdefault(counter, {})
             amounts[amount] = amounts.get(amount, 0) | 1 << position
+            self._drawing[counter] = self._drawing.get(counter, 0) | 1 << position
 
     def most_that_fit(self, mask: int) -> int:
-        """How many devices of `mask` can enter together at most: the smallest first, counter by counter."""
+        """How many devices of `mask` can enter together at most.
+
+        Two bounds, the smaller counts: each counter on its own, with all that do not draw from it let in; and the devices
+        that draw from the same counters, with nobody else there.
+        """
         if self._budget.overdrawn:
             return 0
         most = mask.bit_count()
-        for counter, amounts in self._by_amount.items():
-            left, fitting = self._budget.left[counter], 0
-            for amount, devices in sorted(amounts.items()):
-                wanting = (mask & devices).bit_count()
-                taking = wanting if amount <= 0 else min(wanting, max(left, 0) // amount)
-                left -= taking * amount
-                fitting += taking
-                if taking < wanting:
-                    break
-            most = min(most, fitting)
-        return most
+        for counter, drawing in self._drawing.items():
+            most = min(most, (mask & ~drawing).bit_count() + self._fitting(counter, mask))
+        if len(self._groups) == 1:
+            return most
+        apart = 0
+        for counters, devices in self._groups.items():
+            alone = mask & devices
+            if alone:
+                apart += min([self._fitting(counter, alone) for counter in counters], default=alone.bit_count())
+        return min(most, apart)
+
+    def _fitting(self, counter: int, mask: int) -> int:
+        """How many of those that draw from one counter it holds: the smallest first."""
+        left, fitting = self._budget.left[counter], 0
+        for amount, devices in sorted(self._by_amount[counter].items()):
+            wanting = (mask & devices).bit_count()
+            taking = wanting if amount <= 0 else min(wanting, max(left, 0) // amount)
+            left -= taking * amount
+            fitting += taking
+            if taking < wanting:
+                break
+        return fitting
 
 
 class Counters:
@@ -117,12 +138,7 @@ class Counters:
     def most_that_fit(self, mask: int) -> int:
         """No more of these devices, none of them shared, can be chosen together."""
         if self._drawers is None:
-            by_counters: dict[Hashable, Drawers] = {}
-            for position, drawn in self._drawn.items():
-                budget = self._budgets[position]
-                key = (budget.pool, frozenset([counter for counter, _ in drawn]))
-                by_counters.setdefault(key, Drawers(budget)).add(position, drawn)
-            self._drawers = list(by_counters.values())
+            self._drawers = _hanging_together(self._budgets, self._drawn)
         most = (mask & ~self._concerns).bit_count()
         for drawers in self._drawers:
             if mask & drawers.devices:
@@ -153,6 +169,28 @@ class Counters:
                     f"{_units(budget.left[counter])} left"
                 )
         return "counters do not suffice"
+
+
+def _hanging_together(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) -> list[Drawers]:
+    """The devices by what they compete for: partitions of one card, say, though each takes other slices of it."""
+    leader: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def find(counter: tuple[int, int]) -> tuple[int, int]:
+        while (above := leader.setdefault(counter, counter)) != counter:
+            leader[counter] = leader[above]
+            counter = above
+        return counter
+
+    for position, draws in drawn.items():
+        pool = budgets[position].pool
+        for counter, _ in draws[1:]:
+            leader[find((pool, counter))] = find((pool, draws[0][0]))
+    found: dict[Hashable, Drawers] = {}
+    for position, draws in drawn.items():
+        budget = budgets[position]
+        key = find((budget.pool, draws[0][0])) if draws else budget.pool
+        found.setdefault(key, Drawers(budget)).add(position, draws)
+    return list(found.values())
 
 
 def _units(nanos: int) -> str:

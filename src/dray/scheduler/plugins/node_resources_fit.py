@@ -12,6 +12,7 @@ from dray.accounting.fit import Fits, NoFit
 from dray.accounting.node_ledger import NodeLedger
 from dray.accounting.resources import is_node_allocatable
 from dray.api.core import Pod
+from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from dray.scheduler.device_demand import DeviceDemands
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
@@ -91,7 +92,13 @@ class NodeResourcesFit:
         pod = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
         mine = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)
-        return [EventRegistration(pod), EventRegistration(node, self._node_hint), EventRegistration(mine)]
+        device_class = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE_OTHER)
+        return [
+            EventRegistration(pod),
+            EventRegistration(node, self._node_hint),
+            EventRegistration(mine),
+            EventRegistration(device_class, self._class_hint),
+        ]
 
     @staticmethod
     def _node_hint(pod: Pod, change: Change) -> Hint:
@@ -100,6 +107,14 @@ class NodeResourcesFit:
         ledger = NodeState(change.new).ledger
         fits = all(amount <= ledger.allocatable(name) for name, amount in demand.amounts() if not is_extended(name))
         return Hint.QUEUE if fits else Hint.SKIP
+
+    @staticmethod
+    def _class_hint(pod: Pod, change: Change) -> Hint:
+        """A class may begin to serve an extended resource that no node has."""
+        name = change.new.metadata.name
+        served = {change.new.spec.extended_resource_name, f"{IMPLICIT_EXTENDED_RESOURCE_PREFIX}{name}"}
+        wanted = {resource for resource, _ in spec_demand(pod).amounts()}
+        return Hint.QUEUE if wanted & served else Hint.SKIP
 
 
 def _delegated(cycle: CycleState) -> frozenset[str]:
