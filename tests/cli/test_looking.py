@@ -219,12 +219,11 @@ def test_one_look(tmp_path: Path) -> None:
 
 def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
     from dray.cli.dump import read_dump
-    from dray.cli.simulate import world_of
     from dray.cli.top_view import overview_of, text_of
 
     cluster = busy()
     cluster.add(*(a_node(f"worker-{number}") for number in range(50)))
-    view = overview_of(world_of(read_dump([written(cluster, tmp_path)])))
+    view = overview_of(read_dump([written(cluster, tmp_path)]).world())
     for lines in (1, 3, 10, 24):
         assert len(text_of(view, lines).splitlines()) <= lines
     assert "... 47 more" in text_of(view, 24)

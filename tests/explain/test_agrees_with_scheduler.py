@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace as changed
 
 from dray.cli.dump import Dump, _enter
-from dray.cli.simulate import world_of
 from dray.explain.codes import CODES
 from dray.explain.world import World
 from dray.sim.explaining import explain_pod
@@ -20,7 +19,7 @@ def a_world(seed: int) -> World:
     dump = Dump()
     for document in random_cluster(seed):
         assert _enter(dump, document, None) == ""
-    return world_of(dump)
+    return dump.world()
 
 
 def settled(world: World) -> tuple[Rehearsal, World]:

@@ -8,7 +8,6 @@ import click
 
 from dray.cli.columns import columns, write_document
 from dray.cli.dump import fetch_dump, read_dump, source_options
-from dray.cli.simulate import world_of
 from dray.explain.device_table import DeviceRow, device_rows
 
 
@@ -42,7 +41,7 @@ def devices(
         raise click.UsageError("-f and --kubeconfig exclude each other")
     if free and taken:
         raise click.UsageError("--free and --taken exclude each other")
-    rows = device_rows(world_of(read_dump(files) if files else fetch_dump(kubeconfig)))
+    rows = device_rows((read_dump(files) if files else fetch_dump(kubeconfig)).world())
     rows = [
         row
         for row in rows

@@ -12,7 +12,6 @@ from dray.cli.columns import write_document
 from dray.cli.dump import fetch_dump, read_dump, source_options
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
-from dray.cli.simulate import world_of
 from dray.explain.doctor import CdiFiles, examine
 from dray.explain.examination import Finding, error, warning
 from dray.validation import Context
@@ -64,7 +63,7 @@ def doctor(
     gates = gates_from(feature_gates, emulate)
     dump = read_dump(files, check=Context(), keep_going=True) if files else fetch_dump(kubeconfig)
     found = [_invalid(line) for line in dump.problems]
-    found += examine(world_of(dump), gates=gates, cdi=_cdi_files(cdi_dir, node))
+    found += examine(dump.world(), gates=gates, cdi=_cdi_files(cdi_dir, node))
     found += [_old_spelling(line) for line in dump.old_spellings]
     if output is not None:
         write_document({"findings": [finding.document() for finding in found]}, output)

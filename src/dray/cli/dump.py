@@ -25,9 +25,11 @@ from dray.api.resource import (
     ResourceClaimTemplate,
     ResourceSlice,
 )
+from dray.api.scheme import is_namespaced
 from dray.api.spellings import uses_old_spelling
 from dray.api.versions import to_storage
 from dray.cli.yaml_parts import parts_of_yaml
+from dray.explain.world import World
 from dray.validation import Context, validate_create
 
 Document = dict[str, Any]
@@ -50,7 +52,6 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 # When a manifest leaves a time to the server; any fixed time will do, since nothing here counts from it.
 _NOW = "2024-01-01T00:00:00Z"
-_CLUSTER_WIDE = frozenset({"Node", "ResourceSlice", "DeviceClass", "DeviceTaintRule", "Namespace", "PriorityClass"})
 
 # Whether a namespace may hold claims with admin access was decided when they were created.
 _TRUSTED = {"resource.kubernetes.io/admin-access": "true"}
@@ -83,6 +84,9 @@ class Dump:
 
     def find(self, kind: type[T], name: str, namespace: str = "") -> T | None:
         return self.objects.get(kind.__name__, {}).get((namespace, name))
+
+    def world(self) -> World:
+        return World.of(obj for kind in self.objects.values() for obj in kind.values())
 
     def __len__(self) -> int:
         return sum(map(len, self.objects.values()))
@@ -203,7 +207,7 @@ def _enter(dump: Dump, document: Document, check: Context | None) -> str:
 
 def _in_namespace(document: Document, kind: str) -> Document:
     metadata = document.get("metadata")
-    if kind in _CLUSTER_WIDE or not isinstance(metadata, dict) or metadata.get("namespace"):
+    if not is_namespaced(kind) or not isinstance(metadata, dict) or metadata.get("namespace"):
         return document
     return {**document, "metadata": {**metadata, "namespace": "default"}}
 

@@ -13,7 +13,6 @@ from dray.cli.dump import Dump, default_namespace, fetch_dump, read_dump, source
 from dray.cli.explain_view import text_of
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
-from dray.cli.simulate import world_of
 from dray.explain.codes import FITS, SCHEDULED
 from dray.explain.verdicts import PodVerdict
 from dray.explain.world import World
@@ -56,9 +55,9 @@ def explain(
     gates = gates_from(feature_gates, emulate)
     given = read_dump(files, check=Context(gates=gates), keep_going=keep_going) if files else Dump()
     is_live = not files or kubeconfig is not None or not _is_dump(given)
-    world = world_of(given)
+    world = given.world()
     if is_live:
-        world = _over(world_of(fetch_dump(kubeconfig)), world)
+        world = _over(fetch_dump(kubeconfig).world(), world)
         namespace = namespace or (default_namespace(kubeconfig) if pod is not None else None)
     wanted = _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]

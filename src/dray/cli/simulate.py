@@ -7,7 +7,7 @@ import sys
 import click
 
 from dray.cli.columns import columns, write_document
-from dray.cli.dump import Dump, read_dump
+from dray.cli.dump import read_dump
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
 from dray.cli.progress import Progress
@@ -112,7 +112,7 @@ class Simulation:
                 files, check=Context(gates=self._gates), keep_going=self._keep_going, on_bytes=progress.add
             )
         self.problems += dump.problems
-        return world_of(dump)
+        return dump.world()
 
     def templates(self, world: World, additions: tuple[str, ...]) -> list[tuple[NodeTemplate, int]]:
         return [self._addition(world, text) for text in additions]
@@ -159,10 +159,6 @@ class Simulation:
 def _config(policy: str) -> SchedulerConfig:
     config = SchedulerConfig()
     return config if policy == DEFAULT_POLICY else with_policy(config, policy)
-
-
-def world_of(dump: Dump) -> World:
-    return World.of(obj for kind in dump.objects.values() for obj in kind.values())
 
 
 def _write_report(rehearsal: Rehearsal, document: Document, path: str) -> None:

@@ -12,7 +12,6 @@ import click
 
 from dray.cli.dump import fetch_dump, read_dump, source_options
 from dray.cli.main import BrokenWorld
-from dray.cli.simulate import world_of
 from dray.cli.top_view import overview_of, text_of
 from dray.explain.world import World
 
@@ -36,7 +35,7 @@ def top(files: tuple[str, ...], kubeconfig: str | None, once: bool, interval: fl
         raise click.UsageError("-f and --kubeconfig exclude each other")
     if files or once or not sys.stdout.isatty():
         dump = read_dump(files) if files else fetch_dump(kubeconfig)
-        click.echo(text_of(overview_of(world_of(dump))))
+        click.echo(text_of(overview_of(dump.world())))
         return
     with contextlib.suppress(KeyboardInterrupt):
         _follow(kubeconfig, interval)
