@@ -11,9 +11,9 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+from tests.dashboard.conftest import PLANTED, Shown, make_unhealthy, show  # noqa: E402
 
 from dray.testing import Cluster, cluster  # noqa: E402
-from tests.dashboard.conftest import PLANTED, Shown, make_unhealthy, show  # noqa: E402
 
 PICTURES = ROOT / "docs" / "screenshots"
 DESK = (1280, 800)
