@@ -38,6 +38,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/reference.py --check
 	$(BIN)/python scripts/check_docs.py
+	$(BIN)/python scripts/check_dependencies.py
 
 fix: setup
 	$(BIN)/ruff check --fix src tests benchmarks scripts
