@@ -4,7 +4,8 @@ import pytest
 
 from dray.api.codec import shape_document
 from dray.api.defaults import apply_defaults
-from dray.api.strategy import prepare_create
+from dray.api.preparation import prepared_create
+from dray.api.strategies import Setting
 from dray.api.versions import to_storage
 from dray.features import FeatureGates
 from dray.validation import Context, FieldError, invalid_message, validate_create, validate_update
@@ -41,7 +42,10 @@ def said(document: dict, gates: FeatureGates | None = None) -> list[str]:
     gates = gates or FeatureGates.default()
     stored = to_storage(apply_defaults(shape_document(document).strict(), "2026-01-01T00:00:00Z"))
     context = Context(gates, {}, document["apiVersion"])
-    return [str(error) for error in validate_create(prepare_create(stored, gates), context)]
+    return [
+        str(error)
+        for error in validate_create(prepared_create(stored, Setting(gates, "2026-01-01T00:00:00Z")), context)
+    ]
 
 
 def exactly(**ask: object) -> dict:

@@ -1,7 +1,7 @@
 """One row per served kind: group, versions, names, scope, verbs, subresources, printed columns.
 
 Everything that depends on *which* kinds exist reads this table: the server's router, discovery, tables and OpenAPI, the
-client's paths, the command line's short names. A row says nothing about behaviour; `dray.apiserver.strategies` does.
+client's paths, the command line's short names. A row says nothing about behaviour; `dray.api.strategies` does.
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,7 +44,8 @@ class Version:
     removed_in: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+# A row is what it is: compared and hashed by identity, many times for each request.
+@dataclass(frozen=True, slots=True, eq=False)
 class Resource:
     group: str
     kind: str
@@ -413,6 +414,9 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", False, verbs=("create",)),
 )
 
+# Kinds whose fields we know, live in namespaces and are not served.
+_KNOWN_AND_NAMESPACED = frozenset({"CronJob", "LimitRange", "PodTemplate", "StatefulSet"})
+
 # Versions in order of preference; what is not here sorts last.
 VERSION_ORDER = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 
@@ -423,6 +427,11 @@ def by_kind(kind: str, group: str | None = None) -> Resource:
     if found is None:
         raise KeyError(f"no kind {kind!r} in group {group!r}" if group is not None else f"no kind {kind!r}")
     return found
+
+
+def is_namespaced(kind: str) -> bool:
+    row = _first_by_kind().get(kind)
+    return row.namespaced if row else kind in _KNOWN_AND_NAMESPACED
 
 
 def by_plural(group: str, plural: str) -> Resource | None:

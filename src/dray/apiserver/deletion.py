@@ -13,6 +13,7 @@ from dray.api.jsontext import go_json
 from dray.api.scalars import Shaping
 from dray.api.schemas import schema_for
 from dray.api.shaping import shape_of
+from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.attributes import DELETE, Admission
 from dray.apiserver.call import Call
@@ -22,7 +23,6 @@ from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import META_GROUP, Query, dry_run_problems
 from dray.apiserver.stored import Stored, to_value
-from dray.apiserver.strategies import strategy_of
 from dray.apiserver.writing import MAX_ATTEMPTS
 from dray.clock import rfc3339
 from dray.store.errors import Conflict

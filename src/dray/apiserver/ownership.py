@@ -7,9 +7,9 @@ from typing import Any
 from dray.api.schemas import schema_for
 from dray.api.scheme import Resource
 from dray.api.shaping import as_written
+from dray.api.strategies import strategy_of
 from dray.apiserver import managed_fields, views
 from dray.apiserver.managed_fields import Kind, Manager
-from dray.apiserver.strategies import strategy_of
 
 Document = dict[str, Any]
 

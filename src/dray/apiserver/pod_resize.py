@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dray.api.jsontext import go_json
+from dray.api.pod_strategy import qos_class
 from dray.api.quantity import Quantity
 from dray.apiserver.errors import OptionError
-from dray.apiserver.pod_strategy import qos_class
 
 Document = dict[str, Any]
 

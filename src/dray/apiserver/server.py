@@ -20,6 +20,7 @@ import yaml
 from dray.api.errors import DecodeError
 from dray.api.scheme import Resource, Version, group_version
 from dray.api.shaping import empty_object
+from dray.api.strategies import strategy_of
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import Attributes, Authorizer
 from dray.apiserver.authentication.impersonation import impersonate, requested_user
@@ -48,7 +49,6 @@ from dray.apiserver.selectors import parse_fields
 from dray.apiserver.served import Served
 from dray.apiserver.server_metrics import ServerMetrics
 from dray.apiserver.stored import Stored
-from dray.apiserver.strategies import strategy_of
 from dray.apiserver.subresources import Subresources, success
 from dray.apiserver.watching import Watching
 from dray.apiserver.writing import Outcome, Writer

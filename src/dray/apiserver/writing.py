@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dray.api.defaults import apply_defaults
+from dray.api.preparation import new_metadata, settle, with_kept_metadata
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_object
+from dray.api.strategies import Setting, Strategy, strategy_of
 from dray.apiserver import checks, errors, managed_fields, views
 from dray.apiserver.attributes import CREATE, UPDATE, Admission
 from dray.apiserver.cache import KindCache
@@ -27,7 +29,6 @@ from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.pod_resize import resized, with_ephemeral_containers
 from dray.apiserver.stored import Stored, to_value
-from dray.apiserver.strategies import Setting, Strategy, strategy_of
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
 
@@ -102,10 +103,8 @@ class Writer:
         metadata = document["metadata"]
         self._match_namespace(call, metadata)
         now = core.now()
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
-            metadata.pop(name, None)
-        document = apply_defaults(document, now)
-        metadata = document["metadata"] = dict(document["metadata"])
+        document = apply_defaults({**document, "metadata": new_metadata(metadata)}, now)
+        metadata = document["metadata"]
         metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
         has_revision = metadata.pop("resourceVersion", "")
         if has_revision:
@@ -117,12 +116,8 @@ class Writer:
         return await self.insert(call, views.to_storage(row, document), dry_run=options.dry_run)
 
     def _match_namespace(self, call: Call, metadata: Document) -> None:
-        if not call.row.namespaced:
-            metadata.pop("namespace", None)
-            return
-        if not metadata.get("namespace"):
-            metadata["namespace"] = call.namespace
-        elif metadata["namespace"] != call.namespace:
+        settle(metadata, call.namespace, namespaced=call.row.namespaced)
+        if call.row.namespaced and metadata["namespace"] != call.namespace:
             raise errors.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
@@ -254,7 +249,7 @@ class Writer:
         if not change.skip_admission:
             await core.admission.mutate(admission)
         assert admission.document is not None
-        document = _keep_system_metadata(admission.document, old)
+        document = with_kept_metadata(admission.document, old)
         self._check_revision(call, named_revision, stored, endpoint)
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -364,18 +359,6 @@ def _copied(document: Document) -> Document:
     return {**document, "metadata": dict(document["metadata"])}
 
 
-def _keep_system_metadata(document: Document, old: Document) -> Document:
-    """What an update cannot change is taken from the store."""
-    metadata, before = dict(document["metadata"]), old["metadata"]
-    metadata["uid"] = before.get("uid")
-    metadata["creationTimestamp"] = before.get("creationTimestamp")
-    metadata.pop("selfLink", None)
-    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        if name in before and (name == "deletionTimestamp" or name not in metadata):
-            metadata[name] = before[name]
-    return {**document, "metadata": metadata}
-
-
 def ready_to_go(row: Resource, document: Document) -> bool:
     """An object that is being deleted and that nothing holds any more."""
     metadata = document["metadata"]
@@ -390,6 +373,8 @@ def unchanged(new: Document, old: Document) -> bool:
     """Equal but for the times in managedFields."""
     if new == old:
         return True
+    if new.keys() != old.keys() or any(new[key] != old[key] for key in new if key != "metadata"):
+        return False
     return _timeless(new) == _timeless(old)
 
 

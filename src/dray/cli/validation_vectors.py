@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 
 from dray.api.codec import Reading, shape_document
-from dray.api.defaults import apply_defaults, refresh_taint_time
+from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
-from dray.api.strategy import prepare_create, prepare_status_update, prepare_update
+from dray.api.preparation import prepared_create, prepared_status_update, prepared_update
+from dray.api.strategies import Setting
 from dray.api.versions import to_storage
 from dray.features import FeatureGates
 from dray.validation import Context, FieldError, validate_create, validate_status_update, validate_update
@@ -31,13 +32,14 @@ def answer(row: Row) -> Row:
 def _validate(row: Row) -> list[FieldError]:
     gates = FeatureGates(FeatureGates.default().on - {name for name, on in (row.get("gates") or {}).items() if not on})
     context = Context(gates, row.get("namespaceLabels", {}), row["object"].get("apiVersion", ""))
+    setting = Setting(gates, _NOW)
     new = _stored_form(_shaped(row["object"]).strict())
     if row["op"] == "create":
-        return validate_create(prepare_create(new, gates), context)
+        return validate_create(prepared_create(new, setting), context)
     old = _stored_form(_shaped(row["old"]).document)
     if row["op"] == "updateStatus":
-        return validate_status_update(prepare_status_update(new, old, gates), old, context)
-    return validate_update(refresh_taint_time(prepare_update(new, old, gates), old, _NOW), old, context)
+        return validate_status_update(prepared_status_update(new, old, setting), old, context)
+    return validate_update(prepared_update(new, old, setting), old, context)
 
 
 def _shaped(document: Document) -> Reading:

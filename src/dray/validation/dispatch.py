@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from dray.api.scheme import is_namespaced
+from dray.api.strategies import strategy_for
 from dray.validation import (
     claim_status,
     claims,
@@ -22,31 +24,6 @@ from dray.validation.errors import Context, Document, Errors, FieldError
 from dray.validation.metadata import check_metadata, check_metadata_update
 
 Check = Callable[[Document, Document | None, Context, Errors], None]
-
-NAMESPACED = frozenset(
-    [
-        "ResourceClaim",
-        "ResourceClaimTemplate",
-        "Pod",
-        "Event",
-        "Lease",
-        "ServiceAccount",
-        "Secret",
-        "ConfigMap",
-        "ResourceQuota",
-        "LimitRange",
-        "Role",
-        "RoleBinding",
-        "ReplicaSet",
-        "DaemonSet",
-        "Deployment",
-        "StatefulSet",
-        "Job",
-        "CronJob",
-        "PodDisruptionBudget",
-        "PodTemplate",
-    ]
-)
 
 _POD_MAKERS = ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet", "Job")
 
@@ -120,7 +97,7 @@ def validate_create(document: Document, context: Context) -> list[FieldError]:
     # The order in which a client reads them: only classes are judged by their spec first.
     if kind == "DeviceClass":
         check(document, None, context, errors)
-    check_metadata(document, "metadata", errors, namespaced=kind in NAMESPACED)
+    check_metadata(document, "metadata", errors, namespaced=is_namespaced(kind))
     if kind != "DeviceClass":
         check(document, None, context, errors)
     return _as_requested(errors, context)
@@ -150,17 +127,11 @@ def validate_status_update(new: Document, old: Document, context: Context) -> li
     return _as_requested(errors, context)
 
 
-def needs_resource_version(kind: str, api_version: str) -> bool:
-    """Whether an update has to name the version it changes."""
-    if kind == "DeviceTaintRule":
-        return api_version == "resource.k8s.io/v1"
-    return kind == "ResourcePoolStatusRequest"
-
-
 def _check_metadata_update(new: Document, old: Document, context: Context, errors: Errors) -> None:
-    kind = new.get("kind", "")
-    version = context.api_version or new.get("apiVersion", "")
-    check_metadata_update(new, old, "metadata", errors, needs_resource_version=needs_resource_version(kind, version))
+    api_version = context.api_version or new.get("apiVersion", "")
+    strategy = strategy_for(api_version, new.get("kind", ""))
+    conditional = api_version.rpartition("/")[2] in strategy.conditional_versions
+    check_metadata_update(new, old, "metadata", errors, needs_resource_version=conditional)
 
 
 # --- paths as the client's version has them --------------------------------------------------------------------------

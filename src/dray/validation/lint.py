@@ -12,11 +12,12 @@ from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.gated_fields import dropped_features
 from dray.api.manifests import Manifest
+from dray.api.preparation import prepared_create
 from dray.api.resource import ADMIN_ACCESS_LABEL
 from dray.api.scalars import UnknownField
 from dray.api.schemas import StructSchema, known_kinds, schema_for, struct
 from dray.api.spellings import OLD_NAMES, canonical_spelling
-from dray.api.strategy import prepare_create
+from dray.api.strategies import Setting
 from dray.api.versions import to_storage
 from dray.features import FeatureGates
 from dray.validation.dispatch import validate_create
@@ -104,7 +105,7 @@ def _rules(
     # A namespace we do not see may well be labelled; only one we see can be wrong.
     labels = namespaces.get(namespace, {ADMIN_ACCESS_LABEL: "true"})
     context = Context(gates, labels, api_version)
-    for error in validate_create(prepare_create(stored, gates), context):
+    for error in validate_create(prepared_create(stored, Setting(gates, _NOW)), context):
         yield "error", error.field, error.body
     yield from _driver_case(stored)
 

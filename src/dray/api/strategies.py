@@ -1,7 +1,7 @@
 """What each kind does with a write before it is validated: which parts belong to which endpoint, generation, initial status.
 
-A step gets documents in the storage version and changes the new one in place. Gates, defaults and conversions come from
-`dray.api`; whether the outcome is allowed is decided by `dray.validation`.
+A step gets documents in the storage version and changes the new one in place. `dray.api.preparation` is the way in;
+whether the outcome is allowed is decided by `dray.validation`. Pure.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any
 
 from dray.api.defaults import refresh_taint_time
 from dray.api.gated_fields import drop_disabled_fields
+from dray.api.pod_strategy import initial_pod_status, keep_claim_lists
 from dray.api.scheme import Resource
-from dray.apiserver.fieldsets import FieldSet
-from dray.apiserver.pod_strategy import initial_pod_status, keep_claim_lists
 from dray.features import FeatureGates
 
 Document = dict[str, Any]
+# Fields in the form of managedFields (FieldsV1).
+FieldSet = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +342,8 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
 
 def strategy_of(row: Resource) -> Strategy:
     return STRATEGIES.get((row.group, row.kind), PLAIN)
+
+
+def strategy_for(api_version: str, kind: str) -> Strategy:
+    """Also for kinds that are known and not served."""
+    return STRATEGIES.get((api_version.rpartition("/")[0], kind), PLAIN)

@@ -1,0 +1,63 @@
+"""What happens to an object between decoding and validating it: first its metadata, then its kind's strategy.
+
+Documents are in the storage version; UIDs and times come in from outside. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.scheme import is_namespaced
+from dray.api.strategies import Setting, strategy_for
+
+Document = dict[str, Any]
+
+# What a new object cannot say about itself.
+_ONLY_LATER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
+
+
+def prepared_create(document: Document, setting: Setting, *, namespace: str = "default") -> Document:
+    """A new object of an unknown sender: without identity, in `namespace` unless it says otherwise."""
+    metadata = new_metadata(document.get("metadata") or {})
+    for name in ("uid", "creationTimestamp"):
+        metadata.pop(name, None)
+    settle(metadata, namespace, namespaced=is_namespaced(document["kind"]))
+    return strategy_for(document["apiVersion"], document["kind"]).create({**document, "metadata": metadata}, setting)
+
+
+def prepared_update(new: Document, old: Document, setting: Setting) -> Document:
+    strategy = strategy_for(old["apiVersion"], old["kind"])
+    return strategy.update(with_kept_metadata(new, old), old, setting)
+
+
+def prepared_status_update(new: Document, old: Document, setting: Setting) -> Document:
+    """Raises LookupError where the kind has no status of its own."""
+    strategy = strategy_for(old["apiVersion"], old["kind"])
+    if strategy.update_status is None:
+        raise LookupError(f"{old['kind']} has no status of its own")
+    return strategy.update_status(with_kept_metadata(new, old), old, setting)
+
+
+def new_metadata(sent: Document) -> Document:
+    return {name: value for name, value in sent.items() if name not in _ONLY_LATER}
+
+
+def settle(metadata: Document, namespace: str, *, namespaced: bool) -> None:
+    """An object without a namespace gets the one of the request; a cluster-wide one has none."""
+    if not namespaced:
+        metadata.pop("namespace", None)
+    elif not metadata.get("namespace"):
+        metadata["namespace"] = namespace
+
+
+def with_kept_metadata(document: Document, old: Document) -> Document:
+    """What an update leaves out or cannot change is taken from the store."""
+    metadata, before = dict(document["metadata"]), old["metadata"]
+    metadata.pop("selfLink", None)
+    for name in ("name", "namespace", "uid", "deletionGracePeriodSeconds"):
+        if name in before and metadata.get(name) in (None, ""):
+            metadata[name] = before[name]
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if name in before:
+            metadata[name] = before[name]
+    return {**document, "metadata": metadata}
