@@ -1,5 +1,6 @@
 """The driver's sockets, spoken to as a kubelet does: real gRPC over unix sockets."""
 
+import asyncio
 from pathlib import Path
 
 import grpc
@@ -18,7 +19,16 @@ from dray.api.resource import (
     ResourceClaimStatus,
 )
 from dray.clock import RealClock
-from dray.driver import ContainerEdits, DeviceHealth, Driver, PreparedDevice, PrepareError
+from dray.driver import (
+    ClaimReference,
+    ContainerEdits,
+    DeviceHealth,
+    Driver,
+    DriverPaths,
+    PreparedDevice,
+    PrepareError,
+    RunningDriver,
+)
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint
 from dray.driver.health import HealthReports
@@ -286,3 +296,96 @@ async def test_sockets_disappear_on_stop(rig):
     assert not rig.service_socket.exists()
     assert not rig.registration_socket.exists()
     await rig.start()
+
+
+async def test_cdi_files_that_a_reboot_took_are_written_again(rig):
+    claim = rig.has(a_claim())
+    first = await rig.prepare(claim)
+    for path in rig.cdi_dir.glob("*.json"):
+        path.unlink()
+    second = await rig.prepare(claim)
+    assert second == first
+    assert environment_of(rig, second.claims["uid-c"].devices[0].cdi_device_ids[0]) == ("GPU=gpu-0",)
+    assert rig.driver.calls == ["prepare c", "prepare c"]
+
+
+@pytest.mark.parametrize("parameters", [b"{not json", b'["a list"]', b'"text"'])
+async def test_parameters_that_nobody_can_read_fail_their_claim_alone(rig, parameters):
+    config = DeviceAllocationConfiguration(
+        source="FromClaim", opaque=OpaqueDeviceConfiguration(driver=DRIVER, parameters=msgspec.Raw(parameters))
+    )
+    broken = rig.has(a_claim("broken", "", result("gpu-1"), config=(config,)))
+    answer = await rig.prepare(broken, rig.has(a_claim()))
+    assert "opaque parameters of request req" in answer.claims["uid-broken"].error
+    assert answer.claims["uid-c"].devices[0].device_name == "gpu-0"
+
+
+async def test_claims_that_went_away_meanwhile_are_given_back(rig):
+    stays, goes = rig.has(a_claim()), rig.has(a_claim("gone", "", result("gpu-1")))
+    await rig.prepare(stays, goes)
+    preparer = ClaimPreparer(
+        rig.driver,
+        rig.fetch,
+        Checkpoint(rig.root / "plugins" / DRIVER / "prepared.json"),
+        CdiFiles(rig.cdi_dir, DRIVER),
+    )
+
+    async def is_gone(reference):
+        return reference.name == "gone"
+
+    await preparer.give_back_leftovers(is_gone)
+    assert rig.driver.calls[-1] == "unprepare gone"
+    assert list(Checkpoint(rig.root / "plugins" / DRIVER / "prepared.json").claims()) == ["uid-c"]
+
+
+async def test_a_cdi_file_that_cannot_be_removed_keeps_the_device_reserved(rig, monkeypatch):
+    claim = rig.has(a_claim())
+    await rig.prepare(claim)
+
+    def refuse(self, claim_uid):
+        raise PermissionError("read-only file system")
+
+    monkeypatch.setattr(CdiFiles, "remove", refuse)
+    answer = await rig.unprepare(claim)
+    assert "read-only file system" in answer.claims["uid-c"].error
+    other = rig.has(a_claim("other"))
+    assert "already prepared for claim ns/c" in (await rig.prepare(other)).claims["uid-other"].error
+
+
+def instance(rig, uid):
+    data = rig.root / "plugins" / DRIVER
+    return ClaimPreparer(
+        rig.driver,
+        rig.fetch,
+        Checkpoint(data / "prepared.json"),
+        CdiFiles(rig.cdi_dir, DRIVER),
+        lock_file=data / "serialize.lock",
+    )
+
+
+async def test_two_instances_of_an_updated_driver_share_what_is_on_disk(rig):
+    old, new = instance(rig, "old"), instance(rig, "new")
+    claims = [rig.has(a_claim(f"c{i}", "", result(f"gpu-{i}"))) for i in range(6)]
+    references = [ClaimReference("ns", c.metadata.name, c.metadata.uid) for c in claims]
+    await asyncio.gather(*((old, new)[i % 2].prepare([each]) for i, each in enumerate(references)))
+    assert len(Checkpoint(rig.root / "plugins" / DRIVER / "prepared.json").claims()) == 6
+    await asyncio.gather(*((new, old)[i % 2].unprepare([each]) for i, each in enumerate(references)))
+    assert Checkpoint(rig.root / "plugins" / DRIVER / "prepared.json").claims() == {}
+
+
+@pytest.mark.parametrize("uid", ["../../etc/passwd", "/etc/passwd", "a/b", "..", "a\x00b"])
+async def test_uids_with_path_tricks_stay_in_the_cdi_directory(rig, uid, tmp_path):
+    before = set(Path("/etc").glob("*.json"))
+    reference = ClaimReference("ns", "c", uid)
+    assert await instance(rig, "x").unprepare([reference]) == {uid: ""}
+    CdiFiles(rig.cdi_dir, DRIVER)._path(uid).relative_to(rig.cdi_dir)
+    assert "/" not in CdiFiles(rig.cdi_dir, DRIVER)._path(uid).name
+    assert set(Path("/etc").glob("*.json")) == before
+
+
+def test_names_that_no_driver_may_have_are_refused(tmp_path):
+    for name in ("", "Not A Name", "../up", "a" * 64):
+        driver = RecordingDriver()
+        driver.name = name
+        with pytest.raises(ValueError, match="driver name"):
+            RunningDriver(driver, None, "n", DriverPaths(tmp_path, tmp_path / "cdi"))

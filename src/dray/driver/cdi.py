@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -33,6 +33,11 @@ class CdiFiles:
         write_atomically(self._path(claim_uid), msgspec.json.encode(make_spec(self.kind, devices)))
         names = [name for name, edits in edits_by_device if not edits.is_empty]
         return {name: qualified_name(self.kind, device.name) for name, device in zip(names, devices, strict=True)}
+
+    def has(self, claim_uid: str, names: Collection[str]) -> bool:
+        """Whether the claim's file is there, if any of `names` needs it."""
+        is_needed = any(name.startswith(f"{self.kind}=") for name in names)
+        return not is_needed or self._path(claim_uid).is_file()
 
     def remove(self, claim_uid: str) -> None:
         self._path(claim_uid).unlink(missing_ok=True)

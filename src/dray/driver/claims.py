@@ -12,6 +12,10 @@ class ClaimError(Exception):
     """The claim cannot be prepared as it stands in the API."""
 
 
+class ParametersError(Exception):
+    """Opaque parameters of one claim that no driver could read."""
+
+
 def claim_to_prepare(reference: ClaimReference, claim: ResourceClaim, driver: str) -> ClaimToPrepare:
     """Check that this is the claim the kubelet means and that it is allocated; keep this driver's devices."""
     if claim.metadata.uid != reference.uid:
@@ -46,4 +50,16 @@ def _parameters_for(
         if entry.opaque is None or entry.opaque.driver != result.driver:
             continue
         if not entry.requests or names.intersection(entry.requests):
-            yield json.loads(bytes(entry.opaque.parameters) or b"{}")
+            yield _parameters(bytes(entry.opaque.parameters), result.request)
+
+
+def _parameters(text: bytes, request: str) -> Mapping[str, Any]:
+    try:
+        parameters = json.loads(text or b"{}")
+    except ValueError as error:
+        raise ParametersError(f"opaque parameters of request {request} are not JSON: {error}") from error
+    if not isinstance(parameters, dict):
+        raise ParametersError(
+            f"opaque parameters of request {request} must be an object, not {type(parameters).__name__}"
+        )
+    return parameters

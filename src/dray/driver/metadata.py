@@ -51,8 +51,15 @@ class DeviceMetadata:
                 log.error("device metadata of claim %s, request %s: %s", claim.reference, request, error)
         return answer
 
+    def has(self, names: Iterable[str]) -> bool:
+        """Whether the CDI files behind those of `names` that are metadata are there."""
+        prefix = f"{self._driver}/metadata="
+        parts = (name.removeprefix(prefix).partition("_") for name in names if name.startswith(prefix))
+        return all((self._cdi_dir / self._file_name(uid, request)).is_file() for uid, _, request in parts)
+
     def remove(self, reference: ClaimReference) -> None:
-        shutil.rmtree(self._claim_dir(reference), ignore_errors=False) if self._claim_dir(reference).exists() else None
+        if self._claim_dir(reference).exists():
+            shutil.rmtree(self._claim_dir(reference))
         for path in self._cdi_dir.glob(f"{self._driver}_metadata_{safe_file_part(reference.uid)}_*.json"):
             path.unlink(missing_ok=True)
 
@@ -65,9 +72,13 @@ class DeviceMetadata:
         )
         device = CdiDevice(name=f"{claim.uid}_{request}", container_edits=ContainerEdits(mounts=(mount,)))
         kind = f"{self._driver}/metadata"
-        file_name = f"{self._driver}_metadata_{safe_file_part(claim.uid)}_{safe_file_part(request)}.json"
-        write_atomically(self._cdi_dir / file_name, msgspec.json.encode(make_spec(kind, [device])))
+        write_atomically(
+            self._cdi_dir / self._file_name(claim.uid, request), msgspec.json.encode(make_spec(kind, [device]))
+        )
         return qualified_name(kind, device.name)
+
+    def _file_name(self, claim_uid: str, request: str) -> str:
+        return f"{self._driver}_metadata_{safe_file_part(claim_uid)}_{safe_file_part(request)}.json"
 
     def _documents(
         self, claim: ClaimToPrepare, request: str, devices: Sequence[AllocatedDevice]

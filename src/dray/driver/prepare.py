@@ -14,7 +14,7 @@ from dray.api.cdi import CdiError, split_qualified_name
 from dray.api.resource import ResourceClaim
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint, StoredClaim, StoredDevice
-from dray.driver.claims import ClaimError, claim_to_prepare
+from dray.driver.claims import ClaimError, ParametersError, claim_to_prepare
 from dray.driver.metadata import DeviceMetadata
 from dray.driver.plugin import ClaimReference, ClaimToPrepare, Driver, PreparedDevice, PrepareError
 
@@ -48,12 +48,23 @@ class ClaimPreparer:
         """An answer per claim UID: its devices, or why not. ClaimError voids the whole call."""
         claims = await asyncio.gather(*(self._fetch(reference) for reference in references))
         async with self._one_at_a_time():
-            return {claim.uid: await self._prepare_one(claim) for claim in claims}
+            return {
+                reference.uid: claim if isinstance(claim, str) else await self._prepare_one(claim)
+                for reference, claim in zip(references, claims, strict=True)
+            }
 
     async def unprepare(self, references: Sequence[ClaimReference]) -> dict[str, str]:
         """An error text per claim UID; empty means done."""
         async with self._one_at_a_time():
             return {reference.uid: await self._unprepare_one(reference) for reference in references}
+
+    async def give_back_leftovers(self, is_gone: Callable[[ClaimReference], Awaitable[bool]]) -> None:
+        """Unprepare what an earlier life prepared for claims that are gone or hold no devices any more."""
+        for uid, claim in self._checkpoint.claims().items():
+            reference = ClaimReference(claim.namespace, claim.name, uid)
+            if await is_gone(reference):
+                log.warning("claim %s (%s) went away while nobody looked: giving its devices back", reference, uid)
+                await self.unprepare([reference])
 
     @contextlib.asynccontextmanager
     async def _one_at_a_time(self) -> AsyncIterator[None]:
@@ -67,16 +78,20 @@ class ClaimPreparer:
                 self._checkpoint.reload()
                 yield
 
-    async def _fetch(self, reference: ClaimReference) -> ClaimToPrepare:
+    async def _fetch(self, reference: ClaimReference) -> ClaimToPrepare | str:
+        """The claim, or what is wrong with its parameters, which is nobody else's trouble."""
         try:
             claim = await self._fetch_claim(reference)
         except Exception as error:
             raise ClaimError(f"retrieve claim {reference}: {error}") from error
-        return claim_to_prepare(reference, claim, self._driver.name)
+        try:
+            return claim_to_prepare(reference, claim, self._driver.name)
+        except ParametersError as error:
+            return str(error)
 
     async def _prepare_one(self, claim: ClaimToPrepare) -> StoredClaim | str:
         known = self._checkpoint.get(claim.uid)
-        if known is not None:
+        if known is not None and self._has_files_of(claim, known):
             return known
         try:
             self._refuse_devices_of_others(claim)
@@ -89,6 +104,11 @@ class ClaimPreparer:
         except Exception as error:
             log.exception("prepare claim %s: the driver failed", claim.reference)
             return f"{type(error).__name__}: {error}"
+
+    def _has_files_of(self, claim: ClaimToPrepare, known: StoredClaim) -> bool:
+        """CDI files do not outlive a reboot, what is on record does: the driver is asked again, and answers the same."""
+        names = {name for device in known.devices for name in device.cdi_device_ids}
+        return self._cdi.has(claim.uid, names) and (self._metadata is None or self._metadata.has(names))
 
     def _refuse_devices_of_others(self, claim: ClaimToPrepare) -> None:
         for device in claim.devices:

@@ -13,6 +13,7 @@ from dray.client.informer import Handler, Informer
 from dray.client.kinds import SLICES
 from dray.client.rest import Client
 from dray.client.workqueue import Hopeless, WorkQueue
+from dray.driver.dropped import dropped_features
 from dray.driver.plugin import Pool
 from dray.driver.slices import Plan, PoolError, Publisher, check_pool, index_of, plan_pool, same_spec, with_generation
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 # Somebody else's change is repaired this long after it, so that two who disagree do not fight.
 REPAIR_AFTER_S = 30.0
+# A watch may lag behind our own writes, but not for longer than this.
+REMEMBER_WRITES_S = 60.0
 
 OnError = Callable[[str], None]
 
@@ -49,11 +52,13 @@ class SlicePublisher:
         self._pools: dict[str, Pool] = {}
         # Our own writes that the informer may not show yet: the newest state by name, None once deleted.
         self._written: dict[str, ResourceSlice | None] = {}
+        self._written_at: dict[str, float] = {}
         # What the server stores of a spec that it cut down, by pool and number: (wanted, stored).
         self._lowered: dict[tuple[str, int], tuple[ResourceSliceSpec, ResourceSliceSpec]] = {}
         self._unpublished: set[str] = set()
         # What the server says is wrong with a pool, by name: asking again would not help.
         self._refused: dict[str, str] = {}
+        self._progress = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.writes = 0
 
@@ -85,9 +90,10 @@ class SlicePublisher:
     async def settled(self) -> None:
         """Wait until every pool is published as described; PoolError if the server refuses one."""
         while self._unpublished:
-            await self._client.clock.sleep(0.01)
+            self._progress.clear()
             for text in self._refused.values():
                 raise PoolError(text)
+            await self._progress.wait()
 
     # --- one pool
 
@@ -98,6 +104,7 @@ class SlicePublisher:
             if error.code != 422:
                 raise
             self._refused[name] = f"pool {name}: {error}"
+            self._progress.set()
             self._on_error(self._refused[name])
             raise Hopeless(str(error)) from error
 
@@ -116,6 +123,7 @@ class SlicePublisher:
             stored = await self._client.create(SLICES, each)
             self._wrote(each.spec, stored, number)
         self._unpublished.discard(name)
+        self._progress.set()
 
     async def _delete(self, each: ResourceSlice) -> None:
         try:
@@ -126,20 +134,26 @@ class SlicePublisher:
             if not error.is_not_found:
                 raise
         self.writes += 1
-        self._written[each.metadata.name] = None
+        self._remember(each, None)
 
     def _wrote(self, wanted: ResourceSliceSpec, stored: ResourceSlice, number: int | None = None) -> None:
         self.writes += 1
-        self._written[stored.metadata.name] = stored
+        self._remember(stored, stored)
         if same_spec(wanted, stored.spec):
             return
         number = index_of(stored) if number is None else number
         pool = wanted.pool.name
         if number is not None and (pool, number) not in self._lowered:
             self._lowered[pool, number] = (wanted, stored.spec)
+            features = ", ".join(dropped_features(wanted, stored.spec)) or "unknown"
             self._on_error(
-                f'pool "{pool}", slice #{number}: some fields were dropped by the apiserver, probably because their features are disabled'
+                f'pool "{pool}", slice #{number}: some fields were dropped by the apiserver, probably because these features are disabled: {features}'
             )
+
+    def _remember(self, each: ResourceSlice, state: ResourceSlice | None) -> None:
+        name = each.metadata.name
+        self._written[name], self._written_at[name] = state, self._client.clock.monotonic()
+        self._queue.add_after(each.spec.pool.name, REMEMBER_WRITES_S + 1)
 
     def _lower(self, index: int, spec: ResourceSliceSpec) -> ResourceSliceSpec:
         wanted, stored = self._lowered.get((spec.pool.name, index), (None, None))
@@ -152,9 +166,13 @@ class SlicePublisher:
     def _current(self) -> Iterable[ResourceSlice]:
         """The informer's copy, brought forward by our own writes."""
         names = {each.metadata.name: each for each in self._informer}
+        oldest = self._client.clock.monotonic() - REMEMBER_WRITES_S
         for name, ours in list(self._written.items()):
             shown = names.get(name)
-            if ours is None:
+            if self._written_at[name] < oldest:
+                # The informer has had its time: what it does not show is not there.
+                del self._written[name], self._written_at[name]
+            elif ours is None:
                 if shown is None:
                     del self._written[name]
                 names.pop(name, None)
@@ -162,6 +180,7 @@ class SlicePublisher:
                 del self._written[name]
             else:
                 names[name] = ours
+        self._written_at = {name: at for name, at in self._written_at.items() if name in self._written}
         return names.values()
 
     def _seen(self, each: ResourceSlice) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from dray.api.cdi import DYNAMIC_DIR
 from dray.api.meta import OwnerReference
+from dray.api.names import subdomain_problems
 from dray.api.resource import DeviceAttribute, ResourceClaim
-from dray.client import CLAIMS, NODES, Client
+from dray.client import CLAIMS, NODES, ApiError, Client, ServerUnreachable
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint
 from dray.driver.health import HealthReports, reports_health
@@ -32,6 +33,9 @@ class DriverPaths:
     kubelet_root: Path = KUBELET_ROOT
     cdi_dir: Path = Path(DYNAMIC_DIR)
 
+    def absolute(self) -> "DriverPaths":
+        return DriverPaths(self.kubelet_root.absolute(), self.cdi_dir.absolute())
+
     def registry_dir(self) -> Path:
         return self.kubelet_root / "plugins_registry"
 
@@ -54,16 +58,19 @@ class RunningDriver:
     ) -> None:
         if not driver.name:
             raise ValueError("driver name must be set")
+        if len(driver.name) > 63 or subdomain_problems(driver.name):
+            raise ValueError(f"driver name {driver.name!r} must be a DNS subdomain of at most 63 characters")
         self.driver = driver
         self._client = client
         self._node_name = node_name
-        paths = paths or DriverPaths()
+        # gRPC takes the first part of a relative socket path for a host; CDI needs absolute paths as well.
+        paths = (paths or DriverPaths()).absolute()
         data_dir = paths.data_dir(driver.name)
         data_dir.mkdir(parents=True, exist_ok=True)
         self._data_dir = data_dir
         sockets = socket_paths(driver.name, data_dir, paths.registry_dir(), instance)
         metadata = DeviceMetadata(driver.name, data_dir, paths.cdi_dir, self._attributes_of) if with_metadata else None
-        preparer = ClaimPreparer(
+        self._preparer = ClaimPreparer(
             driver,
             self._fetch,
             Checkpoint(data_dir / "prepared.json"),
@@ -72,20 +79,50 @@ class RunningDriver:
             lock_file=data_dir / "serialize.lock" if instance else None,
         )
         health = HealthReports(driver, client.clock) if reports_health(driver) else None
-        self.server = DriverServer(driver.name, preparer, sockets.service, sockets.registration, health)
+        self.server = DriverServer(driver.name, self._preparer, sockets.service, sockets.registration, health)
         self.publisher: SlicePublisher | None = None
+        self._leftovers: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
         await asyncio.to_thread(self.driver.restore, self._data_dir)
         await self.server.start()
-        node = await self._client.get(NODES, self._node_name)
-        owner = OwnerReference(
-            api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
-        )
+        owner = await self._owner()
+        self._leftovers = asyncio.create_task(self._give_back_leftovers(), name=f"leftovers of {self.driver.name}")
         self.publisher = SlicePublisher(self._client, self.driver.name, self._node_name, owner)
         await self.publisher.start()
         await self.republish()
+
+    async def _owner(self) -> OwnerReference:
+        """The Node, which owns the slices; a driver may be there before its node, or before the API server."""
+        wait_s = 1.0
+        while True:
+            try:
+                node = await self._client.get(NODES, self._node_name)
+                break
+            except ServerUnreachable as error:
+                problem = str(error)
+            except ApiError as error:
+                if error.code < 500 and not error.is_not_found:
+                    raise
+                problem = str(error)
+            log.warning("driver %s waits for node %s: %s", self.driver.name, self._node_name, problem)
+            await self._client.clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, 10.0)
+        return OwnerReference(
+            api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
+        )
+
+    async def _give_back_leftovers(self) -> None:
+        """Claims that went away while this driver, or its whole node, was down: nobody will ask to give them back."""
+        try:
+            await self._preparer.give_back_leftovers(self._is_gone)
+        except (ApiError, ServerUnreachable) as error:
+            log.warning("driver %s: claims of an earlier life could not be looked up: %s", self.driver.name, error)
+
+    async def _is_gone(self, reference: ClaimReference) -> bool:
+        claim = await self._client.find(CLAIMS, reference.name, reference.namespace)
+        return claim is None or claim.metadata.uid != reference.uid or claim.status.allocation is None
 
     async def republish(self) -> None:
         """Ask the driver for its devices again and publish what changed."""
@@ -100,6 +137,8 @@ class RunningDriver:
         await self.publisher.settled()
 
     async def stop(self) -> None:
+        if self._leftovers is not None:
+            self._leftovers.cancel()
         if self.publisher is not None:
             await self.publisher.stop()
         await self.server.stop()

@@ -168,5 +168,8 @@ async def _listen(server: grpc.aio.Server, socket: Path) -> None:
         raise OSError(f"socket path {socket}: {len(str(socket))} characters, at most 107 are possible")
     socket.parent.mkdir(parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
-    server.add_insecure_port(f"unix://{socket}")
+    try:
+        server.add_insecure_port(f"unix:{socket.absolute()}")
+    except RuntimeError as error:
+        raise OSError(f"socket {socket}: {error}") from error
     await server.start()

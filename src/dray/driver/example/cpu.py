@@ -43,6 +43,12 @@ class CpuDriver(Driver):
 
     def restore(self, data_dir: Path) -> None:
         self._state_file = data_dir / "cpusets.json"
+        self._load()
+
+    def _load(self) -> None:
+        """Again before every change: during an update two instances give out the same CPUs."""
+        if self._state_file is None:
+            return
         try:
             stored = json.loads(self._state_file.read_text())
             self._given = {uid: parse_cpu_list(cpus) for uid, cpus in stored.items()}
@@ -114,6 +120,7 @@ class CpuDriver(Driver):
     # --- claims
 
     def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice]:
+        self._load()
         given = self._given.get(claim.uid) or self._choose(claim)
         self._save({**self._given, claim.uid: given})
         # Shells drop variables whose names are no identifiers.
@@ -121,6 +128,7 @@ class CpuDriver(Driver):
         return [PreparedDevice(device, ContainerEdits(env=(variable,))) for device in claim.devices]
 
     def unprepare(self, claim: ClaimReference) -> None:
+        self._load()
         if claim.uid in self._given:
             self._save({uid: cpus for uid, cpus in self._given.items() if uid != claim.uid})
 
