@@ -323,6 +323,20 @@ def test_large_lists_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     assert where(json.loads(result.stdout)) == {"train": "node-1"}
 
 
+def test_anchors_may_reach_from_one_item_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.cli.yaml_parts.WORTH_CUTTING", 1)
+    labels: Document = {"shared": "yes"}
+    nodes = [a_node("node-1"), a_node("node-2")]
+    for node in nodes:
+        node["metadata"]["labels"] = labels
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [*nodes, *BASE[1:], a_waiting_pod("train")]})
+    assert "&id001" in text
+    file = tmp_path / "dump.yaml"
+    file.write_text(text)
+    result = CliRunner().invoke(simulate, ["-f", str(file), "-o", "json"])
+    assert [row["name"] for row in json.loads(result.stdout)["nodes"]] == ["node-1", "node-2"]
+
+
 def test_standard_input(tmp_path: Path) -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*BASE, a_waiting_pod("train")]})
     result = CliRunner().invoke(simulate, ["-f", "-", "-o", "json"], input=text)

@@ -16,7 +16,7 @@ from dray.api.core import Namespace, Node, Pod, PriorityClass
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.jsontext import read_json
-from dray.api.manifests import read_manifests
+from dray.api.manifests import Manifest, read_manifests
 from dray.api.resource import (
     API_VERSION,
     DeviceClass,
@@ -160,10 +160,26 @@ def _documents(name: str, data: bytes, on_bytes: Callable[[int], None] | None) -
                 on_bytes(len(data))
             return
     for part in parts_of_yaml(data):
-        for manifest in read_manifests(part):
+        try:
+            found = list(read_manifests(part))
+        except DecodeError as problem:
+            if part is data:
+                raise
+            # Anchors may reach across the cuts, and lines count from the beginning of the file.
+            found, part = _as_a_whole(data, problem), data
+        for manifest in found:
             yield manifest.document
+        if part is data:
+            return
         if on_bytes is not None:
             on_bytes(len(part))
+
+
+def _as_a_whole(data: bytes, problem: DecodeError) -> list[Manifest]:
+    try:
+        return list(read_manifests(data))
+    except DecodeError as larger:
+        raise (larger if larger.line is not None else problem) from None
 
 
 def _opened(value: Any) -> Iterator[Document]:

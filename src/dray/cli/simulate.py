@@ -175,8 +175,8 @@ def _print(document: Document, *, wide: bool) -> None:
     summary = document["summary"]
     click.echo(
         f"{summary['scheduled']} of {summary['pods']} waiting pods get a node"
-        + (f", {summary['unschedulable']} keep waiting" if summary["unschedulable"] else "")
-        + (f", {summary['errors']} meet an error" if summary["errors"] else "")
+        + (f", still waiting: {summary['unschedulable']}" if summary["unschedulable"] else "")
+        + (f", errors: {summary['errors']}" if summary["errors"] else "")
         + f"; {summary['devices']['taken']} of {summary['devices']['published']} devices are taken"
     )
     for row in summary["addedNodes"]:
@@ -200,7 +200,9 @@ def _pod_row(row: Document) -> tuple[str, ...]:
         for result in ((claim["allocation"] or {}).get("devices") or {}).get("results") or ()
     ]
     shown = ", ".join(devices[:4]) + (f" and {len(devices) - 4} more" if len(devices) > 4 else "")
-    return f"{row['namespace']}/{row['name']}", row["outcome"], row["node"], shown, row["message"]
+    codes = f"{', '.join(row['codes'])}: " if row["codes"] else ""
+    message = codes + row["message"].partition(" preemption:")[0]
+    return f"{row['namespace']}/{row['name']}", row["outcome"], row["node"], shown, message
 
 
 def _node_rows(document: Document) -> list[tuple[str, ...]]:

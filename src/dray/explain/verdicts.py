@@ -14,7 +14,7 @@ from dray.explain.funnel import Funnel, funnel_of
 from dray.explain.holders import Holders
 from dray.explain.nearest import NearestMiss, nearest_miss
 from dray.explain.shortage import ShortRow
-from dray.explain.what_if import Asker, Help, what_would_help
+from dray.explain.what_if import Asker, Help, patience, what_would_help
 
 # The code of a request that is short at a stage.
 _CODE_AT = {
@@ -145,7 +145,7 @@ def device_verdict(
     allocator: Allocator, question: Question, node: Node, holders: Holders, asker: Asker | None = None
 ) -> DeviceVerdict | None:
     """Why the node's devices cannot serve the claims; None if they can. With an `asker` it is tried what would help."""
-    answer = question.on(node)
+    answer = question.on(node, patience())
     if not isinstance(answer, (NoFit, Failure)):
         return None
     surveyed = survey(allocator, question, node)

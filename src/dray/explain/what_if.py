@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from msgspec.structs import replace
 
-from dray.allocator import Allocation, Allocator, Ledger
+from dray.allocator import Allocation, Allocator, Deadline, Ledger
 from dray.allocator.survey import Survey
 from dray.api.core import Node
 from dray.api.resource import DeviceRequest, DeviceToleration, ExactDeviceRequest, ResourceClaim
@@ -16,6 +17,8 @@ from dray.explain.holders import Holders
 MOST_HELPS = 4
 # Claims that are tried one by one, before all of them together.
 MOST_RELEASES = 64
+# How often a search may look at its deadline before it is given up.
+MOST_LOOKS = 4000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,12 @@ class Help:
 
     def document(self) -> dict[str, str]:
         return {"code": self.code, "text": self.text}
+
+
+def patience(looks: int = MOST_LOOKS) -> Deadline:
+    """A deadline that counts how often it is asked, which a search does every few dozen steps."""
+    asked = count(1)
+    return lambda: next(asked) > looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class _Trial:
         if holding is not None:
             ledger = Ledger(self._allocator.features, (*self._kept, *holding))
         trial = Allocator(self._allocator.inventory, ledger, self._allocator.classes.values())
-        answer = trial.fresh_question(claims).on(self._node)
+        answer = trial.fresh_question(claims).on(self._node, patience())
         return isinstance(answer, Allocation) and self._accepts(answer)
 
     # --- the cluster changes
@@ -92,9 +101,9 @@ class _Trial:
             if self._fits(self._claims, [other for other in self._holding if other is not claim]):
                 yield Help("release-claim", f"release claim {_name(claim)}{_used_by(claim)}")
                 return
-        count = len(self._holding)
+        total = len(self._holding)
         yield Help(
-            "release-claims", f"release claims that hold devices of the node (it has {count}, one is not enough)"
+            "release-claims", f"release claims that hold devices of the node (it has {total}, one is not enough)"
         )
 
     # --- the claims change
@@ -111,10 +120,10 @@ class _Trial:
 
     def fewer_devices(self) -> Iterator[Help]:
         for index, position, request in self._exact_requests():
-            for count in range(request.count - 1, 0, -1) if request.count <= 64 else ():
-                if self._fits(self._changed(index, position, replace(request, count=count))):
+            for fewer in range(request.count - 1, 0, -1) if request.count <= 64 else ():
+                if self._fits(self._changed(index, position, replace(request, count=fewer))):
                     name = self._claims[index].spec.devices.requests[position].name
-                    yield Help("fewer-devices", f"ask for {count} instead of {request.count} in request {name}")
+                    yield Help("fewer-devices", f"ask for {fewer} instead of {request.count} in request {name}")
                     break
 
     def smaller_capacity(self) -> Iterator[Help]:

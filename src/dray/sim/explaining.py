@@ -14,7 +14,7 @@ from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from dray.explain.codes import FITS, SCHEDULED, refusal_code
 from dray.explain.holders import Holders
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import Asker, Help
+from dray.explain.what_if import Asker, Help, patience
 from dray.explain.world import World
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
@@ -271,7 +271,7 @@ class _Explainer:
     def _chosen(self, node: NodeState, cycle: CycleState) -> tuple[str, ...]:
         attempt = cycle.read(Attempt)
         question = attempt.on(node).question if attempt is not None else None
-        answer = question.on(node.node) if question is not None else None
+        answer = question.on(node.node, patience()) if question is not None else None
         if not isinstance(answer, Allocation):
             return ()
         return tuple(str(row.device_id) for devices in answer.devices() for row in devices)

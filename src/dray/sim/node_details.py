@@ -8,6 +8,7 @@ from dray.accounting import AccountingError, ClaimCharge, pod_demand
 from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
 from dray.explain.shortage import ShortRow, short_rows
+from dray.explain.what_if import patience
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.handle import Handle
 from dray.scheduler.matching import is_tolerated, matches_node, matches_requirement, only_names
@@ -57,7 +58,7 @@ class Look:
         if attempt is None:
             return ()
         question = attempt.on(self.node).question
-        answer = question.on(self.node.node) if question is not None else None
+        answer = question.on(self.node.node, patience()) if question is not None else None
         allocation = answer if isinstance(answer, Allocation) else None
         return charges_on(attempt, self.pod, self.handle, allocation)
 
