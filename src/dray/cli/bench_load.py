@@ -8,6 +8,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from dray.api.core import Pod
 from dray.cli.bench_cluster import BenchCluster
@@ -119,7 +120,7 @@ class Load:
         nodes = self._cluster.informers.of(NODES)
         await self._until(lambda: len(nodes) >= workload.nodes and not any(node.spec.taints for node in nodes))
 
-    async def _create(self, kind: Kind[object], documents: Iterable[Document]) -> None:
+    async def _create(self, kind: Kind[Any], documents: Iterable[Document]) -> None:
         queue = iter(documents)
 
         async def write() -> None:
