@@ -5,7 +5,9 @@ import sys
 
 
 def test_every_story_goes_as_the_keps_say():
-    done = subprocess.run([sys.executable, "-m", "dray", "demo"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "dray", "demo"], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "12 of 12 stories went as expected" in done.stdout
     assert done.stderr == ""
