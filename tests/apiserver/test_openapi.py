@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.apiserver.conftest import Client
 
+from dray.apiserver.exchange import Request
 from dray.apiserver.openapi import OpenApi
+from dray.apiserver.options import Query
 from dray.apiserver.served import served
 
 Document = dict[str, Any]
@@ -166,3 +168,13 @@ async def test_made_up_objects_never_break_the_server(
             assert answer.status < 500, (method, where, text, answer.body)
     assert (await server.get(path)).status == 200
     assert (await server.get(path, accept="application/json;as=Table;v=v1;g=meta.k8s.io")).status == 200
+
+
+def test_the_second_version_in_protobuf_is_a_document_without_definitions() -> None:
+    headers = {"accept": "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"}
+    request = Request("GET", "/openapi/v2", headers=headers)
+    answer = API.answer(["openapi", "v2"], request, Query(""))
+    assert answer is not None
+    assert answer.content_type == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+    assert answer.body.startswith(b"\n\x032.0\x12")
+    assert answer.body.endswith(b"B\x00J\x00")

@@ -186,12 +186,17 @@ def _paths(row: Resource, version: str) -> Iterator[tuple[str, list[str], bool]]
         yield row.path(namespace, "{name}", subresource.name, version=version), used, False
 
 
+PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
 class OpenApi:
     def __init__(self, served: Served) -> None:
         self._served = served
         self._documents: dict[str, bytes] = {}
 
     def answer(self, parts: list[str], request: Request, query: Query) -> Response | None:
+        if parts[1:] == ["v2"] and "proto-openapi.spec.v2" in request.headers.get("accept", ""):
+            return Response(200, _bare_v2(), PROTOBUF_V2, headers=(("Vary", "Accept"),))
         if parts[1:] == ["v2"]:
             return self._tagged(request, self._cached("v2", self._v2))
         if parts[1:] == ["v3"]:
@@ -248,6 +253,21 @@ class OpenApi:
                 paths |= _path_items(row, version, writer, is_v3=False)
         info = {"title": "Dray", "version": __version__}
         return {"swagger": "2.0", "info": info, "paths": paths, "definitions": writer.definitions}
+
+
+def _bare_v2() -> bytes:
+    """The second version's document in protobuf, without definitions.
+
+    kubectl asks for it before it sends a List, such as `kubectl get -o yaml` writes. Kinds that are not defined there are
+    left to the server's own, strict validation.
+    """
+
+    def text(number: int, value: str) -> bytes:
+        return bytes([number << 3 | 2, len(value)]) + value.encode()
+
+    info = text(1, "Dray") + text(2, __version__)
+    paths, definitions = b"\x42\x00", b"\x4a\x00"
+    return text(1, "2.0") + b"\x12" + bytes([len(info)]) + info + paths + definitions
 
 
 def _path_items(row: Resource, version: str, writer: Writer, *, is_v3: bool) -> Document:

@@ -1,0 +1,1 @@
+"""A running cluster from the outside: kubectl and official clients, as a user would."""
