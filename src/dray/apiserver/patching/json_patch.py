@@ -5,7 +5,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
+
 MAX_OPERATIONS = 10_000
+# As JSON, all copies of one patch together: a few lines that copy a field into itself would double it each time.
+MAX_COPIED_BYTES = 3 * 1024 * 1024
 MEMBERS = frozenset({"op", "path", "from", "value"})
 
 
@@ -16,7 +20,15 @@ class PatchFailed(Exception):
 def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
     """The document after all operations; the one passed in stays as it is."""
     result = copy.deepcopy(document)
+    copied = 0
     for operation in operations:
+        if operation.get("op") == "copy":
+            copied += len(msgspec.json.encode(_get(result, _pointer(operation.get("from")))))
+            if copied > MAX_COPIED_BYTES:
+                raise PatchFailed(
+                    f"Unable to complete the copy, the accumulated size increase of copy is {copied}, "
+                    f"exceeding the limit {MAX_COPIED_BYTES}"
+                )
         result = _apply_one(result, operation)
     return result
 
