@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
-from tests.dashboard.conftest import PLANTED, Shown, make_unhealthy, show  # noqa: E402
+from tests.dashboard.conftest import PLANTED, Shown, make_unhealthy, shown_on  # noqa: E402
 
 from dray.testing import Cluster, cluster  # noqa: E402
 
@@ -118,8 +118,7 @@ def main(wanted: list[str]) -> None:
             chosen = {name: picture for name, picture in pictures.items() if not wanted or name in wanted}
             if not chosen:
                 continue
-            with start() as running:
-                shown = show(running)
+            with start() as running, shown_on(running) as shown:
                 names = {"transfer": running.claims_of("transfer")[0].metadata.name} if start is small else {}
                 for name, picture in chosen.items():
                     take(browser, shown, name, picture, names)

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +32,20 @@ class Shown:
         return f"{self.cluster.url}{PREFIX}/"
 
 
-def show(running: Cluster) -> Shown:
+@contextmanager
+def shown_on(running: Cluster) -> Iterator[Shown]:
     token = new_token()
 
-    async def mount() -> None:
-        running.plane.running.mount(PREFIX, Dashboard(running.plane.client("dashboard"), token, title="planted"))
+    async def mount() -> Dashboard:
+        dashboard = Dashboard(running.plane.client("dashboard"), token, title="planted")
+        running.plane.running.mount(PREFIX, dashboard)
+        return dashboard
 
-    running.run(mount())
-    return Shown(running, token, dashboard_url(running.url, token))
+    dashboard = running.run(mount())
+    try:
+        yield Shown(running, token, dashboard_url(running.url, token))
+    finally:
+        running.run(dashboard.stop())
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +57,8 @@ def planted() -> Iterator[Shown]:
         for name in ("too-greedy", "too-large"):
             running.wait_until_unschedulable(name)
         make_unhealthy(running, "train", 1)
-        yield show(running)
+        with shown_on(running) as shown:
+            yield shown
 
 
 def make_unhealthy(running: Cluster, pod: str, index: int) -> str:

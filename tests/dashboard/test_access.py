@@ -12,13 +12,13 @@ import pytest
 from dray.dashboard import Dashboard, dashboard_url, new_token
 from dray.dashboard.access import Access, is_on_this_machine
 from dray.testing import cluster
-from tests.dashboard.conftest import Shown, show
+from tests.dashboard.conftest import Shown, shown_on
 
 
 @pytest.fixture(scope="module")
 def bare() -> Iterator[Shown]:
-    with cluster(nodes=1, devices=("gpu",)) as running:
-        yield show(running)
+    with cluster(nodes=1, devices=("gpu",)) as running, shown_on(running) as shown:
+        yield shown
 
 
 def ask(shown: Shown, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from dray.client import NODES, SLICES, Client
 from dray.testing import Cluster, cluster
-from tests.dashboard.conftest import Shown, opened, show
+from tests.dashboard.conftest import Shown, opened, shown_on
 
 COUNT = 500
 
@@ -53,7 +53,8 @@ async def plant(client: Client) -> None:
 def large() -> Iterator[Shown]:
     with cluster(nodes=0, devices=()) as running:
         running.run(plant(running.client), 60)
-        yield show(running)
+        with shown_on(running) as shown:
+            yield shown
 
 
 def rows(running: Cluster) -> int:

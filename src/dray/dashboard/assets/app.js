@@ -1,7 +1,7 @@
 // The page: which view is open, the summary above it, keys, and the pace of drawing.
 
 import { h, link, morphChildren, number } from "./dom.js";
-import { follow, link as connection, onChange, sum, tables } from "./store.js";
+import { follow, link as connection, onChange, sumUnits, tables } from "./store.js";
 import { choices } from "./controls.js";
 import { claimsView } from "./claims.js";
 import { isOpen, renderDrawer } from "./drawer.js";
@@ -87,16 +87,18 @@ function drawSummary() {
   const claims = Object.values(tables.claims);
   const inUse = claims.filter((claim) => claim.state === "in use").length;
   const pools = Object.values(tables.pools);
-  const counts = sum(pools);
+  const counts = sumUnits(pools);
   const pending = Object.keys(tables.pending).length;
   const figure = (key, href, number, words, extra) => h("a", { class: `figure ${key}`, "data-key": key, href }, h("b", {}, number), h("span", {}, words), extra);
   morphChildren(byId("summary"), [
     figure("f-nodes", link("nodes"), `${ready} of ${nodes.length}`, nodes.length === 1 ? "node ready" : "nodes ready"),
-    figure("f-devices", link("nodes"), `${number(counts.held)} of ${number(counts.all)}`, "devices in use", useBar(pools, "devices")),
+    figure("f-devices", link("nodes"), `${number(counts.held)} of ${number(counts.all)}`, ["devices in use", hasPartitions() ? h("i", {}, ", partitions counted with their card") : null], useBar(pools, "devices")),
     figure("f-claims", link("claims"), `${inUse} of ${claims.length}`, claims.length === 1 ? "claim in use" : "claims in use"),
     figure(`f-pending${pending ? " some" : ""}`, link("pending"), String(pending), pending === 1 ? "pod waits" : "pods wait"),
   ]);
 }
+
+const hasPartitions = () => Object.values(tables.shapes).some((shape) => shape.groups);
 
 // One tab stop per map; arrow keys move inside.
 function keepTabStops() {

@@ -1,7 +1,7 @@
 // The map: devices as tiles, coloured, patterned and named by their use.
 
 import { h, link, naturally, plural } from "./dom.js";
-import { LETTERS, USES, countsOf, holders, sum, tables } from "./store.js";
+import { LETTERS, USES, countsOf, holders, sumUnits, tables } from "./store.js";
 
 export function tileLabel(pool, name, at) {
   const use = USES[pool.use[at]];
@@ -40,7 +40,7 @@ export function poolMap(pool) {
 
 function poolWords(pool) {
   const counts = countsOf(pool);
-  const parts = LETTERS.filter((letter) => counts[letter] && letter !== "b").map((letter) => `${counts[letter]} ${USES[letter].name}`);
+  const parts = [...LETTERS, "X"].filter((letter) => counts[letter] && letter !== "b").map((letter) => `${counts[letter]} ${USES[letter].name}`);
   return parts.join(", ") || plural(pool.use.length, "device");
 }
 
@@ -77,7 +77,7 @@ function groups(pool, shape) {
 
 // Devices of many pools as one bar, for where tiles would be too many.
 export function useBar(pools, label) {
-  const counts = sum(pools);
+  const counts = sumUnits(pools);
   const words = LETTERS.filter((letter) => counts[letter]).map((letter) => `${counts[letter]} ${USES[letter].name}`).join(", ");
   return h("span", { class: "usebar", role: "img", "aria-label": `${label}: ${words || "no devices"}`, title: words },
     LETTERS.filter((letter) => counts[letter]).map((letter) =>

@@ -2,7 +2,7 @@
 
 import { ledgerBar, poolMap, useBar } from "./devices.js";
 import { age, h, isPhone, link, naturally, number, plural, virtualRows } from "./dom.js";
-import { LETTERS, USES, countsOf, once, poolsByNode, sum, tables } from "./store.js";
+import { LETTERS, USES, countsOf, once, poolsByNode, sum, sumUnits, tables } from "./store.js";
 import { choices, empty, filterBox, matches } from "./controls.js";
 
 const FEW = 8;
@@ -46,7 +46,7 @@ function legend() {
 function chosen() {
   const byNode = poolsByNode();
   const sorted = once(`nodes by ${choices.order}`, () => {
-    const rows = Object.values(tables.nodes).map((node) => ({ node, counts: sum(byNode.get(node.name) || []) }));
+    const rows = Object.values(tables.nodes).map((node) => ({ node, counts: sumUnits(byNode.get(node.name) || []) }));
     const part = (row, letters) => letters.reduce((total, letter) => total + row.counts[letter], 0) / (row.counts.all || 1);
     const trouble = (row) => (row.node.problems ? 1000 : 0) + row.counts.x * 10 + row.counts.t + (row.node.over ? 500 : 0);
     const by = {
@@ -58,7 +58,7 @@ function chosen() {
   });
   const wide = byNode.has("") ? [SHARED] : [];
   return [...wide, ...sorted].filter((node) => matches(node.name || "many nodes")
-    && (!choices.use || (byNode.get(node.name) || []).some((pool) => countsOf(pool)[choices.use])));
+    && (!choices.use || (byNode.get(node.name) || []).some((pool) => countsOf(pool)[choices.use] || (choices.use === "x" && countsOf(pool).X))));
 }
 
 // In a row there is room for the headline of a problem only.
@@ -95,7 +95,7 @@ function table(main, shown) {
 
 function row(node) {
   const pools = poolsByNode().get(node.name) || [];
-  const counts = sum(pools);
+  const counts = sumUnits(pools);
   const line = (name) => (node.ledger || []).find((each) => each[0] === name);
   const bar = (name) => h("span", { class: "cell bar-cell", role: "cell" }, line(name) ? [ledgerBar(line(name)), h("span", { class: "amount" }, line(name)[4])] : "");
   return h("div", { class: "row", role: "row", "data-key": node.name || "~" },

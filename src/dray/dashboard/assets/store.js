@@ -96,21 +96,55 @@ export function countsOf(pool) {
   if (!counts) {
     counts = {};
     for (const letter of pool.use) counts[letter] = (counts[letter] || 0) + 1;
-    if (counts.X) counts.x = (counts.x || 0) + counts.X;
     counted.set(pool, counts);
   }
   return counts;
 }
 
-export function sum(pools) {
-  const total = { all: 0, X: 0 };
-  for (const letter of LETTERS) total[letter] = 0;
+export const sum = (pools) => total(pools, countsOf, (_, pool) => pool.use.length);
+
+function total(pools, count, size) {
+  const found = { all: 0, X: 0 };
+  for (const letter of LETTERS) found[letter] = 0;
   for (const pool of pools) {
-    total.all += pool.use.length;
-    for (const [letter, count] of Object.entries(countsOf(pool))) total[letter] += count;
+    const counts = count(pool);
+    found.all += size(counts, pool);
+    for (const [letter, number] of Object.entries(counts)) found[letter] += number;
   }
-  total.held = total.u + total.p + total.X;
-  return total;
+  found.held = found.u + found.p + found.X;
+  found.x += found.X;
+  return found;
+}
+
+// Partitions overlap: of a card that is cut up, dozens of them are blocked. How full a node is shows better when everything
+// that draws from one counter set counts once: in use if nothing of it is left, partly if something is.
+const united = new WeakMap();
+
+function unitsOf(pool) {
+  const known = united.get(pool);
+  if (known) return known;
+  const shape = tables.shapes[pool.shape];
+  const units = {};
+  const count = (letter) => { units[letter] = (units[letter] || 0) + 1; };
+  if (!shape || !shape.groups) for (const letter of pool.use) count(letter);
+  else {
+    const groups = shape.groups.map(() => "");
+    shape.group.forEach((group, at) => { groups[group] += pool.use[at]; });
+    groups.forEach((uses, at) => (shape.groups[at] ? count(unitUse(uses)) : [...uses].forEach(count)));
+  }
+  united.set(pool, units);
+  return units;
+}
+
+function unitUse(uses) {
+  const held = /[upX]/.test(uses);
+  if (/[xX]/.test(uses)) return held ? "X" : "x";
+  if (held) return uses.includes("f") ? "p" : "u";
+  return uses[0] === "t" || !uses.includes("f") ? uses[0] : "f";
+}
+
+export function sumUnits(pools) {
+  return total(pools, unitsOf, (counts) => Object.values(counts).reduce((all, count) => all + count, 0));
 }
 
 export const poolsByNode = () => once("poolsByNode", () => {
