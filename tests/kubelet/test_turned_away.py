@@ -1,7 +1,7 @@
 """Pods that a node turns away or lets in, and what their status then says."""
 
 from dray.api import codec
-from dray.api.core import Pod
+from dray.api.core import Node, Pod
 from dray.api.quantity import Quantity
 from dray.kubelet.admission import Admission
 from dray.kubelet.status import PodProgress, status_document
@@ -29,6 +29,29 @@ def test_too_much_cpu_is_too_much_whatever_else_is_asked_for():
     rejection = Admission("n", ALLOCATABLE).admit(a_pod(cpu="3", example_com__gpu="1"), None)
     assert rejection.reason == "OutOfcpu"
     assert rejection.message == "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"
+
+
+def on_a_node(labels: dict[str, str], taints: list[dict[str, str]], **spec: object) -> str | None:
+    node = codec.to_object({"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}, Node)
+    metadata = {"name": "p", "namespace": "default", "uid": "1"}
+    pod = codec.to_object({"metadata": metadata, "spec": {"nodeName": "n", **spec}}, Pod)
+    rejection = Admission("n", ALLOCATABLE).admit(pod, node)
+    return rejection.reason if rejection else None
+
+
+def test_required_node_affinity_counts_as_the_node_selector_does():
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    assert on_a_node({"zone": "b"}, [], affinity={"nodeAffinity": required}) == "NodeAffinity"
+    assert on_a_node({"zone": "a"}, [], affinity={"nodeAffinity": required}) is None
+    assert on_a_node({"zone": "b"}, [], nodeSelector={"zone": "a"}) == "NodeAffinity"
+
+
+def test_only_taints_that_evict_turn_away():
+    taint = {"key": "broken", "value": "yes", "effect": "NoExecute"}
+    assert on_a_node({}, [taint]) == "TaintToleration"
+    assert on_a_node({}, [taint], tolerations=[{"key": "broken", "value": "yes"}]) is None
+    assert on_a_node({}, [{**taint, "effect": "NoSchedule"}]) is None
 
 
 def test_a_pod_that_was_turned_away_has_no_containers_so_that_kubectl_shows_the_reason():

@@ -16,11 +16,11 @@ from dray.apiserver.call import Call
 from dray.apiserver.core import Core
 from dray.apiserver.decoding import decode_object
 from dray.apiserver.deletion import DeleteOptions, Deleter
+from dray.apiserver.label_selectors import selects
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import body_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import ownership
-from dray.apiserver.selectors import LabelRequirement, LabelSelector
 from dray.apiserver.stored import Stored
 from dray.apiserver.writing import Change, Writer
 
@@ -207,17 +207,8 @@ def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:
 
 
 def _selects(selector: Document | None, labels: Document) -> bool:
-    if selector is None:
-        return False
-    terms = [
-        LabelRequirement(key, "in", frozenset({value})) for key, value in (selector.get("matchLabels") or {}).items()
-    ]
-    names = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "absent"}
-    terms += [
-        LabelRequirement(entry["key"], names[entry["operator"]], frozenset(entry.get("values") or ()))
-        for entry in selector.get("matchExpressions") or ()
-    ]
-    return LabelSelector(tuple(terms)).matches(labels)
+    """A budget without a selector is for no pod."""
+    return selector is not None and selects(selector, labels)
 
 
 def _budget_cause(budget: Stored) -> Document:

@@ -6,10 +6,9 @@ import hashlib
 import json
 from typing import Any
 
-from dray.allocator.node_selection import node_matches
-from dray.allocator.types import FatalError
 from dray.api import codec
-from dray.api.core import Node, Pod, PodSpec, Taint, Toleration
+from dray.api.core import Node, Pod, PodSpec
+from dray.api.matching import HARD, pod_wants_node, required_nodes, untolerated
 from dray.api.workloads import DaemonSet, DaemonSetStatus
 from dray.client import DAEMON_SETS, NODES, EventRecorder, Handler, Recorder, WorkQueue, object_key
 from dray.client.rest import Document
@@ -156,25 +155,7 @@ def pod_spec(template: Document, node_name: str) -> Document:
 def should_run(spec: PodSpec, node: Node) -> bool:
     if spec.node_name and spec.node_name != node.metadata.name:
         return False
-    if not spec.node_selector.items() <= node.metadata.labels.items():
-        return False
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    try:
-        if required is not None and not node_matches(required, node):
-            return False
-    except FatalError:
-        return False
-    return all(
-        taint.effect == "PreferNoSchedule" or any(tolerates(toleration, taint) for toleration in spec.tolerations)
-        for taint in node.spec.taints
-    )
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+    return pod_wants_node(spec, node) and untolerated(node.spec.taints, spec.tolerations, HARD) is None
 
 
 def template_hash(template: Document) -> str:
@@ -184,8 +165,7 @@ def template_hash(template: Document) -> str:
 
 def _target(pod: Pod) -> str:
     """The node that an unplaced daemon pod is meant for."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    required = required_nodes(pod.spec)
     for term in required.node_selector_terms if required else ():
         for wish in term.match_fields:
             if wish.key == "metadata.name" and wish.values:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from dray.accounting import AccountingError, NodeLedger, NoFit, PodRef, Shortage, pod_demand
 from dray.accounting.fit import Reason
 from dray.accounting.resources import PODS, is_node_allocatable
-from dray.api.core import Node, Pod, Taint, Toleration
+from dray.api.core import Node, Pod
+from dray.api.matching import pod_wants_node, untolerated
 from dray.api.quantity import Quantity
 
 
@@ -71,19 +72,10 @@ def _no_room(first: Reason) -> Rejection:
 
 
 def _node_rejects(pod: Pod, node: Node) -> Rejection | None:
-    if any(node.metadata.labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+    if not pod_wants_node(pod.spec, node):
         return Rejection(
             "NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node affinity/selector"
         )
-    for taint in node.spec.taints:
-        if taint.effect == "NoExecute" and not any(_tolerates(each, taint) for each in pod.spec.tolerations):
-            return Rejection("TaintToleration", "Predicate TaintToleration failed: node had untolerated taint(s)")
+    if untolerated(node.spec.taints, pod.spec.tolerations, frozenset({"NoExecute"})):
+        return Rejection("TaintToleration", "Predicate TaintToleration failed: node had untolerated taint(s)")
     return None
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator
 from dray.accounting import AccountingError, ClaimCharge, pod_demand
 from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
+from dray.api.matching import HARD, is_tolerated, matches_node, matches_requirement, only_names, required_nodes
 from dray.explain.shortage import ShortRow, short_rows
 from dray.explain.what_if import patience
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.handle import Handle
-from dray.scheduler.matching import is_tolerated, matches_node, matches_requirement, only_names
 from dray.scheduler.nodes import NodeState, host_ports
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
 from dray.scheduler.plugins.node_resources_fit import spec_demand
-from dray.scheduler.plugins.taint_toleration import HARD
 
 Detail = Callable[["Look"], str]
 
@@ -78,8 +77,7 @@ def _affinity(look: Look) -> str:
         if labels.get(key) != value:
             has = f"has {key}={labels[key]}" if key in labels else f"has no label {key}"
             return f"node selector wants {key}={value}, the node {has}"
-    affinity = look.pod.spec.affinity.node_affinity if look.pod.spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    required = required_nodes(look.pod.spec)
     return "required node affinity: " + "; or ".join(_unmet(required, look)) if required is not None else ""
 
 

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dray.api.core import Pod, PodAffinityTerm
+from dray.api.matching import matches_labels
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, Resource
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
-from dray.scheduler.matching import matches_labels
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 

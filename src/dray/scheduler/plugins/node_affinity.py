@@ -4,12 +4,12 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from dray.api.core import NodeAffinity as Wanted
 from dray.api.core import Pod
+from dray.api.matching import matches_term, only_names, pod_wants_node, required_nodes
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet, NodeNames
 from dray.scheduler.framework.scores import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable
-from dray.scheduler.matching import matches_node, matches_term, only_names
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
@@ -21,12 +21,7 @@ def _wanted(pod: Pod) -> Wanted | None:
 
 
 def matches_pod_affinity(pod: Pod, node: NodeState) -> bool:
-    """The node selector and the required node affinity of the pod together."""
-    labels = node.labels
-    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
-        return False
-    wanted = _wanted(pod)
-    return wanted is None or matches_node(wanted.required_during_scheduling_ignored_during_execution, node.node)
+    return pod_wants_node(pod.spec, node.node)
 
 
 class NodeAffinity:
@@ -35,16 +30,14 @@ class NodeAffinity:
     score_depends_on = frozenset({Facet.OBJECT})
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | NodeNames | None:
-        wanted = _wanted(pod)
-        required = wanted.required_during_scheduling_ignored_during_execution if wanted else None
+        required = required_nodes(pod.spec)
         if required is None and not pod.spec.node_selector:
             return SKIP
         names = only_names(required)
         return NodeNames(names) if names is not None else None
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        wanted = _wanted(pod)
-        required = wanted.required_during_scheduling_ignored_during_execution if wanted else None
+        required = required_nodes(pod.spec)
         return (tuple(sorted(pod.spec.node_selector.items())), required)
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:

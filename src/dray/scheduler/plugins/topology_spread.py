@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from dray.api.core import Pod, TopologySpreadConstraint
+from dray.api.matching import HARD, matches_labels, untolerated
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
-from dray.scheduler.matching import matches_labels, untolerated
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.node_affinity import matches_pod_affinity
-from dray.scheduler.plugins.taint_toleration import HARD
 from dray.scheduler.snapshot import Snapshot
 
 TOO_UNEVEN = unschedulable("node(s) didn't match pod topology spread constraints")

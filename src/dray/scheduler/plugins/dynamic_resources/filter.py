@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 
 from dray.allocator import TIMED_OUT, Allocation, Answer, Failure, NoFit
 from dray.api.core import Pod
+from dray.api.matching import matches_node, only_names
 from dray.api.resource import ResourceClaim
 from dray.scheduler.framework.status import PluginStatus, error, unresolvable
 from dray.scheduler.handle import Handle
-from dray.scheduler.matching import matches_node, only_names
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import Binding, binding_state

@@ -1,14 +1,19 @@
 """PostFilter: free an unused claim that keeps the pod from running somewhere else."""
 
+from datetime import timedelta
+
 from msgspec.structs import replace
 
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim, ResourceClaimStatus
+from dray.api.times import parse_time
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.status import PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 
+# From a stored reservation to the bound pod; a scheduler that was stopped in between takes longer and is not waited for.
+BINDING_TAKES = timedelta(seconds=30)
 DEALLOCATED = unschedulable("deallocation of ResourceClaim completed")
 DELETED = unschedulable("deletion of ResourceClaim completed")
 NOTHING_TO_DO = unschedulable()
@@ -23,7 +28,7 @@ async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatu
     claim = handle.chance.choice(candidates)
     try:
         # Another scheduler may have reserved the claim for this very pod and bound it since: then it is in use.
-        if claim.status.reserved_for and await handle.writer.is_assigned(pod):
+        if claim.status.reserved_for and (_is_fresh(claim, handle) or await handle.writer.is_assigned(pod)):
             return NOTHING_TO_DO
         stored = await handle.writer.update_claim_status(replace(claim, status=ResourceClaimStatus()))
     except (ApiError, ServerUnreachable) as problem:
@@ -39,6 +44,15 @@ async def _delete(leftover: ResourceClaim, handle: Handle) -> PluginStatus:
     except (ApiError, ServerUnreachable) as problem:
         return error(f"delete claim {leftover.metadata.namespace}/{leftover.metadata.name}: {problem}")
     return DELETED
+
+
+def _is_fresh(claim: ResourceClaim, handle: Handle) -> bool:
+    """Whether whoever allocated the claim may be about to bind the pod: looking at the pod first cannot exclude that."""
+    allocation = claim.status.allocation
+    if allocation is None or allocation.allocation_timestamp is None:
+        return False
+    age = handle.clock.now() - parse_time(allocation.allocation_timestamp)
+    return abs(age) < BINDING_TAKES
 
 
 def _is_unused(claim: ResourceClaim, pod: Pod) -> bool:

@@ -1,9 +1,15 @@
-"""Label selectors, node selectors and tolerations: does this match?"""
+"""Label selectors, node selectors and tolerations of pods: does this match? Pure.
+
+Selectors of slices and devices are stricter (`dray.allocator.node_selection`): what makes no sense there is an error.
+"""
 
 from collections.abc import Iterable, Mapping
 
-from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
+
+# Taints that keep pods out; PreferNoSchedule only weighs.
+HARD = frozenset({"NoSchedule", "NoExecute"})
 
 
 def matches_requirement(
@@ -55,6 +61,20 @@ def matches_term(term: NodeSelectorTerm, node: Node) -> bool:
 def matches_node(selector: NodeSelector | None, node: Node) -> bool:
     """Terms are alternatives; no selector means every node."""
     return selector is None or any(matches_term(term, node) for term in selector.node_selector_terms)
+
+
+def required_nodes(spec: PodSpec) -> NodeSelector | None:
+    """The node affinity that a pod insists on."""
+    affinity = spec.affinity.node_affinity if spec.affinity else None
+    return affinity.required_during_scheduling_ignored_during_execution if affinity else None
+
+
+def pod_wants_node(spec: PodSpec, node: Node) -> bool:
+    """Node selector and required node affinity together."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    return matches_node(required_nodes(spec), node)
 
 
 def names_of(term: NodeSelectorTerm) -> frozenset[str] | None:
