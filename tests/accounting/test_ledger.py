@@ -8,9 +8,11 @@ from tests.accounting.builders import a_pod, quantities
 
 from dray.accounting import ClusterLedger, Demand, Fits, NodeLedger, NoFit, PodRef, pod_demand
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NegativeAmount, NotAssumed
+from dray.accounting.lines import lines_of
 from dray.accounting.resources import ledger_amount
 from dray.api.codec import to_object
 from dray.api.core import Node
+from dray.api.quantity import Quantity
 
 
 def a_ledger(**allocatable: str) -> NodeLedger:
@@ -164,6 +166,16 @@ def test_a_shrunken_node_keeps_its_pods_and_says_so():
     (short,) = ledger.overcommitted()
     assert (short.resource, short.used, short.capacity) == ("cpu", 8000, 4000)
     assert isinstance(ledger.fits(asking(cpu="1m")), NoFit)
+
+
+def test_an_extended_resource_that_devices_serve_is_not_the_nodes_to_run_out_of():
+    ledger = a_ledger()
+    demand = pod_demand(a_pod(containers={"c": {"requests": {"cpu": "1", "example.com/gpu": "1"}}}))
+    ledger.add(ref("a"), demand)
+    assert ledger.overcommitted() == []
+    assert [line.resource for line in lines_of(ledger)] == ["cpu", "memory"]
+    ledger.set_allocatable(quantities(cpu="10", pods="110") | {"example.com/gpu": Quantity.ZERO})
+    assert [short.resource for short in ledger.overcommitted()] == ["example.com/gpu"]
 
 
 def test_a_copy_is_apart():

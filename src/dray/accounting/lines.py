@@ -33,11 +33,11 @@ class Line:
 
 
 def lines_of(ledger: NodeLedger) -> list[Line]:
-    """Every resource that the node has or that is asked of it."""
+    """Every resource that the node has or that is asked of it; what only devices serve is not its to hand out."""
     lines = []
     for name in ledger.resources():
         allocatable, requested = ledger.allocatable(name), ledger.requested(name)
-        if allocatable or requested:
+        if (allocatable or requested) and ledger.hands_out(name):
             by_claims = ledger_amount(name, sum(row.quantity.nanos for row in ledger.why(name) if is_of_claim(row)))
             lines.append(Line(name, allocatable, requested - by_claims, by_claims, requested))
     return lines

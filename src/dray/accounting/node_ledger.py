@@ -91,6 +91,10 @@ class NodeLedger:
             return self.allocatable_ephemeral_storage
         return self.allocatable_pods if resource == PODS else self.allocatable_scalars.get(resource, 0)
 
+    def hands_out(self, resource: str) -> bool:
+        """False for an extended resource that the node itself does not have: there devices serve it, through a claim."""
+        return resource == PODS or is_node_allocatable(resource) or resource in self.allocatable_scalars
+
     def resources(self) -> list[str]:
         """Every resource that the node has or that a pod asks for."""
         return [CPU, MEMORY, EPHEMERAL_STORAGE, *sorted({*self.allocatable_scalars, *self.scalars})]
@@ -294,7 +298,7 @@ class NodeLedger:
         short = [
             Shortage(name, 0, self.requested(name), self.allocatable(name))
             for name in (*self.resources(), PODS)
-            if self.requested(name) > self.allocatable(name)
+            if self.requested(name) > self.allocatable(name) and self.hands_out(name)
         ]
         for claim, state in self.claim_states.items():
             short += [
