@@ -327,3 +327,18 @@ async def test_admin_access_with_the_feature_off_is_an_error():
     await world.settle()
     assert world.reason() == "SchedulerError"
     assert "admin access is requested, but the feature is disabled" in world.message()
+
+
+async def test_claim_that_another_scheduler_has_just_reserved_is_left_to_it_for_a_while():
+    """It may bind the pod at any moment; after half a minute nobody will."""
+    world = two_nodes(a_claim(), a_pod("pod", "claim"))
+    await world.settle()
+    place, claim = world.node_of(), world.claim()
+    late = two_nodes(claim, a_pod("pod", "claim"), a_node(place, unschedulable=True))
+    await late.attempt()
+    assert late.claim().status == claim.status
+    await late.clock.advance(31)
+    late.scheduler.queue.flush_backoff(late.clock.monotonic())
+    late.apply(a_node("node-3"))
+    await late.settle(seconds=3)
+    assert late.node_of() not in ("", place)

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Collection, Sequence
+from glob import escape
 from pathlib import Path
 
 import msgspec
@@ -40,7 +41,11 @@ class CdiFiles:
         return not is_needed or self._path(claim_uid).is_file()
 
     def remove(self, claim_uid: str) -> None:
-        self._path(claim_uid).unlink(missing_ok=True)
+        """The claim's file, and what a driver that was killed while writing it has left."""
+        path = self._path(claim_uid)
+        path.unlink(missing_ok=True)
+        for unfinished in path.parent.glob(f".{escape(path.name)}-*"):
+            unfinished.unlink(missing_ok=True)
 
     def _path(self, claim_uid: str) -> Path:
         return self._directory / f"{self._driver}-{safe_file_part(claim_uid)}.json"
