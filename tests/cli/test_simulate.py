@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -307,6 +309,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
     for options, said in cases:
         result = CliRunner().invoke(simulate, options)
         assert (result.exit_code, said in result.output) == (2, True), result.output
+    assert run(tmp_path, BASE, "--report", str(tmp_path / "nowhere" / "report.html")).exit_code == 2
     for option in ("node-1", "node-1=x", "=3", "nowhere=3"):
         result = run(tmp_path, BASE, "--add-nodes", option)
         assert result.exit_code == 2, result.output
@@ -341,3 +344,13 @@ def test_standard_input(tmp_path: Path) -> None:
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*BASE, a_waiting_pod("train")]})
     result = CliRunner().invoke(simulate, ["-f", "-", "-o", "json"], input=text)
     assert where(json.loads(result.stdout)) == {"train": "node-1"}
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "dump.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": BASE}))
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "dray", "simulate", "-f", str(file), "-o", "json"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.decode()) == (3, "Error: No space left on device\n")

@@ -1,6 +1,8 @@
 """The `dray` command group. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world."""
 
+import errno
 import importlib
+import os
 import sys
 
 import click
@@ -15,7 +17,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("bench:bench", "Measure whole clusters with the benchmark workloads."),
     "controller-manager": ("controller_manager:controller_manager", "Run the control loops against an API server."),
     "allocate": ("allocate:allocate", "Answer allocation scenarios, one JSON object per line."),
-    "explain": ("explain:explain", "Why a pod waits or where it fits: per node, request and device, and what would help."),
+    "explain": (
+        "explain:explain",
+        "Why a pod waits or where it fits: per node, request and device, and what would help.",
+    ),
     "demo": ("demo:demo", "Tell the KEPs' stories on a live cluster."),
     "dashboard": ("dashboard:dashboard", "Show a cluster in the browser: devices, claims, ledger, waiting pods."),
     "devices": ("devices:devices", "What is published, taken and free, and by whom."),
@@ -76,3 +81,9 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(EXIT_NO)
+    except OSError as problem:
+        if problem.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        click.echo(f"Error: {problem.strerror}", err=True)
+        # What is left in the buffer cannot be written either; leaving without it keeps Python from trying.
+        os._exit(EXIT_BROKEN_WORLD)

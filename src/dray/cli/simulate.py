@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -70,6 +71,8 @@ def simulate(
       dray simulate -f dump.yaml --autoscale --report report.html
       dray simulate -f dump.yaml --diff best-fit
     """
+    if report is not None and not Path(report).absolute().parent.is_dir():
+        raise click.UsageError(f"{report}: there is no such folder")
     gates = gates_from(feature_gates, emulate)
     run = Simulation(gates, keep_going)
     world = run.read(files)
