@@ -464,7 +464,7 @@ CASES: list[tuple[Plant, str, list[str]]] = [
     (memory_too_small, "node-resources", ["memory: 64Gi asked, 32Gi of 32Gi free"]),
     (cpu_taken_by_a_claim, "node-resources", ["500m of 8 free", "through claim taken (7500m)"]),
     (own_devices_take_too_much, "node-resources-of-devices", ["8500m asked (7500m of it through claims)"]),
-    (over_budget, "pod-budget", ["pod level request for cpu"]),
+    (over_budget, "pod-budget", ["pod level request for cpu", "5 taken by containers and claims, 2 allowed"]),
     (shared_with_another_pod, "claim-shared", ["train-gpu", "cannot be shared"]),
     (node_taint, "node-taint", ["dedicated=infra:NoSchedule"]),
     (cordoned, "node-unschedulable", ["cordoned", "uncordon the node"]),

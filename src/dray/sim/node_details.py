@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dray.accounting import AccountingError, ClaimCharge, pod_demand
+from dray.accounting import (
+    AccountingError,
+    ClaimCharge,
+    RequestOptions,
+    budget_problems,
+    pod_demand,
+    pod_requests,
+)
 from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
 from dray.api.matching import HARD, is_tolerated, matches_node, matches_requirement, only_names, required_nodes
@@ -47,12 +54,12 @@ class Look:
             return ()
         by_spec = spec_demand(self.pod)
         try:
-            demand = pod_demand(self.pod, self._charges()) if code == "node-resources-of-devices" else by_spec
+            demand = pod_demand(self.pod, self.charges()) if code == "node-resources-of-devices" else by_spec
         except AccountingError:
             return ()
         return tuple(short_rows(self.node.ledger, demand, by_spec))
 
-    def _charges(self) -> tuple[ClaimCharge, ...]:
+    def charges(self) -> tuple[ClaimCharge, ...]:
         attempt = self.cycle.read(Attempt)
         if attempt is None:
             return ()
@@ -134,7 +141,25 @@ def _spread(look: Look) -> str:
     return "; ".join(f"maxSkew {row.max_skew} over {row.topology_key} would be passed" for row in hard)
 
 
+def _budget(look: Look) -> str:
+    """The numbers behind Kubernetes' sentence."""
+    level = look.pod.spec.resources
+    problems = budget_problems(look.pod, look.charges())
+    if level is None or not problems:
+        return ""
+    taken = pod_requests(look.pod, _CONTAINERS_AND_CLAIMS, look.charges())
+    rows = [
+        f"{name}: {taken[name]} taken by containers and claims, {budget} allowed"
+        for name, budget in sorted(level.requests.items())
+        if name in taken and taken[name] > budget
+    ]
+    return ", ".join(problems) + (f" ({'; '.join(rows)})" if rows else "")
+
+
+_CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_overhead=True)
+
 _DETAILS: dict[str, Detail] = {
+    "pod-budget": _budget,
     "node-taint": _taints,
     "node-unschedulable": lambda look: "the node is cordoned (spec.unschedulable)",
     "node-affinity": _affinity,
