@@ -1,12 +1,14 @@
 """Why a pod waits, what would help, and what looks wrong in a cluster.
 
-    world = World.of(objects)                         nodes, pods, claims, slices, classes, ... of one moment
-    survey_node(question, node, world)                per request: how many devices pass each test, and who holds the rest
-    nearest_misses(survey, world)                     the devices that came closest, with the sub-expression that said no
-    what_would_help(question, node, world)            changes that were tried and make it fit
-    examine(world)                                    known traps, one finding each with its remedy (`dray doctor`)
+    world = World.of(objects)                                   nodes, pods, claims, slices, ... of one moment
+    device_verdict(allocator, question, node, holders)          why a node's devices cannot serve a pod's claims: counts per
+                                                                test, the nearest miss with the sub-expression that decided
+    what_would_help(allocator, claims, node, survey, holders)   changes that were tried and make it fit
+    short_rows(ledger, demand, spec_demand)                     rows of a node's ledger that are short, and who takes the most
+    device_rows(world)                                          every device with its holders (`dray devices`)
+    examine(world)                                              known traps, each with its remedy (`dray doctor`)
 
-`codes` lists every stable reason code with its meaning. What devices a pod gets is decided in `dray.allocator`, what a node
-has left in `dray.accounting`; which node filter said no comes in from the scheduler as data. Nothing here reads a clock, a
-file or a network: the caller hands in a world.
+`verdicts` has the values that people and programs are told, `codes` every stable reason code with its meaning. What devices a
+pod gets is decided in `dray.allocator`, what a node has left in `dray.accounting`; which node filter said no comes in from the
+scheduler (`dray.sim.explaining` puts the two together). Nothing here reads a clock, a file or a network.
 """
