@@ -1,5 +1,8 @@
 """`dray driver NAME`: one of the shipped drivers, on one node."""
 
+import asyncio
+import sys
+
 import click
 
 
@@ -9,11 +12,13 @@ class DriverGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from dray.driver.example import DRIVERS
 
-        return [*sorted(DRIVERS)]
+        return [*sorted(DRIVERS), "test"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from dray.driver.example import DRIVERS
 
+        if cmd_name == "test":
+            return test
         if cmd_name not in DRIVERS:
             return None
 
@@ -33,9 +38,54 @@ class DriverGroup(click.Group):
         return start
 
 
+@click.command(epilog="Example: dray driver test examples/driver/fan_driver.py")
+@click.argument("target", metavar="DRIVER|MODULE|FILE.py|COMMAND")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    default=15.0,
+    show_default=True,
+    type=click.FloatRange(1, 600),
+    help="Seconds for each step.",
+)
+@click.option("-v", "--verbose", count=True)
+def test(target: str, timeout_s: float, verbose: int) -> None:
+    """Check any driver over the real protocol: registration, slices, claims, crashes, bad input.
+
+    The driver runs as a process of its own against a cluster in this one. A COMMAND gets --kubeconfig, --node-name,
+    --kubelet-root and --cdi-dir, unless it says where they belong with {kubeconfig}, {node}, {root} and {cdi}.
+    """
+    import logging
+
+    from dray.telemetry import set_up_logging
+    from dray.testing.driver_checks import check_driver
+    from dray.testing.driver_process import Target, UnknownTarget
+
+    set_up_logging(verbose)
+    if not verbose:
+        logging.getLogger("dray").setLevel(logging.CRITICAL)
+    try:
+        parsed = Target.parse(target)
+    except UnknownTarget as error:
+        raise click.UsageError(str(error)) from None
+
+    async def run() -> int:
+        failed = 0
+        async for verdict in check_driver(parsed, timeout_s):
+            mark = "FAIL" if verdict.problem else "skip" if verdict.skipped else "ok"
+            click.echo(f"{mark:<5}{verdict.check}")
+            if verdict.problem or verdict.skipped:
+                click.echo(f"     {verdict.problem or verdict.skipped}")
+            failed += bool(verdict.problem)
+        click.echo("the driver conforms" if not failed else f"{failed} checks failed")
+        return failed
+
+    sys.exit(1 if asyncio.run(run()) else 0)
+
+
 @click.group(cls=DriverGroup)
 def driver() -> None:
-    """Run a driver that comes with Dray on a node.
+    """Run a driver that comes with Dray on a node, or test any driver.
 
     Example: dray driver gpu --kubeconfig admin.kubeconfig --node-name worker-1 --kubelet-root ./worker-1 --cdi-dir ./cdi
     """

@@ -1,0 +1,250 @@
+"""A conformance run for any driver: a cluster of one node in this process, the driver a process of its own.
+
+The run plays the kubelet's part on the real sockets. Each check is told apart, so that a driver author sees what is missing.
+"""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from dray.api.core import Node
+from dray.client import CLAIMS, DEVICE_CLASSES, PODS, SLICES, ApiError, Client
+from dray.clock import RealClock
+from dray.kubelet.claims import ClaimState, PreparedDevice, new_claim_state
+from dray.kubelet.container_devices import CdiDirectories
+from dray.kubelet.drivers import Drivers
+from dray.kubelet.endpoint import Endpoint
+from dray.kubelet.errors import ContainerError, DriverError
+from dray.kubelet.node import NodeDescription, NodeRegistration
+from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from dray.testing.driver_process import DriverProcess, Target
+
+NODE = "conformance"
+NAMESPACE = "default"
+CLASS = "under-test"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one check: `problem` is empty when it passed."""
+
+    check: str
+    problem: str = ""
+    skipped: str = ""
+
+
+class Failed(Exception):
+    """The driver did something it should not."""
+
+
+class Skipped(Exception):
+    """The check cannot be made with this driver."""
+
+
+T = TypeVar("T")
+Answers = dict[str, list[PreparedDevice] | str]
+
+
+class Rig:
+    """The driver, the cluster around it, and the kubelet's side of its sockets."""
+
+    def __init__(
+        self, plane: ControlPlane, process: DriverProcess, root: Path, cdi_dir: Path, timeout_s: float
+    ) -> None:
+        self.client: Client = plane.client("driver-test")
+        self.process = process
+        self.root = root
+        self.cdi_dir = cdi_dir
+        self.timeout_s = timeout_s
+        self.drivers = Drivers(root / "plugins_registry", RealClock(), self._leave_slices)
+        self.driver = ""
+        self._looking: asyncio.Task[None] | None = None
+        self._count = 0
+
+    async def _leave_slices(self, driver: str) -> None:
+        """A kubelet would remove the slices of a driver that stays away; here the next check looks at them."""
+
+    async def start(self) -> None:
+        self._looking = asyncio.create_task(self.drivers.run(), name="registration")
+        await self.process.start()
+
+    async def stop(self) -> None:
+        await self.process.kill()
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def registered(self) -> Endpoint:
+        async def endpoint() -> Endpoint | None:
+            names = self.drivers.names()
+            found = self.drivers.endpoint(names[0]) if names else None
+            return found if found is not None and found.is_connected else None
+
+        return await self.until(endpoint, "the driver to register in plugins_registry and to serve its endpoint")
+
+    async def until(self, ask: Callable[[], Awaitable[T | None]], what: str) -> T:
+        """The first answer that is something; Failed after the time is up or when the driver has ended."""
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        while True:
+            found = await ask()
+            if found:
+                return found
+            if self.process.has_ended:
+                raise Failed(f"the driver ended with exit code {self.process.exit_code}: {self.process.last_words()}")
+            if asyncio.get_running_loop().time() > deadline:
+                raise Failed(f"waited {self.timeout_s:g} s for {what}")
+            await asyncio.sleep(0.05)
+
+    async def restart(self) -> None:
+        """As after a crash: no warning, and everything only on disk stays."""
+        await self.process.kill()
+        await self.until_deaf()
+        await self.process.start()
+        await self.registered()
+
+    async def until_deaf(self) -> None:
+        deadline = asyncio.get_running_loop().time() + self.timeout_s
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                if not self.drivers.endpoint(self.driver).is_connected:
+                    return
+            except DriverError:
+                return
+            await asyncio.sleep(0.02)
+
+    # --- claims
+
+    async def a_claim(self, parameters: dict[str, object] | None = None) -> ClaimState:
+        """A claim that the scheduler has given one of the driver's devices to, for a pod of this node."""
+        self._count += 1
+        name = f"claim-{self._count}"
+        request = {"name": "device", "exactly": {"deviceClassName": CLASS, "count": 1}}
+        devices: dict[str, object] = {"requests": [request]}
+        if parameters is not None:
+            devices["config"] = [{"opaque": {"driver": self.driver, "parameters": parameters}}]
+        metadata = {"name": name, "namespace": NAMESPACE}
+        await self.client.create(
+            CLAIMS,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": metadata,
+                "spec": {"devices": devices},
+            },
+        )
+        uses = {"claims": [{"name": "device"}]}
+        spec = {
+            "containers": [{"name": "main", "image": "none", "resources": uses}],
+            "resourceClaims": [{"name": "device", "resourceClaimName": name}],
+        }
+        await self._create_pod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+        async def allocated() -> ClaimState | None:
+            claim = await self.client.get(CLAIMS, name, NAMESPACE)
+            return new_claim_state(claim) if claim.status.allocation is not None and claim.status.reserved_for else None
+
+        try:
+            return await self.until(allocated, f"a device for {name}")
+        except Failed as error:
+            await self.drop(name)
+            raise Skipped(f"no device could be allocated: {error}") from error
+
+    async def _create_pod(self, pod: dict[str, object]) -> None:
+        """A new namespace has no service account for a moment, and no pods until then."""
+
+        async def created() -> bool:
+            try:
+                await self.client.create(PODS, pod)
+            except ApiError as error:
+                if error.code != 403:
+                    raise
+                return False
+            return True
+
+        await self.until(created, "the namespace to take pods")
+
+    async def drop(self, name: str) -> None:
+        """The pod and its claim go, as after the end of a pod; controllers give the device back."""
+        for kind in (PODS, CLAIMS):
+            with contextlib.suppress(ApiError):
+                await self.client.delete(kind, name, NAMESPACE, grace_seconds=0)
+
+    async def prepare(self, *claims: ClaimState) -> Answers:
+        return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)
+
+    async def prepared(self, claim: ClaimState) -> list[PreparedDevice]:
+        answer = (await self.prepare(claim)).get(claim.uid)
+        if answer is None:
+            raise Failed(f"the answer has no entry for claim {claim.name}")
+        if isinstance(answer, str):
+            raise Failed(f"claim {claim.name} was refused: {answer}")
+        return answer
+
+    async def unprepare(self, *claims: ClaimState) -> None:
+        answers = await self.drivers.endpoint(self.driver).unprepare(claims, self.timeout_s)
+        for claim in claims:
+            if claim.uid not in answers:
+                raise Failed(f"the answer to unprepare has no entry for claim {claim.name}")
+            if answers[claim.uid]:
+                raise Failed(f"claim {claim.name} was not given back: {answers[claim.uid]}")
+
+    def cdi_files(self) -> set[str]:
+        return {path.name for path in self.cdi_dir.glob("*") if not path.name.startswith(".")}
+
+    def resolve(self, devices: Sequence[PreparedDevice]) -> None:
+        names = [name for device in devices for name in device.cdi_device_ids]
+        try:
+            CdiDirectories([self.cdi_dir]).edits_for(names)
+        except ContainerError as error:
+            raise Failed(f"a container runtime could not use the answer: {error}") from error
+
+    async def revisions(self) -> dict[str, str]:
+        found = (await self.client.list(SLICES, field_selector=f"spec.driver={self.driver}")).items
+        return {each.metadata.name: each.metadata.resource_version for each in found}
+
+
+@contextlib.asynccontextmanager
+async def rig_for(target: Target, timeout_s: float) -> AsyncIterator[Rig]:
+    """A control plane, a Node, and the driver told of both."""
+    # Short: the path of a socket may have 107 characters.
+    with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as folder:
+        root = Path(folder)
+        plane = ControlPlane(ControlPlaneOptions(root / "data"))
+        await plane.start()
+        await plane.listen()
+        kubeconfig = root / "kubeconfig"
+        kubeconfig.touch(mode=0o600)
+        kubeconfig.write_text(plane.kubeconfig())
+        await _make_node(plane.client("driver-test"))
+        (root / "n" / "plugins_registry").mkdir(parents=True)
+        cdi_dir = root / "cdi"
+        cdi_dir.mkdir()
+        process = DriverProcess(target, root / "driver.log", kubeconfig, NODE, root / "n", cdi_dir)
+        rig = Rig(plane, process, root / "n", cdi_dir, timeout_s)
+        try:
+            await rig.start()
+            yield rig
+        finally:
+            await rig.stop()
+            await plane.stop()
+
+
+async def _make_node(client: Client) -> Node:
+    return await NodeRegistration(client, NodeDescription.simple(NODE, "64", "256Gi")).register()
+
+
+async def make_class(rig: Rig) -> None:
+    selector = {"cel": {"expression": f'device.driver == "{rig.driver}"'}}
+    await rig.client.create(
+        DEVICE_CLASSES,
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": CLASS},
+            "spec": {"selectors": [selector]},
+        },
+    )

@@ -1,0 +1,122 @@
+"""A driver as a process of its own: any command, a Python file or module, or one of those that come with Dray."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from dray.driver.example import DRIVERS
+
+PLACEHOLDERS = ("{kubeconfig}", "{node}", "{root}", "{cdi}")
+
+
+class UnknownTarget(ValueError):
+    """Nothing that could be started."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """How a driver is started. Without placeholders in its command it gets the options that `dray.driver.run` takes."""
+
+    command: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        if text in DRIVERS:
+            return cls((sys.executable, "-m", "dray", "driver", text))
+        if text.endswith(".py") and Path(text).is_file():
+            return cls((sys.executable, str(Path(text).absolute())))
+        words = tuple(shlex.split(text))
+        if not words:
+            raise UnknownTarget("nothing to start")
+        if len(words) == 1 and shutil.which(words[0]) is None:
+            if all(part.isidentifier() for part in text.split(".")):
+                return cls((sys.executable, "-m", text))
+            raise UnknownTarget(f"{text}: no driver of Dray, no Python file or module, and no command on the PATH")
+        if shutil.which(words[0]) is None:
+            raise UnknownTarget(f"{words[0]}: no such command")
+        return cls(words)
+
+    def arguments(self, kubeconfig: Path, node: str, root: Path, cdi: Path) -> list[str]:
+        values = dict(zip(PLACEHOLDERS, (str(kubeconfig), node, str(root), str(cdi)), strict=True))
+        if any(placeholder in word for word in self.command for placeholder in PLACEHOLDERS):
+            return [_filled(word, values) for word in self.command]
+        options = [
+            "--kubeconfig",
+            str(kubeconfig),
+            "--node-name",
+            node,
+            "--kubelet-root",
+            str(root),
+            "--cdi-dir",
+            str(cdi),
+        ]
+        return [*self.command, *options]
+
+
+def _filled(word: str, values: dict[str, str]) -> str:
+    for placeholder, value in values.items():
+        word = word.replace(placeholder, value)
+    return word
+
+
+class DriverProcess:
+    def __init__(self, target: Target, log: Path, kubeconfig: Path, node: str, root: Path, cdi: Path) -> None:
+        self._arguments = target.arguments(kubeconfig, node, root, cdi)
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NODE_NAME": node, "POD_UID": ""}
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        with self._log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._arguments,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process is not None and self._process.returncode is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode if self._process is not None else None
+
+    async def kill(self) -> None:
+        await self._end(signal.SIGKILL, 10.0)
+
+    async def terminate(self, timeout_s: float) -> int | None:
+        """Ask it to end; its exit code, or None if it had to be killed."""
+        if not await self._end(signal.SIGTERM, timeout_s):
+            await self.kill()
+            return None
+        return self.exit_code
+
+    async def _end(self, number: signal.Signals, timeout_s: float) -> bool:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return True
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(number)
+        try:
+            await asyncio.wait_for(process.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        return True
+
+    def last_words(self, count: int = 5) -> str:
+        """The end of its output, on one line."""
+        try:
+            lines = self._log.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        return " | ".join(lines[-count:])
