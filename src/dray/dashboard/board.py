@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from dray.allocator.pools import PoolView
+from dray.allocator.types import PoolID
 from dray.dashboard.cluster import Changes, Cluster
 from dray.dashboard.devices import pool_row, shape_row
 from dray.dashboard.rows import claim_row, is_waiting, node_row, pending_row
 
+log = logging.getLogger(__name__)
+
+Row = dict[str, Any]
 Rows = dict[str, msgspec.Raw]
 GONE = msgspec.Raw(b"null")
 TABLES = ("shapes", "nodes", "pools", "claims", "pending")
@@ -38,12 +45,13 @@ class Board:
 
     def _look_at_pools(self, changes: Changes, found: dict[str, Rows]) -> None:
         for pool_id in changes.pools:
-            view = self._cluster.inventory.whole_pool(pool_id)
-            row = None
-            if view is not None:
-                shape = self._shape_id(view, found)
-                row = pool_row(view, self._cluster.taken, self._cluster.health, shape)
-            self._set("pools", "/".join(pool_id), row, found)
+            self._set("pools", "/".join(pool_id), partial(self._pool_row, pool_id, found), found)
+
+    def _pool_row(self, pool_id: PoolID, found: dict[str, Rows]) -> Row | None:
+        view = self._cluster.inventory.whole_pool(pool_id)
+        if view is None:
+            return None
+        return pool_row(view, self._cluster.taken, self._cluster.health, self._shape_id(view, found))
 
     def _shape_id(self, view: PoolView, found: dict[str, Rows]) -> str:
         row = shape_row(view)
@@ -51,24 +59,37 @@ class Board:
         known = self._shape_ids.get(encoded)
         if known is None:
             known = self._shape_ids[encoded] = str(len(self._shape_ids))
-            self._set("shapes", known, row, found)
+            self._set("shapes", known, lambda: row, found)
         return known
 
     def _look_at_others(self, changes: Changes, found: dict[str, Rows]) -> None:
-        cluster = self._cluster
         for name in changes.nodes:
-            node = cluster.nodes.get(name)
-            row = node_row(node, cluster.ledgers.nodes.get(name)) if node is not None else None
-            self._set("nodes", name, row, found)
+            self._set("nodes", name, partial(self._node_row, name), found)
         for key in changes.claims:
-            claim = cluster.claims.get(key)
-            self._set("claims", key, claim_row(claim, cluster.users_of(claim)) if claim is not None else None, found)
+            self._set("claims", key, partial(self._claim_row, key), found)
         for key in changes.pods:
-            pod = cluster.pods.get(key)
-            self._set("pending", key, pending_row(pod) if pod is not None and is_waiting(pod) else None, found)
+            self._set("pending", key, partial(self._pending_row, key), found)
 
-    def _set(self, table: str, key: str, row: dict[str, Any] | None, found: dict[str, Rows]) -> None:
+    def _node_row(self, name: str) -> Row | None:
+        node = self._cluster.nodes.get(name)
+        return node_row(node, self._cluster.ledgers.nodes.get(name)) if node is not None else None
+
+    def _claim_row(self, key: str) -> Row | None:
+        claim = self._cluster.claims.get(key)
+        return claim_row(claim, self._cluster.users_of(claim)) if claim is not None else None
+
+    def _pending_row(self, key: str) -> Row | None:
+        pod = self._cluster.pods.get(key)
+        return pending_row(pod) if pod is not None and is_waiting(pod) else None
+
+    def _set(self, table: str, key: str, make: Callable[[], Row | None], found: dict[str, Rows]) -> None:
         rows = self._tables[table]
+        try:
+            row = make()
+        except Exception:
+            # One odd object must not freeze the page for all the others.
+            log.exception("dashboard: no row for %s %s", table, key)
+            row = None
         if row is None:
             if rows.pop(key, None) is not None:
                 found[table][key] = GONE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -14,8 +13,6 @@ from dray.client.transport import Call
 from dray.dashboard.board import Board
 from dray.dashboard.cluster import Cluster
 from dray.features import FeatureGates
-
-log = logging.getLogger(__name__)
 
 # Events that come together are sent together.
 GATHER_S = 0.15
@@ -110,11 +107,7 @@ class Live:
             await asyncio.sleep(GATHER_S)
             self._stirred.clear()
             while self.cluster.has_changes:
-                try:
-                    self._refresh()
-                except Exception:
-                    # One odd object must not freeze the page for all the others.
-                    log.exception("the dashboard's rows could not be brought up to date")
+                self._refresh()
                 await asyncio.sleep(0)
 
     def _catch_up(self) -> None:
