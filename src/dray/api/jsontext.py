@@ -64,16 +64,18 @@ def _pairs(pairs: list[tuple[str, Any]]) -> _Pairs:
 def duplicate_fields(data: bytes, value: Any) -> tuple[str, ...]:
     """The paths of fields that the text gives more than once; `value` is what `read_json` made of it.
 
-    Counting keys in the text and in the value tells the common case, no duplicates, without a second reading.
+    Programs send compact JSON, which is what the value looks like when it is written again. For other texts, counting keys
+    in the text and in the value tells the common case, no duplicates, without a second reading.
     """
-    if len(_KEY_ENDS.findall(data)) == len(_KEY_ENDS.findall(msgspec.json.encode(value))):
+    again = msgspec.json.encode(value)
+    if again == data or len(_KEY_ENDS.findall(data)) == len(_KEY_ENDS.findall(again)):
         return ()
     try:
-        again = json.loads(data, object_pairs_hook=_pairs)
+        careful = json.loads(data, object_pairs_hook=_pairs)
     except (ValueError, RecursionError):
         return ()
     found: list[str] = []
-    _collect(again, "", found, 0)
+    _collect(careful, "", found, 0)
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from random import Random, SystemRandom
 from typing import Any
 
@@ -29,6 +29,7 @@ Document = dict[str, Any]
 # Writes an object together with what must change with it: operations, preconditions, the object before and after.
 Commit = Callable[[Sequence[Operation], Sequence[Precondition], Document | None, Document | None], Awaitable[int]]
 RETRY_S = 0.2
+SECOND = timedelta(seconds=1)
 # How long a read waits for a revision that is said to exist before it gives up.
 FUTURE_WAIT_S = 3.0
 
@@ -55,7 +56,7 @@ class Core:
         self.check_holdings: Callable[[Document | None, Document | None], Awaitable[object]] = _no_holdings
         # KEP-5517 forbids to resize pods whose claims take cpu or memory; Kubernetes today does not.
         self.resize_with_claims = False
-        self._second = datetime.min.replace(tzinfo=UTC)
+        self._second = self._next_second = datetime.min.replace(tzinfo=UTC)
         self._second_text = ""
         self.progress = Progress()
         self._caches = {row.qualified_plural: KindCache(row) for row in RESOURCES if row.is_stored}
@@ -177,9 +178,10 @@ class Core:
 
     def now(self) -> str:
         """The time as objects carry it; the text is made once a second."""
-        moment = self.clock.now().replace(microsecond=0)
-        if moment != self._second:
-            self._second, self._second_text = moment, rfc3339(moment)
+        moment = self.clock.now()
+        if not self._second <= moment < self._next_second:
+            self._second = moment.replace(microsecond=0)
+            self._next_second, self._second_text = self._second + SECOND, rfc3339(self._second)
         return self._second_text
 
     def timestamp(self) -> float:

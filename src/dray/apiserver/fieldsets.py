@@ -25,6 +25,8 @@ def has_self(node: FieldSet) -> bool:
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
+    if not one or not other:
+        return one or other
     out = dict(one)
     for key, node in other.items():
         out[key] = _union_node(out[key], node) if key in out else node
@@ -37,6 +39,8 @@ def _union_node(one: FieldSet, other: FieldSet) -> FieldSet:
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
     """What is in `one` and not in `other`, element by element."""
+    if not one or not other:
+        return one
     out: FieldSet = {}
     for key, node in one.items():
         taken = other.get(key)

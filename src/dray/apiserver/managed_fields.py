@@ -7,7 +7,7 @@ named before and names no more, and refuses to change what others own unless for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dray.api.schemas import StructSchema
@@ -127,8 +127,10 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     schema = kind.schema_of(manager.api_version)
     if schema is None or not owners:
         return owners
-    change = _compared(old, new, manager.api_version, kind, schema)
-    owners = _give_up(owners, old, new, manager, kind)
+    changes = _Changes(old, new, kind)
+    change = changes.seen_in(manager.api_version)
+    assert change is not None
+    owners = _give_up(owners, changes, manager)
     mine = owners.get(manager.identity())
     before = mine.fields if mine else {}
     fields = fieldsets.difference(before, _own(change.removed, kind))
@@ -141,8 +143,39 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     return owners
 
 
-def _compared(old: Document, new: Document, version: str, kind: Kind, schema: StructSchema) -> fieldsets.Comparison:
-    return fieldsets.compare(_plain(kind.in_version(old, version)), _plain(kind.in_version(new, version)), schema)
+class _Changes:
+    """What a write changed, as the version of each manager shows it: compared once for each version."""
+
+    __slots__ = ("_found", "_kind", "_lost", "_new", "_old")
+
+    def __init__(self, old: Document, new: Document, kind: Kind) -> None:
+        self._old = old
+        self._new = new
+        self._kind = kind
+        self._found: dict[str, fieldsets.Comparison] = {}
+        self._lost: dict[str, FieldSet] = {}
+
+    def seen_in(self, version: str) -> fieldsets.Comparison | None:
+        """None for a version that the kind does not have."""
+        found = self._found.get(version)
+        if found is None:
+            schema = self._kind.schema_of(version)
+            if schema is None:
+                return None
+            before, after = (self._kind.in_version(document, version) for document in (self._old, self._new))
+            found = self._found[version] = fieldsets.compare(_plain(before), _plain(after), schema)
+        return found
+
+    def lost_to_others(self, version: str) -> FieldSet | None:
+        """What nobody but the author of the write owns any more."""
+        lost = self._lost.get(version)
+        if lost is None:
+            change = self.seen_in(version)
+            if change is None:
+                return None
+            changed = fieldsets.union(fieldsets.union(change.modified, change.added), change.removed)
+            lost = self._lost[version] = _own(changed, self._kind)
+        return lost
 
 
 def _plain(document: Document) -> Document:
@@ -151,22 +184,19 @@ def _plain(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _give_up(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind) -> Owners:
+def _give_up(owners: Owners, changes: _Changes, manager: Manager) -> Owners:
     """What everybody else still owns after the change."""
     left = {}
     for identity, owned in owners.items():
         if identity == manager.identity():
             left[identity] = owned
             continue
-        schema = kind.schema_of(owned.manager.api_version)
-        if schema is None:
+        lost = changes.lost_to_others(owned.manager.api_version)
+        if lost is None:
             continue
-        change = _compared(old, new, owned.manager.api_version, kind, schema)
-        changed = fieldsets.union(fieldsets.union(change.modified, change.added), change.removed)
-        lost = _own(changed, kind)
         fields = fieldsets.difference(owned.fields, lost)
         if fields:
-            left[identity] = replace(owned, fields=fields)
+            left[identity] = Owned(owned.manager, fields, owned.time)
     return left
 
 
@@ -176,13 +206,13 @@ def _give_up(owners: Owners, old: Document, new: Document, manager: Manager, kin
 def conflicts(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind) -> list[tuple[Manager, str]]:
     """Fields of others that an apply would change, with their owners."""
     found = []
+    changes = _Changes(old, new, kind)
     for identity, owned in sorted(owners.items()):
         if identity == manager.identity():
             continue
-        schema = kind.schema_of(owned.manager.api_version)
-        if schema is None:
+        change = changes.seen_in(owned.manager.api_version)
+        if change is None:
             continue
-        change = _compared(old, new, owned.manager.api_version, kind, schema)
         changed = _own(fieldsets.union(change.modified, change.added), kind)
         found += [
             (owned.manager, fieldsets.path_text(path))
@@ -228,7 +258,7 @@ def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
 def after_apply(
     owners: Owners, old: Document, new: Document, manager: Manager, fields: FieldSet, kind: Kind, now: str
 ) -> Owners:
-    owners = _give_up(owners, old, new, manager, kind)
+    owners = _give_up(owners, _Changes(old, new, kind), manager)
     mine = owners.get(manager.identity())
     if not fields:
         owners.pop(manager.identity(), None)

@@ -150,8 +150,13 @@ class WriteOptions:
     force: bool = False
 
 
+NO_OPTIONS = WriteOptions()
+
+
 def write_options(query: Query, kind: str, *, is_apply: bool = False) -> WriteOptions:
     """`kind` is CreateOptions, UpdateOptions or PatchOptions: what an error message names."""
+    if not query and not is_apply:
+        return NO_OPTIONS
     force = query.flag("force") if "force" in query else None
     problems = list(_write_problems(query, kind, is_apply, force is not None))
     if problems:

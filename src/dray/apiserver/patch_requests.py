@@ -78,7 +78,8 @@ class Patcher:
             raise errors.bad_request(
                 f"error decoding patch: json: cannot unmarshal {_kind(body)} into Go value of type map[string]interface {{}}"
             )
-        self._report(call, problems, options, go_map(body))
+        if problems:
+            self._report(call, problems, options, go_map(body))
         if media_type == MERGE_PATCH:
             return lambda document: (merge_patch.apply(document, body), _as_json)
         schema = self._schema(call)
@@ -119,7 +120,8 @@ class Patcher:
                 result = json_patch.apply(document, body)
             except json_patch.PatchFailed:
                 raise errors.unprocessable() from None
-            self._report(call, strange, options, _as_json(result))
+            if strange:
+                self._report(call, strange, options, _as_json(result))
             return result, _as_json
 
         return apply
@@ -148,7 +150,8 @@ class Patcher:
             decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind)
         except DecodeError as error:
             raise _invalid_patch(shown(tree), error.answer) from None
-        self._report(call, decoded.problems, options, shown(tree))
+        if decoded.problems:
+            self._report(call, decoded.problems, options, shown(tree))
         return decoded.document, decoded.resets_managers
 
     def _match(self, call: Call, document: Document, old: Document) -> None:

@@ -39,7 +39,9 @@ class Asked:
 
 def segments(path: str) -> list[str]:
     """Decoded path segments. Empty ones are dropped at the end only: `//` in the middle names nothing."""
-    parts = [unquote(part) for part in path.split("/")[1:]]
+    parts = path.split("/")[1:]
+    if "%" in path:
+        parts = [unquote(part) for part in parts]
     while parts and not parts[-1]:
         parts.pop()
     return parts
@@ -47,15 +49,10 @@ def segments(path: str) -> list[str]:
 
 def is_suspicious(parts: list[str]) -> bool:
     """Segments that could be taken for another path, or that no name could have."""
-    return any(
-        part in (".", "..", "")
-        or "/" in part
-        or "%" in part
-        or "\\" in part
-        or "\x00" in part
-        or len(part) > MAX_SEGMENT
-        for part in parts
-    )
+    if "" in parts or "." in parts or ".." in parts or any("/" in part or len(part) > MAX_SEGMENT for part in parts):
+        return True
+    whole = "/".join(parts)
+    return "%" in whole or "\\" in whole or "\x00" in whole
 
 
 @lru_cache(maxsize=2048)

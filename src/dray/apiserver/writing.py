@@ -243,9 +243,7 @@ class Writer:
         named_revision = self._check_identity(call, document, old)
         endpoint = change.subresource if change.endpoint is None else change.endpoint
         attributes = replace(call.attributes, dry_run=True) if change.dry_run else call.attributes
-        admission = Admission(
-            attributes, UPDATE, row.kind, document, stored.document(), _sent_options(call), call.warnings
-        )
+        admission = Admission(attributes, UPDATE, row.kind, document, old, _sent_options(call), call.warnings)
         if not change.skip_admission:
             await core.admission.mutate(admission)
         assert admission.document is not None

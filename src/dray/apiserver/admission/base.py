@@ -12,6 +12,8 @@ class AdmissionPlugin:
     """Does nothing in either round; a plugin overrides the round it lives in."""
 
     name = ""
+    # Group and plural of the resources it looks at; None: of all.
+    resources: frozenset[tuple[str, str]] | None = None
 
     async def mutate(self, admission: Admission) -> None:
         return None

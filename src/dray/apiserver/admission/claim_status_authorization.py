@@ -20,6 +20,7 @@ GATE = "DRAResourceClaimGranularStatusAuthorization"
 
 class ClaimStatusAuthorization(AdmissionPlugin):
     name = "DRAResourceClaimGranularStatusAuthorization"
+    resources = frozenset({(GROUP, "resourceclaims")})
 
     def __init__(self, authorizer: Authorizer, gates: FeatureGates) -> None:
         self._authorizer = authorizer

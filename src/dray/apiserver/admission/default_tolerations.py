@@ -10,6 +10,7 @@ TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 class DefaultTolerationSeconds(AdmissionPlugin):
     name = "DefaultTolerationSeconds"
+    resources = frozenset({("", "pods")})
 
     async def mutate(self, admission: Admission) -> None:
         if admission.operation not in (CREATE, UPDATE) or not concerns(admission, "", "pods"):

@@ -10,6 +10,7 @@ class NotReadyTaint(AdmissionPlugin):
     """The node lifecycle controller takes the taint away. (`TaintNodesByCondition` in Kubernetes.)"""
 
     name = "TaintNodesByCondition"
+    resources = frozenset({("", "nodes")})
 
     async def mutate(self, admission: Admission) -> None:
         if admission.operation != CREATE or not concerns(admission, "", "nodes") or admission.document is None:

@@ -11,6 +11,7 @@ GROUP = "scheduling.k8s.io"
 
 class Priority(AdmissionPlugin):
     name = "Priority"
+    resources = frozenset({("", "pods"), (GROUP, "priorityclasses")})
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects

@@ -20,6 +20,7 @@ BINDINGS = frozenset({"rolebindings", "clusterrolebindings"})
 
 class RbacEscalation(AdmissionPlugin):
     name = "RBACEscalation"
+    resources = frozenset((GROUP, plural) for plural in ROLES | BINDINGS)
 
     def __init__(self, rbac: RbacIndex, authorizer: Authorizer) -> None:
         self._rbac = rbac

@@ -16,6 +16,7 @@ ROOT_CERTIFICATES = "kube-root-ca.crt"
 
 class ServiceAccount(AdmissionPlugin):
     name = "ServiceAccount"
+    resources = frozenset({("", "pods")})
 
     def __init__(self, objects: Objects, new_suffix: Callable[[], str]) -> None:
         self._objects = objects

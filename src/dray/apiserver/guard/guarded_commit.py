@@ -96,6 +96,8 @@ class GuardedCommit:
         Raises 409 with the holder's name if it holds what another claim has, and the store's Conflict if the claim
         itself was changed meanwhile.
         """
+        if (new or old or {}).get("kind") != "ResourceClaim":
+            return await self._store.commit(operations, preconditions)
         own = {operation.key for operation in operations} | {wanted.key for wanted in preconditions}
         for _ in range(ATTEMPTS):
             more_operations, more_preconditions = await self.changes(old, new)
