@@ -93,6 +93,20 @@ async def test_it_leads_serves_and_hands_over(kubeconfig):
             await stopped(second)
 
 
+async def test_it_stands_for_election_again_when_it_lost_its_lease(kubeconfig):
+    path, cluster = kubeconfig
+    timing = ("--leader-elect-lease-duration", "2", "--leader-elect-renew-deadline", "1")
+    arguments = ("--kubeconfig", str(path), *timing, "--leader-elect-retry-period", "0.3", "--secure-port", "0")
+    async with the_command(*arguments) as process:
+        await furnished(cluster, "before")
+        thief = {"spec": {"holderIdentity": "thief"}}
+        await cluster.client.patch(LEASES, "kube-controller-manager", thief, "kube-system")
+        await asyncio.sleep(1)
+        await furnished(cluster, "after")
+        assert process.returncode is None
+        await stopped(process)
+
+
 async def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path):
     directory, port = tmp_path / "server", free_port()
     server = await EmbeddedServer.start(directory)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import signal
 import socket
@@ -32,6 +33,8 @@ from dray.features import FeatureGateError, FeatureGates
 from dray.telemetry import Registry, set_up_logging
 
 LEASE = "kube-controller-manager"
+
+log = logging.getLogger(__name__)
 
 
 @click.command("controller-manager", epilog="Example: dray controller-manager --kubeconfig admin.conf")
@@ -97,11 +100,15 @@ def controller_manager(
     )
     timing = LeaseTiming(leader_elect_lease_duration, leader_elect_renew_deadline, leader_elect_retry_period)
     lease = (leader_elect_resource_name, timing) if leader_elect else None
-    runner = _Process(connection, choices, gates, lease, (bind_address, secure_port))
-    try:
-        asyncio.run(runner.run())
-    except (LeadershipLost, KubeconfigError) as error:
-        raise BrokenWorld(str(error)) from None
+    while True:
+        try:
+            asyncio.run(_Process(connection, choices, gates, lease, (bind_address, secure_port)).run())
+            return
+        except LeadershipLost as error:
+            # The API server was away for long, or somebody else leads: begin anew, and wait for the lease.
+            log.warning("%s; standing for election again", error)
+        except KubeconfigError as error:
+            raise BrokenWorld(str(error)) from None
 
 
 class _Process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import uuid
@@ -31,6 +32,8 @@ from dray.scheduler.config import ConfigError, LeaderElectionConfig, SchedulerCo
 from dray.scheduler.policies import POLICIES, with_policy
 from dray.scheduler.service import SchedulerService
 from dray.telemetry import set_up_logging
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,16 @@ def scheduler(
     except KubeconfigError as error:
         raise BrokenWorld(str(error)) from None
     settings = Settings(connection, chosen, gates, (bind_address, secure_port))
-    try:
-        with fast_runner() as runner:
-            runner.run(_run(settings))
-    except (LeadershipLost, KubeconfigError) as error:
-        raise BrokenWorld(str(error)) from None
+    while True:
+        try:
+            with fast_runner() as runner:
+                runner.run(_run(settings))
+            return
+        except LeadershipLost as error:
+            # The API server was away for long, or somebody else leads: begin anew, and wait for the lease.
+            log.warning("%s; standing for election again", error)
+        except KubeconfigError as error:
+            raise BrokenWorld(str(error)) from None
 
 
 def _gates(text: str, release: str) -> FeatureGates:

@@ -40,13 +40,18 @@ async def serve(driver: Driver, options: argparse.Namespace) -> None:
         await client.close()
 
 
+def _absolute(text: str) -> Path:
+    """Others read the paths we write down, from directories of their own."""
+    return Path(text).absolute()
+
+
 def _parser(driver: Driver) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=f"DRA driver {driver.name}")
     node_name = os.environ.get("NODE_NAME")
     parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help="in a pod: left out")
     parser.add_argument("--node-name", default=node_name, required=node_name is None, help="default: $NODE_NAME")
-    parser.add_argument("--kubelet-root", type=Path, default=KUBELET_ROOT)
-    parser.add_argument("--cdi-dir", type=Path, default=Path("/var/run/cdi"))
+    parser.add_argument("--kubelet-root", type=_absolute, default=KUBELET_ROOT)
+    parser.add_argument("--cdi-dir", type=_absolute, default=Path("/var/run/cdi"))
     parser.add_argument("--instance", default=os.environ.get("POD_UID", ""), help="the pod's UID, for rolling updates")
     parser.add_argument("-v", "--verbose", action="count", default=0)
     return parser
