@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dray.cli.dump import read_dump
@@ -141,7 +141,11 @@ def test_kubeconfigs(folder, content):
         assert str(error)
 
 
+LONE_SURROGATE = b'{"kind":"","devices":"\\ud80000cdu","":{"":[""]}}'
+
+
 @fuzzed
+@example(content=LONE_SURROGATE, suffix=".yaml")
 @given(
     content=almost_text(CDI) | almost_text(CDI, as_json=True) | ANY_BYTES, suffix=st.sampled_from([".json", ".yaml"])
 )

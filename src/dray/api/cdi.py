@@ -204,7 +204,7 @@ def decode_spec(text: bytes) -> CdiSpec:
     """A spec from the JSON of a file, checked."""
     try:
         spec = msgspec.json.decode(text, type=CdiSpec)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeError) as error:
         raise CdiError(f"CDI spec: {error}") from error
     check_spec(spec)
     return spec
@@ -214,7 +214,7 @@ def spec_from_document(document: Any) -> CdiSpec:
     """A spec from parsed YAML or JSON, checked."""
     try:
         spec = msgspec.convert(document, CdiSpec)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise CdiError(f"CDI spec: {error}") from error
     check_spec(spec)
     return spec

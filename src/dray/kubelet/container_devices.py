@@ -90,7 +90,12 @@ class CdiDirectories:
             spec = _read(path)
         except FileNotFoundError:
             return None
-        except (OSError, CdiError, yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        except (
+            OSError,
+            ValueError,
+            yaml.YAMLError,
+            RecursionError,
+        ) as error:  # CdiError and all of Unicode's are values
             log.warning("CDI file %s is left out: %s", path, error)
             spec = None
         self._seen[path] = (version, spec)
