@@ -367,6 +367,13 @@ def extended_resource(c: Cluster) -> None:
     c.pod["spec"]["containers"][0]["resources"] |= {"limits": {"example.com/fpga": "1"}}
 
 
+def extended_resource_of_devices(c: Cluster) -> None:
+    in_use(c)
+    c.device_class["spec"]["extendedResourceName"] = "example.com/gpu"
+    c.pod["spec"]["resourceClaims"] = []
+    c.pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
+
+
 # --- the pod
 
 
@@ -476,6 +483,11 @@ CASES: list[tuple[Plant, str, list[str]]] = [
     (anti_affinity, "pod-affinity", ["anti-affinity"]),
     (topology_spread, "topology-spread", ["no label rack"]),
     (extended_resource, "node-resources", ["example.com/fpga: 1 asked, 0 of 0 free"]),
+    (
+        extended_resource_of_devices,
+        "in-use",
+        ["container-0-request-0 of claim default/<extended-resources> wants", "default/taken"],
+    ),
     (scheduling_gate, "scheduling-gates", ["example.com/quota"]),
     (other_scheduler, "other-scheduler", ["my-scheduler"]),
     (no_nodes, "no-nodes", ["there are no nodes"]),

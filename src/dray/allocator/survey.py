@@ -78,7 +78,7 @@ def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
     attempt = _Unhurried(problem, pools, allocator.ledger, scopes)
     requests = tuple(
         SurveyedRequest(
-            question.with_names(option.claim.label),
+            _said(question.with_names(option.claim.label)),
             option.name,
             option.device_class.metadata.name,
             0 if option.all_devices else option.count,
@@ -89,6 +89,12 @@ def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
         for option in problem.options
     )
     return Survey(pools.name, requests, incomplete, invalid)
+
+
+def _said(claim: str) -> str:
+    """A claim that exists in memory only has a UID behind its name in brackets, which tells nobody anything."""
+    name, bracket, _ = claim.partition(">")
+    return name + bracket
 
 
 def _judged(attempt: Attempt, option: Option) -> Iterator[SurveyedDevice]:
