@@ -53,6 +53,14 @@ async def test_output_environment_and_exit_code(runtime, tmp_path):
     assert spec.log_path.read_text() == "hello\noops\n"
 
 
+async def test_a_relative_directory_is_as_good(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runtime = ProcessRuntime(Path("relative"), RealClock())
+    container = await start(runtime, a_spec(tmp_path, "sh", "-c", "exit 3", working_dir="/"))
+    assert (await container.wait()).code == 3
+    await runtime.stop_pod("pod-uid")
+
+
 async def test_the_environment_is_the_containers_own(runtime, tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_AGENT", "x")
     spec = a_spec(tmp_path, "env")

@@ -85,7 +85,8 @@ class ProcessRuntime:
     name = "process"
 
     def __init__(self, root: Path, clock: Clock, cgroups: CgroupTree | None = None) -> None:
-        self._root = root / "pods"
+        # Containers are told paths, and have working directories of their own.
+        self._root = root.absolute() / "pods"
         self._clock = clock
         self._cgroups = cgroups
 
