@@ -5,8 +5,6 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from tests.kubelet.scripted_driver import ScriptedDriver
-from tests.kubelet.test_claims import a_claim
 
 from dray.api.core import Pod, PodResourceClaim, PodSpec
 from dray.api.meta import ObjectMeta
@@ -18,6 +16,8 @@ from dray.kubelet.drivers import Drivers
 from dray.kubelet.errors import DriverError
 from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2
+from tests.kubelet.scripted_driver import ScriptedDriver
+from tests.kubelet.test_claims import a_claim
 
 DRIVER = "gpu.example.com"
 

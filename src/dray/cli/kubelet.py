@@ -21,12 +21,18 @@ if TYPE_CHECKING:
     "--kubeconfig", type=click.Path(), help="How to reach the API server; default: $KUBECONFIG or in-cluster."
 )
 @click.option("--node-name", required=True, help="The Node this agent is.")
-@click.option("--root-dir", type=click.Path(path_type=Path), default=Path("/var/lib/kubelet"), show_default=True)
+@click.option(
+    "--root-dir",
+    # Containers have working directories of their own: what they are told must not be relative.
+    type=click.Path(path_type=Path, resolve_path=True),
+    default=Path("/var/lib/kubelet"),
+    show_default=True,
+)
 @click.option("--runtime", default="process", show_default=True, metavar="process|none|cri://SOCKET")
 @click.option(
     "--cdi-dir",
     "cdi_dirs",
-    type=click.Path(path_type=Path),
+    type=click.Path(path_type=Path, resolve_path=True),
     multiple=True,
     help="Where CDI files are; later ones win. [default: /etc/cdi, /var/run/cdi]",
 )
@@ -42,6 +48,13 @@ if TYPE_CHECKING:
     show_default=True,
     help="Whether a claim's cpu counts for QoS and cgroups.",
 )
+@click.option(
+    "--healthz-port",
+    default=10248,
+    show_default=True,
+    type=click.IntRange(-1, 65535),
+    help="Metrics and health on 127.0.0.1; 0 takes a free port, -1 serves none.",
+)
 @click.option("-v", "--verbose", count=True)
 def kubelet(
     kubeconfig: str | None,
@@ -53,6 +66,7 @@ def kubelet(
     labels: tuple[str, ...],
     feature_gates: str,
     enforcement: str,
+    healthz_port: int,
     verbose: int,
 ) -> None:
     """Run the node agent: register the node, find drivers, run its pods.
@@ -81,7 +95,12 @@ def kubelet(
         declared_features=("DRANodeAllocatableResources",) if gates.enabled("DRANodeAllocatableResources") else (),
     )
     options = KubeletOptions(
-        description, root_dir, cdi_dirs or (Path("/etc/cdi"), Path("/var/run/cdi")), gates, Enforcement[enforcement.upper()]
+        description,
+        root_dir,
+        cdi_dirs or (Path("/etc/cdi"), Path("/var/run/cdi")),
+        gates,
+        Enforcement[enforcement.upper()],
+        healthz_port=None if healthz_port < 0 else healthz_port,
     )
 
     async def serve() -> None:
@@ -128,5 +147,5 @@ def _runtime(name: str, root_dir: Path, clock: "Clock") -> "Runtime":
     if name == "none":
         return NoRuntime(clock)
     if name.startswith("cri://"):
-        return CriRuntime(name.removeprefix("cri://"))
+        return CriRuntime(name.removeprefix("cri://"), root_dir / "logs")
     raise click.UsageError(f"--runtime {name}: must be process, none or cri://SOCKET")

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from dray.atomic_files import write_private
 from dray.kubelet.claims import ClaimState, DriverState, PreparedDevice
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,7 @@ class CheckpointFile:
             separators=(",", ":"),
         )
         content = json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}).encode()
-        temporary = self.path.with_suffix(".new")
-        with temporary.open("wb") as file:
-            os.fchmod(file.fileno(), 0o600)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        write_private(self.path, content)
 
     def read(self) -> list[ClaimState]:
         """The claims of the last write; none where there is no file. CheckpointCorrupt says what is wrong with it."""
@@ -90,10 +85,10 @@ def _device_document(device: PreparedDevice) -> dict[str, Any]:
 
 def _from_document(document: dict[str, Any]) -> ClaimState:
     return ClaimState(
-        namespace=document["Namespace"],
-        name=document["ClaimName"],
-        uid=document["ClaimUID"],
-        pod_uids=frozenset(document.get("PodUIDs") or ()),
+        namespace=_text(document["Namespace"]),
+        name=_text(document["ClaimName"]),
+        uid=_text(document["ClaimUID"]),
+        pod_uids=frozenset(_texts(document.get("PodUIDs"))),
         drivers={driver: _driver_state(each) for driver, each in (document.get("DriverState") or {}).items()},
     )
 
@@ -102,13 +97,23 @@ def _driver_state(document: dict[str, Any]) -> DriverState:
     return DriverState(
         devices=tuple(
             PreparedDevice(
-                pool=each["PoolName"],
-                device=each["DeviceName"],
-                requests=tuple(each.get("RequestNames") or ()),
-                cdi_device_ids=tuple(each.get("CDIDeviceIDs") or ()),
-                share_id=each.get("ShareID"),
+                pool=_text(each["PoolName"]),
+                device=_text(each["DeviceName"]),
+                requests=_texts(each.get("RequestNames")),
+                cdi_device_ids=_texts(each.get("CDIDeviceIDs")),
+                share_id=None if each.get("ShareID") is None else _text(each["ShareID"]),
             )
             for each in document.get("Devices") or ()
         ),
-        skipped_operations=tuple(document.get("skipNodeOperations") or ()),
+        skipped_operations=_texts(document.get("skipNodeOperations")),
     )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(_text, values or ()))

@@ -31,6 +31,20 @@ class KubeletMetrics:
         self._unprepare_skips = registry.counter(
             "dra_node_unprepare_skips_total", "Unprepare calls that drivers asked to skip.", ("driver_name",)
         )
+        self._rejections = registry.counter(
+            "kubelet_admission_rejections_total", "Pods that were not let in.", ("reason",)
+        )
+        self._start_errors = registry.counter(
+            "kubelet_started_containers_errors_total",
+            "Containers that could not be started.",
+            ("container_type", "code"),
+        )
+        self.plugins: Callable[[], Iterable[tuple[str, str]]] = tuple
+        registry.computed_gauge(
+            "plugin_manager_total_plugins",
+            "Registration sockets by what became of them.",
+            lambda: [({"socket_path": path, "state": state}, 1.0) for path, state in self.plugins()],
+        )
         registry.computed_gauge(
             "dra_resource_claims_in_use", "Prepared claims by driver; <any> counts each claim once.", self._in_use
         )
@@ -41,8 +55,38 @@ class KubeletMetrics:
     def observe_operation(self, operation: str, is_error: bool, seconds: float) -> None:
         self._operations.observe(seconds, operation, "true" if is_error else "false")
 
+    def count_rejection(self, reason: str) -> None:
+        self._rejections.inc(_rejection_label(reason))
+
+    def count_start_error(self, container_type: str, code: str) -> None:
+        self._start_errors.inc(container_type, code)
+
     def count_skip(self, driver: str, operation: str) -> None:
         (self._prepare_skips if operation == PREPARE else self._unprepare_skips).inc(driver)
 
     def _in_use(self) -> Iterable[tuple[Mapping[str, str], float]]:
         return [({"driver_name": driver}, float(count)) for driver, count in self.claims_in_use().items()]
+
+
+_KNOWN_REJECTIONS = frozenset(
+    (
+        "OutOfcpu",
+        "OutOfmemory",
+        "OutOfephemeral-storage",
+        "OutOfpods",
+        "NodeAffinity",
+        "NodeName",
+        "NodePorts",
+        "TaintToleration",
+        "InvalidNodeInfo",
+        "UnexpectedAdmissionError",
+        "PodOSNotSupported",
+    )
+)
+
+
+def _rejection_label(reason: str) -> str:
+    """Resources have any name; as a label they would have no bound."""
+    if reason in _KNOWN_REJECTIONS:
+        return reason
+    return "OutOfExtendedResources" if reason.startswith("OutOf") else "Other"

@@ -48,6 +48,8 @@ class NodeContext:
     # Health of the devices of a container, as its status shows it.
     device_statuses: Callable[[Pod, Container], Iterable[dict[str, Any]]] = lambda pod, container: ()
     observe_operation: Callable[[str, bool, float], None] = lambda operation, is_error, seconds: None
+    count_rejection: Callable[[str], None] = lambda reason: None
+    count_start_error: Callable[[str, str], None] = lambda container_type, code: None
 
 
 class PodWorker:
@@ -153,6 +155,7 @@ class PodWorker:
     async def _reject(self, rejection: Rejection) -> None:
         self._set(is_finished=True, reason=rejection.reason, message=f"Pod was rejected: {rejection.message}")
         self._event(rejection.reason, rejection.message)
+        self._context.count_rejection(rejection.reason)
         await self._report()
 
     async def _prepare(self) -> None:
@@ -290,6 +293,8 @@ class PodWorker:
                 return await self._context.runtime.start_container(self.pod, sandbox, spec)
             except ContainerError as error:
                 self._event("Failed", f"Error: {error}")
+                is_init = container in self.pod.spec.init_containers
+                self._context.count_start_error("init_container" if is_init else "container", error.reason)
                 failed = Exit(128, reason=error.reason, finished_at=rfc3339(self._context.clock.now()))
                 if not restarts(failed) and error.reason == "StartError":
                     self._note(container, replace(self._of(container), waiting="", exit=failed))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from dray.kubelet.drivers import Drivers
 from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
 from dray.kubelet.errors import DriverError
 from dray.kubelet.health import DeviceHealth, DeviceKey
+from dray.kubelet.health_port import HealthPort
 from dray.kubelet.logs import LogServer
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
+from dray.kubelet.pod_resources import PodResourcesServer
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Runtime
@@ -48,6 +51,8 @@ class KubeletOptions:
     call_timeout_s: float = CALL_TIMEOUT_S
     # Whoever the cluster's CA vouches for as its API server may read logs; without a CA nobody can.
     cluster_ca: bytes = b""
+    # Metrics and health on the loopback interface: 0 takes a free port, None serves none.
+    healthz_port: int | None = None
 
     @property
     def registry_dir(self) -> Path:
@@ -93,6 +98,8 @@ class Kubelet:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
         self._logs: LogServer | None = None
+        self.pod_resources: PodResourcesServer | None = None
+        self.health_port: HealthPort | None = None
         self.claims: PodClaims
         self._context: NodeContext
 
@@ -113,8 +120,10 @@ class Kubelet:
             count_skip=self.metrics.count_skip,
         )
         self.metrics.claims_in_use = self.claims.claims_in_use
+        self.metrics.plugins = self.drivers.plugins
         self._context = self._make_context()
         await self._serve_logs()
+        await self._serve_neighbours()
         self._node = await self._register()
         await self._wipe_slices_of_before()
         self._slices.start()
@@ -158,6 +167,24 @@ class Kubelet:
         await self._logs.start()
         self._registration = NodeRegistration(self._client, replace(node, port=self._logs.port))
 
+    async def _serve_neighbours(self) -> None:
+        """Metrics, health and pod resources, for others on this machine; the node works without them, too."""
+        self.pod_resources = PodResourcesServer(
+            self._options.root_dir, lambda: [each.pod for each in self._workers.values()], self.claims.cache
+        )
+        self.health_port = HealthPort(
+            self.metrics.registry.text, lambda: self.claims.problem, self._options.healthz_port or 0
+        )
+        if self._options.healthz_port is not None:
+            await self._try_to_serve(self.health_port.start(), "metrics and health")
+        await self._try_to_serve(self.pod_resources.start(), "pod resources")
+
+    async def _try_to_serve(self, start: Awaitable[None], what: str) -> None:
+        try:
+            await start
+        except (OSError, RuntimeError) as error:
+            log.warning("node %s: %s are not served: %s", self.name, what, error)
+
     def _is_written(self, log_file: Path) -> bool:
         """Whether the container whose output this is runs, in this attempt."""
         uid = log_file.parent.parent.name.rsplit("_", 1)[-1]
@@ -191,6 +218,8 @@ class Kubelet:
             node=lambda: self._node,
             device_statuses=self._device_statuses,
             observe_operation=self.metrics.observe_operation,
+            count_rejection=self.metrics.count_rejection,
+            count_start_error=self.metrics.count_start_error,
         )
 
     async def stop(self) -> None:
@@ -201,8 +230,9 @@ class Kubelet:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pods.stop()
         await self._slices.stop()
-        if self._logs is not None:
-            await self._logs.stop()
+        for server in (self._logs, self.pod_resources, self.health_port):
+            if server is not None:
+                await server.stop()
         await self._runtime.close()
 
     def _run(self, coroutine: object, name: str) -> None:
