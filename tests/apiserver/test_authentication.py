@@ -19,13 +19,14 @@ from dray.apiserver.authentication.service_accounts import BoundObject, ServiceA
 from dray.apiserver.authentication.static_tokens import StaticTokens
 from dray.apiserver.authentication.token_requests import TokenRequests
 from dray.apiserver.certificates import Authority
-from dray.apiserver.credentials import load_credentials, write_private
+from dray.apiserver.credentials import load_credentials
 from dray.apiserver.errors import ApiError
 from dray.apiserver.exchange import Request
 from dray.apiserver.identity import ANONYMOUS, User
 from dray.apiserver.keys import object_key
 from dray.apiserver.objects import StoredObjects
 from dray.apiserver.stored import to_value
+from dray.atomic_files import write_private
 from dray.clock import SimulatedClock
 from dray.store.interface import Put, Store
 from dray.store.sqlite import SqliteStore

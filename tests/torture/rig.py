@@ -12,8 +12,9 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.apiserver.credentials import local_authority, write_private
+from dray.apiserver.credentials import local_authority
 from dray.apiserver.kubeconfig import kubeconfig_text
+from dray.atomic_files import write_private
 from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, connect
 from tests.e2e.processes import Process
 from tests.torture.etcd_cluster import EtcdCluster, free_port

@@ -4,7 +4,6 @@ The store decides: whoever writes the authority first wins, and everyone else ta
 accept each other's certificates and tokens. The copies in `pki/` are for people and for clients on the same machine.
 """
 
-import os
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dray.apiserver.certificates import Authority, Pair
 from dray.apiserver.identity import MASTERS
 from dray.apiserver.keys import SERVER
 from dray.apiserver.kubeconfig import kubeconfig_text
+from dray.atomic_files import write_atomically, write_private
 from dray.store.errors import AlreadyExists
 from dray.store.interface import Store
 
@@ -71,12 +71,12 @@ async def load_credentials(store: Store, data: Path, hosts: Iterable[str], now: 
         "kube-apiserver", names, now
     )
     admin = _kept_or(directory, "admin", authority, now, ()) or authority.issue_client(ADMIN_USER, (MASTERS,), now)
-    _write(directory / "ca.crt", authority.certificate_pem, 0o644)
-    _write(directory / "ca.key", authority.key_pem)
-    _write(directory / "sa.key", token_key.pem())
+    write_atomically(directory / "ca.crt", authority.certificate_pem)
+    write_private(directory / "ca.key", authority.key_pem)
+    write_private(directory / "sa.key", token_key.pem())
     for name, pair in (("apiserver", server), ("admin", admin)):
-        _write(directory / f"{name}.crt", pair.certificate_pem, 0o644)
-        _write(directory / f"{name}.key", pair.key_pem)
+        write_atomically(directory / f"{name}.crt", pair.certificate_pem)
+        write_private(directory / f"{name}.key", pair.key_pem)
     return Credentials(authority, server, admin, token_key, directory)
 
 
@@ -132,22 +132,3 @@ def _hosts_of(certificate: x509.Certificate) -> set[str]:
     except x509.ExtensionNotFound:
         return set()
     return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
-
-
-def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
-    write_private(path, content, mode)
-
-
-def write_private(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file at once, never readable by others in between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    try:
-        os.fchmod(descriptor, mode)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

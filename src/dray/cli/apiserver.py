@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import resource
 import signal
 import tempfile
@@ -15,6 +14,7 @@ import click
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.served import BadRuntimeConfig, served
+from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
 from dray.features import FeatureGateError, FeatureGates
 from dray.store.errors import StoreError
@@ -152,12 +152,12 @@ async def _serve(
 
 def _announce(running: Running, url: str, kubeconfig: Path | None, ready_file: Path | None) -> None:
     if kubeconfig:
-        write_private(kubeconfig, running.credentials.admin_kubeconfig(url))
+        write_private(kubeconfig, running.credentials.admin_kubeconfig(url).encode())
     click.echo(f"dray apiserver: {url}")
     if kubeconfig:
         click.echo(f"kubeconfig: {kubeconfig}")
     if ready_file:
-        write_private(ready_file, url + "\n")
+        write_private(ready_file, f"{url}\n".encode())
 
 
 def _raise_file_limit() -> None:
@@ -172,16 +172,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-
-
-def write_private(path: Path, text: str) -> None:
-    """For the owner's eyes only, also while it is being written; readers see the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-    temporary.replace(path)
 
 
 def _stop_signal() -> asyncio.Event:

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from dray import __version__
-from dray.cli.apiserver import parse_address, run_loop, write_private
+from dray.atomic_files import write_private
+from dray.cli.apiserver import parse_address, run_loop
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import Client, Connection, CredentialsError, KubeconfigError, ServerUnreachable, load_connection
@@ -72,7 +73,7 @@ async def _serve(connection: Connection, host: str, port: int, gates: FeatureGat
         server = DashboardServer(Dashboard(client, token, gates=gates, title=connection.server))
         address = dashboard_url(await server.start(host, port), token)
         if url_file is not None:
-            write_private(url_file, address + "\n")
+            write_private(url_file, f"{address}\n".encode())
         click.echo(f"dashboard of {connection.server}: {address}")
         click.echo("Ctrl-C ends it.")
         await stopping.wait()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import click
 
-from dray.apiserver.credentials import local_authority, write_private
+from dray.apiserver.credentials import local_authority
 from dray.apiserver.kubeconfig import kubeconfig_text
+from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
 
 

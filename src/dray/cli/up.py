@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from dray.cli.apiserver import RELEASES, parse_address, parse_gates, run_loop, write_private
+from dray.atomic_files import write_private
+from dray.cli.apiserver import RELEASES, parse_address, parse_gates, run_loop
 from dray.cli.main import BrokenWorld
 from dray.features import FeatureGates
 
@@ -173,9 +174,9 @@ async def _serve(options: UpOptions) -> None:
 
 
 def _announce(options: UpOptions, url: str, kubeconfig: str, dashboard: str) -> None:
-    write_private(options.kubeconfig, kubeconfig)
+    write_private(options.kubeconfig, kubeconfig.encode())
     if options.ready_file is not None:
-        options.ready_file.write_text(url + "\n")
+        write_private(options.ready_file, f"{url}\n".encode())
     nodes = f"{options.nodes} nodes" if options.nodes != 1 else "1 node"
     devices = f" with devices of {', '.join(options.drivers)}" if options.drivers and options.nodes else ""
     click.echo(f"cluster is up: {url}, {nodes}{devices}")

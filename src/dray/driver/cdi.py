@@ -1,7 +1,5 @@
 """CDI files of prepared claims: one file per claim and driver, written whole or not at all."""
 
-import os
-import tempfile
 from collections.abc import Collection, Sequence
 from glob import escape
 from pathlib import Path
@@ -9,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from dray.api.cdi import CdiDevice, ContainerEdits, make_spec, qualified_name
+from dray.atomic_files import write_atomically
 
 
 class CdiFiles:
@@ -54,28 +53,3 @@ class CdiFiles:
 def safe_file_part(text: str) -> str:
     """Text that comes from outside, as part of a file name: no separators, no dots that climb."""
     return "".join(character if character.isalnum() or character in "-_" else "_" for character in text)
-
-
-def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `content`; after a crash there is the old file or the new one, never a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

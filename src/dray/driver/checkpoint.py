@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from dray.driver.cdi import write_atomically
+from dray.atomic_files import write_atomically
 
 log = logging.getLogger(__name__)
 

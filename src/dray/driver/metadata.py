@@ -14,7 +14,8 @@ import msgspec
 
 from dray.api.cdi import CdiDevice, ContainerEdits, Mount, make_spec, qualified_name
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, DeviceAttribute
-from dray.driver.cdi import safe_file_part, write_atomically
+from dray.atomic_files import write_atomically
+from dray.driver.cdi import safe_file_part
 from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
 
 log = logging.getLogger(__name__)

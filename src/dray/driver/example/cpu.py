@@ -20,7 +20,7 @@ from dray.api.resource import (
     DeviceCapacity,
     NodeAllocatableResourceMapping,
 )
-from dray.driver.cdi import write_atomically
+from dray.atomic_files import write_atomically
 from dray.driver.example.topology import SYSFS, Cpu, read_topology
 from dray.driver.plugin import ClaimReference, ClaimToPrepare, Driver, Pool, PreparedDevice, PrepareError
 
