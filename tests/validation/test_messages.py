@@ -178,6 +178,29 @@ def test_immutable_spec():
     assert str(error) == "spec: Invalid value: null: field is immutable"
 
 
+def test_config_maps_and_secrets_have_a_size_and_may_be_fixed():
+    def a_map(kind="ConfigMap", **fields):
+        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "m", "namespace": "default"}, **fields}
+
+    def changed(new, old):
+        return [str(error) for error in validate_update(new, old, Context())]
+
+    assert said(a_map(data={"a": "x" * (1 << 20)})) == []
+    assert said(a_map(data={"a": "x" * ((1 << 20) + 1)})) == ["[]: Too long: may not be more than 1048576 bytes"]
+    big = said(a_map("Secret", data={"a": "AAAA" * 400_000}))
+    assert big == ["data: Too long: may not be more than 1048576 bytes"]
+    (key,) = said(a_map(data={"a b": "x"}))
+    assert key.startswith('data[a b]: Invalid value: "a b": a valid config key must consist of')
+    fixed = a_map(immutable=True, data={"a": "b"})
+    rule = "Forbidden: field is immutable when `immutable` is set"
+    assert changed(fixed, fixed) == []
+    assert changed({**fixed, "data": {}}, fixed) == [f"data: {rule}"]
+    assert changed({**fixed, "immutable": False}, fixed) == [f"immutable: {rule}"]
+    assert changed(a_map("Secret", type="b"), a_map("Secret", type="a")) == [
+        'type: Invalid value: "b": field is immutable'
+    ]
+
+
 def test_the_message_of_the_answer():
     errors = [
         FieldError("FieldValueRequired", "a"),

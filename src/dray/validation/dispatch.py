@@ -70,8 +70,7 @@ _CHECKS: dict[str, Check] = {
     "ResourceQuota": _once(others.check_quota),
     "Event": _once(others.check_event),
     "Lease": _once(others.check_lease),
-    "Secret": _once(others.check_secret),
-    "ConfigMap": _once(others.check_secret),
+    **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: others.check_key_values(new, old, errors)),
     "PriorityClass": _priorities,
     **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
     **dict.fromkeys(
