@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from dray.apiserver.call import Call
 from dray.apiserver.certificates import Pair
 from dray.apiserver.core import Core
 from dray.apiserver.exchange import Response
+
+log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 # The name node agents know the API server by.
@@ -83,9 +86,13 @@ class PodLogs:
 
 
 async def _chunks(session: Any, answer: Any) -> AsyncIterator[bytes]:
+    import aiohttp
+
     try:
         async for chunk in answer.content.iter_any():
             yield chunk
+    except aiohttp.ClientError as error:
+        log.info("a log ends early: the node agent went away: %s", error)
     finally:
         await session.close()
 
