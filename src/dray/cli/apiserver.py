@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import gc
 import resource
-import signal
 import tempfile
 from pathlib import Path
 
@@ -15,12 +12,12 @@ import click
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.served import BadRuntimeConfig, served
 from dray.atomic_files import write_private
+from dray.cli.event_loop import run_loop, spare_the_collector, stop_signal
+from dray.cli.gates import gates_from
 from dray.cli.main import BrokenWorld
-from dray.features import FeatureGateError, FeatureGates
+from dray.features import RELEASES
 from dray.store.errors import StoreError
 from dray.store.opening import open_store
-
-RELEASES = ("1.34", "1.35", "1.36", "1.37")
 
 
 @click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")
@@ -82,7 +79,7 @@ def apiserver(
 ) -> None:
     """Run the API server alone, without controllers."""
     host, port = parse_address(listen)
-    gates = parse_gates(emulate, feature_gates)
+    gates = gates_from(feature_gates, emulate)
     try:
         served(runtime_config)
     except BadRuntimeConfig as error:
@@ -114,36 +111,17 @@ def parse_address(listen: str) -> tuple[str, int]:
     return host.strip("[]") or "127.0.0.1", int(port)
 
 
-def parse_gates(emulate: str | None, overrides: str) -> FeatureGates:
-    gates = FeatureGates.for_release(emulate) if emulate else FeatureGates.default()
-    try:
-        return FeatureGates.parse(overrides, gates) if overrides else gates
-    except (FeatureGateError, ValueError) as error:
-        raise click.UsageError(str(error)) from None
-
-
-def run_loop(main: object) -> None:
-    try:
-        import uvloop
-
-        runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    except ImportError:
-        runner = asyncio.Runner()
-    with runner:
-        runner.run(main)  # type: ignore[arg-type]
-
-
 async def _serve(
     options: ServerOptions, host: str, port: int, store_url: str, kubeconfig: Path | None, ready_file: Path | None
 ) -> None:
-    stopped = _stop_signal()
+    stopped = stop_signal()
     _raise_file_limit()
     store = await open_store(store_url, options.data)
     try:
         running = await start_server(store, options)
         url = await running.listen(host, port)
         _announce(running, url, kubeconfig, ready_file)
-        _settle_memory()
+        spare_the_collector()
         await stopped.wait()
         await running.stop()
     finally:
@@ -165,19 +143,3 @@ def _raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _settle_memory() -> None:
-    """What was made so far stays for good; requests make much that dies young, and little of it in cycles."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
-
-
-def _stop_signal() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, from now on."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    return stopped

@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 import logging
 import random
-import signal
 import socket
 import uuid
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import click
 
 from dray import __version__
+from dray.cli.event_loop import until_signalled
+from dray.cli.gates import gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import (
     Client,
@@ -29,7 +28,7 @@ from dray.client import (
 )
 from dray.controllers.context import Context
 from dray.controllers.roster import BUILDERS, Choices, Roster
-from dray.features import FeatureGateError, FeatureGates
+from dray.features import FeatureGates
 from dray.telemetry import Registry, set_up_logging
 
 LEASE = "kube-controller-manager"
@@ -86,7 +85,7 @@ def controller_manager(
             f"concurrent-resourceclaim-syncs must be larger than 0, got {concurrent_resourceclaim_syncs}"
         )
     set_up_logging(verbosity)
-    gates = _gates(feature_gates, emulate)
+    gates = gates_from(feature_gates, emulate)
     try:
         connection = load_connection(kubeconfig, context)
     except KubeconfigError as error:
@@ -139,7 +138,7 @@ class _Process:
         try:
             async with contextlib.AsyncExitStack() as stack:
                 await self._serve(stack, roster)
-                await _until_signalled(self._lead(client, roster))
+                await until_signalled(self._lead(client, roster))
         finally:
             await client.close()
 
@@ -163,22 +162,6 @@ class _Process:
         identity = f"{socket.gethostname()}_{uuid.uuid4()}"
         elector = LeaderElector(client.named("leader-election"), name, identity, timing=timing)
         await elector.run(roster.run)
-
-
-async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.create_task(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
-def _gates(text: str, release: str) -> FeatureGates:
-    try:
-        return FeatureGates.parse(text, FeatureGates.for_release(release) if release else None)
-    except FeatureGateError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _chosen(text: str) -> tuple[str, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 from pathlib import Path
 
 import click
 
 from dray import __version__
 from dray.atomic_files import write_private
-from dray.cli.apiserver import parse_address, run_loop
+from dray.cli.apiserver import parse_address
+from dray.cli.event_loop import run_loop, stop_signal
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import Client, Connection, CredentialsError, KubeconfigError, ServerUnreachable, load_connection
@@ -63,9 +62,7 @@ def dashboard(
 async def _serve(connection: Connection, host: str, port: int, gates: FeatureGates, url_file: Path | None) -> None:
     from dray.client.https import HttpsTransport
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_signal()
     client = Client(HttpsTransport(connection), user_agent=f"dray-dashboard/{__version__}")
     try:
         await client.transport.request(Call("GET", "/version", timeout_s=10))

@@ -1,7 +1,11 @@
-"""The event loop and the memory settings of a long-running component."""
+"""The event loop, the end and the memory settings of a long-running component."""
 
 import asyncio
+import contextlib
 import gc
+import signal
+from collections.abc import Coroutine
+from typing import Any
 
 
 def fast_runner() -> asyncio.Runner:
@@ -11,6 +15,28 @@ def fast_runner() -> asyncio.Runner:
     except ImportError:
         return asyncio.Runner()
     return asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    with fast_runner() as runner:
+        runner.run(main)
+
+
+def stop_signal() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT, from now on."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    return stopped
+
+
+async def until_signalled(work: Coroutine[Any, Any, None]) -> None:
+    """Do `work` to its end or until SIGTERM or SIGINT."""
+    task = asyncio.create_task(work)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 def spare_the_collector() -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 import contextlib
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from dray.cli.event_loop import stop_signal
 from dray.cli.main import BrokenWorld
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ def kubelet(
     )
 
     async def serve() -> None:
-        stopping = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        stopping = stop_signal()
         client = connect(kubeconfig, component="kubelet")
         ca = load_connection(kubeconfig).ca or b""
         agent = Kubelet(client, replace(options, cluster_ca=ca), _runtime(runtime, root_dir, client.clock))

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from dray.features import RELEASES, FeatureGateError, FeatureGates
+from dray.cli.gates import gates_from
+from dray.features import RELEASES, FeatureGates
 from dray.validation.lint import Finding
 from dray.validation.lint import lint as lint_manifest
 from dray.validation.slips import read_with_slips
@@ -35,7 +36,7 @@ def lint(
       dray lint -f manifests/ --emulate 1.36
       kubectl get resourceslices -o yaml | dray lint -f -
     """
-    gates = _gates(emulate, feature_gates)
+    gates = gates_from(feature_gates, emulate)
     places = [*filenames, *more]
     if not places:
         raise click.UsageError("name a file, a directory, or - for standard input with -f")
@@ -47,14 +48,6 @@ def lint(
             click.echo(_line(source, finding))
     if any(finding.severity == "error" for _, finding in found):
         sys.exit(1)
-
-
-def _gates(emulate: str | None, overrides: str) -> FeatureGates:
-    try:
-        base = FeatureGates.for_release(emulate) if emulate else FeatureGates.default()
-        return FeatureGates.parse(overrides, base) if overrides else base
-    except FeatureGateError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, Finding]]:

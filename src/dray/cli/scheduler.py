@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import signal
 import socket
 import uuid
-from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from dray import __version__
-from dray.cli.event_loop import fast_runner, spare_the_collector
+from dray.cli.event_loop import fast_runner, spare_the_collector, until_signalled
+from dray.cli.gates import gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import (
     Client,
@@ -27,7 +24,7 @@ from dray.client import (
     LeaseTiming,
     load_connection,
 )
-from dray.features import FeatureGateError, FeatureGates
+from dray.features import FeatureGates
 from dray.scheduler.config import ConfigError, LeaderElectionConfig, SchedulerConfig, load
 from dray.scheduler.policies import POLICIES, with_policy
 from dray.scheduler.service import SchedulerService
@@ -73,7 +70,7 @@ def scheduler(
 ) -> None:
     """Find a node, and devices, for every pod that waits."""
     set_up_logging(verbosity)
-    gates = _gates(feature_gates, emulate)
+    gates = gates_from(feature_gates, emulate)
     chosen = _config(config, gates, policy, leader_elect)
     try:
         connection = load_connection(kubeconfig, context)
@@ -90,13 +87,6 @@ def scheduler(
             log.warning("%s; standing for election again", error)
         except KubeconfigError as error:
             raise BrokenWorld(str(error)) from None
-
-
-def _gates(text: str, release: str) -> FeatureGates:
-    try:
-        return FeatureGates.parse(text, FeatureGates.for_release(release) if release else None)
-    except FeatureGateError as error:
-        raise click.UsageError(str(error)) from None
 
 
 def _config(path: Path | None, gates: FeatureGates, policy: str | None, leader_elect: bool | None) -> SchedulerConfig:
@@ -121,7 +111,7 @@ async def _run(settings: Settings) -> None:
         spare_the_collector()
         async with contextlib.AsyncExitStack() as stack:
             await _serve(stack, settings.address, service)
-            await _until_signalled(_lead(client, settings.config.leader_election, service))
+            await until_signalled(_lead(client, settings.config.leader_election, service))
     finally:
         await client.close()
 
@@ -149,12 +139,3 @@ async def _lead(client: Client, election: LeaderElectionConfig, service: Schedul
         client.named("leader-election"), election.name, identity, namespace=election.namespace, timing=timing
     )
     await elector.run(service.run)
-
-
-async def _until_signalled(work: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.create_task(work)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,9 +13,11 @@ from pathlib import Path
 import click
 
 from dray.atomic_files import write_private
-from dray.cli.apiserver import RELEASES, parse_address, parse_gates, run_loop
+from dray.cli.apiserver import parse_address
+from dray.cli.event_loop import run_loop, stop_signal
+from dray.cli.gates import gates_from
 from dray.cli.main import BrokenWorld
-from dray.features import FeatureGates
+from dray.features import RELEASES, FeatureGates
 
 DEFAULT_DRIVERS = "gpu,cpu,nic"
 
@@ -108,7 +109,7 @@ def up(
     if not verbose:
         logging.getLogger("dray").setLevel(logging.WARNING)
     host, port = parse_address(listen)
-    gates = parse_gates(emulate, feature_gates)
+    gates = gates_from(feature_gates, emulate)
     try:
         served(runtime_config)
         drivers = known_drivers([name for name in devices.split(",") if name and name != "none"])
@@ -142,9 +143,7 @@ async def _serve(options: UpOptions) -> None:
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.nodes import NodesOptions, make_nodes
 
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_signal()
     plane = ControlPlane(
         ControlPlaneOptions(options.data, options.store, options.gates, options.runtime_config, options.minor)
     )
