@@ -7,12 +7,39 @@ from pathlib import Path
 import pytest
 
 from dray.api.quantity import Quantity
-from dray.client import PODS, SERVICE_ACCOUNTS
+from dray.client import PODS, SERVICE_ACCOUNTS, Client
 from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.none import NoRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.proof import Follower, History, Seen
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+
+
+class LongWay:
+    """Status writes are long on their way, and arrive even if the sender has stopped waiting."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.delay_s = 0.0
+        self._under_way = set()
+
+    async def request(self, call):
+        if call.method != "PATCH" or not call.path.endswith("/status") or "/pods/" not in call.path:
+            return await self._inner.request(call)
+        sent = asyncio.ensure_future(self._arrive(call, self.delay_s))
+        self._under_way.add(sent)
+        sent.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(sent)
+
+    async def _arrive(self, call, delay_s):
+        await asyncio.sleep(delay_s)
+        return await self._inner.request(call)
+
+    def stream(self, call):
+        return self._inner.stream(call)
+
+    async def close(self):
+        pass
 
 
 class Rig:
@@ -25,7 +52,8 @@ class Rig:
     async def start_agent(self) -> None:
         capacity = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("4Gi"), "pods": Quantity.parse("10")}
         options = KubeletOptions(NodeDescription("n1", capacity), self.root / "n", (self.root / "cdi",))
-        client = self.plane.client("kubelet")
+        self.way = LongWay(self.plane.client("kubelet").transport)
+        client = Client(self.way)
         self.agent = Kubelet(client, options, NoRuntime(client.clock))
         await self.agent.start()
 
@@ -33,10 +61,11 @@ class Rig:
         assert self.agent is not None
         await self.agent.stop()
 
-    async def bind(self, name: str, cpu: str) -> None:
+    async def bind(self, name: str, cpu: str, *finalizers: str) -> None:
         container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu}}}
         spec = {"nodeName": "n1", "containers": [container, {"name": "second", "image": "x"}]}
-        await self.client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
+        metadata = {"name": name, "finalizers": list(finalizers)}
+        await self.client.create(PODS, {"metadata": metadata, "spec": spec}, "default")
 
     async def until(self, name: str, phase: str) -> None:
         for _ in range(200):
@@ -86,3 +115,25 @@ async def test_a_running_pod_never_looks_as_if_it_had_not_started(rig):
     seen = [each for each in history.records if isinstance(each, Seen) and each.key.name == "steady"]
     phases = {each.document["status"]["phase"] for each in seen}
     assert phases <= {"Running"}
+
+
+async def test_a_pod_that_ended_never_looks_alive_again(rig):
+    """Deleted while its first status is still on its way to the server."""
+    history = History()
+    follower = Follower(rig.plane.client("follower"), history, "a", (PODS,))
+    await follower.start()
+    rig.way.delay_s = 0.5
+    await rig.bind("short", "1", "example.com/kept-to-look-at")
+    await asyncio.sleep(0.2)
+    rig.way.delay_s = 0.0
+    await rig.client.delete(PODS, "short", "default", grace_seconds=1)
+    await rig.until("short", "Failed")
+    await asyncio.sleep(0.5)
+    await follower.stop()
+    phases = [
+        each.document["status"]["phase"]
+        for each in history.records
+        if isinstance(each, Seen) and each.type != "BOOKMARK"
+    ]
+    ended = next(index for index, phase in enumerate(phases) if phase in ("Failed", "Succeeded"))
+    assert set(phases[ended:]) <= {"Failed", "Succeeded"}, phases

@@ -411,6 +411,15 @@ class PodWorker:
         await self._retry("status of pod", self._write_status)
 
     async def _write_status(self) -> None:
+        """One after the other, and what was begun is waited for even if the pod is stopped meanwhile.
+
+        Otherwise a write that is on its way could arrive after the last one, and a pod that has ended would look alive.
+        """
+        writing = asyncio.ensure_future(self._write_status_in_turn())
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.shield(writing)
+
+    async def _write_status_in_turn(self) -> None:
         async with self._writing:
             await self._write_status_now()
 
