@@ -1,5 +1,7 @@
 """Parts of a cluster as real processes, for tests that kill and restart them."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -116,7 +118,9 @@ class ClusterOfProcesses:
     def stop(self) -> None:
         for part in reversed(self.parts):
             part.stop()
-        subprocess.run(["pkill", "-KILL", "-f", str(self.folder)], check=False)
+        for state in self.node_root.glob("pods/*/containers/*/state.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                os.killpg(json.loads(state.read_text())["pid"], signal.SIGKILL)
 
     def kubectl(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run(
