@@ -7,10 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+from dray.client import CLAIMS, DEVICE_CLASSES
+from dray.proof import Follower, History, check
 from dray.sim import control_plane
 from dray.store.opening import open_store
 from tests.faults.small_cluster import live, small_cluster
 from tests.faults.weather import FaultyTransport, JumpingClock, SlowStore
+from tests.torture import shapes
 
 SEEDS = [1, pytest.param(2, marks=pytest.mark.torture), pytest.param(3, marks=pytest.mark.torture)]
 
@@ -68,3 +71,23 @@ async def test_clocks_that_disagree():
     clocks = {"dray-controller-manager": ahead, "dray-scheduler-2": behind}
     async with small_cluster(clocks=clocks) as plane:
         assert_all_well(*await live(plane, 4, 80))
+
+
+async def test_the_checker_has_teeth():
+    """Without the server's guard a device can be written into two claims by hand: the checker must say so."""
+    history = History()
+    async with small_cluster() as plane:
+        core = plane.running.server.core
+        core.commit = core._plain_commit
+        client = plane.plain_client()
+        follower = Follower(plane.plain_client(), history, "a")
+        await follower.start()
+        await client.create(DEVICE_CLASSES, shapes.classes()[0])
+        result = {"request": "gpu", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}
+        for name in ("one", "two"):
+            claim = await client.create(CLAIMS, shapes.claim(name, "one-gpu"), "default")
+            document = await client.get_document(CLAIMS, claim.metadata.name, "default")
+            document["status"] = {"allocation": {"devices": {"results": [result]}}}
+            await client.update_status(CLAIMS, document)
+        await follower.finish()
+    assert {each.rule for each in check(history).violations} == {"device-given-twice"}
