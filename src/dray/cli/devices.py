@@ -48,7 +48,7 @@ def devices(
         if (not nodes or row.node in nodes)
         and (not drivers or row.device_id.driver in drivers)
         and (not free or row.state == "free")
-        and (not taken or row.state != "free")
+        and (not taken or row.state not in ("free", "blocked"))
     ]
     if output in ("json", "yaml"):
         counts = Counter(row.state for row in rows)
@@ -83,5 +83,5 @@ def _capacity(row: DeviceRow) -> str:
 
 def _summary(rows: list[DeviceRow]) -> str:
     counts = Counter(row.state for row in rows)
-    words = ", ".join(f"{counts[state]} {state}" for state in ("free", "taken", "shared", "gone") if counts[state])
+    words = ", ".join(f"{counts[state]} {state}" for state in ("free", "blocked", "taken", "shared", "gone") if counts[state])
     return f"{len(rows)} devices: {words}" if rows else "no devices"

@@ -64,7 +64,7 @@ def _drivers(view: Overview, room: int | None) -> str:
     for row in view.devices:
         if row.state != "gone":
             total[row.device_id.driver] += 1
-            used[row.device_id.driver] += row.state != "free"
+            used[row.device_id.driver] += row.state not in ("free", "blocked")
     rows = [(name, bar(used[name], count), f"{used[name]}/{count}") for name, count in sorted(total.items())]
     return columns(("DRIVER", "DEVICES", "USED"), _cut(rows, room)) if rows else "no devices are published"
 
@@ -74,7 +74,7 @@ def _nodes(view: Overview, room: int | None) -> str:
     used: Counter[str] = Counter()
     for row in view.devices:
         total[row.node] += 1
-        used[row.node] += row.state != "free"
+        used[row.node] += row.state not in ("free", "blocked")
     rows = []
     for ledger in sorted(
         view.ledgers, key=lambda each: (-_fullness(each, used[each.name], total[each.name]), each.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dray.allocator import DeviceID
 from dray.allocator.devices import CompiledSlice, KindTable
@@ -14,7 +14,8 @@ from dray.explain.world import World
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """`state` is free, taken, shared, or gone for a device that a claim holds and nobody publishes any more."""
+    """`state` is free, taken, shared, blocked by what others draw from its counters, or gone for a device that a claim
+    holds and nobody publishes any more."""
 
     device_id: DeviceID
     node: str
@@ -56,7 +57,41 @@ def device_rows(world: World) -> list[DeviceRow]:
             rows[device_id] = DeviceRow(
                 device_id, "", "gone", tuple(holders.of(device_id, with_admins=True)), {}, {}, {}, ()
             )
+    _mark_blocked(rows, list(_newest(world.slices)))
     return [rows[key] for key in sorted(rows)]
+
+
+Counters = dict[tuple[str, str, str, str], int]
+
+
+def _mark_blocked(rows: dict[DeviceID, DeviceRow], slices: list[ResourceSlice]) -> None:
+    """Free devices whose counters no longer suffice, since other devices of their pool draw from them."""
+    left: Counters = {}
+    for each in slices:
+        for counters in each.spec.shared_counters:
+            for name, total in counters.counters.items():
+                left[each.spec.driver, each.spec.pool.name, counters.name, name] = total.value.nanos
+    draws = {device_id: draw for device_id, draw in _draws(slices) if draw}
+    for device_id, draw in draws.items():
+        if rows[device_id].state in ("taken", "shared"):
+            for counter, amount in draw.items():
+                left[counter] = left.get(counter, 0) - amount
+    for device_id, draw in draws.items():
+        row = rows[device_id]
+        if row.state == "free" and any(left.get(counter, 0) < amount for counter, amount in draw.items()):
+            rows[device_id] = replace(row, state="blocked")
+
+
+def _draws(slices: list[ResourceSlice]) -> Iterator[tuple[DeviceID, Counters]]:
+    for each in slices:
+        driver, pool = each.spec.driver, each.spec.pool.name
+        for device in each.spec.devices:
+            draw = {
+                (driver, pool, consumption.counter_set, name): counter.value.nanos
+                for consumption in device.consumes_counters
+                for name, counter in consumption.counters.items()
+            }
+            yield DeviceID(driver, pool, device.name), draw
 
 
 def _newest(slices: tuple[ResourceSlice, ...]) -> Iterator[ResourceSlice]:

@@ -1,0 +1,52 @@
+"""What `dray devices` says of each device."""
+
+from dray.api.meta import ObjectMeta
+from dray.api.quantity import Quantity
+from dray.api.resource import (
+    AllocationResult,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceAllocationResult,
+    DeviceCounterConsumption,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceClaimStatus,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
+from dray.explain.device_table import device_rows
+from dray.explain.world import World
+
+
+def a_device(name, draws):
+    consumption = DeviceCounterConsumption(
+        counter_set="card", counters={"memory": Counter(value=Quantity.parse(draws))}
+    )
+    return Device(name=name, consumes_counters=(consumption,))
+
+
+def a_slice(name, **fields):
+    pool = ResourcePool(name="pool", generation=1, resource_slice_count=2)
+    return ResourceSlice(
+        metadata=ObjectMeta(name=name), spec=ResourceSliceSpec(driver="d", pool=pool, node_name="n", **fields)
+    )
+
+
+def test_partitions_of_a_card_that_is_taken_are_blocked_and_others_stay_free():
+    counters = CounterSet(name="card", counters={"memory": Counter(value=Quantity.parse(8))})
+    slices = (
+        a_slice("counters", shared_counters=(counters,)),
+        a_slice(
+            "devices", devices=(a_device("whole", 8), a_device("half", 4), a_device("quarter", 2), Device(name="other"))
+        ),
+    )
+    result = DeviceRequestAllocationResult(request="r", driver="d", pool="pool", device="half")
+    allocation = AllocationResult(devices=DeviceAllocationResult(results=(result,)))
+    claim = ResourceClaim(
+        metadata=ObjectMeta(name="c", namespace="ns"), status=ResourceClaimStatus(allocation=allocation)
+    )
+    rows = device_rows(World(slices=slices, claims=(claim,)))
+    states = {row.device_id.device: row.state for row in rows}
+    assert states == {"whole": "blocked", "half": "taken", "quarter": "free", "other": "free"}
