@@ -14,7 +14,6 @@ from typing import Literal, cast
 Stage = Literal["ALPHA", "BETA", "GA"]
 
 RELEASES = ("1.34", "1.35", "1.36", "1.37")
-LATEST = RELEASES[-1]
 
 
 class FeatureGateError(ValueError):

@@ -41,14 +41,6 @@ class PublishedDevice:
     def declares_needs(self) -> bool:
         return bool(self.device.node_allocatable_resources or self.device.node_allocatable_resource_mappings)
 
-    @property
-    def maps_resources(self) -> bool:
-        """Does it take amounts that belong to one pod, beyond overhead?"""
-        device = self.device
-        return bool(device.node_allocatable_resource_mappings) or any(
-            need.mapping is not None for need in device.node_allocatable_resources.values()
-        )
-
 
 def device_needs(device: Device) -> tuple[DeviceNeed, ...]:
     """Everything the device declares, checked; `AccountingError` if it cannot be counted."""

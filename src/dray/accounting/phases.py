@@ -54,10 +54,5 @@ def moments(sources: Sequence[Source]) -> list[list[Source]]:
     return together
 
 
-def busiest_moment(sources: Sequence[Source], resource: str) -> list[Source]:
-    """Who runs at the moment that decides the amount of `resource`."""
-    return max(moments(sources), key=lambda active: amount_of(active, resource))
-
-
 def amount_of(sources: Sequence[Source], resource: str) -> int:
     return sum(nanos for source in sources for name, nanos in source.amounts if name == resource)

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 DYNAMIC_DIR = "/var/run/cdi"
-STATIC_DIR = "/etc/cdi"
 
 _VENDOR_OR_CLASS = re.compile(r"[A-Za-z]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?")

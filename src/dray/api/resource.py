@@ -8,7 +8,7 @@ import msgspec
 
 from dray.api.base import ApiStruct
 from dray.api.core import NodeSelector
-from dray.api.meta import Condition, ListMeta, ObjectMeta
+from dray.api.meta import Condition, ObjectMeta
 from dray.api.quantity import Quantity
 
 GROUP = "resource.k8s.io"
@@ -402,8 +402,3 @@ class ResourcePoolStatusRequest(ApiStruct, frozen=True, tag_field="kind", tag="R
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ResourcePoolStatusRequestSpec = msgspec.field(default_factory=ResourcePoolStatusRequestSpec)
     status: ResourcePoolStatusRequestStatus | None = None
-
-
-class ResourceSliceList(ApiStruct, frozen=True):
-    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
-    items: tuple[ResourceSlice, ...] = ()

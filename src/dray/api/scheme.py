@@ -4,7 +4,7 @@ Everything that depends on *which* kinds exist reads this table: the server's ro
 client's paths, the command line's short names. A row says nothing about behaviour; `dray.api.strategies` does.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -451,13 +451,6 @@ def find(word: str) -> Resource | None:
 def groups(rows: Iterable[Resource] = RESOURCES) -> list[str]:
     """Every group, core first, in table order."""
     return sorted(dict.fromkeys(row.group for row in rows), key=lambda group: group != "")
-
-
-def served_versions(row: Resource, enabled: frozenset[str]) -> Iterator[Version]:
-    """The versions of a kind that a server with these extra group/versions turned on serves."""
-    for version in row.versions:
-        if version.default or group_version(row.group, version.name) in enabled:
-            yield version
 
 
 @cache

@@ -236,11 +236,6 @@ def namespace_update(new: Document, old: Document, setting: Setting) -> Document
     return new
 
 
-def namespace_finalize(new: Document, old: Document, setting: Setting) -> Document:
-    new["status"] = old.get("status") or {}
-    return new
-
-
 def job_create(document: Document, setting: Setting) -> Document:
     """A job finds its pods by its own UID, unless it says otherwise."""
     spec = dict(document.get("spec") or {})

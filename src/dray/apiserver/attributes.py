@@ -1,6 +1,6 @@
 """What is asked: a request as authorization and admission see it, once its path is understood."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dray.apiserver.identity import User
@@ -45,9 +45,6 @@ class Attributes:
     def full_resource(self) -> str:
         """As RBAC rules spell it: `pods`, or `pods/status`."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
-
-    def as_user(self, user: User) -> "Attributes":
-        return replace(self, user=user)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,6 @@ def storage_row(row: Resource) -> Resource:
     return by_kind("Event", "") if row.group == EVENTS_GROUP else row
 
 
-def storage_api_version(row: Resource) -> str:
-    kept = storage_row(row)
-    return group_version(kept.group, kept.storage_version)
-
-
 def to_storage(row: Resource, document: Document) -> Document:
     if row.group == versions.GROUP:
         return versions.to_storage(document)

@@ -33,7 +33,6 @@ from dray.cel.types import is_scalar
 from dray.cel.values import MISSING, NONE, Optional, to_key
 
 ExactCode = Callable[..., tuple[Any, int]]
-Trace = Callable[[int, Any], None]
 
 _MAX_INDENT = 10
 _COMPARISONS = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})

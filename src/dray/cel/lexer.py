@@ -28,7 +28,6 @@ RESERVED = frozenset(
         "while",
     ]
 )
-KEYWORDS = frozenset({"true", "false", "null", "in"})
 
 
 class Token(NamedTuple):

@@ -36,7 +36,6 @@ FLUSH_BACKOFF_S = 1.0
 FLUSH_UNSCHEDULABLE_S = 30.0
 # Decisions run ahead of the writes by so many pods; more would only make failures more expensive.
 MOST_BINDINGS = 8
-NOT_FINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class SchedulerService:

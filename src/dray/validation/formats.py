@@ -135,11 +135,6 @@ def check_full_name(name: str, path: str, errors: Errors) -> None:
     errors.each_invalid(path, name, problems, declarative=True)
 
 
-def check_qualified_label(key: str, path: str, errors: Errors, *, declarative: bool = False) -> None:
-    """A label key, as taints, conditions and finalizers use it."""
-    errors.each_invalid(path, key, names.qualified_name_problems(key), declarative=declarative)
-
-
 def check_uuid(text: str, path: str, errors: Errors) -> None:
     if not names.is_uuid(text):
         errors.invalid(path, text, names.UUID_RULE, declarative=True)

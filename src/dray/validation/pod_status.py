@@ -11,7 +11,6 @@ from dray.validation.pods import containers_of, requested_resources
 
 HEALTH = ("Healthy", "Unhealthy", "Unknown")
 MAX_HEALTH_MESSAGE = 1024
-QOS_CLASSES = ("BestEffort", "Burstable", "Guaranteed")
 
 Claims = dict[str, Document]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from dray.cel.functions import Estimate, Sizing
@@ -71,10 +70,6 @@ def estimate_reading_same_size(call: Sizing) -> Estimate:
     return Estimate(size_.scaled(STRING_FACTOR), size_)
 
 
-def estimate_reading_twice(call: Sizing) -> Estimate:
-    return Estimate(subject(call).scaled(2 * STRING_FACTOR))
-
-
 def estimate_reading_argument(call: Sizing) -> Estimate:
     return Estimate(call.size(call.args[-1]).scaled(STRING_FACTOR))
 
@@ -119,6 +114,3 @@ def literal_size(value: Any, default: int) -> int:
     if type(value) is not int:
         return default
     return max(value, 0)
-
-
-CostRule = Callable[..., int]

@@ -93,6 +93,5 @@ class EventRegistration:
 
 # The events that carry no object worth asking hints about.
 UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, Action.UPDATE, "UnschedulableTimeout")
-FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, Action.UPDATE, "ForceActivate")
 ASSIGNED_POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD, "AssignedPodAdd")
 ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")

@@ -164,10 +164,6 @@ def _device_request(row: ExtendedRequest, classes: ExtendedClasses) -> DeviceReq
     )
 
 
-def is_for_extended_resources(claim: ResourceClaim) -> bool:
-    return claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true"
-
-
 def to_create(claim: ResourceClaim) -> ResourceClaim:
     """What is sent to the API server, which gives name and UID."""
     metadata = replace(claim.metadata, name="", uid="")
