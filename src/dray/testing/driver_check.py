@@ -64,6 +64,7 @@ class Rig:
         self.driver = ""
         self._looking: asyncio.Task[None] | None = None
         self._count = 0
+        self._open: dict[str, ClaimState | None] = {}
 
     async def _leave_slices(self, driver: str) -> None:
         """A kubelet would remove the slices of a driver that stays away; here the next check looks at them."""
@@ -122,6 +123,7 @@ class Rig:
         """A claim that the scheduler has given one of the driver's devices to, for a pod of this node."""
         self._count += 1
         name = f"claim-{self._count}"
+        self._open[name] = None
         request = {"name": "device", "exactly": {"deviceClassName": CLASS, "count": 1}}
         devices: dict[str, object] = {"requests": [request]}
         if parameters is not None:
@@ -148,7 +150,8 @@ class Rig:
             return new_claim_state(claim) if claim.status.allocation is not None and claim.status.reserved_for else None
 
         try:
-            return await self.until(allocated, f"a device for {name}")
+            self._open[name] = claim = await self.until(allocated, f"a device for {name}")
+            return claim
         except Failed as error:
             await self.drop(name)
             raise Skipped(f"no device could be allocated: {error}") from error
@@ -169,9 +172,18 @@ class Rig:
 
     async def drop(self, name: str) -> None:
         """The pod and its claim go, as after the end of a pod; controllers give the device back."""
+        self._open.pop(name, None)
         for kind in (PODS, CLAIMS):
             with contextlib.suppress(ApiError):
                 await self.client.delete(kind, name, NAMESPACE, grace_seconds=0)
+
+    async def clear(self) -> None:
+        """What a failed check left behind must not fail the next."""
+        for name, claim in list(self._open.items()):
+            with contextlib.suppress(Failed, DriverError):
+                if claim is not None:
+                    await self.unprepare(claim)
+            await self.drop(name)
 
     async def prepare(self, *claims: ClaimState) -> Answers:
         return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)

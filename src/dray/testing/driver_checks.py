@@ -244,4 +244,6 @@ async def _verdict(rig: Rig, name: str, check: Check) -> Verdict:
         return Verdict(name, problem=str(error))
     except Skipped as reason:
         return Verdict(name, skipped=str(reason))
+    finally:
+        await rig.clear()
     return Verdict(name)
