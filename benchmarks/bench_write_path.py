@@ -28,6 +28,7 @@ PODS, ROUNDS = 64, 8
 SPACE = "/api/v1/namespaces/default"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 JSON = {"content-type": "application/json", "user-agent": "dray-bench/1"}
+APPLY = {**JSON, "content-type": "application/apply-patch+yaml"}
 STRATEGIC = {**JSON, "content-type": "application/strategic-merge-patch+json"}
 NOW = "2026-01-01T00:00:00Z"
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -147,15 +148,18 @@ class Write:
     makes: Callable[[Life], tuple[str, Document]]
     keeps: str = ""
     headers: Document = field(default_factory=lambda: JSON)
+    query: str = ""
 
     def request(self, life: Life) -> Request:
         path, body = self.makes(life)
-        return Request(self.method, path, headers=self.headers, body=msgspec.json.encode(body), user=LOOPBACK)
+        return Request(self.method, path, self.query, self.headers, body=msgspec.json.encode(body), user=LOOPBACK)
 
 
 def claim_named(life: Life) -> tuple[str, Document]:
     entry = {"name": "devices", "resourceClaimName": life.claim["metadata"]["name"]}
-    return f"{life.here}/status", {"status": {"resourceClaimStatuses": [entry]}}
+    metadata = {"namespace": "default", "name": life.name, "uid": life.pod["metadata"]["uid"]}
+    status = {"resourceClaimStatuses": [entry]}
+    return f"{life.here}/status", {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
 
 
 def with_finalizers(life: Life, *finalizers: str) -> tuple[str, Document]:
@@ -172,7 +176,7 @@ def binding(life: Life) -> tuple[str, Document]:
 UNTIL_BOUND = (
     Write("create pod", "POST", lambda life: (f"{SPACE}/pods", pod(life.name)), "pod"),
     Write("create claim", "POST", lambda life: (CLAIMS, claim(life.pod)), "claim"),
-    Write("patch pod status (claim)", "PATCH", claim_named, headers=STRATEGIC),
+    Write("apply pod status (claim)", "PATCH", claim_named, headers=APPLY, query="fieldManager=claims&force=true"),
     Write("put claim (finalizer)", "PUT", lambda life: with_finalizers(life, FINALIZER), "claim"),
     Write(
         "put claim status",

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from dray.api.scheme import Resource
-from dray.apiserver.keys import namespace_prefix, object_key, resource_prefix
+from dray.apiserver.keys import namespace_prefix, resource_prefix
 from dray.apiserver.stored import Stored, stored_factory
 from dray.apiserver.watchers import Event, Watcher, WatcherIndex
 from dray.store.interface import Change, Entry
@@ -88,7 +88,7 @@ class KindCache:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def key(self, namespace: str, name: str) -> str:
-        return object_key(self.row.group, self.row.plural, namespace if self.row.namespaced else "", name)
+        return f"{self.prefix}{namespace}/{name}" if namespace and self.row.namespaced else self.prefix + name
 
     def make(self, namespace: str, name: str, value: bytes, revision: int, created: int) -> Stored:
         """An object as it will be in the cache once the store's watch has brought it."""

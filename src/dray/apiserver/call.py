@@ -46,7 +46,7 @@ class Call:
         if option:
             return option
         agent = self.request.headers.get("user-agent", "").partition("/")[0][:MAX_MANAGER]
-        return "".join(char for char in agent if char.isprintable())
+        return agent if agent.isprintable() else "".join(filter(str.isprintable, agent))
 
     def warn(self, text: str) -> None:
         """Warnings travel as headers: no more of them than a client will read."""

@@ -110,13 +110,35 @@ def shaped(tree: Document, api_version: str, kind: str, duplicates: tuple[str, .
         raise bad_request(f'{kind} in version "{short}" cannot be handled as a {kind}: {error.answer}') from None
 
 
-def shaped_or_fail(tree: Document, api_version: str, kind: str, duplicates: tuple[str, ...] = ()) -> Decoded:
+def shaped_or_fail(
+    tree: Document,
+    api_version: str,
+    kind: str,
+    duplicates: tuple[str, ...] = (),
+    before: Document | None = None,
+) -> Decoded:
+    """`before` is the object that was patched: what the patch left alone needs no second look."""
     metadata = tree.get("metadata")
     resets = isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
-    reading = shape_document(tree, duplicates, api_version=api_version, kind=kind)
+    kept = _untouched(tree, before) if before else {}
+    rest = {key: value for key, value in tree.items() if key not in kept} if kept else tree
+    reading = shape_document(rest, duplicates, api_version=api_version, kind=kind)
+    document = reading.document
+    if kept:
+        whole = document | kept
+        document = {key: whole[key] for key in tree if key in whole} | whole
     if resets:
-        reading.document["metadata"].pop("managedFields", None)
-    return Decoded(reading.document, reading.warnings, resets)
+        document["metadata"].pop("managedFields", None)
+    return Decoded(document, reading.warnings, resets)
+
+
+def _untouched(tree: Document, before: Document) -> Document:
+    """Whole parts of the object that are still the stored ones, copied as far as admission may write into them."""
+    return {
+        part: dict(tree[part])
+        for part in ("spec", "status")
+        if part in tree and tree[part] is before.get(part) and isinstance(tree[part], dict)
+    }
 
 
 def strict_error(row: Resource, version: str, problems: tuple[str, ...]) -> ApiError:

@@ -127,7 +127,7 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     schema = kind.schema_of(manager.api_version)
     if schema is None or not owners:
         return owners
-    changes = _Changes(old, new, kind)
+    changes = Changes(old, new, kind)
     change = changes.seen_in(manager.api_version)
     assert change is not None
     owners = _give_up(owners, changes, manager)
@@ -143,7 +143,7 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     return owners
 
 
-class _Changes:
+class Changes:
     """What a write changed, as the version of each manager shows it: compared once for each version."""
 
     __slots__ = ("_found", "_kind", "_lost", "_new", "_old")
@@ -184,7 +184,7 @@ def _plain(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _give_up(owners: Owners, changes: _Changes, manager: Manager) -> Owners:
+def _give_up(owners: Owners, changes: Changes, manager: Manager) -> Owners:
     """What everybody else still owns after the change."""
     left = {}
     for identity, owned in owners.items():
@@ -203,10 +203,9 @@ def _give_up(owners: Owners, changes: _Changes, manager: Manager) -> Owners:
 # --- apply -----------------------------------------------------------------------------------------------------------
 
 
-def conflicts(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind) -> list[tuple[Manager, str]]:
+def conflicts(owners: Owners, changes: Changes, manager: Manager, kind: Kind) -> list[tuple[Manager, str]]:
     """Fields of others that an apply would change, with their owners."""
     found = []
-    changes = _Changes(old, new, kind)
     for identity, owned in sorted(owners.items()):
         if identity == manager.identity():
             continue
@@ -255,10 +254,8 @@ def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
     return left
 
 
-def after_apply(
-    owners: Owners, old: Document, new: Document, manager: Manager, fields: FieldSet, kind: Kind, now: str
-) -> Owners:
-    owners = _give_up(owners, _Changes(old, new, kind), manager)
+def after_apply(owners: Owners, changes: Changes, manager: Manager, fields: FieldSet, now: str) -> Owners:
+    owners = _give_up(owners, changes, manager)
     mine = owners.get(manager.identity())
     if not fields:
         owners.pop(manager.identity(), None)

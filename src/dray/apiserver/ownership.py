@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from dray.api.schemas import schema_for
@@ -14,6 +15,7 @@ from dray.apiserver.managed_fields import Kind, Manager
 Document = dict[str, Any]
 
 
+@lru_cache(maxsize=256)
 def ownership(row: Resource, subresource: str) -> Kind:
     strategy = strategy_of(row)
     reset = strategy.reset_status if subresource == "status" else strategy.reset_main

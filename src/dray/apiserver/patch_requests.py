@@ -50,7 +50,7 @@ class Patcher:
         def build(old: Document) -> Document:
             before = views.from_storage(call.row, call.version, old)
             tree, shown = apply_to(before)
-            document, resets = self._read_result(call, tree, shown, options)
+            document, resets = self._read_result(call, tree, shown, options, before)
             self._match(call, document, old)
             document = views.to_storage(call.row, apply_defaults(document, self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
@@ -135,9 +135,9 @@ class Patcher:
             call.warn(problem)
 
     def _read_result(
-        self, call: Call, tree: Any, shown: Callable[[Any], str], options: WriteOptions
+        self, call: Call, tree: Any, shown: Callable[[Any], str], options: WriteOptions, before: Document | None = None
     ) -> tuple[Document, bool]:
-        """The patched tree as an object of the kind; raises 422 where it is none."""
+        """The patched tree as an object of the kind; raises 422 where it is none. `before` is in shape already."""
         if not isinstance(tree, dict):
             raise _invalid_patch(
                 shown(tree), f"json: cannot unmarshal {_kind(tree)} into Go value of type {call.row.kind}"
@@ -147,7 +147,8 @@ class Patcher:
                 check_type(tree, self._api_version(call), call.row.kind)
                 tree = {**tree, name: expected}
         try:
-            decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind)
+            in_shape = before if views.is_stored_form(call.row, call.version) else None
+            decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind, (), in_shape)
         except DecodeError as error:
             raise _invalid_patch(shown(tree), error.answer) from None
         if decoded.problems:
@@ -259,13 +260,14 @@ class Patcher:
         live = views.from_storage(row, call.version, old)
         merged = apply_merge.merge(live, config, schema)
         merged = apply_merge.remove(merged, managed_fields.abandoned(owners, manager, fields), schema)
-        document, _ = self._read_result(call, merged, _as_json, options)
+        document, _ = self._read_result(call, merged, _as_json, options, live)
         self._match(call, document, old)
         document = views.to_storage(row, apply_defaults(document, now))
-        found = managed_fields.conflicts(owners, old, document, manager, kind)
-        if found and not options.force:
-            raise managed_fields.conflict_error(found)
-        owners = managed_fields.after_apply(owners, old, document, manager, fields, kind, now)
+        changes = managed_fields.Changes(old, document, kind)
+        found = () if options.force else managed_fields.conflicts(owners, changes, manager, kind)
+        if found:
+            raise managed_fields.conflict_error(list(found))
+        owners = managed_fields.after_apply(owners, changes, manager, fields, now)
         document["metadata"]["managedFields"] = managed_fields.write(owners)
         return document
 

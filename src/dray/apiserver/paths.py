@@ -60,15 +60,14 @@ def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") 
     """`watch` and `field_name` come from the query: ?watch=true, and fieldSelector=metadata.name=X."""
     parts = segments(path)
     verb = VERB_BY_METHOD.get(method, method.lower())
-    plain = Asked(method, path, method.lower())
     if not parts or is_suspicious(parts):
-        return plain
+        return Asked(method, path, method.lower())
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
-        return plain
+        return Asked(method, path, method.lower())
     is_watch_path = rest[0] == "watch" and len(rest) > 1
     if is_watch_path:
         rest, verb = rest[1:], "watch"

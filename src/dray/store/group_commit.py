@@ -146,10 +146,11 @@ class GroupCommit:
 
     def _apply(self, group: Group, pending: PendingCommit) -> int | StoreError:
         connection = self._connection
+        known = {wanted.key: tables.read_row(connection, wanted.key) for wanted in pending.preconditions}
         failed = [
             wanted.key
             for wanted in pending.preconditions
-            if tables.revision_of_key(connection, wanted.key) != wanted.revision
+            if tables.revision_of_row(known[wanted.key]) != wanted.revision
         ]
         if failed:
             return Conflict(failed)
@@ -157,7 +158,9 @@ class GroupCommit:
         changed = False
         for position, operation in enumerate(pending.operations):
             value = operation.value if isinstance(operation, Put) else None
-            change = tables.write(connection, revision, position, operation.key, value)
+            key = operation.key
+            old = known[key] if key in known else tables.read_row(connection, key)
+            change = tables.write(connection, revision, position, key, value, old)
             if change:
                 changed = True
                 group.changes.append(change)

@@ -72,6 +72,9 @@ class SqliteStore:
         return tables.read_entry(self._reading, key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
+        if len(keys) == 1:  # one statement needs no transaction to see one moment
+            alone = tables.read_entry(self._reading, keys[0])
+            return {alone.key: alone} if alone else {}
         self._reading.execute("BEGIN")
         try:
             found = (tables.read_entry(self._reading, key) for key in keys)

@@ -81,6 +81,7 @@ _REPLAY = """SELECT v.key, v.seq, v.value, v.created, p.value, v.previous FROM v
     LEFT JOIN versions p ON p.seq = v.previous
     WHERE v.seq >= ? AND v.seq < ? ORDER BY v.seq LIMIT ?"""
 
+# key, value, sequence number, revision of its creation
 Row = tuple[str, bytes, int, int]
 
 
@@ -125,14 +126,20 @@ def read_changes(connection: sqlite3.Connection, from_seq: int, to_seq: int, lim
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def revision_of_key(connection: sqlite3.Connection, key: str) -> int:
-    row = connection.execute("SELECT seq FROM current WHERE key = ?", (key,)).fetchone()
-    return revision_of(row[0]) if row else 0
+def read_row(connection: sqlite3.Connection, key: str) -> Row | None:
+    """What is there under a key now."""
+    row: Row | None = connection.execute(_GET, (key,)).fetchone()
+    return row
 
 
-def write(connection: sqlite3.Connection, revision: int, position: int, key: str, value: bytes | None) -> Change | None:
-    """Put a value, or (None) delete the key; answers None if there was nothing to delete."""
-    old = connection.execute(_GET, (key,)).fetchone()
+def revision_of_row(row: Row | None) -> int:
+    return revision_of(row[2]) if row else 0
+
+
+def write(
+    connection: sqlite3.Connection, revision: int, position: int, key: str, value: bytes | None, old: Row | None
+) -> Change | None:
+    """Put a value in place of `old`, or (None) delete the key; answers None if there was nothing to delete."""
     if old is None and value is None:
         return None
     old_value, old_seq, created = (old[1], old[2], old[3]) if old else (None, 0, revision)
