@@ -18,8 +18,8 @@ def demo(only: tuple[int, ...]) -> None:
 
     from dray.kubelet.node import NodeDescription
     from dray.sim.story import load_stories
-    from dray.testing.teller import Teller
     from dray.testing.cluster import cluster
+    from dray.testing.teller import Teller
 
     started = time.monotonic()
     stories = [(number, story) for number, story in enumerate(load_stories(), 1) if not only or number in only]

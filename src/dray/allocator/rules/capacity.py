@@ -8,8 +8,8 @@ from dray.allocator.devices import DeviceKind
 from dray.allocator.ledger import Amounts
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import KindOf
-from dray.api.quantity import Quantity
 from dray.allocator.types import bits
+from dray.api.quantity import Quantity
 
 # More shares than any pod can ask for.
 UNLIMITED = 1 << 20
