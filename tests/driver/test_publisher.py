@@ -153,6 +153,16 @@ async def test_what_others_delete_comes_back_after_half_a_minute(rig):
     assert again.spec.devices == stored.spec.devices
 
 
+async def test_slices_that_a_starting_kubelet_removed_are_put_back_at_once(rig):
+    await rig.publish(Pool(NODE, devices(3)))
+    await asyncio.sleep(0.05)
+    (stored,) = await rig.slices()
+    await rig.client.delete(SLICES, stored.metadata.name)
+    rig.publisher.kubelet_came()
+    await rig.pass_time(1)
+    assert len(await rig.slices()) == 1
+
+
 async def test_what_others_change_is_put_right_after_half_a_minute(rig):
     await rig.publish(Pool(NODE, devices(3)))
     await asyncio.sleep(0.05)

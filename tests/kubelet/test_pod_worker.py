@@ -371,6 +371,16 @@ async def test_nothing_is_let_go_while_a_driver_holds_a_claim(rig):
     assert rig.api.deleted == ["p"]
 
 
+async def test_a_driver_that_is_back_is_asked_at_once(rig):
+    rig.claims.unprepare_errors = [DriverError("NodeUnprepareResources: gone")]
+    await rig.start(a_pod())
+    await rig.delete()
+    assert rig.api.deleted == []
+    rig.worker.wake()
+    await rig.settle()
+    assert rig.api.deleted == ["p"]
+
+
 async def test_a_pod_deleted_while_its_claims_are_being_prepared_gives_them_back(rig):
     rig.claims.gate.clear()
     await rig.start(a_pod())

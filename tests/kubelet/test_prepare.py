@@ -238,7 +238,8 @@ async def test_a_corrupt_checkpoint_is_put_aside_and_claims_are_prepared_again(r
 
 async def test_a_checkpoint_that_cannot_be_written_stops_before_the_driver_is_called(rig, driver):
     rig.has("a")
-    rig.claims._checkpoint.path = rig.root / "no" / "such" / "folder" / "state"
+    (rig.root / "in-the-way").touch()
+    rig.claims._checkpoint.path = rig.root / "in-the-way" / "state"
     with pytest.raises(DriverError, match="checkpoint"):
         await rig.claims.prepare(a_pod("a"))
     assert driver.prepared == []

@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 # Somebody else's change is repaired this long after it, so that two who disagree do not fight.
 REPAIR_AFTER_S = 30.0
+# Except while the kubelet is starting: it has removed them on purpose, and waits for them.
+HURRY_S = 0.3
+HURRY_FOR_S = 5.0
 # A watch may lag behind our own writes, but not for longer than this.
 REMEMBER_WRITES_S = 60.0
 
@@ -58,6 +61,7 @@ class SlicePublisher:
         self._unpublished: set[str] = set()
         # What the server says is wrong with a pool, by name: asking again would not help.
         self._refused: dict[str, str] = {}
+        self._hurry_until = 0.0
         self._progress = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.writes = 0
@@ -86,6 +90,13 @@ class SlicePublisher:
         self._refused.clear()
         for name in self._unpublished:
             self._queue.add(name)
+
+    def kubelet_came(self) -> None:
+        """A kubelet that starts removes all slices of its node: those are put back at once."""
+        self._hurry_until = self._client.clock.monotonic() + HURRY_FOR_S
+        for name in self._pools:
+            self._queue.cancel_later(name)
+            self._queue.add_after(name, HURRY_S)
 
     async def settled(self) -> None:
         """Wait until every pool is published as described; PoolError if the server refuses one."""
@@ -196,7 +207,8 @@ class SlicePublisher:
     def _repair_later(self, each: ResourceSlice) -> None:
         name = each.spec.pool.name
         self._queue.cancel_later(name)
-        self._queue.add_after(name, REPAIR_AFTER_S)
+        is_hurried = self._client.clock.monotonic() < self._hurry_until
+        self._queue.add_after(name, HURRY_S if is_hurried else REPAIR_AFTER_S)
 
 
 def _revision(each: ResourceSlice) -> int:

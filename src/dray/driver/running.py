@@ -91,6 +91,7 @@ class RunningDriver:
         self._leftovers = asyncio.create_task(self._give_back_leftovers(), name=f"leftovers of {self.driver.name}")
         self.publisher = SlicePublisher(self._client, self.driver.name, self._node_name, owner)
         await self.publisher.start()
+        self.server.when_registered(self.publisher.kubelet_came)
         await self.republish()
 
     async def _owner(self) -> OwnerReference:

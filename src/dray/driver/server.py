@@ -1,7 +1,7 @@
 """The driver's two sockets: the service that prepares claims, and the registration that tells the kubelet of it."""
 
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -104,6 +104,7 @@ class _RegistrationService:
             type=PLUGIN_TYPE, name=driver, endpoint=endpoint, supported_versions=services
         )
         self.is_registered = False
+        self.on_registered: Callable[[], None] = lambda: None
 
     async def GetInfo(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
         return self._info
@@ -114,6 +115,7 @@ class _RegistrationService:
             log.error("the kubelet refused driver %s: %s", self._info.name, request.error)
             await context.abort(grpc.StatusCode.INTERNAL, f"failed registration process: {request.error}")
         log.info("driver %s is registered with the kubelet", self._info.name)
+        self.on_registered()
         return pluginregistration_pb2.RegistrationStatusResponse()
 
 
@@ -147,6 +149,10 @@ class DriverServer:
         self._registration = _RegistrationService(driver, str(service_socket), services)
         self._registrar = grpc.aio.server()
         pluginregistration_pb2_grpc.add_RegistrationServicer_to_server(self._registration, self._registrar)
+
+    def when_registered(self, act: Callable[[], None]) -> None:
+        """Called each time a kubelet takes the driver in: again after the kubelet was restarted."""
+        self._registration.on_registered = act
 
     @property
     def is_registered(self) -> bool:

@@ -78,6 +78,10 @@ class PodWorker:
     def runs(self, container: str) -> bool:
         return container in self._running
 
+    def wake(self) -> None:
+        """What it waits for may be there now."""
+        self._changed.set()
+
     def remove(self) -> None:
         """The pod vanished from the API: somebody deleted it without waiting for the node."""
         self._is_deleted = True
@@ -363,7 +367,7 @@ class PodWorker:
             except DriverError as error:
                 log.warning("pod %s: unprepare dynamic resources: %s", self.pod.metadata.name, error)
                 self._context.observe_operation("UnprepareResources", True, self._context.clock.monotonic() - started)
-                await self._context.clock.sleep(wait_s)
+                await self._pause_for(wait_s)
                 wait_s = min(wait_s * 2, UNPREPARE_RETRY_CAP_S)
             else:
                 self._context.observe_operation("UnprepareResources", False, self._context.clock.monotonic() - started)

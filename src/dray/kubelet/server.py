@@ -310,8 +310,10 @@ class Kubelet:
             await self._clock.sleep(RECONCILE_EVERY_S)
 
     def _driver_came(self, endpoint: Endpoint) -> None:
-        """A driver that is back can be told what to give back."""
+        """A driver that is back can be told what to give back, and pods that waited for it need not wait on."""
         self._health.follow(endpoint)
+        for worker in self._workers.values():
+            worker.wake()
         self._run(self.reconcile(), "claims")
 
     async def reconcile(self) -> None:
