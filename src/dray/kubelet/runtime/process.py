@@ -55,6 +55,7 @@ class ProcessContainer:
 
     async def stop(self, grace_s: float) -> None:
         ended = asyncio.ensure_future(self.wait())
+        await _until_command_runs(self._pid)
         _signal_group(self._pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(ended), grace_s)
@@ -243,6 +244,18 @@ async def _until_gone(pid: int, folder: Path) -> int | None:
         return _reap(pid)
     finally:
         os.close(descriptor)
+
+
+async def _until_command_runs(pid: int) -> None:
+    """The supervising shell lets signals pass to its command: one that comes before there is a command would be lost."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    for _ in range(50):
+        try:
+            if children.read_text():
+                return
+        except OSError:
+            return
+        await asyncio.sleep(0.01)
 
 
 def _reap(pid: int) -> int | None:
