@@ -248,10 +248,12 @@ async def _until_gone(pid: int, folder: Path) -> int | None:
 
 async def _until_command_runs(pid: int) -> None:
     """The supervising shell lets signals pass to its command: one that comes before there is a command would be lost."""
-    children = Path(f"/proc/{pid}/task/{pid}/children")
     for _ in range(50):
         try:
-            if children.read_text():
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            shell = Path(f"/proc/{pid}/cmdline").read_bytes()
+            # A child that still looks like the shell has been forked but has not become the command yet.
+            if any(Path(f"/proc/{child}/cmdline").read_bytes() not in (b"", shell) for child in children):
                 return
         except OSError:
             return
