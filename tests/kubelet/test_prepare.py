@@ -194,6 +194,17 @@ async def test_a_driver_that_hangs_is_given_up_on_in_time(rig, driver):
         await asyncio.wait_for(rig.claims.prepare(a_pod("a")), 5)
 
 
+async def test_a_driver_that_is_deregistered_while_it_is_asked_is_an_answer_and_no_cancellation(rig, driver):
+    rig.has("a")
+    driver.delay_s = 0.3
+    asking = asyncio.create_task(rig.claims.prepare(a_pod("a")))
+    await asyncio.sleep(0.15)
+    assert driver.prepared == ["a"]
+    await rig.drivers.close()
+    with pytest.raises(DriverError, match="NodePrepareResources: rpc error"):
+        await asking
+
+
 async def test_a_failed_unprepare_keeps_the_claim_closed_until_it_worked(rig, driver):
     rig.has("a", pods=("pod-1", "pod-2"))
     await rig.claims.prepare(a_pod("a"))

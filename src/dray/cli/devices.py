@@ -83,5 +83,7 @@ def _capacity(row: DeviceRow) -> str:
 
 def _summary(rows: list[DeviceRow]) -> str:
     counts = Counter(row.state for row in rows)
-    words = ", ".join(f"{counts[state]} {state}" for state in ("free", "blocked", "taken", "shared", "gone") if counts[state])
+    words = ", ".join(
+        f"{counts[state]} {state}" for state in ("free", "blocked", "taken", "shared", "gone") if counts[state]
+    )
     return f"{len(rows)} devices: {words}" if rows else "no devices"

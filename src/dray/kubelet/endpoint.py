@@ -120,6 +120,13 @@ class Endpoint:
         except grpc.aio.AioRpcError as error:
             code = "".join(word.capitalize() for word in error.code().name.split("_"))
             raise DriverError(f"{method}: rpc error: code = {code} desc = {error.details()}") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            # Not we were cancelled, the call was: the driver was deregistered while it ran, which closes its channel.
+            code = "Canceled"
+            raise DriverError(f"{method}: rpc error: code = Canceled desc = driver {self.driver} went away") from error
         except TimeoutError as error:
             code = "DeadlineExceeded"
             raise DriverError(

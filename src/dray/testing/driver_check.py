@@ -186,7 +186,15 @@ class Rig:
             await self.drop(name)
 
     async def prepare(self, *claims: ClaimState) -> Answers:
-        return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)
+        """Ask the driver; one that registers anew just now is asked again, as a kubelet would at its next try."""
+        endpoint = self.drivers.endpoint(self.driver)
+        try:
+            return await endpoint.prepare(claims, self.timeout_s)
+        except DriverError:
+            await self.registered()
+            if self.drivers.endpoint(self.driver) is endpoint:
+                raise
+            return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)
 
     async def prepared(self, claim: ClaimState) -> list[PreparedDevice]:
         answer = (await self.prepare(claim)).get(claim.uid)
