@@ -51,7 +51,7 @@ def commands_page() -> str:
         "Made from the commands' own `--help`. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world.",
         "",
     ]
-    root = click.Context(cli, info_name="dray")
+    root = click.Context(cli, info_name="dray", help_option_names=["-h", "--help"])
     for name in sorted(COMMANDS):
         command = cli.get_command(root, name)
         assert command is not None

@@ -120,14 +120,18 @@ class Rig:
         await self.server.start()
 
     async def prepare(self, *claims, messages=dra_v1_pb2, stubs=dra_v1_pb2_grpc):
-        async with grpc.aio.insecure_channel(f"unix://{self.service_socket}") as channel:
+        async with grpc.aio.insecure_channel(
+            f"unix://{self.service_socket}", options=(("grpc.use_local_subchannel_pool", 1),)
+        ) as channel:
             stub = stubs.DRAPluginStub(channel)
             return await stub.NodePrepareResources(
                 messages.NodePrepareResourcesRequest(claims=[self._message(messages, c) for c in claims]), timeout=10
             )
 
     async def unprepare(self, *claims):
-        async with grpc.aio.insecure_channel(f"unix://{self.service_socket}") as channel:
+        async with grpc.aio.insecure_channel(
+            f"unix://{self.service_socket}", options=(("grpc.use_local_subchannel_pool", 1),)
+        ) as channel:
             stub = dra_v1_pb2_grpc.DRAPluginStub(channel)
             return await stub.NodeUnprepareResources(
                 dra_v1_pb2.NodeUnprepareResourcesRequest(claims=[self._message(dra_v1_pb2, c) for c in claims]),

@@ -12,7 +12,7 @@ import grpc
 
 from dray.api.names import subdomain_problems
 from dray.clock import Clock
-from dray.kubelet.endpoint import HEALTH_SERVICES, Endpoint, ObserveCall, choose_service
+from dray.kubelet.endpoint import CHANNEL_OPTIONS, HEALTH_SERVICES, Endpoint, ObserveCall, choose_service
 from dray.kubelet.errors import DriverError, RegistrationError
 from dray.proto import pluginregistration_pb2, pluginregistration_pb2_grpc
 
@@ -145,7 +145,7 @@ class Drivers:
             socket.attempt = None
 
     async def _register(self, path: Path) -> Endpoint:
-        async with grpc.aio.insecure_channel(f"unix:{path.absolute()}") as channel:
+        async with grpc.aio.insecure_channel(f"unix:{path.absolute()}", options=CHANNEL_OPTIONS) as channel:
             await asyncio.wait_for(channel.channel_ready(), DIAL_TIMEOUT_S)
             stub = pluginregistration_pb2_grpc.RegistrationStub(channel)
             info = await stub.GetInfo(pluginregistration_pb2.InfoRequest(), timeout=GET_INFO_TIMEOUT_S)

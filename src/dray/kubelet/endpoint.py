@@ -22,6 +22,8 @@ from dray.proto import (
 )
 
 CALL_TIMEOUT_S = 45.0
+# A socket that was made anew under its old path is another one: never a connection that was there before.
+CHANNEL_OPTIONS = (("grpc.use_local_subchannel_pool", 1),)
 
 # Service name as plugins list it: messages, stubs.
 DRA_SERVICES: Mapping[str, tuple[ModuleType, ModuleType]] = {
@@ -70,7 +72,7 @@ class Endpoint:
         self.is_connected = False
         self._observe = observe
         self._messages, stubs = DRA_SERVICES[service]
-        self.channel = grpc.aio.insecure_channel(f"unix:{path}", options=_RECONNECT_QUICKLY)
+        self.channel = grpc.aio.insecure_channel(f"unix:{path}", options=(*CHANNEL_OPTIONS, *_RECONNECT_QUICKLY))
         self._stub = stubs.DRAPluginStub(self.channel)
 
     async def follow_connection(self, changed: Callable[[], None]) -> None:

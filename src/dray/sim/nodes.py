@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 # Up to here every node is a real agent with drivers of its own; beyond, nodes are simulated.
 MOST_REAL_NODES = 10
 WRITES_AT_ONCE = 16
+REGISTRATION_LOOKS = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,11 @@ class RealNodes:
         self.drivers.append(driver)
         await driver.start()
         await driver.published()
+        # A pod that comes now must not find a driver that its node does not know yet.
+        for _ in range(REGISTRATION_LOOKS):
+            if driver.server.is_registered:
+                break
+            await self._client.clock.sleep(0.02)
 
     async def stop(self) -> None:
         """End everything, containers included: their directories go away with the cluster."""
