@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test check fix bench torture clean
+.PHONY: setup demo test test-again check fix bench torture clean
 
 setup: $(STAMP)
 
@@ -25,7 +25,11 @@ demo: $(RUNTIME)
 
 test: setup
 	@$(BIN)/python scripts/system_packages.py
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not torture'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not torture' || $(MAKE) --no-print-directory test-again
+
+# What failed beside other tests is run once more, alone. The first failure stays in the output; a second one fails the run.
+test-again:
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m 'not torture'
 
 torture: setup
 	$(BIN)/python -m pytest -m torture -s
