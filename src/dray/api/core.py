@@ -181,6 +181,7 @@ class Container(ApiStruct, frozen=True):
     resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
     restart_policy: str | None = None
     volume_mounts: tuple[VolumeMount, ...] = ()
+    image_pull_policy: str = ""
 
 
 class PodResourceClaim(ApiStruct, frozen=True):
@@ -199,6 +200,10 @@ class PodSchedulingGroup(ApiStruct, frozen=True):
     pod_group_name: str | None = None
 
 
+class PodOS(ApiStruct, frozen=True):
+    name: str = ""
+
+
 class PodSpec(ApiStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -209,6 +214,9 @@ class PodSpec(ApiStruct, frozen=True):
     service_account_name: str = ""
     node_name: str = ""
     host_network: bool = False
+    host_pid: bool = msgspec.field(default=False, name="hostPID")
+    host_ipc: bool = msgspec.field(default=False, name="hostIPC")
+    os: PodOS | None = None
     affinity: Affinity | None = None
     scheduler_name: str = ""
     tolerations: tuple[Toleration, ...] = ()

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from dray.accounting.demand import Demand
 from dray.accounting.node_ledger import NodeLedger
 from dray.accounting.pod_ref import PodRef
-from dray.api.core import Container, Node, Pod
+from dray.api.core import Node, Pod
+from dray.api.host_ports import HostPort
 from dray.scheduler.framework.changes import ChangeLog
 from dray.scheduler.framework.plugin import Facet
 
 REGION_LABEL = "topology.kubernetes.io/region"
 ZONE_LABEL = "topology.kubernetes.io/zone"
-
-HostPort = tuple[str, str, int]
-"""Protocol, address and port that a pod takes on its node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,25 +27,6 @@ class PlacedPod:
     @property
     def priority(self) -> int:
         return self.pod.spec.priority or 0
-
-
-def host_ports(pod: Pod) -> frozenset[HostPort]:
-    spec = pod.spec
-    if not any(container.ports for container in (*spec.containers, *spec.init_containers)):
-        return frozenset()
-    return frozenset(_ports_of(_long_running(pod)))
-
-
-def _long_running(pod: Pod) -> Iterator[Container]:
-    yield from pod.spec.containers
-    yield from (container for container in pod.spec.init_containers if container.restart_policy == "Always")
-
-
-def _ports_of(containers: Iterable[Container]) -> Iterator[HostPort]:
-    for container in containers:
-        for port in container.ports:
-            if port.host_port > 0:
-                yield port.protocol or "TCP", port.host_ip or "0.0.0.0", port.host_port
 
 
 def zone_of(node: Node) -> str:

@@ -12,10 +12,11 @@ from dray.accounting.ask import RequestOptions
 from dray.accounting.demand import SCHEDULING, Demand, pod_demand
 from dray.accounting.pod_ref import PodRef
 from dray.api.core import Node, Pod
+from dray.api.host_ports import host_ports
 from dray.scheduler.framework.answers import FilterAnswers, Memory, ScoreAnswers
 from dray.scheduler.framework.changes import ChangeLog
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.nodes import NodeList, NodeState, PlacedPod, host_ports
+from dray.scheduler.nodes import NodeList, NodeState, PlacedPod
 
 _POD_FACETS = (Facet.RESOURCES, Facet.PODS)
 

@@ -14,12 +14,13 @@ from dray.accounting import (
 )
 from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
+from dray.api.host_ports import host_ports
 from dray.api.matching import HARD, is_tolerated, matches_node, matches_requirement, only_names, required_nodes
 from dray.explain.shortage import ShortRow, short_rows
 from dray.explain.what_if import patience
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.handle import Handle
-from dray.scheduler.nodes import NodeState, host_ports
+from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
 from dray.scheduler.plugins.node_resources_fit import spec_demand

@@ -3,20 +3,15 @@
 from collections.abc import Hashable, Iterable
 
 from dray.api.core import Pod
+from dray.api.host_ports import host_ports, ports_clash
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.status import SKIP, PluginStatus, unschedulable
-from dray.scheduler.nodes import HostPort, NodeState, host_ports
+from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
 REASON = unschedulable("node(s) didn't have free ports for the requested pod ports")
-ANY_ADDRESS = "0.0.0.0"
-
-
-def clashes(wanted: HostPort, taken: HostPort) -> bool:
-    same_port = wanted[0] == taken[0] and wanted[2] == taken[2]
-    return same_port and (wanted[1] == taken[1] or ANY_ADDRESS in (wanted[1], taken[1]))
 
 
 class NodePorts:
@@ -30,7 +25,7 @@ class NodePorts:
         return host_ports(pod)
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
-        taken = any(clashes(wanted, port) for wanted in host_ports(pod) for port in node.ports)
+        taken = any(ports_clash(wanted, port) for wanted in host_ports(pod) for port in node.ports)
         return REASON if taken else None
 
     def events_to_register(self) -> Iterable[EventRegistration]:
@@ -40,5 +35,5 @@ class NodePorts:
     @staticmethod
     def _hint(pod: Pod, change: Change) -> Hint:
         freed = host_ports(change.old)
-        helps = any(clashes(wanted, port) for wanted in host_ports(pod) for port in freed)
+        helps = any(ports_clash(wanted, port) for wanted in host_ports(pod) for port in freed)
         return Hint.QUEUE if helps else Hint.SKIP
