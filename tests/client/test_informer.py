@@ -107,6 +107,22 @@ async def test_a_cut_connection_resumes_without_a_new_list():
         assert rig.informer.relists == 1
 
 
+async def test_a_watch_that_brought_news_before_the_cut_goes_on_at_once():
+    cut = ServerUnreachable("reset")
+    first = [bookmark("5", ends_initial=True), event("ADDED", pod("a", 6)), cut]
+    async with Rig(streams=[first, [event("ADDED", pod("b", 7)), cut], [event("ADDED", pod("c", 8)), HANG]]) as rig:
+        await rig.settle(0)
+        assert rig.seen.lines == ["+a", "+b", "+c"]
+        assert [call.query.get("resourceVersion") for call in rig.transport.stream_calls] == [None, "6", "7"]
+
+
+async def test_a_watch_that_is_cut_without_news_is_not_hammered():
+    cut = ServerUnreachable("reset")
+    async with Rig(streams=[[bookmark("5", ends_initial=True), cut], *([[cut]] * 30)]) as rig:
+        await rig.settle(3)
+        assert len(rig.transport.stream_calls) < 8
+
+
 @pytest.mark.parametrize(
     "gone",
     [

@@ -140,7 +140,7 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """List and watch for ever; whatever breaks is tried again with backoff."""
         while True:
-            started = self._client.clock.monotonic()
+            started, before = self._client.clock.monotonic(), self.revision
             try:
                 seen = await self._follow() if self.revision else await self._load()
             except ApiError as error:
@@ -149,7 +149,11 @@ class Informer(Generic[T]):
                     self.revision = ""
                     continue
                 await self._back_off(error, started)
-            except (ServerUnreachable, CredentialsError, msgspec.MsgspecError) as error:
+            except ServerUnreachable as error:
+                # A cut watch that brought news goes on at once: whoever waits for the next event should not wait longer.
+                if self.revision == before:
+                    await self._back_off(error, started)
+            except (CredentialsError, msgspec.MsgspecError) as error:
                 await self._back_off(error, started)
             except Exception as error:
                 # A bug, but a copy that silently stops following would be a worse one.
