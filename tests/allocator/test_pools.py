@@ -1,9 +1,14 @@
 """Which pools a node sees, in which state, and in which order."""
 
+import gc
+
+import msgspec
 import pytest
 
 from dray.allocator import Allocation, Failure, NoFit, allocate
-from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice
+from dray.allocator.devices import CompiledSlice, KindTable
+from dray.api.meta import ObjectMeta
+from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, a_taint_rule
 
 ALL = a_claim(a_request(count=0))
 ONE = a_claim(a_request())
@@ -139,3 +144,16 @@ def test_node_selector_of_the_result():
     assert wanted.node_selector_terms[0].match_expressions[0].key == "zone"
     two = {"nodeSelectorTerms": ZONE_A["nodeSelectorTerms"] * 2}
     assert isinstance(ask([wide(nodeSelector=two)]), Failure)
+
+
+def test_slices_with_one_list_of_devices_share_its_kinds_until_a_rule_taints_one():
+    first = a_slice([a_device("a"), a_device("b")])
+    second = msgspec.structs.replace(first, metadata=ObjectMeta(name="slice-2"))
+    kinds = KindTable()
+    one, two = CompiledSlice(first, kinds, ()), CompiledSlice(second, kinds, ())
+    assert one.kinds is two.kinds
+    tainted = CompiledSlice(second, kinds, [a_taint_rule(device="a")])
+    assert [kind is other for kind, other in zip(tainted.kinds, one.kinds, strict=True)] == [False, True]
+    del one, two, tainted
+    gc.collect()
+    assert len(kinds) == 0

@@ -94,18 +94,21 @@ def _check(device: Device, need: DeviceNeed) -> None:
         )
 
 
-DeviceKey = tuple[str, str, str]
+PoolKey = tuple[str, str]
 
 
 class DeviceIndex:
-    """Published devices by driver, pool and name, brought forward slice by slice."""
+    """Published devices by driver, pool and name, brought forward slice by slice.
+
+    The devices of a pool are looked through when first asked for: most pools of a large cluster never are.
+    """
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
-        self._devices: dict[DeviceKey, PublishedDevice] = {}
-        # Other slices with the same device, by slice: what is left of older generations.
-        self._shadowed: dict[DeviceKey, dict[str, PublishedDevice]] = {}
-        self._keys_by_slice: dict[str, list[DeviceKey]] = {}
-        self._needs: dict[DeviceKey, tuple[DeviceNeed, ...]] = {}
+        self._pool_by_slice: dict[str, PoolKey] = {}
+        # The slices of a pool by name, the one that came last at the end.
+        self._slices: dict[PoolKey, dict[str, ResourceSlice]] = {}
+        self._devices: dict[PoolKey, dict[str, PublishedDevice]] = {}
+        self._needs: dict[PoolKey, dict[str, tuple[DeviceNeed, ...]]] = {}
         for published in slices:
             self.apply(published)
 
@@ -113,40 +116,48 @@ class DeviceIndex:
         """Enter a new or changed slice. Of two slices with one device, the newer generation counts."""
         name, spec = published.metadata.name, published.spec
         self.drop(name)
-        keys = self._keys_by_slice[name] = []
-        for device in spec.devices:
-            key = (spec.driver, spec.pool.name, device.name)
-            keys.append(key)
-            self._enter(key, PublishedDevice(spec.driver, spec.pool.name, spec.pool.generation, name, device))
-
-    def _enter(self, key: DeviceKey, published: PublishedDevice) -> None:
-        present = self._devices.get(key)
-        if present is not None and present.slice_name != published.slice_name:
-            older, published = sorted((present, published), key=lambda each: each.generation)
-            self._shadowed.setdefault(key, {})[older.slice_name] = older
-        self._devices[key] = published
-        self._needs.pop(key, None)
+        pool = self._pool_by_slice[name] = (spec.driver, spec.pool.name)
+        self._slices.setdefault(pool, {})[name] = published
+        self._forget(pool)
 
     def drop(self, slice_name: str) -> None:
-        for key in self._keys_by_slice.pop(slice_name, ()):
-            others = self._shadowed.pop(key, {})
-            others.pop(slice_name, None)
-            present = self._devices.get(key)
-            if present is not None and present.slice_name == slice_name:
-                del self._devices[key]
-                self._needs.pop(key, None)
-            for other in others.values():
-                self._enter(key, other)
+        pool = self._pool_by_slice.pop(slice_name, None)
+        if pool is None:
+            return
+        del self._slices[pool][slice_name]
+        if not self._slices[pool]:
+            del self._slices[pool]
+        self._forget(pool)
+
+    def _forget(self, pool: PoolKey) -> None:
+        self._devices.pop(pool, None)
+        self._needs.pop(pool, None)
 
     def find(self, driver: str, pool: str, device: str) -> PublishedDevice | None:
-        return self._devices.get((driver, pool, device))
+        key = (driver, pool)
+        known = self._devices.get(key)
+        if known is None:
+            if key not in self._slices:
+                return None
+            known = self._devices[key] = _devices_by_name(self._slices[key].values())
+        return known.get(device)
 
     def needs(self, published: PublishedDevice) -> tuple[DeviceNeed, ...]:
         """`device_needs`, worked out once per published device."""
         if not published.declares_needs:
             return ()
-        key = (published.driver, published.pool, published.device.name)
-        found = self._needs.get(key)
+        needs = self._needs.setdefault((published.driver, published.pool), {})
+        found = needs.get(published.device.name)
         if found is None:
-            found = self._needs[key] = device_needs(published.device)
+            found = needs[published.device.name] = device_needs(published.device)
         return found
+
+
+def _devices_by_name(slices: Iterable[ResourceSlice]) -> dict[str, PublishedDevice]:
+    oldest_first = sorted(slices, key=lambda each: each.spec.pool.generation)
+    return {
+        device.name: PublishedDevice(spec.driver, spec.pool.name, spec.pool.generation, published.metadata.name, device)
+        for published in oldest_first
+        for spec in (published.spec,)
+        for device in spec.devices
+    }

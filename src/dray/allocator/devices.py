@@ -102,12 +102,32 @@ def _consumption(device: Device) -> tuple[Consumption, ...]:
     )
 
 
+class KindList(list[DeviceKind]):
+    """The kinds of a list of devices, for every slice that has this very list. Keeps the devices, and so their identity."""
+
+    __slots__ = ("__weakref__", "devices")
+
+    def __init__(self, devices: tuple[Device, ...], kinds: Iterable[DeviceKind]) -> None:
+        super().__init__(kinds)
+        self.devices = devices
+
+
 class KindTable:
     """Finds the kind of a device. Kinds nobody publishes any more vanish by themselves."""
 
     def __init__(self) -> None:
         self._kinds: WeakValueDictionary[Hashable, DeviceKind] = WeakValueDictionary()
+        self._lists: WeakValueDictionary[Hashable, KindList] = WeakValueDictionary()
         self._plans: WeakValueDictionary[Hashable, CapacityPlan] = WeakValueDictionary()
+
+    def kinds_of(self, driver: str, devices: tuple[Device, ...], skips: bool) -> KindList:
+        """The kinds of devices that no rule taints. Slices of equal nodes share their list, and it is compiled once."""
+        key = (driver, id(devices), skips)
+        kinds = self._lists.get(key)
+        if kinds is None:
+            kinds = KindList(devices, [self.kind_of(driver, each, each.taints, skips) for each in devices])
+            self._lists[key] = kinds
+        return kinds
 
     def kind_of(self, driver: str, device: Device, taints: tuple[DeviceTaint, ...], skips: bool) -> DeviceKind:
         key = (
@@ -157,10 +177,11 @@ class CompiledSlice:
         self.devices = () if spec.shared_counters else spec.devices
         skips = bool(spec.skip_node_operations)
         rules = [rule for rule in rules if _concerns_slice(rule, published)]
-        self.kinds = [
-            kinds.kind_of(spec.driver, device, _taints(device, rules) if rules else device.taints, skips)
-            for device in self.devices
-        ]
+        self.kinds: list[DeviceKind] = (
+            [kinds.kind_of(spec.driver, device, _taints(device, rules), skips) for device in self.devices]
+            if rules
+            else kinds.kinds_of(spec.driver, self.devices, skips)
+        )
 
 
 def taint_rule_matches(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:

@@ -12,6 +12,8 @@ import msgspec
 from dray.api import codec
 from dray.api.meta import ListMeta, Status
 from dray.api.quantity import Quantity, QuantityError
+from dray.api.resource import ResourceSlice
+from dray.api.slice_text import SliceText
 from dray.client.errors import ApiError
 from dray.client.kinds import ApiObject, Kind
 
@@ -67,6 +69,9 @@ def decode_object(kind: Kind[T], body: bytes) -> T:
 def decode_page(kind: Kind[T], body: bytes) -> Page[T]:
     """One page of a list. An item that cannot be read is left out with a log line, never the whole list."""
     try:
+        if kind.type is ResourceSlice:
+            found: Page[Any] = _decoder(Page[SliceText]).decode(body)
+            return Page(found.metadata, [each.whole() for each in found.items or ()])
         page: Page[T] = _decoder(Page[kind.type]).decode(body)  # type: ignore[name-defined]
         return page
     except _UNUSUAL:
@@ -90,11 +95,13 @@ def event_decoder(kind: Kind[T]) -> Callable[[bytes], WatchEvent[T] | None]:
 
     The frame of an error holds a Status instead of an object: it raises `ApiError`.
     """
-    decode = _decoder(WatchEvent[kind.type]).decode  # type: ignore[name-defined]
+    decode: Callable[[bytes], WatchEvent[T]] = (
+        _slice_event if kind.type is ResourceSlice else _decoder(WatchEvent[kind.type]).decode  # type: ignore[name-defined]
+    )
 
     def read(frame: bytes) -> WatchEvent[T] | None:
         try:
-            event: WatchEvent[T] = decode(frame)
+            event = decode(frame)
         except _UNUSUAL:
             return _odd_event(kind, frame)
         if event.type == "ERROR":
@@ -102,6 +109,11 @@ def event_decoder(kind: Kind[T]) -> Callable[[bytes], WatchEvent[T] | None]:
         return event
 
     return read
+
+
+def _slice_event(frame: bytes) -> WatchEvent[Any]:
+    event: WatchEvent[Any] = _decoder(WatchEvent[SliceText]).decode(frame)
+    return WatchEvent(event.type, event.object.whole())
 
 
 def _odd_event(kind: Kind[T], frame: bytes) -> WatchEvent[T] | None:

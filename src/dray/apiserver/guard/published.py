@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from dray.api.read_once import ReadOnce
 from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
 from dray.apiserver.keys import resource_prefix
 from dray.apiserver.mirror import Mirror
@@ -45,7 +46,7 @@ class _Pool(msgspec.Struct):
 class _Spec(msgspec.Struct, rename="camel"):
     driver: str = ""
     pool: _Pool = msgspec.field(default_factory=_Pool)
-    devices: list[_Device] | None = None
+    devices: msgspec.Raw = msgspec.Raw(b"null")
     shared_counters: list[_CounterSet] | None = None
 
 
@@ -54,6 +55,15 @@ class _Slice(msgspec.Struct):
 
 
 _decoder = msgspec.json.Decoder(_Slice)
+_devices_decoder = msgspec.json.Decoder(list[_Device] | None)
+
+
+def _devices_by_name(text: bytes) -> dict[str, _Device]:
+    return {device.name: device for device in _devices_decoder.decode(text) or ()}
+
+
+# Nodes of one kind publish the same devices: equal lists are read once and shared.
+_read_devices = ReadOnce(_devices_by_name, most_bytes=16 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ WHOLE = Offer()
 class _SliceFacts:
     pool: tuple[str, str]
     generation: int
-    offers: dict[str, Offer]
+    devices: dict[str, _Device]
     counters: dict[str, dict[str, int]]
 
 
@@ -107,7 +117,8 @@ class Published:
     def offer(self, device: DeviceID) -> Offer | None:
         """None if nobody publishes the device now."""
         driver, pool, name = device
-        return next((facts.offers[name] for facts in self._newest(driver, pool) if name in facts.offers), None)
+        found = next((facts.devices[name] for facts in self._newest(driver, pool) if name in facts.devices), None)
+        return None if found is None else _offer(found, driver)
 
     def counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
         driver, pool, name = counter_set
@@ -123,7 +134,7 @@ def _facts(spec: _Spec) -> _SliceFacts:
     return _SliceFacts(
         pool=(spec.driver, spec.pool.name),
         generation=spec.pool.generation,
-        offers={device.name: _offer(device, spec.driver) for device in spec.devices or ()},
+        devices=_read_devices(bytes(spec.devices)),
         counters={counter_set.name: _amounts(counter_set.counters) for counter_set in spec.shared_counters or ()},
     )
 
