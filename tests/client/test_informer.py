@@ -90,6 +90,20 @@ async def test_a_watch_list_that_ends_too_early_turns_to_listing():
         assert rig.seen.lines == ["+a"]
 
 
+async def test_a_watch_list_that_is_cut_half_way_turns_to_listing():
+    cut = [event("ADDED", pod("a", 3)), ServerUnreachable("reset")]
+    async with Rig([listing(7, pod("a", 3), pod("b", 4))], [cut, [HANG]]) as rig:
+        await rig.settle(5)
+        assert rig.informer.has_synced
+        assert rig.seen.lines == ["+a", "+b"]
+
+
+async def test_a_server_that_was_not_there_yet_is_asked_for_a_watch_list_again():
+    async with Rig(streams=[ServerUnreachable("refused"), [bookmark("5", ends_initial=True), HANG]]) as rig:
+        await rig.settle(5)
+        assert rig.informer.has_synced
+
+
 async def test_a_watch_that_ends_resumes_after_the_last_event_and_bookmark():
     first = [event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), event("ADDED", pod("b", 9)), bookmark("20")]
     async with Rig(streams=[first, [event("ADDED", pod("c", 21))], [HANG]]) as rig:

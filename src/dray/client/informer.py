@@ -192,8 +192,17 @@ class Informer(Generic[T]):
         return True
 
     async def _load_by_watch(self) -> bool:
-        """Initial events, then live ones, in one stream. A stream that ends too early turns to listing."""
+        """Initial events, then live ones, in one stream. A stream that ends or is cut too early turns to listing."""
         initial: dict[str, T] = {}
+        try:
+            return await self._read_watch_list(initial)
+        except ServerUnreachable:
+            if initial and not self.revision:
+                # A list comes in chunks that are kept; another stream would have to survive from the first object on.
+                self._watch_list = False
+            raise
+
+    async def _read_watch_list(self, initial: dict[str, T]) -> bool:
         async with self._client.watch(
             self.kind,
             self._namespace,
