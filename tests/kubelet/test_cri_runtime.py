@@ -8,7 +8,7 @@ import pytest
 
 from dray.accounting import CgroupValues
 from dray.api.cdi import ContainerEdits
-from dray.api.core import Pod
+from dray.api.core import Pod, PodSpec
 from dray.api.meta import ObjectMeta
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime import cri as cri_runtime
@@ -27,9 +27,17 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
         self.images: set[str] = set()
         self.sandboxes: dict[str, cri.PodSandboxConfig] = {}
         self.containers: dict[str, dict] = {}
+        self.dead_sandboxes: set[str] = set()
+        self.fail_starts = 0
         self._numbers = itertools.count(1)
 
+    async def Version(self, request, context):
+        return cri.VersionResponse(runtime_name="contract", runtime_version="1.0")
+
     async def RunPodSandbox(self, request, context):
+        name = (request.config.metadata.uid, request.config.metadata.attempt)
+        if any((each.metadata.uid, each.metadata.attempt) == name for each in self.sandboxes.values()):
+            await context.abort(grpc.StatusCode.UNKNOWN, "failed to reserve sandbox name")
         id_ = f"sandbox-{next(self._numbers)}"
         self.sandboxes[id_] = request.config
         return cri.RunPodSandboxResponse(pod_sandbox_id=id_)
@@ -37,11 +45,20 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
     async def ListPodSandbox(self, request, context):
         wanted = dict(request.filter.label_selector)
         items = [
-            cri.PodSandbox(id=id_, metadata=config.metadata, state=cri.SANDBOX_READY, labels=config.labels)
+            cri.PodSandbox(
+                id=id_,
+                metadata=config.metadata,
+                state=cri.SANDBOX_NOTREADY if id_ in self.dead_sandboxes else cri.SANDBOX_READY,
+                labels=config.labels,
+            )
             for id_, config in self.sandboxes.items()
             if wanted.items() <= dict(config.labels).items()
         ]
         return cri.ListPodSandboxResponse(items=items)
+
+    async def PodSandboxStatus(self, request, context):
+        network = cri.PodSandboxNetworkStatus(ip="10.1.2.3")
+        return cri.PodSandboxStatusResponse(status=cri.PodSandboxStatus(id=request.pod_sandbox_id, network=network))
 
     async def StopPodSandbox(self, request, context):
         return cri.StopPodSandboxResponse()
@@ -56,6 +73,9 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
             await context.abort(grpc.StatusCode.NOT_FOUND, "sandbox not found")
         if any("missing" in device.name for device in request.config.CDI_devices):
             await context.abort(grpc.StatusCode.UNKNOWN, "unresolvable CDI devices v/c=missing")
+        name = (request.pod_sandbox_id, request.config.metadata.name, request.config.metadata.attempt)
+        if name in [(each["sandbox"], *_name(each["config"])) for each in self.containers.values()]:
+            await context.abort(grpc.StatusCode.UNKNOWN, "failed to reserve container name")
         id_ = f"container-{next(self._numbers)}"
         state = {"sandbox": request.pod_sandbox_id, "config": request.config, "state": cri.CONTAINER_CREATED, "code": 0}
         self.containers[id_] = state
@@ -64,12 +84,20 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
     async def StartContainer(self, request, context):
         container = self.containers[request.container_id]
         assert container["state"] == cri.CONTAINER_CREATED
+        if self.fail_starts:
+            self.fail_starts -= 1
+            await context.abort(grpc.StatusCode.UNKNOWN, "exec format error")
         container["state"] = cri.CONTAINER_RUNNING
         return cri.StartContainerResponse()
 
     async def StopContainer(self, request, context):
         self.containers[request.container_id] |= {"state": cri.CONTAINER_EXITED, "code": 143, "grace": request.timeout}
         return cri.StopContainerResponse()
+
+    async def RemoveContainer(self, request, context):
+        assert self.containers[request.container_id]["state"] != cri.CONTAINER_RUNNING
+        del self.containers[request.container_id]
+        return cri.RemoveContainerResponse()
 
     async def ContainerStatus(self, request, context):
         container = self.containers.get(request.container_id)
@@ -104,6 +132,10 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
         return cri.PullImageResponse(image_ref="sha")
 
 
+def _name(config):
+    return config.metadata.name, config.metadata.attempt
+
+
 @pytest.fixture
 async def rig(tmp_path, monkeypatch):
     monkeypatch.setattr(cri_runtime, "POLL_S", 0.01)
@@ -127,7 +159,7 @@ def a_spec(tmp_path, image="img", devices=("v/c=d",), attempt=0):
         command=("run",),
         args=("fast",),
         working_dir="/w",
-        env={"A": "1", "FROM_CDI": "x"},
+        env={"A": "1"},
         cdi_device_ids=devices,
         edits=ContainerEdits(env=("FROM_CDI=x",)),
         log_path=tmp_path / "0.log",
@@ -141,7 +173,8 @@ async def test_a_container_gets_its_devices_by_name_and_its_limits(rig, tmp_path
     runtime, contract = rig
     sandbox = await runtime.start_pod(POD, CgroupValues(2048))
     container = await runtime.start_container(POD, sandbox, a_spec(tmp_path))
-    config = contract.containers[container.id]["config"]
+    assert container.id == "contract://container-2"
+    config = contract.containers["container-2"]["config"]
     assert [device.name for device in config.CDI_devices] == ["v/c=d"]
     assert {env.key: env.value for env in config.envs} == {"A": b"1"}
     assert (list(config.command), list(config.args), config.working_dir) == (["run"], ["fast"], "/w")
@@ -149,7 +182,6 @@ async def test_a_container_gets_its_devices_by_name_and_its_limits(rig, tmp_path
     assert (resources.cpu_shares, resources.cpu_quota, resources.memory_limit_in_bytes) == (1024, 50_000, 1 << 30)
     assert (resources.oom_score_adj, resources.hugepage_limits[0].page_size) == (900, "2MB")
     assert contract.sandboxes[sandbox].linux.resources.cpu_shares == 2048
-    assert contract.images == {"img"}
 
 
 async def test_the_end_of_a_container_is_noticed(rig, tmp_path):
@@ -159,7 +191,7 @@ async def test_the_end_of_a_container_is_noticed(rig, tmp_path):
     waiting = asyncio.ensure_future(container.wait())
     await container.stop(7)
     assert (await waiting).code == 143
-    assert contract.containers[container.id]["grace"] == 7
+    assert contract.containers["container-2"]["grace"] == 7
 
 
 async def test_sandboxes_and_containers_are_found_again(rig, tmp_path):
@@ -169,7 +201,7 @@ async def test_sandboxes_and_containers_are_found_again(rig, tmp_path):
     for attempt in range(3):
         await runtime.start_container(POD, sandbox, a_spec(tmp_path, attempt=attempt))
     found, attempt = await runtime.find_container(POD, "c")
-    assert (found.id, attempt) == ("container-4", 2)
+    assert (found.id, attempt) == ("contract://container-4", 2)
     assert await runtime.known_pods() == {"pod-uid"}
     await runtime.stop_pod("pod-uid")
     await runtime.stop_pod("pod-uid")
@@ -178,16 +210,84 @@ async def test_sandboxes_and_containers_are_found_again(rig, tmp_path):
     assert (await found.wait()).reason == "ContainerStatusUnknown"
 
 
-@pytest.mark.parametrize(
-    ("image", "devices", "reason", "text"),
-    [
-        ("bad", (), "ErrImagePull", "no such image"),
-        ("img", ("v/c=missing",), "CreateContainerError", "unresolvable CDI devices"),
-    ],
-)
-async def test_what_the_runtime_refuses_is_told(rig, tmp_path, image, devices, reason, text):
+async def test_what_the_runtime_cannot_resolve_is_told(rig, tmp_path):
     runtime, _ = rig
     sandbox = await runtime.start_pod(POD, None)
-    with pytest.raises(ContainerError, match=text) as caught:
-        await runtime.start_container(POD, sandbox, a_spec(tmp_path, image, devices))
-    assert caught.value.reason == reason
+    with pytest.raises(ContainerError, match="unresolvable CDI devices") as caught:
+        await runtime.start_container(POD, sandbox, a_spec(tmp_path, devices=("v/c=missing",)))
+    assert caught.value.reason == "CreateContainerError"
+
+
+async def test_images_are_found_and_pulled(rig):
+    runtime, contract = rig
+    assert not await runtime.has_image("img")
+    await runtime.pull_image("img")
+    assert await runtime.has_image("img")
+    with pytest.raises(ContainerError, match='failed to pull image "bad": no such image') as caught:
+        await runtime.pull_image("bad")
+    assert caught.value.reason == "ErrImagePull"
+    assert contract.images == {"img"}
+
+
+async def test_a_container_that_does_not_start_leaves_its_name_to_the_next_attempt_at_it(rig, tmp_path):
+    runtime, contract = rig
+    contract.fail_starts = 1
+    sandbox = await runtime.start_pod(POD, None)
+    with pytest.raises(ContainerError, match="exec format error"):
+        await runtime.start_container(POD, sandbox, a_spec(tmp_path))
+    assert contract.containers == {}
+    await runtime.start_container(POD, sandbox, a_spec(tmp_path))
+    assert len(contract.containers) == 1
+
+
+async def test_a_container_that_was_created_and_never_started_is_made_anew(rig, tmp_path):
+    """The agent was killed between the two calls: nobody else would ever start it."""
+    runtime, contract = rig
+    sandbox = await runtime.start_pod(POD, None)
+    await runtime.start_container(POD, sandbox, a_spec(tmp_path))
+    contract.containers["container-2"]["state"] = cri.CONTAINER_EXITED
+    await runtime.start_container(POD, sandbox, a_spec(tmp_path, attempt=1))
+    contract.containers["container-3"]["state"] = cri.CONTAINER_CREATED
+    found, attempt = await runtime.find_container(POD, "c")
+    assert (found.id, attempt) == ("contract://container-2", 0)
+    await runtime.start_container(POD, sandbox, a_spec(tmp_path, attempt=1))
+
+
+async def test_a_dead_sandbox_is_followed_by_the_next_one(rig):
+    runtime, contract = rig
+    first = await runtime.start_pod(POD, None)
+    contract.dead_sandboxes.add(first)
+    assert not await runtime.has_sandbox("pod-uid")
+    second = await runtime.start_pod(POD, None)
+    assert contract.sandboxes[second].metadata.attempt == 1
+    await runtime.stop_pod("pod-uid")
+    assert contract.sandboxes == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "namespaces", "hostname"),
+    [
+        ({}, (cri.POD, cri.CONTAINER, cri.POD), "p"),
+        ({"host_network": True}, (cri.NODE, cri.CONTAINER, cri.POD), ""),
+        ({"host_pid": True, "host_ipc": True}, (cri.POD, cri.NODE, cri.NODE), "p"),
+    ],
+)
+async def test_pods_may_live_in_the_namespaces_of_the_node(rig, tmp_path, spec, namespaces, hostname):
+    runtime, contract = rig
+    pod = Pod(metadata=POD.metadata, spec=PodSpec(**spec))
+    sandbox = await runtime.start_pod(pod, None)
+    await runtime.start_container(pod, sandbox, a_spec(tmp_path))
+    config = contract.sandboxes[sandbox]
+    for context in (
+        config.linux.security_context,
+        contract.containers["container-2"]["config"].linux.security_context,
+    ):
+        options = context.namespace_options
+        assert (options.network, options.pid, options.ipc) == namespaces
+    assert config.hostname == hostname
+    assert await runtime.pod_ip(sandbox) == "10.1.2.3"
+
+
+async def test_the_node_tells_which_runtime_it_has(rig):
+    runtime, _ = rig
+    assert await runtime.version() == "contract://1.0"

@@ -44,8 +44,12 @@ class ScriptedRuntime:
     """Containers run until told to end; `ends[name]` are exit codes of those that end at once."""
 
     name = "scripted"
+    pulls_images = True
+    applies_cdi = False
 
     def __init__(self):
+        self.images = {"i"}
+        self.pull_errors = []
         self.log = []
         self.running = {}
         self.ends = defaultdict(list)
@@ -58,6 +62,20 @@ class ScriptedRuntime:
             raise self.sandbox_errors.pop(0)
         self.sandboxes.add(pod.metadata.uid)
         return pod.metadata.uid
+
+    async def version(self):
+        return "scripted://1"
+
+    async def pod_ip(self, sandbox):
+        return ""
+
+    async def has_image(self, image):
+        return image in self.images
+
+    async def pull_image(self, image):
+        if self.pull_errors:
+            raise self.pull_errors.pop(0)
+        self.images.add(image)
 
     async def has_sandbox(self, pod_uid):
         return pod_uid in self.sandboxes
@@ -156,10 +174,19 @@ class FakeApi:
 
 class Events:
     def __init__(self):
-        self.seen = []
+        self.all = []
 
     def event(self, about, kind, reason, message):
-        self.seen.append((reason, message))
+        self.all.append((kind, reason, message, about.field_path))
+
+    @property
+    def seen(self):
+        """What went wrong."""
+        return [(reason, message) for kind, reason, message, _ in self.all if kind == "Warning"]
+
+    @property
+    def told(self):
+        return [(reason, message) for kind, reason, message, _ in self.all if kind == "Normal"]
 
 
 def a_pod(containers=("main",), init=(), policy="Always", uid="uid-1", **fields):
@@ -559,3 +586,85 @@ async def test_conditions_keep_their_time_while_they_stay_the_same(rig):
     rig.health = [{"name": "claim:c", "resources": []}]
     await rig.worker.report()
     assert {each["type"]: each["lastTransitionTime"] for each in rig.status["conditions"]} == first
+
+
+# --- images and events
+
+
+PRESENT = ("Pulled", 'Container image "i" already present on machine and can be accessed by the pod')
+CREATED, STARTED = ("Created", "Container created"), ("Started", "Container started")
+
+
+async def test_each_step_of_a_container_is_an_event_about_that_container(rig):
+    await rig.start(a_pod(init=("log:Always",)))
+    await rig.delete()
+    steps = [PRESENT, CREATED, STARTED]
+    assert rig.events.told == [
+        *steps,
+        *steps,
+        ("Killing", "Stopping container main"),
+        ("Killing", "Stopping container log"),
+    ]
+    about = [path for _, _, _, path in rig.events.all]
+    assert about[:6] == ["spec.initContainers{log}"] * 3 + ["spec.containers{main}"] * 3
+    assert about[6:] == ["spec.containers{main}", "spec.initContainers{log}"]
+
+
+def with_policy(policy):
+    return a_pod(spec={"containers": [{"name": "main", "image": "new", "imagePullPolicy": policy}]})
+
+
+async def test_an_image_that_is_not_there_is_pulled(rig):
+    await rig.start(with_policy("IfNotPresent"))
+    assert [reason for reason, _ in rig.events.told] == ["Pulling", "Pulled", "Created", "Started"]
+    assert rig.events.told[0][1] == 'Pulling image "new"'
+    assert rig.events.told[1][1].startswith('Successfully pulled image "new" in ')
+
+
+async def test_always_pulls_what_is_there_already(rig):
+    rig.runtime.images = {"new"}
+    await rig.start(with_policy("Always"))
+    assert rig.events.told[0] == ("Pulling", 'Pulling image "new"')
+
+
+async def test_never_does_not_pull(rig):
+    await rig.start(with_policy("Never"))
+    text = 'Container image "new" is not present with pull policy of Never'
+    assert rig.container()["state"]["waiting"] == {"reason": "ErrImageNeverPull", "message": text}
+    assert rig.events.seen == [("ErrImageNeverPull", text), ("Failed", "Error: ErrImageNeverPull")]
+    rig.runtime.images.add("new")
+    await rig.settle(10.5)
+    assert rig.status["phase"] == "Running"
+
+
+async def test_an_image_that_cannot_be_pulled_is_backed_off_from(rig):
+    rig.runtime.pull_errors = [ContainerError("ErrImagePull", "no such host")]
+    await rig.start(with_policy("IfNotPresent"))
+    reasons = [each["containerStatuses"][0]["state"].get("waiting", {}).get("reason") for each in rig.api.statuses]
+    assert reasons[-2:] == ["ErrImagePull", "ImagePullBackOff"]
+    assert rig.events.seen == [
+        ("Failed", 'Failed to pull image "new": no such host'),
+        ("Failed", "Error: ErrImagePull"),
+    ]
+    assert ("BackOff", 'Back-off pulling image "new"') in rig.events.told
+    await rig.settle(10.5)
+    assert rig.status["phase"] == "Running"
+
+
+async def test_containers_of_an_earlier_life_get_their_grace(rig):
+    """The agent was restarted while the pod was being deleted."""
+    await rig.start(a_pod(status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
+    rig.task.cancel()
+    await asyncio.gather(rig.task, return_exceptions=True)
+    left = rig.runtime.running["main"]
+
+    async def find(pod, name):
+        return Stopped(left, name, rig.runtime.log), 3
+
+    rig.runtime.find_container = find
+    deleted = {"deletionTimestamp": "2024-01-01T00:01:00Z", "deletionGracePeriodSeconds": 9}
+    await rig.start(a_pod(metadata=deleted, status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
+    assert left.grace_s == 9
+    assert rig.container()["state"]["terminated"]["exitCode"] == 143
+    assert rig.container()["restartCount"] == 3
+    assert rig.api.deleted == ["p"]

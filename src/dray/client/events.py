@@ -183,4 +183,5 @@ class _Folding:
 def _identity(reference: ObjectReference, event_type: str, reason: str, message: str = "") -> tuple[str, ...]:
     # Combined events differ in their text and still are one event.
     text = COMBINED if message.startswith(COMBINED) else message
-    return (reference.kind, reference.namespace, reference.name, reference.uid, event_type, reason, text)
+    about = (reference.kind, reference.namespace, reference.name, reference.uid, reference.field_path)
+    return (*about, event_type, reason, text)

@@ -10,6 +10,7 @@ import msgspec
 
 from dray.accounting import CgroupValues, Enforcement, container_cgroup, oom_score_adj, pod_cgroup
 from dray.api import scheme
+from dray.api.cdi import ContainerEdits
 from dray.api.core import Container, Pod
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim
@@ -28,7 +29,7 @@ class ContainerSpecs:
         self,
         client: Client,
         cache: ClaimCache,
-        cdi: CdiDirectories,
+        cdi: CdiDirectories | None,
         log_root: Path,
         find_device: FindDevice,
         *,
@@ -56,20 +57,20 @@ class ContainerSpecs:
         ]
         return pod_cgroup(pod, self._enforcement, page_sizes=sizes)
 
-    async def of(self, pod: Pod, container: Container, attempt: int) -> ContainerSpec:
+    async def of(self, pod: Pod, container: Container, attempt: int, pod_ip: str = "") -> ContainerSpec:
         """Everything resolved now: a container that restarts sees values as they are then."""
         names = cdi_device_ids(pod, container, self._cache)
-        edits = self._cdi.edits_for(names)
-        sources = await self._sources_for(pod, container)
+        # Without directories it is the runtime that knows what is behind the names.
+        edits = self._cdi.edits_for(names) if self._cdi is not None else ContainerEdits()
+        sources = await self._sources_for(pod, container, pod_ip)
         environment = container_environment(pod, container, sources)
-        from_devices = dict(entry.partition("=")[::2] for entry in edits.env)
         return ContainerSpec(
             name=container.name,
             image=container.image,
             command=tuple(expand(each, environment) for each in container.command),
             args=tuple(expand(each, environment) for each in container.args),
             working_dir=container.working_dir,
-            env=environment | from_devices,
+            env=environment,
             cdi_device_ids=names,
             edits=edits,
             log_path=log_path(self._log_root, pod, container.name, attempt),
@@ -82,11 +83,12 @@ class ContainerSpecs:
         memory = self._sources.node_allocatable.get("memory")
         return oom_score_adj(pod, container, memory.value() if memory else 0, self._enforcement)
 
-    async def _sources_for(self, pod: Pod, container: Container) -> Sources:
+    async def _sources_for(self, pod: Pod, container: Container, pod_ip: str) -> Sources:
         config_maps, secrets, needs_claims = _references(container)
         namespace = pod.metadata.namespace
         return replace(
             self._sources,
+            pod_ip=pod_ip or self._sources.pod_ip,
             config_maps=await self._key_values("ConfigMap", config_maps, namespace),
             secrets=await self._key_values("Secret", secrets, namespace),
             claims=await self._claims(pod) if needs_claims else {},

@@ -6,6 +6,7 @@ import platform
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def status_document(description: NodeDescription, now: str, *, is_ready: bool = 
     return document
 
 
+@lru_cache(maxsize=8)
 def _node_info(runtime: str) -> dict[str, str]:
     return {
         "machineID": _first_line("/etc/machine-id"),
@@ -114,7 +116,7 @@ def _node_info(runtime: str) -> dict[str, str]:
         "bootID": _first_line("/proc/sys/kernel/random/boot_id"),
         "kernelVersion": platform.release(),
         "osImage": _os_image(),
-        "containerRuntimeVersion": f"{runtime}://{__version__}",
+        "containerRuntimeVersion": runtime if "://" in runtime else f"{runtime}://{__version__}",
         "kubeletVersion": f"v1.37.0+dray-{__version__}",
         "kubeProxyVersion": "",
         "operatingSystem": "linux",
@@ -149,11 +151,13 @@ class NodeRegistration:
         self._node: Node | None = None
 
     async def register(self) -> Node:
-        """Create the Node, or take it over with the labels of now; report it ready."""
+        """Create the Node with its status in one write, or take it over with the labels of now; report it ready."""
         description = self._description
         document = node_document(description)
+        status = status_document(description, rfc3339(self._client.clock.now()))
         try:
-            await self._client.create(NODES, document)
+            self._node = await self._client.create(NODES, {**document, "status": status})
+            return self._node
         except ApiError as error:
             if not error.is_already_exists:
                 raise

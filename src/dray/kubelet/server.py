@@ -18,7 +18,7 @@ from dray.kubelet.container_devices import CdiDirectories
 from dray.kubelet.containers import ContainerSpecs
 from dray.kubelet.drivers import Drivers
 from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
-from dray.kubelet.errors import DriverError
+from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.health import DeviceHealth, DeviceKey
 from dray.kubelet.health_port import HealthPort
 from dray.kubelet.logs import LogServer
@@ -122,6 +122,7 @@ class Kubelet:
         self.metrics.claims_in_use = self.claims.claims_in_use
         self.metrics.plugins = self.drivers.plugins
         self._context = self._make_context()
+        await self._name_runtime()
         await self._serve_logs()
         await self._serve_neighbours()
         self._node = await self._register()
@@ -157,6 +158,15 @@ class Kubelet:
         except (ApiError, ServerUnreachable) as error:
             log.warning("ResourceSlices of node %s cannot be deleted now: %s", self.name, error)
             self._run(self._wipe_slices(""), "slices")
+
+    async def _name_runtime(self) -> None:
+        try:
+            version = await self._runtime.version()
+        except ContainerError as error:
+            log.warning("node %s: the container runtime does not answer: %s", self.name, error)
+            return
+        self._options = replace(self._options, node=replace(self._options.node, runtime=version))
+        self._registration = NodeRegistration(self._client, self._options.node)
 
     async def _serve_logs(self) -> None:
         node = self._options.node
@@ -197,7 +207,7 @@ class Kubelet:
         specs = ContainerSpecs(
             self._client,
             self.claims.cache,
-            CdiDirectories(options.cdi_dirs),
+            None if self._runtime.applies_cdi else CdiDirectories(options.cdi_dirs),
             options.log_root,
             self.find_device,
             host_ip=options.node.address,

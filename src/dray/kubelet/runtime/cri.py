@@ -13,36 +13,34 @@ from dray.accounting import CgroupValues
 from dray.api.core import Pod
 from dray.clock import rfc3339
 from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.cri_config import LABEL_CONTAINER, LABEL_UID, container_config, sandbox_config
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.proto import cri_v1_pb2 as cri
 from dray.proto import cri_v1_pb2_grpc
 
 log = logging.getLogger(__name__)
 
-LABEL_UID = "io.kubernetes.pod.uid"
-LABEL_NAME = "io.kubernetes.pod.name"
-LABEL_NAMESPACE = "io.kubernetes.pod.namespace"
-LABEL_CONTAINER = "io.kubernetes.container.name"
 POLL_S = 0.5
 CALL_TIMEOUT_S = 120.0
-PERIOD_US = 100_000
+PULL_TIMEOUT_S = 600.0
 
 
 class CriContainer:
     """A container of the runtime; its end is found by asking."""
 
     def __init__(self, runtime: "CriRuntime", id_: str, started_at: str) -> None:
-        self.id = id_
+        self.id = f"{runtime.scheme}://{id_}"
         self.started_at = started_at
+        self._id = id_
         self._runtime = runtime
 
     async def wait(self) -> Exit:
         while True:
             try:
-                status = await self._runtime.status(self.id)
+                status = await self._runtime.status(self._id)
             except grpc.aio.AioRpcError as error:
                 # A runtime that restarts is away for a moment; its containers are not.
-                log.info("status of container %s: %s", self.id, error.details())
+                log.info("status of container %s: %s", self._id, error.details())
                 await asyncio.sleep(POLL_S)
                 continue
             if status is None:
@@ -56,11 +54,13 @@ class CriContainer:
             await asyncio.sleep(POLL_S)
 
     async def stop(self, grace_s: float) -> None:
-        await self._runtime.stop_container(self.id, grace_s)
+        await self._runtime.stop_container(self._id, grace_s)
 
 
 class CriRuntime:
     name = "cri"
+    pulls_images = True
+    applies_cdi = True
 
     def __init__(self, socket: str, log_root: Path | None = None) -> None:
         self._log_root = log_root.absolute() if log_root is not None else None
@@ -69,33 +69,93 @@ class CriRuntime:
         self._images = cri_v1_pb2_grpc.ImageServiceStub(self._channel)
         # Sandboxes by pod, so that containers can be created with the same config.
         self._configs: dict[str, Any] = {}
+        # What container IDs begin with: the runtime's own name, once it was asked.
+        self.scheme = "cri"
+
+    async def version(self) -> str:
+        answer = await _call("Version", self._runtime.Version(cri.VersionRequest(), timeout=CALL_TIMEOUT_S))
+        self.scheme = answer.runtime_name or self.scheme
+        return f"{self.scheme}://{answer.runtime_version}"
+
+    # --- pods
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
-        config = sandbox_config(pod, cgroup)
-        if self._log_root is not None:
-            metadata = pod.metadata
-            config.log_directory = str(self._log_root / f"{metadata.namespace}_{metadata.name}_{metadata.uid}")
+        await self.version()
+        found = await self._sandboxes(pod.metadata.uid)
+        ready = next((each for each in found if each.state == cri.SANDBOX_READY), None)
+        attempt = max((each.metadata.attempt for each in found), default=-1) + 1
+        config = sandbox_config(pod, cgroup, ready.metadata.attempt if ready else attempt, self._log_directory(pod))
         self._configs[pod.metadata.uid] = config
-        for sandbox in await self._sandboxes(pod.metadata.uid):
-            if sandbox.state == cri.SANDBOX_READY:
-                return str(sandbox.id)
-        response = await _call(
-            "RunPodSandbox",
-            self._runtime.RunPodSandbox(cri.RunPodSandboxRequest(config=config), timeout=CALL_TIMEOUT_S),
-        )
+        if ready is not None:
+            return str(ready.id)
+        request = cri.RunPodSandboxRequest(config=config)
+        response = await _call("RunPodSandbox", self._runtime.RunPodSandbox(request, timeout=CALL_TIMEOUT_S))
         return str(response.pod_sandbox_id)
+
+    def _log_directory(self, pod: Pod) -> str:
+        if self._log_root is None:
+            return ""
+        metadata = pod.metadata
+        return str(self._log_root / f"{metadata.namespace}_{metadata.name}_{metadata.uid}")
 
     async def has_sandbox(self, pod_uid: str) -> bool:
         return any(each.state == cri.SANDBOX_READY for each in await self._sandboxes(pod_uid))
 
+    async def pod_ip(self, sandbox: str) -> str:
+        request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
+        answer = await _call("PodSandboxStatus", self._runtime.PodSandboxStatus(request, timeout=CALL_TIMEOUT_S))
+        return str(answer.status.network.ip)
+
+    async def stop_pod(self, pod_uid: str) -> None:
+        for sandbox in await self._sandboxes(pod_uid):
+            stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id)
+            await _call("StopPodSandbox", self._runtime.StopPodSandbox(stop, timeout=CALL_TIMEOUT_S))
+            remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id)
+            await _call("RemovePodSandbox", self._runtime.RemovePodSandbox(remove, timeout=CALL_TIMEOUT_S))
+        self._configs.pop(pod_uid, None)
+
+    async def known_pods(self) -> set[str]:
+        request = cri.ListPodSandboxRequest()
+        response = await _call("ListPodSandbox", self._runtime.ListPodSandbox(request, timeout=CALL_TIMEOUT_S))
+        return {sandbox.metadata.uid for sandbox in response.items if sandbox.labels.get(LABEL_UID)}
+
+    async def _sandboxes(self, pod_uid: str) -> list[Any]:
+        request = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(label_selector={LABEL_UID: pod_uid}))
+        answer = await _call("ListPodSandbox", self._runtime.ListPodSandbox(request, timeout=CALL_TIMEOUT_S))
+        return list(answer.items)
+
+    # --- images
+
+    async def has_image(self, image: str) -> bool:
+        request = cri.ImageStatusRequest(image=cri.ImageSpec(image=image, user_specified_image=image))
+        known = await _call("ImageStatus", self._images.ImageStatus(request, timeout=CALL_TIMEOUT_S))
+        return bool(known.HasField("image") and known.image.id)
+
+    async def pull_image(self, image: str) -> None:
+        spec = cri.ImageSpec(image=image, user_specified_image=image)
+        try:
+            await self._images.PullImage(cri.PullImageRequest(image=spec), timeout=PULL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            text = f'failed to pull image "{image}": {error.details()}'
+            raise ContainerError("ErrImagePull", text) from error
+
+    # --- containers
+
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
-        await self._pull(spec.image)
+        config = self._configs[pod.metadata.uid]
+        if config.log_directory:
+            # The runtime makes the file, and nobody but us its directory.
+            Path(config.log_directory, spec.name).mkdir(parents=True, exist_ok=True)
         request = cri.CreateContainerRequest(
-            pod_sandbox_id=sandbox, config=container_config(pod, spec), sandbox_config=self._configs[pod.metadata.uid]
+            pod_sandbox_id=sandbox, config=container_config(pod, spec), sandbox_config=config
         )
         created = await _call("CreateContainer", self._runtime.CreateContainer(request, timeout=CALL_TIMEOUT_S))
         start = cri.StartContainerRequest(container_id=created.container_id)
-        await _call("StartContainer", self._runtime.StartContainer(start, timeout=CALL_TIMEOUT_S))
+        try:
+            await _call("StartContainer", self._runtime.StartContainer(start, timeout=CALL_TIMEOUT_S))
+        except ContainerError:
+            await self._remove(created.container_id)
+            raise
         status = await self.status(created.container_id)
         started_at = _time(status.started_at) if status is not None else None
         return CriContainer(self, created.container_id, started_at or rfc3339(datetime.now(UTC)))
@@ -103,10 +163,14 @@ class CriRuntime:
     async def find_container(self, pod: Pod, spec_name: str) -> tuple[RunningContainer, int] | None:
         wanted = {LABEL_UID: pod.metadata.uid, LABEL_CONTAINER: spec_name}
         request = cri.ListContainersRequest(filter=cri.ContainerFilter(label_selector=wanted))
-        found = (await _call("ListContainers", self._runtime.ListContainers(request))).containers
-        newest = max(found, key=lambda each: each.metadata.attempt, default=None)
+        answer = await _call("ListContainers", self._runtime.ListContainers(request, timeout=CALL_TIMEOUT_S))
+        newest = max(answer.containers, key=lambda each: each.metadata.attempt, default=None)
         if newest is None:
             return None
+        if newest.state == cri.CONTAINER_CREATED:
+            # An earlier life of this agent ended between creating and starting it: its name is needed again.
+            await self._remove(newest.id)
+            return await self.find_container(pod, spec_name)
         status = await self.status(newest.id)
         started_at = _time(status.started_at) if status is not None else None
         return CriContainer(self, newest.id, started_at or ""), newest.metadata.attempt
@@ -126,95 +190,12 @@ class CriRuntime:
         request = cri.StopContainerRequest(container_id=container_id, timeout=int(grace_s))
         await _call("StopContainer", self._runtime.StopContainer(request, timeout=grace_s + CALL_TIMEOUT_S))
 
-    async def stop_pod(self, pod_uid: str) -> None:
-        for sandbox in await self._sandboxes(pod_uid):
-            stop = cri.StopPodSandboxRequest(pod_sandbox_id=sandbox.id)
-            await _call("StopPodSandbox", self._runtime.StopPodSandbox(stop, timeout=CALL_TIMEOUT_S))
-            remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id)
-            await _call("RemovePodSandbox", self._runtime.RemovePodSandbox(remove, timeout=CALL_TIMEOUT_S))
-        self._configs.pop(pod_uid, None)
-
-    async def known_pods(self) -> set[str]:
-        request = cri.ListPodSandboxRequest()
-        response = await _call("ListPodSandbox", self._runtime.ListPodSandbox(request, timeout=CALL_TIMEOUT_S))
-        return {sandbox.metadata.uid for sandbox in response.items if sandbox.labels.get(LABEL_UID)}
+    async def _remove(self, container_id: str) -> None:
+        request = cri.RemoveContainerRequest(container_id=container_id)
+        await _call("RemoveContainer", self._runtime.RemoveContainer(request, timeout=CALL_TIMEOUT_S))
 
     async def close(self) -> None:
         await self._channel.close()
-
-    async def _sandboxes(self, pod_uid: str) -> list[Any]:
-        request = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(label_selector={LABEL_UID: pod_uid}))
-        return list(
-            (await _call("ListPodSandbox", self._runtime.ListPodSandbox(request, timeout=CALL_TIMEOUT_S))).items
-        )
-
-    async def _pull(self, image: str) -> None:
-        spec = cri.ImageSpec(image=image, user_specified_image=image)
-        known = await _call(
-            "ImageStatus", self._images.ImageStatus(cri.ImageStatusRequest(image=spec), timeout=CALL_TIMEOUT_S)
-        )
-        if known.HasField("image") and known.image.id:
-            return
-        try:
-            await self._images.PullImage(cri.PullImageRequest(image=spec), timeout=600)
-        except grpc.aio.AioRpcError as error:
-            raise ContainerError("ErrImagePull", f"image {image}: {error.details()}") from error
-
-
-def sandbox_config(pod: Pod, cgroup: CgroupValues | None) -> Any:
-    metadata = pod.metadata
-    linux = cri.LinuxPodSandboxConfig()
-    if cgroup is not None:
-        linux.resources.CopyFrom(_resources(cgroup, None))
-    return cri.PodSandboxConfig(
-        metadata=cri.PodSandboxMetadata(name=metadata.name, uid=metadata.uid, namespace=metadata.namespace),
-        hostname=metadata.name[:63],
-        labels={
-            **metadata.labels,
-            LABEL_UID: metadata.uid,
-            LABEL_NAME: metadata.name,
-            LABEL_NAMESPACE: metadata.namespace,
-        },
-        linux=linux,
-    )
-
-
-def container_config(pod: Pod, spec: ContainerSpec) -> Any:
-    """The edits of CDI are the runtime's to apply: it gets the names, and the environment without them."""
-    from_devices = {entry.partition("=")[0] for entry in spec.edits.env}
-    labels = {
-        LABEL_UID: pod.metadata.uid,
-        LABEL_NAME: pod.metadata.name,
-        LABEL_NAMESPACE: pod.metadata.namespace,
-        LABEL_CONTAINER: spec.name,
-    }
-    config = cri.ContainerConfig(
-        metadata=cri.ContainerMetadata(name=spec.name, attempt=spec.attempt),
-        image=cri.ImageSpec(image=spec.image, user_specified_image=spec.image),
-        command=spec.command,
-        args=spec.args,
-        working_dir=spec.working_dir,
-        envs=[
-            cri.KeyValue(key=key, value=value.encode()) for key, value in spec.env.items() if key not in from_devices
-        ],
-        labels=labels,
-        log_path=f"{spec.name}/{spec.attempt}.log",
-        CDI_devices=[cri.CDIDevice(name=name) for name in spec.cdi_device_ids],
-    )
-    if spec.cgroup is not None:
-        config.linux.resources.CopyFrom(_resources(spec.cgroup, spec.oom_score_adj))
-    return config
-
-
-def _resources(values: CgroupValues, oom_score_adj: int | None) -> Any:
-    return cri.LinuxContainerResources(
-        cpu_period=PERIOD_US,
-        cpu_quota=values.cpu_quota_us,
-        cpu_shares=values.cpu_shares,
-        memory_limit_in_bytes=values.memory_max or 0,
-        oom_score_adj=oom_score_adj or 0,
-        hugepage_limits=[cri.HugepageLimit(page_size=size, limit=limit) for size, limit in values.hugetlb.items()],
-    )
 
 
 def _time(nanoseconds: int) -> str | None:

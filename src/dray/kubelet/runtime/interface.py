@@ -20,12 +20,17 @@ class ContainerSpec:
     args: tuple[str, ...]
     working_dir: str
     env: Mapping[str, str]
+    """As the pod describes it; what devices add is in `edits`."""
     cdi_device_ids: tuple[str, ...]
     edits: ContainerEdits
     log_path: Path
     attempt: int = 0
     cgroup: CgroupValues | None = None
     oom_score_adj: int | None = None
+
+    def env_with_devices(self) -> dict[str, str]:
+        """For runtimes that apply CDI edits here: what devices say comes last and wins."""
+        return {**self.env, **dict(entry.partition("=")[::2] for entry in self.edits.env)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,14 @@ class RunningContainer(Protocol):
 
 class Runtime(Protocol):
     name: str
+    pulls_images: bool
+    """Whether images mean something here: then they are looked for and pulled before a container starts."""
+    applies_cdi: bool
+    """Whether CDI files are read behind this border; else containers come with the edits found in them."""
+
+    async def version(self) -> str:
+        """Name and version, as the Node tells them: `name://version`."""
+        ...
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         """Get ready for the pod's containers; the answer names the sandbox. Idempotent."""
@@ -64,6 +77,14 @@ class Runtime(Protocol):
     async def has_sandbox(self, pod_uid: str) -> bool:
         """Whether `start_pod` was done for the pod, by an earlier life of this agent, and still holds."""
         ...
+
+    async def pod_ip(self, sandbox: str) -> str:
+        """The pod's own address; empty where it has the node's."""
+        ...
+
+    async def has_image(self, image: str) -> bool: ...
+
+    async def pull_image(self, image: str) -> None: ...
 
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer: ...
 

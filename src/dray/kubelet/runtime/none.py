@@ -2,6 +2,7 @@
 
 import asyncio
 
+from dray import __version__
 from dray.accounting import CgroupValues
 from dray.api.core import Pod
 from dray.clock import Clock, rfc3339
@@ -28,7 +29,27 @@ class PaperContainer:
             self._ended.set()
 
 
-class NoRuntime:
+class WithoutImages:
+    """What runtimes have in common that know neither images nor networks."""
+
+    name = ""
+    pulls_images = False
+    applies_cdi = False
+
+    async def version(self) -> str:
+        return f"{self.name}://{__version__}"
+
+    async def pod_ip(self, sandbox: str) -> str:
+        return ""
+
+    async def has_image(self, image: str) -> bool:
+        return True
+
+    async def pull_image(self, image: str) -> None:
+        return None
+
+
+class NoRuntime(WithoutImages):
     name = "none"
 
     def __init__(self, clock: Clock) -> None:

@@ -23,7 +23,7 @@ from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.cpus import cpus_of_environment
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
-from dray.kubelet.runtime.none import PaperContainer
+from dray.kubelet.runtime.none import PaperContainer, WithoutImages
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ProcessContainer:
         )
 
 
-class ProcessRuntime:
+class ProcessRuntime(WithoutImages):
     name = "process"
 
     def __init__(self, root: Path, clock: Clock, cgroups: CgroupTree | None = None) -> None:
@@ -136,7 +136,7 @@ class ProcessRuntime:
         return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop)
 
     def _spawn(self, spec: ContainerSpec, folder: Path) -> int:
-        environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **spec.env}
+        environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **spec.env_with_devices()}
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
@@ -156,7 +156,7 @@ class ProcessRuntime:
                     cwd=spec.working_dir or "/",
                     env={**environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
                     start_new_session=True,
-                    preexec_fn=_pin_to(cpus_of_environment(spec.env)),
+                    preexec_fn=_pin_to(cpus_of_environment(environment)),
                 ).pid
             except (OSError, ValueError) as error:
                 raise ContainerError("StartError", f"{command[0]}: {error}") from error

@@ -1,0 +1,165 @@
+"""One container of a pod: its image, its start, its end, and all of that again while its policy says so."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from dray.api.core import Container, Pod
+from dray.clock import Clock, rfc3339
+from dray.kubelet.errors import ContainerError
+from dray.kubelet.pod_report import PodReport
+from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer, Runtime
+from dray.kubelet.status import ContainerProgress, state_document
+
+RESTART_START_S = 10.0
+RESTART_CAP_S = 300.0
+# A container that ran this long was healthy: its next crash is its first again.
+RESTART_RESET_S = 600.0
+
+Restarts = Callable[[Exit], bool]
+
+
+class DescribeContainer(Protocol):
+    def __call__(self, pod: Pod, container: Container, attempt: int, pod_ip: str) -> Awaitable[ContainerSpec]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerKeeper:
+    """Keeps the containers of one pod. `running` are those that run now, by name."""
+
+    clock: Clock
+    runtime: Runtime
+    describe: DescribeContainer
+    report: PodReport
+    running: dict[str, RunningContainer]
+    # Sleeps until something may have changed, at most so many seconds.
+    pause: Callable[[float], Awaitable[None]]
+    count_start_error: Callable[[str, str], None]
+
+    async def keep(
+        self, container: Container, sandbox: str, restarts: Restarts, started: asyncio.Event | None = None
+    ) -> None:
+        """Run a container, again and again while its policy says so, slower each time it fails early."""
+        report = self.report
+        found = await self.runtime.find_container(report.pod, container.name)
+        attempt = found[1] if found else 0
+        wait_s = RESTART_START_S
+        while True:
+            running = found[0] if found else await self._start(container, sandbox, attempt, restarts)
+            found = None
+            if running is None:
+                return
+            self.running[container.name] = running
+            report.note(
+                container.name,
+                replace(
+                    report.of(container),
+                    waiting="",
+                    message="",
+                    container_id=running.id,
+                    started_at=running.started_at,
+                    exit=None,
+                    restarts=attempt,
+                ),
+            )
+            if started is not None:
+                started.set()
+            begun = self.clock.monotonic()
+            await report.write()
+            ended = await running.wait()
+            self.running.pop(container.name, None)
+            report.note(container.name, replace(report.of(container), exit=ended))
+            if not restarts(ended):
+                return
+            await report.write()
+            if self.clock.monotonic() - begun >= RESTART_RESET_S:
+                wait_s = RESTART_START_S
+            await self._wait_for_restart(container, wait_s)
+            wait_s = min(wait_s * 2, RESTART_CAP_S) if attempt else wait_s
+            attempt += 1
+
+    async def _wait_for_restart(self, container: Container, wait_s: float) -> None:
+        report = self.report
+        progress = report.of(container)
+        metadata = report.pod.metadata
+        pod = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
+        text = f"back-off {wait_s:.0f}s restarting failed container={container.name} pod={pod}"
+        waiting = ContainerProgress(
+            waiting="CrashLoopBackOff",
+            message=text,
+            last=state_document(progress),
+            restarts=progress.restarts,
+            container_id=progress.container_id,
+        )
+        # The first restart is at once, however the container ended.
+        if not progress.restarts:
+            report.note(container.name, replace(waiting, waiting="ContainerCreating", message=""))
+            return
+        report.note(container.name, waiting)
+        await report.write()
+        report.warn("BackOff", f"Back-off restarting failed container {container.name} in pod {pod}", container)
+        await self.clock.sleep(wait_s)
+
+    async def _start(
+        self, container: Container, sandbox: str, attempt: int, restarts: Restarts
+    ) -> RunningContainer | None:
+        """Start the container, or show why it cannot be started and try again; None when it never will be."""
+        wait_s = RESTART_START_S
+        while True:
+            try:
+                return await self._start_once(container, sandbox, attempt)
+            except ContainerError as error:
+                failed = Exit(128, reason=error.reason, finished_at=rfc3339(self.clock.now()))
+                self._tell_failure(container, error)
+                if not restarts(failed) and error.reason == "StartError":
+                    self.report.note(container.name, replace(self.report.of(container), waiting="", exit=failed))
+                    return None
+                self._show_waiting(container, error.reason, str(error))
+                await self.report.write()
+                if error.reason == "ErrImagePull":
+                    text = f'Back-off pulling image "{container.image}"'
+                    self.report.tell("BackOff", text, container)
+                    self._show_waiting(container, "ImagePullBackOff", f"{text}: ErrImagePull: {error}")
+                    await self.report.write()
+            await self.pause(wait_s)
+            wait_s = min(wait_s * 2, RESTART_CAP_S)
+
+    async def _start_once(self, container: Container, sandbox: str, attempt: int) -> RunningContainer:
+        report = self.report
+        await self._get_image(container)
+        spec = await self.describe(report.pod, container, attempt, report.progress.pod_ip)
+        running = await self.runtime.start_container(report.pod, sandbox, spec)
+        report.tell("Created", "Container created", container)
+        report.tell("Started", "Container started", container)
+        return running
+
+    async def _get_image(self, container: Container) -> None:
+        image, policy, report = container.image, container.image_pull_policy, self.report
+        is_present = not self.runtime.pulls_images or await self.runtime.has_image(image)
+        if is_present and (policy != "Always" or not self.runtime.pulls_images):
+            text = f'Container image "{image}" already present on machine and can be accessed by the pod'
+            report.tell("Pulled", text, container)
+            return
+        if policy == "Never":
+            text = f'Container image "{image}" is not present with pull policy of Never'
+            raise ContainerError("ErrImageNeverPull", text)
+        report.tell("Pulling", f'Pulling image "{image}"', container)
+        begun = self.clock.monotonic()
+        await self.runtime.pull_image(image)
+        took = f"{self.clock.monotonic() - begun:.3g}s"
+        report.tell("Pulled", f'Successfully pulled image "{image}" in {took} ({took} including waiting).', container)
+
+    def _tell_failure(self, container: Container, error: ContainerError) -> None:
+        report = self.report
+        if error.reason == "ErrImageNeverPull":
+            report.warn("ErrImageNeverPull", str(error), container)
+        elif error.reason == "ErrImagePull":
+            report.warn("Failed", f'Failed to pull image "{container.image}": {error}', container)
+        report.warn("Failed", f"Error: {error.reason if error.reason.startswith('ErrImage') else error}", container)
+        is_init = container in report.pod.spec.init_containers
+        self.count_start_error("init_container" if is_init else "container", error.reason)
+
+    def _show_waiting(self, container: Container, reason: str, message: str) -> None:
+        shown = replace(self.report.of(container), waiting=reason, message=message, started_at=None)
+        self.report.note(container.name, shown)
