@@ -1,11 +1,12 @@
 """Hundreds of simulated nodes: what they publish is what the drivers would, with little work."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from dray.api.digests import LruSet, digest_of
-from dray.client import SLICES
+from dray.client import LEASES, NODES, SLICES
 from dray.driver import Device, Driver, Pool
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, desired_specs, same_spec
@@ -57,6 +58,33 @@ async def test_a_second_start_finds_its_slices_and_writes_none(plane, tmp_path):
         each.metadata.name: each.metadata.resource_version for each in (await plane.client("t").list(SLICES)).items
     }
     assert after == before
+
+
+WRITES_PER_NODE = 7
+"""The node, five slices of a GPU driver, and the taint that the node lifecycle controller takes away."""
+WRITES_FOR_NAMESPACES = 4 * 2
+"""Each of the first four gets a service account and the root certificate."""
+
+
+async def test_a_node_costs_its_objects_and_one_taint(tmp_path):
+    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data"))
+    await plane.start()
+    client = plane.client("test")
+    before = int((await client.list(NODES)).revision)
+    nodes = await started(plane, tmp_path, count=20, drivers=("gpu",))
+    async with asyncio.timeout(60), client.watch(NODES, initial_events=True) as events:
+        tainted = {node.metadata.name for node in (await client.list(NODES)).items if node.spec.taints}
+        async for event in events:
+            if not event.object.spec.taints:
+                tainted.discard(event.object.metadata.name)
+            if not tainted:
+                break
+    # Every write is one revision. Leases follow one after the other, the first ones while this was waiting.
+    leases = len((await client.list(LEASES, "kube-node-lease")).items)
+    writes = int((await client.list(NODES)).revision) - before - leases
+    await nodes.stop()
+    await plane.stop()
+    assert writes <= 20 * WRITES_PER_NODE + WRITES_FOR_NAMESPACES
 
 
 class Particular(Driver):

@@ -14,7 +14,7 @@ import click
 
 from dray.atomic_files import write_private
 from dray.cli.apiserver import parse_address
-from dray.cli.event_loop import run_loop, stop_signal
+from dray.cli.event_loop import run_loop, spare_the_collector, stop_signal
 from dray.cli.gates import gates_from
 from dray.cli.main import BrokenWorld
 from dray.features import RELEASES, FeatureGates
@@ -123,6 +123,7 @@ def up(
         )
         from dray.store.errors import StoreError
 
+        spare_the_collector()
         try:
             run_loop(_serve(options))
         except (StoreError, OSError) as error:
