@@ -105,6 +105,26 @@ def pod(name: str, marker: str, chance: random.Random, shared_claims: list[str])
     }
 
 
+def lasting_pod(name: str, template: str) -> Document:
+    """A pod with one claim that runs until it is deleted."""
+    container = {
+        "name": "main",
+        "image": "example.com/work:latest",
+        "command": ["sleep", "3600"],
+        "resources": {"claims": [{"name": "c0"}], "requests": {"cpu": "100m"}},
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "containers": [container],
+            "resourceClaims": [{"name": "c0", "resourceClaimTemplateName": template}],
+            "terminationGracePeriodSeconds": 0,
+        },
+    }
+
+
 def taint_rule(name: str, node: str, device: str, effect: str) -> Document:
     return {
         "kind": "DeviceTaintRule",
