@@ -37,6 +37,7 @@ KINDS = {
     "events.k8s.io/v1": ["EventsV1Event"],
     "rbac.authorization.k8s.io/v1": ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"],
     "scheduling.k8s.io/v1": ["PriorityClass"],
+    "scheduling.k8s.io/v1beta1": ["PodGroup", "Workload"],
     "policy/v1": ["Eviction", "PodDisruptionBudget"],
     "node.k8s.io/v1": ["RuntimeClass"],
     "admissionregistration.k8s.io/v1": ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"],
@@ -170,6 +171,10 @@ LISTS = {
     "ObjectMeta.finalizers": "set",
     "ObjectMeta.ownerReferences": "map:uid",
     "PodDisruptionBudgetStatus.conditions": "map:type",
+    "PodGroupSpec.resourceClaims": "map:name",
+    "PodGroupStatus.conditions": "map:type",
+    "PodGroupStatus.resourceClaimStatuses": "map:name",
+    "PodGroupTemplate.resourceClaims": "map:name",
     "PodSecurityContext.supplementalGroups": "atomic",
     "PodSpec.containers": "map:name",
     "PodSpec.ephemeralContainers": "map:name",
@@ -199,6 +204,10 @@ LISTS = {
     "ValidatingAdmissionPolicySpec.matchConditions": "map:name",
     "ValidatingAdmissionPolicySpec.variables": "map:name",
     "ValidatingAdmissionPolicyStatus.conditions": "map:type",
+    "CompositePodGroupTemplate.compositePodGroupTemplates": "map:name",
+    "CompositePodGroupTemplate.podGroupTemplates": "map:name",
+    "WorkloadSpec.compositePodGroupTemplates": "map:name",
+    "WorkloadSpec.podGroupTemplates": "map:name",
 }
 
 # type.field to strategic merge key ("" for lists of scalars); `+retainKeys` where the strategy says so.
@@ -225,6 +234,10 @@ MERGE = {
     "ObjectMeta.finalizers": "",
     "ObjectMeta.ownerReferences": "uid",
     "PodDisruptionBudgetStatus.conditions": "type",
+    "PodGroupSpec.resourceClaims": "name+retainKeys",
+    "PodGroupStatus.conditions": "type",
+    "PodGroupStatus.resourceClaimStatuses": "name+retainKeys",
+    "PodGroupTemplate.resourceClaims": "name+retainKeys",
     "PodSpec.containers": "name",
     "PodSpec.ephemeralContainers": "name",
     "PodSpec.hostAliases": "ip",
@@ -294,6 +307,17 @@ KEP_TYPES = {
 }
 
 
+# Structs without fields, which the client has as maps: there is a difference between an empty one and none.
+EMPTY_STRUCTS = {
+    "CompositeDisruptionMode.all": "AllCompositeDisruptionMode",
+    "CompositeDisruptionMode.single": "SingleCompositeDisruptionMode",
+    "CompositePodGroupSchedulingPolicy.basic": "CompositeBasicSchedulingPolicy",
+    "DisruptionMode.all": "AllDisruptionMode",
+    "DisruptionMode.single": "SingleDisruptionMode",
+    "PodGroupSchedulingPolicy.basic": "BasicSchedulingPolicy",
+}
+
+
 class Generator:
     def __init__(self) -> None:
         self.types: dict[str, dict[str, object]] = {}
@@ -342,6 +366,9 @@ class Generator:
     def type_text(self, annotation: object, bare: str, wire: str, group: str, version: str) -> str:
         if wire in ANY or f"{wire}@{bare}" in ANY:
             return "any"
+        if empty := EMPTY_STRUCTS.get(f"{bare}.{wire}"):
+            self.types[f"{group}.{version}.{empty}"] = {"fields": {}}
+            return f"{group}.{version}.{empty}"
         origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
         if origin is typing.Annotated:
             return self.type_text(arguments[0], bare, wire, group, version)

@@ -50,8 +50,7 @@ def a_pod(
     **metadata: Any,
 ) -> Document:
     """`templates` and `claims` map the pod claim's name to a template or claim."""
-    entries = [{"name": entry, "resourceClaimTemplateName": name} for entry, name in (templates or {}).items()]
-    entries += [{"name": entry, "resourceClaimName": name} for entry, name in (claims or {}).items()]
+    entries = _entries(templates, claims)
     spec: Document = {"containers": [{"name": "main", "image": "image"}], "resourceClaims": entries}
     if node:
         spec["nodeName"] = node
@@ -60,6 +59,27 @@ def a_pod(
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, **metadata},
         "spec": spec,
+    }
+
+
+def _entries(templates: dict[str, str] | None, claims: dict[str, str] | None) -> list[Document]:
+    entries = [{"name": entry, "resourceClaimTemplateName": name} for entry, name in (templates or {}).items()]
+    return entries + [{"name": entry, "resourceClaimName": name} for entry, name in (claims or {}).items()]
+
+
+def a_group(
+    name: str = "group",
+    namespace: str = "ns",
+    *,
+    templates: dict[str, str] | None = None,
+    claims: dict[str, str] | None = None,
+    **metadata: Any,
+) -> Document:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace, **metadata},
+        "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": _entries(templates, claims)},
     }
 
 

@@ -60,6 +60,10 @@ class Interleaving:
 
         self.after(method, path, lose, times)
 
+    def forget_rules(self) -> None:
+        """From now on every call goes through as it is."""
+        self._rules.clear()
+
     def hold(self, kind: Kind) -> None:
         """The component's watch of this kind shows nothing more until `release`."""
         self._held[kind.path()] = asyncio.Event()

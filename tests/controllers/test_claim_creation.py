@@ -305,17 +305,6 @@ def test_workers_must_be_positive():
         ClaimController(None, workers=0)
 
 
-async def test_a_member_of_a_pod_group_is_refused_for_good(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
-    pod = a_pod(templates={"gpu": "template"})
-    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
-    await cluster.client.create(PODS, pod)
-    gates = FeatureGates(FeatureGates.default().on - {"GenericWorkload", "DRAWorkloadResourceClaims"})
-    controller = await cluster.prepare(ClaimController, gates=gates)
-    with pytest.raises(Hopeless, match="Pod is a member of PodGroup g but GenericWorkload feature is disabled"):
-        await controller.sync("pod:ns/pod")
-
-
 async def test_an_entry_of_a_newer_api_is_told_and_not_guessed_at(cluster):
     """A pod claim whose source field we do not know, as a newer server would hand it to us."""
     entry = PodResourceClaim(name="x")

@@ -13,6 +13,8 @@ from dray.api import pod_defaults
 
 Document = dict[str, Any]
 
+_SINGLY: Document = {"single": {}}
+
 
 def apply_defaults(document: Document, now: str) -> Document:
     """`document` with its defaults filled in; the same object where there was nothing to fill in."""
@@ -216,6 +218,11 @@ def _match_resources(match: Any) -> Any:
     return match if made == match else made
 
 
+def _pod_group(document: Document, now: str) -> Document:
+    spec = _inner(document, "spec")
+    return document if spec.get("disruptionMode") is not None else _put(document, ("spec", "disruptionMode"), _SINGLY)
+
+
 def _with_template(document: Document, now: str) -> Document:
     return pod_defaults.controller(document)
 
@@ -230,6 +237,7 @@ _DEFAULTS: dict[str, Callable[[Document, str], Document]] = {
     "Node": _node,
     "Secret": _secret,
     "PriorityClass": _priority_class,
+    "PodGroup": _pod_group,
     "RoleBinding": _role_binding,
     "ClusterRoleBinding": _role_binding,
     "ValidatingAdmissionPolicy": _admission_policy,

@@ -109,6 +109,11 @@ def _devices(document: Document) -> Iterator[Document]:
         yield from _items(spec, "devices")
 
 
+def _group_templates(document: Document) -> Iterator[Document]:
+    for spec in _spec(document):
+        yield from _items(spec, "podGroupTemplates")
+
+
 def _attributes(document: Document) -> Iterator[Document]:
     for device in _devices(document):
         yield from _values(device, "attributes")
@@ -256,7 +261,12 @@ _FEATURES: dict[str, tuple[Feature, ...]] = {
     "ResourcePoolStatusRequest": (
         Feature(("DRAPartitionableDevicesType",), ((_spec, ("defaultPartitionTypeAttribute",)),)),
     ),
+    "PodGroup": (
+        Feature(("DRAWorkloadResourceClaims",), ((_spec, ("resourceClaims",)), (_status, ("resourceClaimStatuses",)))),
+    ),
+    "Workload": (Feature(("DRAWorkloadResourceClaims",), ((_group_templates, ("resourceClaims",)),)),),
     "Pod": (
+        Feature(("GenericWorkload",), ((_spec, ("schedulingGroup",)),)),
         Feature(
             ("DynamicResourceAllocation",),
             (

@@ -57,6 +57,8 @@ class Resource:
     categories: tuple[str, ...] = ()
     subresources: tuple[Subresource, ...] = ()
     columns: tuple[Column, ...] = ()
+    # A feature without which the kind is not served, whatever --runtime-config says.
+    gate: str = ""
     # Where Kubernetes keeps the kind below /registry, when that is not the plural; another view's rows have the same.
     storage_prefix: str = ""
 
@@ -136,6 +138,7 @@ _TAINT_RULE_VERSIONS = (
 _RESOURCE = "resource.k8s.io"
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
+_SCHEDULING = "scheduling.k8s.io"
 
 _EVENT_COLUMNS = (
     *text("Last Seen", "Type", "Reason", "Object"),
@@ -359,7 +362,26 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("coordination.k8s.io", "Lease", "leases", True, columns=(NAME, Column("Holder"), AGE)),
     Resource("events.k8s.io", "Event", "events", True, short_names=("ev",), columns=_EVENT_COLUMNS),
     Resource(
-        "scheduling.k8s.io",
+        _SCHEDULING,
+        "PodGroup",
+        "podgroups",
+        True,
+        versions=(Version("v1beta1", default=False),),
+        subresources=(STATUS,),
+        columns=(NAME, AGE),
+        gate="GenericWorkload",
+    ),
+    Resource(
+        _SCHEDULING,
+        "Workload",
+        "workloads",
+        True,
+        versions=(Version("v1beta1", default=False),),
+        columns=(NAME, AGE),
+        gate="GenericWorkload",
+    ),
+    Resource(
+        _SCHEDULING,
         "PriorityClass",
         "priorityclasses",
         False,

@@ -332,6 +332,9 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): COUNTED_WITH_STATUS,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Strategy(counted_create, counted_update),
     ("scheduling.k8s.io", "PriorityClass"): Strategy(counted_create, counted_update),
+    ("scheduling.k8s.io", "PodGroup"): Strategy(
+        without_status(plain_create, {}), keeping_status(plain_update), gated_status, STATUS_FIELDS, SPEC_AND_METADATA
+    ),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dray.api.base import ApiStruct
+from dray.api.core import PodResourceClaim, PodResourceClaimStatus
 from dray.api.meta import LabelSelector, ObjectMeta
 
 
@@ -150,3 +151,20 @@ class Job(ApiStruct, frozen=True, tag_field="kind", tag="Job"):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: JobSpec = msgspec.field(default_factory=JobSpec)
     status: JobStatus = msgspec.field(default_factory=JobStatus)
+
+
+class PodGroupSpec(ApiStruct, frozen=True):
+    resource_claims: tuple[PodResourceClaim, ...] = ()
+
+
+class PodGroupStatus(ApiStruct, frozen=True):
+    resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
+
+
+class PodGroup(ApiStruct, frozen=True, tag_field="kind", tag="PodGroup"):
+    """Pods that are placed together. Its claims have the same shape as a pod's, and its pods may share them."""
+
+    api_version: str = msgspec.field(default_factory=lambda: "scheduling.k8s.io/v1beta1")
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
+    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)

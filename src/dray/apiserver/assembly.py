@@ -84,7 +84,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     core.check_holdings = security.guard.changes
     logs = PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS]))
     access = Access(security.authenticator, security.authorizer, security.reviews, logs, security.token_requests)
-    server = Server(core, access, served(options.runtime_config), options.minor)
+    server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
     server.on_stop(security.stop)
     forgetting = asyncio.create_task(keep_history(store, clock))
     server.on_stop(lambda: _cancelled(forgetting))

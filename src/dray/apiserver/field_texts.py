@@ -14,6 +14,8 @@ TYPES: dict[str, str] = {
     "DeviceClass": "DeviceClass names a kind of device: which devices belong to it, and how they are set up.",
     "DeviceTaintRule": "DeviceTaintRule puts a taint on all devices it selects.",
     "ResourcePoolStatusRequest": "ResourcePoolStatusRequest asks how many devices of a driver's pools are free.",
+    "PodGroup": "PodGroup is a set of pods that are placed together and may share claims.",
+    "Workload": "Workload holds the templates of the PodGroups of one application.",
     "Pod": "Pod is a set of containers that run together on one node.",
     "Node": "Node is a machine that runs pods.",
     "Namespace": "Namespace is a scope for names.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dray.api.scheme import RESOURCES, VERSION_ORDER, Resource, Version, group_version
+from dray.features import FeatureGates
 
 ON = ("true", "1", "")
 
@@ -43,10 +44,12 @@ class Served:
         return [row for _, (row, _) in sorted(found.items())]
 
 
-def served(runtime_config: str = "") -> Served:
+def served(runtime_config: str = "", gates: FeatureGates | None = None) -> Served:
     """`api/all=true`, `api/beta=true`, `resource.k8s.io/v1beta1=true`, several joined by commas."""
     switches = _switches(runtime_config)
-    return Served((row, version) for row in RESOURCES for version in row.versions if _is_on(row, version, switches))
+    gates = gates or FeatureGates.default()
+    rows = [row for row in RESOURCES if not row.gate or gates.enabled(row.gate)]
+    return Served((row, version) for row in rows for version in row.versions if _is_on(row, version, switches))
 
 
 def _switches(text: str) -> dict[str, bool]:

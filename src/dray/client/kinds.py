@@ -17,7 +17,7 @@ from dray.api.resource import (
     ResourcePoolStatusRequest,
     ResourceSlice,
 )
-from dray.api.workloads import ConfigMap, DaemonSet, Deployment, Job, ReplicaSet, ServiceAccount
+from dray.api.workloads import ConfigMap, DaemonSet, Deployment, Job, PodGroup, ReplicaSet, ServiceAccount
 
 JSON = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
@@ -106,6 +106,7 @@ REPLICA_SETS = view(ReplicaSet)
 DEPLOYMENTS = view(Deployment)
 DAEMON_SETS = view(DaemonSet)
 JOBS = view(Job)
+POD_GROUPS = view(PodGroup)
 
 CLAIMS = whole(ResourceClaim)
 TEMPLATES = whole(ResourceClaimTemplate)

@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, ApiError, CredentialsError, Kind, ServerUnreachable
+from dray.client import (
+    POD_GROUPS,
+    POOL_STATUS_REQUESTS,
+    TAINT_RULES,
+    ApiError,
+    CredentialsError,
+    Kind,
+    ServerUnreachable,
+)
 from dray.controllers.claims import DEFAULT_WORKERS, ClaimController
 from dray.controllers.context import Context, Controller
 from dray.controllers.daemon_sets import DaemonSetController
@@ -61,6 +69,12 @@ def _taint_eviction(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) ->
     return TaintEvictionController(context, rules=TAINT_RULES.at_version(served or "") if follows_rules else None)
 
 
+def _claims(context: Context, choices: Choices, kinds: Sequence[Kind[Any]]) -> Controller:
+    served = next((kind.version for kind in kinds if kind.plural == POD_GROUPS.plural), None)
+    groups = POD_GROUPS.at_version(served) if served is not None else None
+    return ClaimController(context, workers=choices.claim_workers, groups=groups)
+
+
 def _pool_status(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
     is_served = any(kind.plural == POOL_STATUS_REQUESTS.plural for kind in kinds)
     return PoolStatusController(context) if is_served and context.gates.enabled("DRAResourcePoolStatus") else None
@@ -71,7 +85,7 @@ def _root_ca(context: Context, choices: Choices, _: Sequence[Kind[Any]]) -> Cont
 
 
 BUILDERS: dict[str, Builder] = {
-    ClaimController.name: lambda context, choices, _: ClaimController(context, workers=choices.claim_workers),
+    ClaimController.name: _claims,
     TaintEvictionController.name: _taint_eviction,
     PoolStatusController.name: _pool_status,
     GarbageCollector.name: lambda context, _, kinds: GarbageCollector(context, kinds),

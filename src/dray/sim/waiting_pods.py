@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dray.api.core import Pod, PodResourceClaimStatus, PriorityClass
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.controllers.claims.creating import claim_from_template
-from dray.controllers.claims.pods import is_for_pod
+from dray.controllers.claims.pods import is_owned_by
 from dray.explain.world import World
 from dray.features import FeatureGates
 from dray.scheduler.snapshot import is_finished
@@ -136,7 +136,7 @@ class _ClaimMaker:
         if not recorded.resource_claim_name:
             return True
         claim = self._world.claims_by_name.get((pod.metadata.namespace, recorded.resource_claim_name))
-        return claim is not None and is_for_pod(claim, pod)
+        return claim is not None and is_owned_by(claim, pod)
 
     def _left_over(self, pod: Pod, entry: str) -> ResourceClaim | None:
         for claim in self._made_for.get(pod.metadata.uid, ()):

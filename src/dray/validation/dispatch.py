@@ -13,6 +13,7 @@ from dray.validation import (
     claims,
     classes,
     others,
+    pod_groups,
     pod_status,
     pods,
     pool_status,
@@ -72,6 +73,8 @@ _CHECKS: dict[str, Check] = {
     "Lease": _once(others.check_lease),
     **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: others.check_key_values(new, old, errors)),
     "PriorityClass": _priorities,
+    "PodGroup": lambda new, old, _, errors: pod_groups.check_group(new, old, errors),
+    "Workload": lambda new, old, _, errors: pod_groups.check_workload(new, old, errors),
     **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
     **dict.fromkeys(
         ("RoleBinding", "ClusterRoleBinding"), lambda new, old, _, errors: rbac.check_binding(new, old, errors)
@@ -84,6 +87,7 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, Context, Errors], None]]
     "DeviceTaintRule": lambda new, old, context, errors: taint_rules.check_rule_status(new, errors),
     "ResourcePoolStatusRequest": lambda new, old, context, errors: pool_status.check_request_status(new, old, errors),
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors),
+    "PodGroup": lambda new, old, context, errors: pod_groups.check_group_status(new, errors),
 }
 
 

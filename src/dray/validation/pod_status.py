@@ -20,7 +20,7 @@ def check_pod_status(new: Document, old: Document, errors: Errors) -> None:
     spec = new.get("spec") or {}
     claims = {claim.get("name") or "": claim for claim in spec.get("resourceClaims") or ()}
     _check_fixed(status, before, spec, old, errors)
-    _check_claim_statuses(status.get("resourceClaimStatuses") or [], claims, errors)
+    check_claim_statuses(status.get("resourceClaimStatuses") or [], claims, errors)
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         _check_extended(extended, spec, errors)
     _check_node_allocatable(status.get("nodeAllocatableResourceClaimStatuses") or [], status, claims, errors)
@@ -45,7 +45,7 @@ def _check_fixed(status: Document, before: Document, spec: Document, old: Docume
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def _check_claim_statuses(statuses: list[Document], claims: Claims, errors: Errors) -> None:
+def check_claim_statuses(statuses: list[Document], claims: Claims, errors: Errors) -> None:
     seen: set[str] = set()
     for i, status in enumerate(statuses):
         path = f"status.resourceClaimStatuses[{i}]"

@@ -27,7 +27,7 @@ def check_pod(document: Document, context: Context, errors: Errors) -> None:
 
 def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors) -> None:
     """Also for the pod templates of the kinds that make pods."""
-    claim_names = _check_claims(spec.get("resourceClaims") or [], f"{path}.resourceClaims", errors)
+    claim_names = check_claim_entries(spec.get("resourceClaims") or [], f"{path}.resourceClaims", errors)
     _check_containers(spec, path, claim_names, context, errors)
     if (spec.get("resources") or {}).get("claims"):
         errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
@@ -39,12 +39,23 @@ def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors) 
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
     for name, amount in (spec.get("overhead") or {}).items():
         _check_amount(amount, f"{path}.overhead[{name}]", errors)
+    if (group := spec.get("schedulingGroup")) is not None:
+        _check_scheduling_group(group, f"{path}.schedulingGroup", errors)
+
+
+def _check_scheduling_group(group: Document, path: str, errors: Errors) -> None:
+    name = group.get("podGroupName")
+    if name is None:
+        errors.invalid(path, "", "must specify one of: `podGroupName`", declarative=True)
+    else:
+        problems = names.subdomain_problems(name)
+        errors.each_invalid(f"{path}.podGroupName", name, problems, declarative=True)
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def _check_claims(claims: list[Document], path: str, errors: Errors) -> set[str]:
+def check_claim_entries(claims: list[Document], path: str, errors: Errors) -> set[str]:
     known: set[str] = set()
     for i, claim in enumerate(claims):
         here = f"{path}[{i}]"

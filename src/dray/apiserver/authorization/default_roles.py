@@ -13,6 +13,7 @@ READ = ("get", "list", "watch")
 WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCE = "resource.k8s.io"
+_SCHEDULING = "scheduling.k8s.io"
 MANAGER = "system:kube-controller-manager"
 BOOTSTRAP_LABEL = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 AUTO_UPDATE = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
@@ -43,6 +44,7 @@ _VIEW = [
     rule(READ, "batch", "jobs", "jobs/status"),
     rule(READ, "policy", "poddisruptionbudgets", "poddisruptionbudgets/status"),
     rule(READ, _RESOURCE, "resourceclaims", "resourceclaims/status", "resourceclaimtemplates"),
+    rule(READ, _SCHEDULING, "podgroups", "podgroups/status", "workloads"),
 ]
 
 _EDIT = [
@@ -57,6 +59,7 @@ _EDIT = [
     rule(WRITE, "batch", "jobs"),
     rule(WRITE, "policy", "poddisruptionbudgets"),
     rule(WRITE, _RESOURCE, "resourceclaims", "resourceclaimtemplates"),
+    rule(WRITE, _SCHEDULING, "podgroups", "workloads"),
     rule((*READ, *WRITE), "coordination.k8s.io", "leases"),
 ]
 
@@ -146,6 +149,8 @@ CONTROLLER_ROLES: dict[str, list[Document]] = {
         rule(("patch", "update"), _RESOURCE, "resourceclaims/status", "resourceclaims/binding"),
         rule(("update",), "", "pods/finalizers"),
         rule(("patch", "update"), "", "pods/status"),
+        rule(READ, _SCHEDULING, "podgroups"),
+        rule(("patch", "update"), _SCHEDULING, "podgroups/status"),
         *EVENTS,
     ],
     "device-taint-eviction-controller": [

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from dray.api.core import Pod
 from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.client import Informer
+from dray.controllers.claims.pods import GROUP_API, ClaimOwner, owner_kind
 from dray.telemetry import Registry, Sample
 
 CREATES = "dynamic_resource_allocation_resourceclaim_creates_total"
@@ -36,8 +38,9 @@ class ClaimMetrics:
             lambda: [({}, sum(claim.status.allocation is not None for claim in claims))],
         )
 
-    def created(self, *, success: bool, admin_access: str) -> None:
-        self._creates.inc("success" if success else "failure", admin_access, "", "Pod")
+    def created(self, owner: ClaimOwner, *, success: bool, admin_access: str) -> None:
+        group = "" if isinstance(owner, Pod) else GROUP_API
+        self._creates.inc("success" if success else "failure", admin_access, group, owner_kind(owner))
         self._kep_creates.inc()
         if not success:
             self._kep_failures.inc()

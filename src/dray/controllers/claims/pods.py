@@ -1,4 +1,4 @@
-"""What a pod says about its claims. Pure questions; nothing here talks to the cluster."""
+"""What a pod or a pod group says about its claims. Pure questions; nothing here talks to the cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from dataclasses import dataclass
 
 from dray.api.core import Pod, PodResourceClaim
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from dray.api.workloads import PodGroup
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
+GROUP_API, GROUP_RESOURCE = "scheduling.k8s.io", "podgroups"
+
+# Both list claims in the same shape and have claims of their own made from templates.
+ClaimOwner = Pod | PodGroup
+
+
+def owner_kind(owner: ClaimOwner) -> str:
+    return "Pod" if isinstance(owner, Pod) else "PodGroup"
 
 
 class NoKnownSource(ValueError):
@@ -24,13 +33,14 @@ class ClaimName:
     is_recorded: bool = True
 
 
-def claim_name(pod: Pod, entry: PodResourceClaim) -> ClaimName:
+def claim_name(owner: ClaimOwner, entry: PodResourceClaim) -> ClaimName:
     if entry.resource_claim_name is not None:
         return ClaimName(entry.resource_claim_name, is_generated=False)
     if entry.resource_claim_template_name is None:
-        where = f'pod "{pod.metadata.namespace}/{pod.metadata.name}", spec.resourceClaim "{entry.name}"'
+        word = "pod" if isinstance(owner, Pod) else "pod group"
+        where = f'{word} "{owner.metadata.namespace}/{owner.metadata.name}", spec.resourceClaim "{entry.name}"'
         raise NoKnownSource(f"{where}: none of the supported fields are set")
-    for status in pod.status.resource_claim_statuses:
+    for status in owner.status.resource_claim_statuses:
         if status.name == entry.name:
             return ClaimName(status.resource_claim_name, is_generated=True)
     return ClaimName(None, is_generated=True, is_recorded=False)
@@ -40,11 +50,11 @@ def uses_claims(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.status.extended_resource_claim_status is not None
 
 
-def known_claim_names(pod: Pod) -> Iterator[str]:
+def known_claim_names(owner: ClaimOwner) -> Iterator[str]:
     """The claims of `spec.resourceClaims` whose names are known by now."""
-    for entry in pod.spec.resource_claims:
+    for entry in owner.spec.resource_claims:
         try:
-            name = claim_name(pod, entry).name
+            name = claim_name(owner, entry).name
         except NoKnownSource:
             continue
         if name is not None:
@@ -72,13 +82,34 @@ def controller_uid(claim: ResourceClaim) -> str:
     return ""
 
 
-def is_for_pod(claim: ResourceClaim, pod: Pod) -> bool:
-    return claim.metadata.namespace == pod.metadata.namespace and controller_uid(claim) == pod.metadata.uid
+def is_owned_by(claim: ResourceClaim, owner: ClaimOwner) -> bool:
+    return claim.metadata.namespace == owner.metadata.namespace and controller_uid(claim) == owner.metadata.uid
 
 
-def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+# --- pods in groups --------------------------------------------------------------------------------------------------
 
 
-def consumer(pod: Pod) -> ResourceClaimConsumerReference:
-    return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+def group_name(pod: Pod) -> str | None:
+    group = pod.spec.scheduling_group
+    return (group.pod_group_name or None) if group is not None else None
+
+
+def is_shared(entry: PodResourceClaim, group: PodGroup | None) -> bool:
+    """Is this the group's claim? It is if the group has an entry that is equal in every field."""
+    return group is not None and entry in group.spec.resource_claims
+
+
+# --- consumers -------------------------------------------------------------------------------------------------------
+
+
+def is_reserved_for(claim: ResourceClaim, owner: ClaimOwner) -> bool:
+    return any(consumer.uid == owner.metadata.uid for consumer in claim.status.reserved_for)
+
+
+def consumer(owner: ClaimOwner) -> ResourceClaimConsumerReference:
+    metadata = owner.metadata
+    if isinstance(owner, PodGroup):
+        return ResourceClaimConsumerReference(
+            api_group=GROUP_API, resource=GROUP_RESOURCE, name=metadata.name, uid=metadata.uid
+        )
+    return ResourceClaimConsumerReference(resource="pods", name=metadata.name, uid=metadata.uid)

@@ -10,7 +10,8 @@ import msgspec
 from dray.api.core import Pod
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, Informer, OwnWrites
-from dray.controllers.claims.pods import is_done
+from dray.controllers.claims.groups import Groups
+from dray.controllers.claims.pods import GROUP_API, GROUP_RESOURCE, is_done
 
 log = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ REMEMBERED_UIDS = 500
 
 
 class DeletedUids:
-    """The UIDs of pods that were seen going away, so that the usual case needs no question to the server."""
+    """The UIDs of pods and groups that were seen going away, so that the usual case needs no question to the server."""
 
     def __init__(self, limit: int = REMEMBERED_UIDS) -> None:
         self._limit = limit
@@ -42,10 +43,16 @@ class ClaimReleaser:
     """One claim at a time. Every write carries the resourceVersion it was decided on; a conflict starts over."""
 
     def __init__(
-        self, client: Client, pods: Informer[Pod], claims: OwnWrites[ResourceClaim], deleted: DeletedUids
+        self,
+        client: Client,
+        pods: Informer[Pod],
+        groups: Groups,
+        claims: OwnWrites[ResourceClaim],
+        deleted: DeletedUids,
     ) -> None:
         self._client = client
         self._pods = pods
+        self._groups = groups
         self._claims = claims
         self._deleted = deleted
         # Claims we deleted: until the watch shows it, they look as if they still were to be.
@@ -61,7 +68,9 @@ class ClaimReleaser:
             await self._delete_if_over(claim)
 
     async def _is_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
-        """Does this consumer still need the claim? Who is not a pod is somebody else's business, and kept."""
+        """Does this consumer still need the claim? Who is of another kind is somebody else's business, and kept."""
+        if (consumer.api_group, consumer.resource) == (GROUP_API, GROUP_RESOURCE):
+            return await self._is_group_alive(consumer, namespace)
         if consumer.api_group or consumer.resource != "pods":
             return True
         if consumer.uid in self._deleted:
@@ -72,6 +81,18 @@ class ClaimReleaser:
             pod = await self._client.find(PODS, consumer.name, namespace)
             return pod is not None and pod.metadata.uid == consumer.uid
         return pod.metadata.uid == consumer.uid and not is_done(pod)
+
+    async def _is_group_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
+        """A group needs its claims for as long as it exists."""
+        informer = self._groups.informer
+        if informer is None or not self._groups.share_claims:
+            return True
+        if consumer.uid in self._deleted:
+            return False
+        group = informer.get(f"{namespace}/{consumer.name}")
+        if group is None:
+            group = await self._client.find(informer.kind, consumer.name, namespace)
+        return group is not None and group.metadata.uid == consumer.uid
 
     async def _drop_consumers(
         self, claim: ResourceClaim, consumers: list[ResourceClaimConsumerReference]

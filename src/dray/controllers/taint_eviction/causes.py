@@ -11,7 +11,7 @@ from dray.api.core import Pod
 from dray.api.resource import DeviceRequestAllocationResult, DeviceTaint, DeviceTaintRule, ResourceClaim
 from dray.client import Informer
 from dray.clock import Clock
-from dray.controllers.claims.pods import TERMINAL_PHASES, claim_name, is_for_pod, is_reserved_for, known_claim_names
+from dray.controllers.claims.pods import TERMINAL_PHASES, claim_name, is_owned_by, is_reserved_for, known_claim_names
 from dray.controllers.taint_eviction.deadlines import (
     NO_EXECUTE,
     Cause,
@@ -98,7 +98,7 @@ class EvictionCauses:
             claim = self._claims.get(f"{pod.metadata.namespace}/{known.name}") if known.name else None
             if claim is None or claim.status.allocation is None or not is_reserved_for(claim, pod):
                 continue
-            if not known.is_generated or is_for_pod(claim, pod):
+            if not known.is_generated or is_owned_by(claim, pod):
                 yield claim
 
 
