@@ -46,6 +46,7 @@ class ScriptedRuntime:
     name = "scripted"
     pulls_images = True
     applies_cdi = False
+    writes_cri_logs = False
 
     def __init__(self):
         self.images = {"i"}

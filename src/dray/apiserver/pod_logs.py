@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Document = dict[str, Any]
 # The name node agents know the API server by.
 CLIENT_NAME = "kube-apiserver-kubelet-client"
-PASSED_ON = ("follow", "previous", "tailLines", "limitBytes", "sinceSeconds", "timestamps")
+PASSED_ON = ("follow", "previous", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps")
 CONNECT_TIMEOUT_S = 5.0
 
 

@@ -3,101 +3,36 @@
 Only the API server may ask: it shows a client certificate of the cluster's CA with the name it is known by.
 """
 
-import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from glob import escape
-from io import SEEK_END, BufferedReader
 from pathlib import Path
 
 from aiohttp import web
 
+from dray.kubelet.log_files import LogRequest, find_log, nanoseconds, read_log
+
 API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client"})
-FOLLOW_EVERY_S = 0.2
-CHUNK = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class LogRequest:
-    """What `kubectl logs` can ask for."""
+class LogSource:
+    """Where the output is, and what is known of the containers that write it."""
 
-    tail_lines: int | None = None
-    limit_bytes: int | None = None
-    follow: bool = False
-    previous: bool = False
-
-
-def find_log(root: Path, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
-    """The newest attempt's file, or the one before it. Names are checked: no path leaves `root`."""
-    if any("/" in part or part in ("", ".", "..") for part in (namespace, pod, container)):
-        return None
-    folders = sorted(root.glob(f"{escape(namespace)}_{escape(pod)}_*"), key=lambda each: each.stat().st_mtime)
-    if not folders:
-        return None
-    files = sorted((folders[-1] / container).glob("[0-9]*.log"), key=lambda each: int(each.stem))
-    wanted = -2 if previous else -1
-    return files[wanted] if len(files) >= -wanted else None
-
-
-def _always() -> bool:
-    return True
-
-
-async def read_log(path: Path, request: LogRequest, is_written: Callable[[], bool] = _always) -> AsyncIterator[bytes]:
-    """The asked-for part of a file, then what is added to it while it is followed and its container runs."""
-    with path.open("rb") as file:
-        if request.tail_lines is not None:
-            _seek_to_last_lines(file, request.tail_lines)
-        left = request.limit_bytes
-        is_last = not request.follow
-        while left is None or left > 0:
-            chunk = file.read(CHUNK if left is None else min(CHUNK, left))
-            if chunk:
-                left = None if left is None else left - len(chunk)
-                yield chunk
-            elif is_last:
-                return
-            elif is_written():
-                await asyncio.sleep(FOLLOW_EVERY_S)
-            else:
-                # What was written just before the end is still to be read.
-                is_last = True
-
-
-def _seek_to_last_lines(file: BufferedReader, count: int) -> None:
-    """Read backwards in blocks until `count` line ends lie behind; a line end that closes the file does not count."""
-    end = file.seek(0, SEEK_END)
-    if count <= 0:
-        return
-    position, wanted = end, count
-    while position > 0:
-        step = min(CHUNK, position)
-        position -= step
-        file.seek(position)
-        block = file.read(step)
-        if position + step == end and block.endswith(b"\n"):
-            wanted += 1
-        lines = block.count(b"\n")
-        if lines >= wanted:
-            for _ in range(lines - wanted + 1):
-                found = block.find(b"\n")
-                position, block = position + found + 1, block[found + 1 :]
-            file.seek(position)
-            return
-        wanted -= lines
-    file.seek(0)
+    root: Path
+    is_cri: bool = False
+    # Whether more can come into this file: following ends with the container.
+    is_written: Callable[[Path], bool] = Path.exists
+    # Why a container (namespace, pod, name) has not been started yet; empty if it was, or is not known.
+    waits_for: Callable[[str, str, str], str] = lambda namespace, pod, container: ""
 
 
 class LogServer:
     """HTTPS on the node; `port` is known once it was started."""
 
-    def __init__(
-        self, root: Path, tls: ssl.SSLContext, host: str = "127.0.0.1", runs: Callable[[Path], bool] = Path.exists
-    ) -> None:
-        self._root = root
-        # Whether more can come into this file: following ends with the container.
-        self._runs = runs
+    def __init__(self, source: LogSource, tls: ssl.SSLContext, host: str = "127.0.0.1") -> None:
+        self._source = source
         self._tls = tls
         self._host = host
         self._runner: web.AppRunner | None = None
@@ -120,19 +55,26 @@ class LogServer:
         if _caller(request) not in API_SERVER_NAMES:
             return web.Response(status=403, text="only the API server may read logs here\n")
         try:
-            wanted = _log_request(request)
+            wanted = log_request(request.query, time.time_ns())
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
-        parts = request.match_info
-        path = find_log(self._root, parts["namespace"], parts["pod"], parts["container"], previous=wanted.previous)
+        source, parts = self._source, request.match_info
+        namespace, pod, container = parts["namespace"], parts["pod"], parts["container"]
+        path = find_log(source.root, namespace, pod, container, previous=wanted.previous)
         if path is None:
-            what = "previous terminated container" if wanted.previous else "container"
-            return web.Response(status=404, text=f'{what} "{parts["container"]}" in pod "{parts["pod"]}" not found\n')
+            return web.Response(status=404, text=f"{self._why_none(namespace, pod, container, wanted)}\n")
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)
-        async for chunk in read_log(path, wanted, lambda: self._runs(path)):
+        async for chunk in read_log(path, wanted, lambda: source.is_written(path), is_cri=source.is_cri):
             await response.write(chunk)
         return response
+
+    def _why_none(self, namespace: str, pod: str, container: str, wanted: LogRequest) -> str:
+        if wanted.previous:
+            return f'previous terminated container "{container}" in pod "{pod}" not found'
+        reason = self._source.waits_for(namespace, pod, container)
+        what = f"is waiting to start: {reason}" if reason else "not found"
+        return f'container "{container}" in pod "{pod}" {what}'
 
 
 def _caller(request: web.Request) -> str:
@@ -145,11 +87,28 @@ def _caller(request: web.Request) -> str:
     return ""
 
 
-def _log_request(request: web.Request) -> LogRequest:
-    query = request.query
+def log_request(query: Mapping[str, str], now_ns: int) -> LogRequest:
+    """ValueError names what makes no sense."""
+    since_ns = None
+    if "sinceSeconds" in query:
+        since_ns = now_ns - _number(query, "sinceSeconds", 1) * 10**9
+    elif "sinceTime" in query:
+        since_ns = nanoseconds(query["sinceTime"])
     return LogRequest(
-        tail_lines=int(query["tailLines"]) if "tailLines" in query else None,
-        limit_bytes=int(query["limitBytes"]) if "limitBytes" in query else None,
+        tail_lines=_number(query, "tailLines", 0) if "tailLines" in query else None,
+        limit_bytes=_number(query, "limitBytes", 1) if "limitBytes" in query else None,
         follow=query.get("follow") == "true",
         previous=query.get("previous") == "true",
+        timestamps=query.get("timestamps") == "true",
+        since_ns=since_ns,
     )
+
+
+def _number(query: Mapping[str, str], name: str, least: int) -> int:
+    try:
+        number = int(query[name])
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ValueError(f"{name}: Invalid value: {query[name]!r}: must be a whole number, at least {least}")
+    return number

@@ -84,6 +84,11 @@ class PodWorker:
     def runs(self, container: str) -> bool:
         return container in self._running
 
+    def waits_for(self, container: str) -> str:
+        """Why a container that has not been started waits."""
+        progress = self._report.progress.containers.get(container, ContainerProgress())
+        return progress.waiting if progress.started_at is None else ""
+
     def wake(self) -> None:
         """What it waits for may be there now."""
         self._changed.set()

@@ -21,7 +21,8 @@ from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.health import DeviceHealth, DeviceKey
 from dray.kubelet.health_port import HealthPort
-from dray.kubelet.logs import LogServer
+from dray.kubelet.log_files import remove_logs_of_others
+from dray.kubelet.logs import LogServer, LogSource
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
 from dray.kubelet.pod_resources import PodResourcesServer
@@ -173,7 +174,8 @@ class Kubelet:
         if not self._options.cluster_ca:
             return
         tls = serving_context(node.name, node.address, self._options.cluster_ca, self._clock.now())
-        self._logs = LogServer(self._options.log_root, tls, node.address, self._is_written)
+        source = LogSource(self._options.log_root, self._runtime.writes_cri_logs, self._is_written, self._waits_for)
+        self._logs = LogServer(source, tls, node.address)
         await self._logs.start()
         self._registration = NodeRegistration(self._client, replace(node, port=self._logs.port))
 
@@ -201,6 +203,13 @@ class Kubelet:
         worker = self._workers.get(uid)
         newer = log_file.with_name(f"{int(log_file.stem) + 1}.log")
         return worker is not None and worker.runs(log_file.parent.name) and not newer.exists()
+
+    def _waits_for(self, namespace: str, pod: str, container: str) -> str:
+        """Why a container has not been started yet."""
+        for worker in self._workers.values():
+            if (worker.pod.metadata.namespace, worker.pod.metadata.name) == (namespace, pod):
+                return worker.waits_for(container)
+        return ""
 
     def _make_context(self) -> NodeContext:
         options = self._options
@@ -337,6 +346,8 @@ class Kubelet:
                 log.warning("claims of pod %s, which is gone: unprepare dynamic resources: %s", uid, error)
         for uid in await self._runtime.known_pods() - set(self._workers):
             await self._runtime.stop_pod(uid)
+        known = {pod.metadata.uid for pod in self._pods} | set(self._workers)
+        remove_logs_of_others(self._options.log_root, known)
 
     # --- slices and devices
 

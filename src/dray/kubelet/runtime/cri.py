@@ -61,6 +61,7 @@ class CriRuntime:
     name = "cri"
     pulls_images = True
     applies_cdi = True
+    writes_cri_logs = True
 
     def __init__(self, socket: str, log_root: Path | None = None) -> None:
         self._log_root = log_root.absolute() if log_root is not None else None

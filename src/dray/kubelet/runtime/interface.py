@@ -65,6 +65,8 @@ class Runtime(Protocol):
     """Whether images mean something here: then they are looked for and pulled before a container starts."""
     applies_cdi: bool
     """Whether CDI files are read behind this border; else containers come with the edits found in them."""
+    writes_cri_logs: bool
+    """Whether output is in CRI's format, or as containers wrote it."""
 
     async def version(self) -> str:
         """Name and version, as the Node tells them: `name://version`."""

@@ -35,6 +35,7 @@ class WithoutImages:
     name = ""
     pulls_images = False
     applies_cdi = False
+    writes_cri_logs = False
 
     async def version(self) -> str:
         return f"{self.name}://{__version__}"

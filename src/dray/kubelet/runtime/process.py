@@ -20,6 +20,7 @@ from dray.api.cdi import Hook, Mount
 from dray.api.core import Pod
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
+from dray.kubelet.log_times import LogTimes
 from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.cpus import cpus_of_environment
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
@@ -38,7 +39,14 @@ class ProcessContainer:
     """A process group led by the supervising shell; ours, or found after a restart."""
 
     def __init__(
-        self, id_: str, started_at: str, pid: int, folder: Path, clock: Clock, hooks: tuple[Hook, ...] = ()
+        self,
+        id_: str,
+        started_at: str,
+        pid: int,
+        folder: Path,
+        clock: Clock,
+        hooks: tuple[Hook, ...] = (),
+        ended: Callable[[], None] = lambda: None,
     ) -> None:
         self.id = id_
         self.started_at = started_at
@@ -46,6 +54,7 @@ class ProcessContainer:
         self._folder = folder
         self._clock = clock
         self._hooks = hooks
+        self._ended = ended
         self._exit: asyncio.Task[Exit] | None = None
 
     async def wait(self) -> Exit:
@@ -66,6 +75,7 @@ class ProcessContainer:
     async def _watch(self) -> Exit:
         status = await _until_gone(self._pid, self._folder)
         _signal_group(self._pid, signal.SIGKILL)
+        self._ended()
         for hook in self._hooks:
             await _run_hook(hook, "poststop")
         code = _exit_code(self._folder)
@@ -90,6 +100,7 @@ class ProcessRuntime(WithoutImages):
         self._root = root.absolute() / "pods"
         self._clock = clock
         self._cgroups = cgroups
+        self._log_times = LogTimes()
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         folder = self._root / pod.metadata.uid
@@ -126,6 +137,7 @@ class ProcessRuntime(WithoutImages):
             "attempt": spec.attempt,
             "startedAt": started_at,
             "id": id_,
+            "log": str(spec.log_path),
         }
         _state_file(folder).write_text(json.dumps(state))
         self._confine(pod, spec, pid)
@@ -133,7 +145,13 @@ class ProcessRuntime(WithoutImages):
             if hook.hook_name == "poststart":
                 await _run_hook(hook, "poststart")
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
-        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop)
+        ended = self._follow_log(spec.log_path)
+        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended)
+
+    def _follow_log(self, path: Path) -> Callable[[], None]:
+        """Note when lines are written; the answer ends that."""
+        self._log_times.follow(path)
+        return lambda: self._log_times.unfollow(path)
 
     def _spawn(self, spec: ContainerSpec, folder: Path) -> int:
         environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **spec.env_with_devices()}
@@ -174,7 +192,9 @@ class ProcessRuntime(WithoutImages):
             return None
         if _exit_code(folder) is None and _start_time(state["pid"]) != state["start"]:
             return None
-        return ProcessContainer(state["id"], state["startedAt"], state["pid"], folder, self._clock), state["attempt"]
+        ended = self._follow_log(Path(state["log"])) if "log" in state else lambda: None
+        container = ProcessContainer(state["id"], state["startedAt"], state["pid"], folder, self._clock, ended=ended)
+        return container, state["attempt"]
 
     async def stop_pod(self, pod_uid: str) -> None:
         folder = self._root / pod_uid
@@ -191,7 +211,7 @@ class ProcessRuntime(WithoutImages):
         return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
 
     async def close(self) -> None:
-        return None
+        self._log_times.close()
 
 
 # --- processes -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,185 @@
+"""The files that containers' output is in: found by pod, read as `kubectl logs` asks for them.
+
+Two kinds: as the container wrote it (`process`), or with time and stream before each line, as CRI runtimes write it.
+"""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Set
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from glob import escape
+from io import SEEK_END, BufferedReader
+from pathlib import Path
+
+from dray.kubelet.log_times import TimesOfLines
+
+FOLLOW_EVERY_S = 0.2
+CHUNK = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LogRequest:
+    """What `kubectl logs` can ask for."""
+
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line, or a part of one that was too long for its writer."""
+
+    time_ns: int
+    text: bytes
+    is_continued: bool = False
+
+
+def find_log(root: Path, namespace: str, pod: str, container: str, *, previous: bool) -> Path | None:
+    """The newest attempt's file, or the one before it. Names are checked: no path leaves `root`."""
+    if any("/" in part or part in ("", ".", "..") for part in (namespace, pod, container)):
+        return None
+    folders = sorted(root.glob(f"{escape(namespace)}_{escape(pod)}_*"), key=lambda each: each.stat().st_mtime)
+    if not folders:
+        return None
+    files = sorted((folders[-1] / container).glob("[0-9]*.log"), key=lambda each: int(each.stem))
+    wanted = -2 if previous else -1
+    return files[wanted] if len(files) >= -wanted else None
+
+
+def remove_logs_of_others(root: Path, pod_uids: Set[str]) -> None:
+    """Output goes when its pod is gone from the API: nobody can ask for it any more."""
+    for folder in root.iterdir() if root.is_dir() else ():
+        if folder.name.rsplit("_", 1)[-1] not in pod_uids:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _always() -> bool:
+    return True
+
+
+async def read_log(
+    path: Path, request: LogRequest, is_written: Callable[[], bool] = _always, *, is_cri: bool = False
+) -> AsyncIterator[bytes]:
+    """The asked-for part of a file, then what is added to it while it is followed and its container runs."""
+    with path.open("rb") as file:
+        if request.tail_lines is not None:
+            _seek_to_last_lines(file, request.tail_lines)
+        offset = file.tell()
+        chunks = _chunks(file, request.follow, is_written)
+        if is_cri:
+            chunks = _printed(_cri_lines(_raw_lines(chunks, offset)), request)
+        elif request.timestamps or request.since_ns is not None:
+            chunks = _printed(_plain_lines(_raw_lines(chunks, offset), path), request)
+        left = request.limit_bytes
+        async for chunk in chunks:
+            if left is not None and len(chunk) >= left:
+                yield chunk[:left]
+                return
+            left = None if left is None else left - len(chunk)
+            yield chunk
+
+
+async def _chunks(file: BufferedReader, follow: bool, is_written: Callable[[], bool]) -> AsyncIterator[bytes]:
+    is_last = not follow
+    while True:
+        chunk = file.read(CHUNK)
+        if chunk:
+            yield chunk
+        elif is_last:
+            return
+        elif is_written():
+            await asyncio.sleep(FOLLOW_EVERY_S)
+        else:
+            # What was written just before the end is still to be read.
+            is_last = True
+
+
+async def _raw_lines(chunks: AsyncIterator[bytes], offset: int) -> AsyncIterator[tuple[int, bytes]]:
+    """Lines with their line ends and where they begin; the last may have none."""
+    rest = b""
+    async for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            yield offset, line + b"\n"
+            offset += len(line) + 1
+    if rest:
+        yield offset, rest
+
+
+async def _plain_lines(lines: AsyncIterator[tuple[int, bytes]], path: Path) -> AsyncIterator[_Line]:
+    times = TimesOfLines(path)
+    async for offset, text in lines:
+        yield _Line(times.at(offset), text)
+
+
+async def _cri_lines(lines: AsyncIterator[tuple[int, bytes]]) -> AsyncIterator[_Line]:
+    """`TIME STREAM TAGS TEXT`, where the tag P marks a line that goes on in the next. What is no such line is left out."""
+    async for _, line in lines:
+        parts = line.split(b" ", 3)
+        if len(parts) != 4:
+            continue
+        try:
+            time_ns = nanoseconds(parts[0].decode())
+        except ValueError:
+            continue
+        is_continued = b"P" in parts[2].split(b":")
+        yield _Line(time_ns, parts[3].removesuffix(b"\n") if is_continued else parts[3], is_continued)
+
+
+async def _printed(lines: AsyncIterator[_Line], request: LogRequest) -> AsyncIterator[bytes]:
+    begins = True
+    async for line in lines:
+        if request.since_ns is None or line.time_ns >= request.since_ns:
+            head = f"{_timestamp(line.time_ns)} ".encode() if request.timestamps and begins else b""
+            yield head + line.text
+        begins = not line.is_continued
+
+
+def nanoseconds(moment: str) -> int:
+    """Of an RFC 3339 time, to its last digit; ValueError for anything else."""
+    head, dot, rest = moment.partition(".")
+    digits = "".join(_leading_digits(rest))
+    zone = rest[len(digits) :] if dot else ""
+    seconds = int(datetime.fromisoformat(head + zone).replace(microsecond=0).timestamp())
+    return seconds * 10**9 + (int(digits[:9].ljust(9, "0")) if digits else 0)
+
+
+def _leading_digits(text: str) -> Iterator[str]:
+    for character in text:
+        if not character.isdigit():
+            return
+        yield character
+
+
+def _timestamp(time_ns: int) -> str:
+    seconds, rest = divmod(time_ns, 10**9)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
+
+
+def _seek_to_last_lines(file: BufferedReader, count: int) -> None:
+    """Read backwards in blocks until `count` line ends lie behind; a line end that closes the file does not count."""
+    end = file.seek(0, SEEK_END)
+    if count <= 0:
+        return
+    position, wanted = end, count
+    while position > 0:
+        step = min(CHUNK, position)
+        position -= step
+        file.seek(position)
+        block = file.read(step)
+        if position + step == end and block.endswith(b"\n"):
+            wanted += 1
+        lines = block.count(b"\n")
+        if lines >= wanted:
+            for _ in range(lines - wanted + 1):
+                found = block.find(b"\n")
+                position, block = position + found + 1, block[found + 1 :]
+            file.seek(position)
+            return
+        wanted -= lines
+    file.seek(0)
