@@ -289,6 +289,15 @@ async def test_a_silent_node_turns_unknown_and_is_tainted_and_recovers(cluster):
     await cluster.eventually(back)
 
 
+async def test_a_lease_that_lasts_longer_than_the_grace_period_is_believed(cluster):
+    await cluster.client.create(NODES, a_node())
+    lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {"leaseDurationSeconds": 3600}}
+    await cluster.client.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
+    await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05))
+    await asyncio.sleep(0.3)
+    assert cluster.wire.count("PATCH", "/status$") == 0
+
+
 async def test_a_node_written_by_hand_loses_its_taint_and_never_falls_silent(cluster):
     await cluster.client.create(NODES, a_node())
     await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05))

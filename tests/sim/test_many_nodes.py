@@ -6,11 +6,14 @@ from pathlib import Path
 import pytest
 
 from dray.api.digests import LruSet, digest_of
-from dray.client import LEASES, NODES, SLICES
+from dray.client import LEASES, NODES, SLICES, STRATEGIC_PATCH
+from dray.clock import SimulatedClock, rfc3339_micro
 from dray.driver import Device, Driver, Pool
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, desired_specs, same_spec
 from dray.features import FeatureGates
+from dray.kubelet.fleet import RENEW_ALL_S
+from dray.kubelet.node import is_ready
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.nodes import NodesOptions, SimulatedNodes
 from dray.sim.pool_template import PoolTemplate
@@ -72,16 +75,10 @@ async def test_a_node_costs_its_objects_and_one_taint(tmp_path):
     client = plane.client("test")
     before = int((await client.list(NODES)).revision)
     nodes = await started(plane, tmp_path, count=20, drivers=("gpu",))
-    async with asyncio.timeout(60), client.watch(NODES, initial_events=True) as events:
-        tainted = {node.metadata.name for node in (await client.list(NODES)).items if node.spec.taints}
-        async for event in events:
-            if not event.object.spec.taints:
-                tainted.discard(event.object.metadata.name)
-            if not tainted:
-                break
+    await untainted(client)
     # Every write is one revision. Leases follow one after the other, the first ones while this was waiting.
-    leases = len((await client.list(LEASES, "kube-node-lease")).items)
-    writes = int((await client.list(NODES)).revision) - before - leases
+    leases = await client.list(LEASES, "kube-node-lease")
+    writes = int(leases.revision) - before - len(leases.items)
     await nodes.stop()
     await plane.stop()
     assert writes <= 20 * WRITES_PER_NODE + WRITES_FOR_NAMESPACES
@@ -111,3 +108,47 @@ def test_digests_tell_trees_apart():
     assert digest_of([{"a": 1}]) == digest_of([{"a": 1}])
     assert len({digest_of(tree) for tree in ([1], [1.0], [True], ["1"], [None], [{}])}) == 6
     assert digest_of([object()]) is None
+
+
+async def untainted(client):
+    """The revision of every node, once the taint that it starts with is gone."""
+    async with asyncio.timeout(60), client.watch(NODES, initial_events=True) as events:
+        tainted = {node.metadata.name for node in (await client.list(NODES)).items if node.spec.taints}
+        async for event in events:
+            if not event.object.spec.taints:
+                tainted.discard(event.object.metadata.name)
+            if not tainted:
+                break
+    return {node.metadata.name: node.metadata.resource_version for node in (await client.list(NODES)).items}
+
+
+async def test_simulated_nodes_stay_ready_for_as_long_as_they_renew(tmp_path):
+    clock = SimulatedClock()
+    plane = ControlPlane(ControlPlaneOptions(tmp_path / "data", with_scheduler=False), clock)
+    await plane.start()
+    client = plane.client("test")
+    nodes = await started(plane, tmp_path, count=12, drivers=())
+    before = await untainted(client)
+    async with client.watch(LEASES, "kube-node-lease", initial_events=True) as renewals:
+        for _ in range(36):
+            await clock.advance(RENEW_ALL_S / 12)
+            now = rfc3339_micro(clock.now())
+            async with asyncio.timeout(60):
+                async for each in renewals:
+                    if each.object.spec and each.object.spec.renew_time == now:
+                        break
+    assert await untainted(client) == before
+    await nodes.stop()
+    await plane.stop()
+
+
+async def test_a_node_that_was_taken_for_dead_is_reported_ready_again(plane, tmp_path):
+    nodes = await started(plane, tmp_path, drivers=())
+    client = plane.client("test")
+    unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
+    await client.patch(NODES, "node-3", unknown, subresource="status", patch_type=STRATEGIC_PATCH)
+    async with asyncio.timeout(60), client.watch(NODES, initial_events=True) as events:
+        async for event in events:
+            if event.object.metadata.name == "node-3" and is_ready(event.object):
+                break
+    await nodes.stop()

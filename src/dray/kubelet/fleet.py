@@ -1,14 +1,16 @@
 """Many nodes in one process that run nothing: pods bound to them are reported as running, and let go when deleted.
 
-One informer serves all of them, so a thousand nodes cost little more than their objects. No driver is called.
+One informer of pods and one of nodes serve all of them, so a thousand nodes cost little more than their objects. No driver
+is called. A node that somebody took for dead, say while the machine slept, is reported ready again.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from dray.api.core import Pod
+from dray.api.core import Node, Pod
 from dray.client import (
+    NODES,
     PODS,
     STRATEGIC_PATCH,
     ApiError,
@@ -20,7 +22,7 @@ from dray.client import (
     object_key,
 )
 from dray.clock import rfc3339
-from dray.kubelet.node import NodeDescription, NodeRegistration
+from dray.kubelet.node import NodeDescription, NodeRegistration, is_ready
 from dray.kubelet.status import ContainerProgress, PodProgress, status_document
 
 log = logging.getLogger(__name__)
@@ -37,7 +39,9 @@ class NodeFleet:
         self._nodes = {node.name: node for node in nodes}
         self._registrations = {node.name: NodeRegistration(client, node, RENEW_ALL_S) for node in nodes}
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector="spec.nodeName!=")
+        self._node_objects: Informer[Node] = Informer(client, NODES)
         self._queue: WorkQueue[str] = WorkQueue("simulated_pods", clock=client.clock)
+        self._taken_for_dead: WorkQueue[str] = WorkQueue("simulated_nodes", clock=client.clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._uids: dict[str, str] = {}
 
@@ -55,23 +59,38 @@ class NodeFleet:
 
         await asyncio.gather(*(register(*each) for each in self._registrations.items()))
         self._pods.add_handler(Handler(on_add=self._changed, on_update=lambda old, new: self._changed(new)))
+        self._node_objects.add_handler(Handler(on_add=self._node_seen, on_update=lambda old, new: self._node_seen(new)))
         self._pods.start()
+        self._node_objects.start()
         await self._pods.synced()
         self._tasks.append(asyncio.create_task(self._queue.run(self._sync, WORKERS), name="simulated pods"))
+        self._tasks.append(asyncio.create_task(self._taken_for_dead.run(self._revive), name="simulated nodes"))
         self._tasks.append(asyncio.create_task(self._beat(), name="simulated heartbeats"))
 
     async def stop(self) -> None:
         self._queue.shut_down()
+        self._taken_for_dead.shut_down()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._pods.stop()
+        await asyncio.gather(self._pods.stop(), self._node_objects.stop())
 
     def _changed(self, pod: Pod) -> None:
         is_over = pod.status.phase in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
         is_settled = pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
         if pod.spec.node_name in self._nodes and not is_over and not is_settled:
             self._queue.add(object_key(pod))
+
+    def _node_seen(self, node: Node) -> None:
+        if node.metadata.name in self._nodes and not is_ready(node):
+            self._taken_for_dead.add(node.metadata.name)
+
+    async def _revive(self, name: str) -> None:
+        try:
+            await self._registrations[name].refreshed()
+        except ApiError as error:
+            if not error.is_not_found:
+                raise
 
     async def _sync(self, key: str) -> None:
         pod = self._pods.get(key)

@@ -140,6 +140,10 @@ def _os_image() -> str:
     return names[0] if names else "Linux"
 
 
+def is_ready(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
 class NodeRegistration:
     """Keeps the Node object and its lease."""
 
@@ -175,8 +179,7 @@ class NodeRegistration:
     async def refreshed(self) -> Node:
         """The Node as the API has it; reported ready again if somebody took this agent for dead meanwhile."""
         node = await self._client.get(NODES, self._description.name)
-        is_ready = any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
-        self._node = node if is_ready else await self._report()
+        self._node = node if is_ready(node) else await self._report()
         return self._node
 
     async def renew(self) -> None:
