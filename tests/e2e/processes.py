@@ -54,7 +54,13 @@ class Process:
 class ClusterOfProcesses:
     """API server, controllers, scheduler, one node agent and drivers, each a process of its own."""
 
-    def __init__(self, folder: Path, port: int, drivers: tuple[str, ...] = ("gpu",)) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        drivers: tuple[str, ...] = ("gpu",),
+        kubelet_options: tuple[str, ...] = (),
+    ) -> None:
         self.folder = folder
         self.kubeconfig = folder / "kubeconfig"
         self.node_root = folder / "n"
@@ -79,7 +85,18 @@ class ClusterOfProcesses:
         )
         self.scheduler = Process(folder, "scheduler", "scheduler", *config, "--secure-port", "0", "--no-leader-elect")
         self.kubelet = Process(
-            folder, "kubelet", "kubelet", *config, *node, "--root-dir", str(self.node_root), "--cdi-dir", str(self.cdi)
+            folder,
+            "kubelet",
+            "kubelet",
+            *config,
+            *node,
+            "--root-dir",
+            str(self.node_root),
+            "--cdi-dir",
+            str(self.cdi),
+            "--healthz-port",
+            "0",
+            *kubelet_options,
         )
         self.drivers = {
             name: Process(

@@ -1,0 +1,137 @@
+"""A containerd of its own for a test: everything below one folder, one tiny image, no network."""
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+from pathlib import Path
+
+IMAGE = "dray.local/busybox:1"
+PROGRAMS = ("sh", "env", "sleep", "cat", "echo")
+
+CONFIG = """
+version = 2
+root = "{folder}/root"
+state = "{folder}/state"
+[grpc]
+  address = "{folder}/c.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{image}"
+  restrict_oom_score_adj = true
+  enable_cdi = {cdi}
+  cdi_spec_dirs = ["{cdi_dir}"]
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "native"
+"""
+
+
+def why_not() -> str:
+    """Why no containerd can run here; empty if one can."""
+    if os.geteuid() != 0:
+        return "containerd needs root"
+    missing = [name for name in ("containerd", "ctr", "runc", "busybox") if shutil.which(name) is None]
+    if missing:
+        return f"not on this machine: {', '.join(missing)} (Debian: containerd runc busybox-static)"
+    linked = subprocess.run(["ldd", str(shutil.which("busybox"))], capture_output=True, text=True, check=False)
+    return "" if "not a dynamic executable" in linked.stdout + linked.stderr else "busybox is not static"
+
+
+def version() -> tuple[int, ...]:
+    text = subprocess.run(["containerd", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"(\d+)\.(\d+)", text)
+    return tuple(map(int, found.groups())) if found else (0, 0)
+
+
+class Containerd:
+    """`applies_cdi` off: a runtime that does not know CDI devices, as there are many."""
+
+    def __init__(self, folder: Path, cdi_dir: Path, *, applies_cdi: bool = True) -> None:
+        self._folder = folder
+        self._config = CONFIG.format(
+            folder=folder, image=IMAGE, cdi_dir=cdi_dir, cdi="true" if applies_cdi else "false"
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.socket = folder / "c.sock"
+        self.log = folder / "containerd.log"
+
+    def start(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        (self._folder / "config.toml").write_text(self._config)
+        with self.log.open("ab") as output:
+            command = ["containerd", "--config", str(self._folder / "config.toml")]
+            self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        archive = self._folder / "image.tar"
+        make_image(archive)
+        deadline = time.monotonic() + 60
+        while self.ctr("images", "import", str(archive)).returncode:
+            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
+            time.sleep(0.2)
+
+    def ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def containers(self) -> list[str]:
+        return self.ctr("containers", "ls", "--quiet").stdout.split()
+
+    def restart(self) -> None:
+        """Containers go on without it."""
+        self._end()
+        self.start()
+
+    def stop(self) -> None:
+        for name in self.containers():
+            self.ctr("tasks", "kill", "--signal", "SIGKILL", name)
+            self.ctr("tasks", "rm", "--force", name)
+            self.ctr("containers", "rm", name)
+        self._end()
+        for mount in _mounts_below(self._folder):
+            subprocess.run(["umount", "--lazy", mount], check=False)
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+            self._process = None
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    return [point for point in reversed(points) if point.startswith(f"{folder}/")]
+
+
+def make_image(path: Path) -> None:
+    """A docker archive with one layer: busybox, and its programs as links to it."""
+    layer = io.BytesIO()
+    with tarfile.open(fileobj=layer, mode="w") as tar:
+        for name in ("bin", "tmp", "proc", "sys", "dev", "etc"):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+            tar.addfile(entry)
+        tar.add(os.path.realpath(str(shutil.which("busybox"))), "bin/busybox")
+        for name in PROGRAMS:
+            entry = tarfile.TarInfo(f"bin/{name}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
+            tar.addfile(entry)
+    content = layer.getvalue()
+    config = {
+        "architecture": "arm64" if os.uname().machine == "aarch64" else "amd64",
+        "os": "linux",
+        "config": {"Env": ["PATH=/bin"], "Cmd": ["sleep", "1000000"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    with tarfile.open(path, "w") as archive:
+        for name, data in (
+            ("config.json", json.dumps(config).encode()),
+            ("layer.tar", content),
+            ("manifest.json", json.dumps(manifest).encode()),
+        ):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))

@@ -1,0 +1,125 @@
+"""Pods with claims in real containers: containerd makes them, and puts in what CDI files say."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.containerd import IMAGE, Containerd, version, why_not
+from tests.e2e.processes import ClusterOfProcesses, wait_until
+from tests.e2e.test_processes import EXAMPLES, checkpoint, free_port, is_clean, phase, published
+
+if why_not():
+    pytest.skip(why_not(), allow_module_level=True)
+
+POD = """
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {{name: one-card}}
+spec:
+  spec:
+    devices:
+      requests: [{{name: card, exactly: {{deviceClassName: gpu}}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  hostNetwork: true
+  terminationGracePeriodSeconds: 2
+  resourceClaims: [{{name: gpu, resourceClaimTemplateName: one-card}}]
+  containers:
+  - name: main
+    image: {image}
+    command: [sh, -c, 'env; cat /var/run/kubernetes.io/dra-device-attributes/resourceclaimtemplates/gpu/card/*-metadata.json; echo ready; exec sleep 1000']
+    env: [{{name: OWN, value: mine}}]
+    resources: {{claims: [{{name: gpu}}]}}
+  - name: other
+    image: {image}
+    command: [sh, -c, 'env; echo ready; exec sleep 1000']
+"""
+
+
+@pytest.fixture
+def cluster(request):
+    with tempfile.TemporaryDirectory(prefix="dray-c", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        containerd = Containerd(folder / "c", folder / "cdi", applies_cdi=request.param)
+        runtime = f"cri://{containerd.socket}"
+        cluster = ClusterOfProcesses(folder, free_port(), kubelet_options=("--runtime", runtime))
+        cluster.containerd = containerd
+        try:
+            containerd.start()
+            cluster.start()
+            cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/classes.yaml"))
+            wait_until(lambda: "gpu.example.com" in published(cluster), "the driver to publish", cluster)
+            yield cluster
+        finally:
+            cluster.stop()
+            containerd.stop()
+
+
+def run_pod(cluster, name):
+    (cluster.folder / "pod.yaml").write_text(POD.format(name=name, image=IMAGE))
+    cluster.kubectl("apply", "-f", str(cluster.folder / "pod.yaml"))
+    wait_until(lambda: phase(cluster, name) == "Running", f"{name} to run", cluster, 90)
+    for container in ("main", "other"):
+        wait_until(
+            lambda each=container: "ready" in cluster.kubectl("logs", name, "-c", each, check=False),
+            f"output of {container}",
+            cluster,
+        )
+
+
+def containers_of(cluster, name):
+    pod = json.loads(cluster.kubectl("get", "pod", name, "-o", "json"))
+    return {each["name"]: (each["containerID"], each["restartCount"]) for each in pod["status"]["containerStatuses"]}
+
+
+def delete_pod(cluster, name):
+    cluster.kubectl("delete", "pod", name, "--wait=true", "--timeout=60s")
+    wait_until(lambda: is_clean(cluster) and not cluster.containerd.containers(), "everything to be gone", cluster, 90)
+
+
+@pytest.mark.skipif(version() < (1, 7), reason="containerd before 1.7 does not know CDI devices")
+@pytest.mark.parametrize("cluster", [True], indirect=True, ids=["with-cdi"])
+def test_a_claims_devices_are_in_its_container_and_in_no_other(cluster):
+    run_pod(cluster, "real")
+    output = cluster.kubectl("logs", "real", "-c", "main")
+    assert "GPU_DEVICE_GPU_0=gpu-0" in output
+    assert "OWN=mine" in output
+    assert '"kind": "DeviceMetadata"' in output, "the file with the devices' attributes is mounted"
+    assert "GPU_DEVICE" not in cluster.kubectl("logs", "real", "-c", "other")
+    stamped = cluster.kubectl("logs", "real", "-c", "main", "--timestamps", "--tail=1")
+    assert stamped.endswith("Z ready\n"), stamped
+    node = json.loads(cluster.kubectl("get", "node", "worker", "-o", "json"))
+    assert node["status"]["nodeInfo"]["containerRuntimeVersion"].startswith("containerd://")
+    before = containers_of(cluster, "real")
+    assert all(id_.startswith("containerd://") for id_, _ in before.values())
+
+    cluster.kubelet.restart()
+    cluster.containerd.restart()
+    wait_until(lambda: "gpu.example.com" in published(cluster), "devices to be published again", cluster)
+    assert containers_of(cluster, "real") == before, "neither the agent's nor the runtime's restart ends containers"
+
+    for id_, _ in before.values():
+        cluster.containerd.ctr("tasks", "kill", "--signal", "SIGKILL", id_.removeprefix("containerd://"))
+    wait_until(
+        lambda: all(restarts == 1 for _, restarts in containers_of(cluster, "real").values()), "restarts", cluster, 60
+    )
+    wait_until(lambda: "ready" in cluster.kubectl("logs", "real", "-c", "main"), "output after the restart", cluster)
+    assert "GPU_DEVICE_GPU_0=gpu-0" in cluster.kubectl("logs", "real", "-c", "main")
+    assert "ready" in cluster.kubectl("logs", "real", "-c", "main", "--previous")
+    delete_pod(cluster, "real")
+
+
+@pytest.mark.parametrize("cluster", [False], indirect=True, ids=["without-cdi"])
+def test_a_runtime_that_does_not_know_cdi_starts_containers_without_their_devices(cluster):
+    """Nobody on the node can tell; the claim is prepared and given back all the same."""
+    run_pod(cluster, "bare")
+    output = cluster.kubectl("logs", "bare", "-c", "main")
+    assert "OWN=mine" in output
+    assert "GPU_DEVICE" not in output
+    assert len(checkpoint(cluster)) == 1
+    delete_pod(cluster, "bare")
