@@ -79,13 +79,18 @@ class Rig:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def registered(self) -> Endpoint:
+    async def registered(self, before: Endpoint | None = None) -> Endpoint:
+        """The endpoint that the driver registered, other than the one `before` a restart."""
+
         async def endpoint() -> Endpoint | None:
-            names = self.drivers.names()
-            found = self.drivers.endpoint(names[0]) if names else None
-            return found if found is not None and found.is_connected else None
+            found = self._newest_endpoint()
+            return found if found is not None and found is not before and found.is_connected else None
 
         return await self.until(endpoint, "the driver to register in plugins_registry and to serve its endpoint")
+
+    def _newest_endpoint(self) -> Endpoint | None:
+        names = self.drivers.names()
+        return self.drivers.endpoint(names[0]) if names else None
 
     async def until(self, ask: Callable[[], Awaitable[T | None]], what: str) -> T:
         """The first answer that is something; Failed after the time is up or when the driver has ended."""
@@ -101,21 +106,15 @@ class Rig:
             await asyncio.sleep(0.05)
 
     async def restart(self) -> None:
-        """As after a crash: no warning, and everything only on disk stays."""
-        await self.process.kill()
-        await self.until_deaf()
-        await self.process.start()
-        await self.registered()
+        """As after a crash: no warning, and everything only on disk stays.
 
-    async def until_deaf(self) -> None:
-        deadline = asyncio.get_running_loop().time() + self.timeout_s
-        while asyncio.get_running_loop().time() < deadline:
-            try:
-                if not self.drivers.endpoint(self.driver).is_connected:
-                    return
-            except DriverError:
-                return
-            await asyncio.sleep(0.02)
+        The endpoint from before connects by itself as soon as the driver listens again, and is closed when the driver
+        registers anew: a call in between would be cut off. So only the new registration counts.
+        """
+        before = self._newest_endpoint()
+        await self.process.kill()
+        await self.process.start()
+        await self.registered(before)
 
     # --- claims
 
@@ -186,15 +185,7 @@ class Rig:
             await self.drop(name)
 
     async def prepare(self, *claims: ClaimState) -> Answers:
-        """Ask the driver; one that registers anew just now is asked again, as a kubelet would at its next try."""
-        endpoint = self.drivers.endpoint(self.driver)
-        try:
-            return await endpoint.prepare(claims, self.timeout_s)
-        except DriverError:
-            await self.registered()
-            if self.drivers.endpoint(self.driver) is endpoint:
-                raise
-            return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)
+        return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)
 
     async def prepared(self, claim: ClaimState) -> list[PreparedDevice]:
         answer = (await self.prepare(claim)).get(claim.uid)
