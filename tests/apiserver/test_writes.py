@@ -285,3 +285,19 @@ async def test_a_job_finds_its_pods_by_its_uid(server: Client) -> None:
     assert wanted.items() <= made.body["spec"]["template"]["metadata"]["labels"].items()
     relabelled = await server.patch(f"{jobs}/j", {"metadata": {"labels": {"a": "b"}}})
     assert relabelled.status == 200, relabelled.body
+
+
+async def test_text_of_a_secret_comes_back_as_data(server: Client) -> None:
+    secrets = "/api/v1/namespaces/default/secrets"
+    secret = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": {"a": "MQ==", "b": "MQ=="}}
+    made = (await server.post(secrets, {**secret, "stringData": {"b": "zwei"}})).body
+    assert made["data"] == {"a": "MQ==", "b": "endlaQ=="}
+    assert "stringData" not in made
+    patched = (await server.patch(f"{secrets}/s", {"stringData": {"a": "eins"}})).body
+    assert patched["data"] == {"a": "ZWlucw==", "b": "endlaQ=="}
+
+
+async def test_a_namespace_with_a_generated_name_wears_it_as_a_label(server: Client) -> None:
+    made = await server.post("/api/v1/namespaces", {"metadata": {"generateName": "team-"}})
+    metadata = made.body["metadata"]
+    assert metadata["labels"] == {"kubernetes.io/metadata.name": metadata["name"]}

@@ -6,6 +6,7 @@ and are never changed in place. The time comes in as text, already cut to second
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
@@ -154,6 +155,11 @@ def _pool_status_request(document: Document, now: str) -> Document:
 
 
 def _namespace(document: Document, now: str) -> Document:
+    return with_own_label(document)
+
+
+def with_own_label(document: Document) -> Document:
+    """A namespace wears its name as a label; a generated name is known only after the other defaults."""
     metadata = _inner(document, "metadata")
     name = metadata.get("name")
     if not name or (metadata.get("labels") or {}).get("kubernetes.io/metadata.name") == name:
@@ -171,7 +177,18 @@ def _node(document: Document, now: str) -> Document:
 
 
 def _secret(document: Document, now: str) -> Document:
-    return document if document.get("type") else {**document, "type": "Opaque"}
+    """`stringData` is for writing only: it comes back as part of `data`."""
+    made = document if document.get("type") else {**document, "type": "Opaque"}
+    texts = made.get("stringData")
+    if texts is None:
+        return made
+    data = {**(made.get("data") or {}), **{key: _base64(text) for key, text in texts.items()}}
+    rest = {key: value for key, value in made.items() if key != "stringData"}
+    return {**rest, "data": data} if data else rest
+
+
+def _base64(text: str) -> str:
+    return b64encode(text.encode()).decode()
 
 
 def _priority_class(document: Document, now: str) -> Document:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dray.api.defaults import refresh_taint_time
+from dray.api.defaults import refresh_taint_time, with_own_label
 from dray.api.gated_fields import drop_disabled_fields
 from dray.api.pod_strategy import initial_pod_status, keep_claim_lists
 from dray.api.scheme import Resource
@@ -227,7 +227,7 @@ def namespace_create(document: Document, setting: Setting) -> Document:
         finalizers.append("kubernetes")
     document["spec"] = {**spec, "finalizers": finalizers}
     document["status"] = {"phase": "Active"}
-    return document
+    return with_own_label(document)
 
 
 def namespace_update(new: Document, old: Document, setting: Setting) -> Document:

@@ -20,13 +20,12 @@ from dray.validation import (
     rbac,
     slices,
     taint_rules,
+    workloads,
 )
 from dray.validation.errors import Context, Document, Errors, FieldError
 from dray.validation.metadata import check_metadata, check_metadata_update
 
 Check = Callable[[Document, Document | None, Context, Errors], None]
-
-_POD_MAKERS = ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet", "Job")
 
 
 def _once(check: Callable[[Document, Errors], None]) -> Check:
@@ -79,7 +78,7 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(
         ("RoleBinding", "ClusterRoleBinding"), lambda new, old, _, errors: rbac.check_binding(new, old, errors)
     ),
-    **dict.fromkeys(_POD_MAKERS, lambda new, old, context, errors: others.check_pod_maker(new, context, errors)),
+    **dict.fromkeys((*workloads.SELECTING, "Job"), workloads.check_pod_maker),
 }
 
 _STATUS_CHECKS: dict[str, Callable[[Document, Document, Context, Errors], None]] = {

@@ -1,13 +1,12 @@
-"""The small kinds around: quotas, events, leases, priorities, and the kinds that make pods."""
+"""The small kinds around: quotas, events, leases, priorities, secrets and settings."""
 
 from __future__ import annotations
 
 from dray.api import names
 from dray.api.names import byte_length
 from dray.api.quantity import Quantity
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
-from dray.validation.pods import check_pod_spec
 
 _QUOTA_NAMES = frozenset(
     [
@@ -104,12 +103,6 @@ def check_priority_class_update(new: Document, old: Document, errors: Errors) ->
         errors.forbidden("value", "may not be changed in an update.")
     if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
         errors.invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE)
-
-
-def check_pod_maker(document: Document, context: Context, errors: Errors) -> None:
-    """The pod template of a ReplicaSet, DaemonSet, Deployment, StatefulSet or Job."""
-    template = (document.get("spec") or {}).get("template") or {}
-    check_pod_spec(template.get("spec") or {}, "spec.template.spec", context, errors)
 
 
 _KEY_RULE = (

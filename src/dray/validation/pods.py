@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from dray.api import names
 from dray.api.quantity import Quantity
+from dray.validation import pod_parts
 from dray.validation.equality import same
 from dray.validation.errors import Context, Document, Errors
 
@@ -14,6 +16,14 @@ MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 ENV_SOURCES = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 DEVICE_ATTRIBUTE_SOURCE = "resourceSliceAttributeRef"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What containers may refer to by name."""
+
+    claims: set[str]
+    volumes: set[str]
 
 
 def check_pod(document: Document, context: Context, errors: Errors) -> None:
@@ -27,16 +37,22 @@ def check_pod(document: Document, context: Context, errors: Errors) -> None:
 
 def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors) -> None:
     """Also for the pod templates of the kinds that make pods."""
+    volumes = pod_parts.check_volumes(spec.get("volumes") or [], f"{path}.volumes", errors)
     claim_names = check_claim_entries(spec.get("resourceClaims") or [], f"{path}.resourceClaims", errors)
-    _check_containers(spec, path, claim_names, context, errors)
+    _check_containers(spec, path, _Known(claim_names, volumes), context, errors)
     if (spec.get("resources") or {}).get("claims"):
         errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
     policy = spec.get("restartPolicy")
     if policy and policy not in RESTART_POLICIES:
         errors.not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
+    pod_parts.check_dns_policy(spec, path, errors)
+    pod_parts.check_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector", errors)
+    pod_parts.check_scheduling_gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates", errors)
     for field in ("nodeName", "schedulerName", "serviceAccountName"):
         if name := spec.get(field):
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
+    pod_parts.check_deadline(spec, path, errors)
+    pod_parts.check_tolerations(spec.get("tolerations") or [], f"{path}.tolerations", errors)
     for name, amount in (spec.get("overhead") or {}).items():
         _check_amount(amount, f"{path}.overhead[{name}]", errors)
     if (group := spec.get("schedulingGroup")) is not None:
@@ -109,26 +125,36 @@ def _check_references(references: list[Document], known: set[str], path: str, er
 # --- containers ------------------------------------------------------------------------------------------------------
 
 
-def _check_containers(spec: Document, path: str, claims: set[str], context: Context, errors: Errors) -> None:
+def _check_containers(spec: Document, path: str, known: _Known, context: Context, errors: Errors) -> None:
     if not spec.get("containers"):
         errors.required(f"{path}.containers")
     seen: set[str] = set()
     for here, container in containers_of(spec, path):
         name = container.get("name") or ""
-        if not name:
-            errors.required(f"{here}.name")
-        else:
-            errors.each_invalid(f"{here}.name", name, names.label_problems(name))
+        _check_container(container, here, known, context, errors)
         if name and name in seen:
             errors.duplicate(f"{here}.name", name)
         seen.add(name)
-        if not container.get("image"):
-            errors.required(f"{here}.image")
-        resources = container.get("resources") or {}
-        _check_references(resources.get("claims") or [], claims, f"{here}.resources.claims", errors)
-        _check_amounts(resources, f"{here}.resources", errors)
-        for i, variable in enumerate(container.get("env") or ()):
-            _check_variable(variable, claims, f"{here}.env[{i}]", context, errors)
+
+
+def _check_container(container: Document, path: str, known: _Known, context: Context, errors: Errors) -> None:
+    name, image = container.get("name") or "", container.get("image") or ""
+    if not name:
+        errors.required(f"{path}.name")
+    else:
+        errors.each_invalid(f"{path}.name", name, names.label_problems(name))
+    if not image:
+        errors.required(f"{path}.image")
+    elif image != image.strip():
+        errors.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
+    pod_parts.check_ports(container.get("ports") or [], f"{path}.ports", errors)
+    for i, variable in enumerate(container.get("env") or ()):
+        _check_variable(variable, known.claims, f"{path}.env[{i}]", context, errors)
+    pod_parts.check_mounts(container.get("volumeMounts") or [], known.volumes, f"{path}.volumeMounts", errors)
+    pod_parts.check_pull_policy(container, path, errors)
+    resources = container.get("resources") or {}
+    _check_amounts(resources, f"{path}.resources", errors)
+    _check_references(resources.get("claims") or [], known.claims, f"{path}.resources.claims", errors)
 
 
 def containers_of(spec: Document, path: str = "spec") -> Iterator[tuple[str, Document]]:
@@ -140,13 +166,36 @@ def containers_of(spec: Document, path: str = "spec") -> Iterator[tuple[str, Doc
 
 def _check_amounts(resources: Document, path: str, errors: Errors) -> None:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    for field, amounts in (("limits", limits), ("requests", requests)):
-        for name, amount in amounts.items():
-            _check_resource_name(name, f"{path}.{field}", errors)
-            _check_amount(amount, f"{path}.{field}[{name}]", errors)
+    for name, amount in limits.items():
+        _check_resource_name(name, f"{path}.limits", errors)
+        _check_amount(amount, f"{path}.limits[{name}]", errors, whole=_is_whole(name))
     for name, amount in requests.items():
-        if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name]):
-            errors.invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limits[name]}")
+        _check_resource_name(name, f"{path}.requests", errors)
+        _check_amount(amount, f"{path}.requests[{name}]", errors, whole=_is_whole(name))
+        _check_against_limit(name, amount, limits.get(name), path, errors)
+    if any(name.startswith("hugepages-") for name in (*limits, *requests)) and not {"cpu", "memory"} & {
+        *limits,
+        *requests,
+    }:
+        errors.forbidden(path, "HugePages require cpu or memory")
+
+
+def _is_whole(name: str) -> bool:
+    """Extended resources are counted, not measured."""
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def _check_against_limit(name: str, amount: str, limit: str | None, path: str, errors: Errors) -> None:
+    fixed = _is_whole(name) or name.startswith("hugepages-")
+    if limit is None:
+        if fixed:
+            errors.required(f"{path}.limits", "Limit must be set for non overcommitable resources")
+        return
+    wanted, most = Quantity.parse(amount), Quantity.parse(limit)
+    if fixed and wanted != most:
+        errors.invalid(f"{path}.requests", amount, f"must be equal to {name} limit of {limit}")
+    elif wanted > most:
+        errors.invalid(f"{path}.requests", amount, f"must be less than or equal to {name} limit of {limit}")
 
 
 def _check_resource_name(name: str, path: str, errors: Errors) -> None:
@@ -155,9 +204,12 @@ def _check_resource_name(name: str, path: str, errors: Errors) -> None:
         errors.invalid(f"{path}[{name}]", name, "must be a standard resource for containers")
 
 
-def _check_amount(amount: str, path: str, errors: Errors) -> None:
-    if Quantity.parse(amount).nanos < 0:
+def _check_amount(amount: str, path: str, errors: Errors, *, whole: bool = False) -> None:
+    nanos = Quantity.parse(amount).nanos
+    if nanos < 0:
         errors.invalid(path, amount, "must be greater than or equal to 0")
+    if whole and nanos % 10**9:
+        errors.invalid(path, amount, "must be an integer")
 
 
 def _check_variable(variable: Document, claims: set[str], path: str, context: Context, errors: Errors) -> None:

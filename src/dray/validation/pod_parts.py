@@ -1,0 +1,141 @@
+"""The parts of a pod that have nothing to do with devices: volumes, ports, mounts, tolerations, policies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dray.api import names
+from dray.validation.errors import Document, Errors
+
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+DNS_POLICIES = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+PROTOCOLS = ("SCTP", "TCP", "UDP")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+LARGEST_INT = 2**31 - 1
+
+
+def check_volumes(volumes: list[Document], path: str, errors: Errors) -> set[str]:
+    """Answers the names that mounts may use."""
+    known: set[str] = set()
+    for i, volume in enumerate(volumes):
+        here, name = f"{path}[{i}]", volume.get("name") or ""
+        sources = [key for key, value in volume.items() if key != "name" and value is not None]
+        if not sources:
+            errors.required(here, "must specify a volume type")
+        for extra in sources[1:]:
+            errors.forbidden(f"{here}.{extra}", "may not specify more than 1 volume type")
+        if not name:
+            errors.required(f"{here}.name")
+        else:
+            errors.each_invalid(f"{here}.name", name, names.label_problems(name))
+            if name in known:
+                errors.duplicate(f"{here}.name", name)
+            known.add(name)
+    return known
+
+
+def check_ports(ports: list[Document], path: str, errors: Errors) -> None:
+    seen: set[str] = set()
+    for i, port in enumerate(ports):
+        here, name = f"{path}[{i}]", port.get("name") or ""
+        if name:
+            errors.each_invalid(f"{here}.name", name, _port_name_problems(name))
+            if name in seen:
+                errors.duplicate(f"{here}.name", name)
+            seen.add(name)
+        if not port.get("containerPort"):
+            errors.required(f"{here}.containerPort")
+        for field in ("containerPort", "hostPort"):
+            number = port.get(field) or 0
+            if number and not 0 < number < 1 << 16:
+                errors.invalid(f"{here}.{field}", number, "must be between 1 and 65535, inclusive")
+        if (protocol := port.get("protocol") or "TCP") not in PROTOCOLS:
+            errors.not_supported(f"{here}.protocol", protocol, PROTOCOLS)
+
+
+def _port_name_problems(name: str) -> Iterator[str]:
+    if len(name) > 15:
+        yield "must be no more than 15 characters"
+    if not name.isascii() or not all(c.isdigit() or c.islower() or c == "-" for c in name):
+        yield "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
+    if not any(c.isascii() and c.islower() for c in name):
+        yield "must contain at least one letter (a-z)"
+    if "--" in name:
+        yield "must not contain consecutive hyphens"
+    if name.startswith("-") or name.endswith("-"):
+        yield "must not begin or end with a hyphen"
+
+
+def check_mounts(mounts: list[Document], volumes: set[str], path: str, errors: Errors) -> None:
+    seen: set[str] = set()
+    for i, mount in enumerate(mounts):
+        here, name, target = f"{path}[{i}]", mount.get("name") or "", mount.get("mountPath") or ""
+        if not name:
+            errors.required(f"{here}.name")
+        if name not in volumes:
+            errors.not_found(f"{here}.name", name)
+        if not target:
+            errors.required(f"{here}.mountPath")
+        if target in seen:
+            errors.invalid(f"{here}.mountPath", target, "must be unique")
+        seen.add(target)
+
+
+def check_pull_policy(container: Document, path: str, errors: Errors) -> None:
+    policy = container.get("imagePullPolicy")
+    if policy and policy not in PULL_POLICIES:
+        errors.not_supported(f"{path}.imagePullPolicy", policy, PULL_POLICIES)
+
+
+def check_dns_policy(spec: Document, path: str, errors: Errors) -> None:
+    policy = spec.get("dnsPolicy")
+    if policy and policy not in DNS_POLICIES:
+        errors.not_supported(f"{path}.dnsPolicy", policy, DNS_POLICIES)
+
+
+def check_labels(labels: Document, path: str, errors: Errors) -> None:
+    for key, value in labels.items():
+        errors.each_invalid(path, key, names.qualified_name_problems(key))
+        errors.each_invalid(path, value, names.label_value_problems(value))
+
+
+def check_scheduling_gates(gates: list[Document], path: str, errors: Errors) -> None:
+    seen: set[str] = set()
+    for i, gate in enumerate(gates):
+        name = gate.get("name") or ""
+        errors.each_invalid(f"{path}[{i}]", name, names.qualified_name_problems(name))
+        if name in seen:
+            errors.duplicate(f"{path}[{i}]", name)
+        seen.add(name)
+
+
+def check_deadline(spec: Document, path: str, errors: Errors) -> None:
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None and not 0 < deadline <= LARGEST_INT:
+        errors.invalid(f"{path}.activeDeadlineSeconds", deadline, f"must be between 1 and {LARGEST_INT}, inclusive")
+
+
+def check_tolerations(tolerations: list[Document], path: str, errors: Errors) -> None:
+    for i, toleration in enumerate(tolerations):
+        _check_toleration(toleration, f"{path}[{i}]", errors)
+
+
+def _check_toleration(toleration: Document, path: str, errors: Errors) -> None:
+    key, operator, value, effect = (toleration.get(name) or "" for name in ("key", "operator", "value", "effect"))
+    if key:
+        errors.each_invalid(f"{path}.key", key, names.qualified_name_problems(key))
+    elif operator != "Exists":
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.invalid(f"{path}.operator", operator, detail)
+    if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        errors.invalid(f"{path}.effect", effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+    if operator in ("Equal", ""):
+        if problems := names.label_value_problems(value):
+            errors.invalid(f"{path}.operator", value, ";".join(problems))
+    elif operator == "Exists":
+        if value:
+            errors.invalid(f"{path}.operator", toleration, "value must be empty when `operator` is 'Exists'")
+    else:
+        errors.not_supported(f"{path}.operator", operator, ("Equal", "Exists"))
+    if effect and effect not in EFFECTS:
+        errors.not_supported(f"{path}.effect", effect, EFFECTS)

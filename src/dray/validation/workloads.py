@@ -1,0 +1,64 @@
+"""The kinds that make pods: which pods are theirs, and whether those pods could be made."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dray.api.matching import matches_labels
+from dray.api.meta import LabelSelector
+from dray.validation.errors import Context, Document, Errors
+from dray.validation.formats import IMMUTABLE
+from dray.validation.pods import RESTART_POLICIES, check_pod_spec
+
+SELECTING = ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet")
+MISMATCH = "`selector` does not match template `labels`"
+
+
+def check_pod_maker(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+    """A ReplicaSet, DaemonSet, Deployment, StatefulSet or Job."""
+    kind, spec = new.get("kind", ""), new.get("spec") or {}
+    template = spec.get("template") or {}
+    if kind in SELECTING:
+        _check_selector(kind, spec, template, errors)
+    check_pod_spec(template.get("spec") or {}, "spec.template.spec", context, errors)
+    _check_restart_policy(kind, template.get("spec") or {}, errors)
+    for name in ("replicas", "parallelism", "completions", "backoffLimit"):
+        if (spec.get(name) or 0) < 0:
+            errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+    if old is not None:
+        _check_fixed(kind, spec, old.get("spec") or {}, errors)
+
+
+def _check_selector(kind: str, spec: Document, template: Document, errors: Errors) -> None:
+    selector = spec.get("selector")
+    if selector is None:
+        errors.required("spec.selector")
+        return
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind.lower()}")
+        return
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    if not matches_labels(msgspec.convert(selector, LabelSelector), labels):
+        errors.invalid("spec.template.metadata.labels", labels, MISMATCH)
+
+
+def _check_restart_policy(kind: str, pod: Document, errors: Errors) -> None:
+    policy = pod.get("restartPolicy") or "Always"
+    allowed = ("OnFailure", "Never") if kind == "Job" else ("Always",)
+    if policy in RESTART_POLICIES and policy not in allowed:
+        errors.not_supported("spec.template.spec.restartPolicy", policy, allowed)
+
+
+def _check_fixed(kind: str, spec: Document, before: Document, errors: Errors) -> None:
+    """A controller never loses sight of its pods; a job runs what it began with."""
+    if spec.get("selector") != before.get("selector"):
+        errors.invalid("spec.selector", spec.get("selector"), IMMUTABLE)
+    if kind == "Job" and spec.get("completions") != before.get("completions") and not _is_elastic(spec):
+        errors.invalid("spec.completions", spec.get("completions"), IMMUTABLE)
+    if kind == "Job" and not before.get("suspend") and spec.get("template") != before.get("template"):
+        errors.invalid("spec.template", spec.get("template"), IMMUTABLE)
+
+
+def _is_elastic(spec: Document) -> bool:
+    """An indexed job may grow and shrink as long as it runs all of its pods at once."""
+    return spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")

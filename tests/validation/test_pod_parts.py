@@ -1,0 +1,88 @@
+"""Pods and the kinds that make them: the ground rules, in the words Kubernetes has for them."""
+
+import pytest
+
+from dray.validation import Context, validate_create, validate_update
+
+
+def a_pod(container=None, **spec):
+    containers = [{"name": "c", "image": "i", **(container or {})}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default"},
+        "spec": {"containers": containers, **spec},
+    }
+
+
+def texts(errors):
+    return [str(error) for error in errors]
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(a_pod({"image": " i"}), ["spec.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace"], id="image-with-space"),
+        pytest.param(a_pod({"imagePullPolicy": "Often"}), ['spec.containers[0].imagePullPolicy: Unsupported value: "Often": supported values: "Always", "IfNotPresent", "Never"'], id="pull-policy"),
+        pytest.param(a_pod({"ports": [{"containerPort": 70000}]}), ["spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"], id="port-out-of-range"),
+        pytest.param(a_pod({"ports": [{"name": "a"}]}), ["spec.containers[0].ports[0].containerPort: Required value"], id="no-port"),
+        pytest.param(a_pod({"ports": [{"containerPort": 1, "name": "-", "protocol": "QUIC"}]}), [
+            'spec.containers[0].ports[0].name: Invalid value: "-": must contain at least one letter (a-z)',
+            'spec.containers[0].ports[0].name: Invalid value: "-": must not begin or end with a hyphen',
+            'spec.containers[0].ports[0].protocol: Unsupported value: "QUIC": supported values: "SCTP", "TCP", "UDP"',
+        ], id="port-name-and-protocol"),
+        pytest.param(a_pod({"volumeMounts": [{"name": "v", "mountPath": "/a"}]}), ['spec.containers[0].volumeMounts[0].name: Not found: "v"'], id="mount-of-nothing"),
+        pytest.param(a_pod({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]}, volumes=[{"name": "v", "emptyDir": {}}]), ['spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique'], id="mounted-twice"),
+        pytest.param(a_pod(volumes=[{"name": "v"}]), ["spec.volumes[0]: Required value: must specify a volume type"], id="volume-without-source"),
+        pytest.param(a_pod(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]), ['spec.volumes[1].name: Duplicate value: "v"'], id="volume-twice"),
+        pytest.param(a_pod({"resources": {"requests": {"example.com/gpu": "1"}}}), ["spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources"], id="extended-resource-without-limit"),
+        pytest.param(a_pod({"resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "2"}}}), ['spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2'], id="extended-resource-below-its-limit"),
+        pytest.param(a_pod({"resources": {"limits": {"example.com/gpu": "500m"}}}), ['spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer'], id="half-an-extended-resource"),
+        pytest.param(a_pod({"resources": {"requests": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}), [], id="implicit-extended-resource"),
+        pytest.param(a_pod({"resources": {"limits": {"hugepages-2Mi": "2Mi"}}}), ["spec.containers[0].resources: Forbidden: HugePages require cpu or memory"], id="huge-pages-alone"),
+        pytest.param(a_pod(dnsPolicy="Mine"), ['spec.dnsPolicy: Unsupported value: "Mine": supported values: "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"'], id="dns-policy"),
+        pytest.param(a_pod(activeDeadlineSeconds=0), ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"], id="deadline"),
+        pytest.param(a_pod(tolerations=[{"operator": "Equal"}]), ['spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, which means "match all values and all keys"'], id="toleration-without-key"),
+        pytest.param(a_pod(tolerations=[{"key": "k", "operator": "Exists", "tolerationSeconds": 5}]), ["spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set"], id="toleration-seconds"),
+        pytest.param(a_pod(tolerations=[{"key": "k", "operator": "Near", "effect": "Never"}]), [
+            'spec.tolerations[0].operator: Unsupported value: "Near": supported values: "Equal", "Exists"',
+            'spec.tolerations[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"',
+        ], id="toleration-words"),
+        pytest.param(a_pod(schedulingGates=[{"name": "a"}, {"name": "a"}]), ['spec.schedulingGates[1]: Duplicate value: "a"'], id="gate-twice"),
+    ],
+)  # fmt: skip
+def test_pods(pod, expected):
+    assert texts(validate_create(pod, Context())) == expected
+
+
+def a_deployment(selector, labels, kind="Deployment", **pod):
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}], **pod}}
+    return {
+        "apiVersion": "batch/v1" if kind == "Job" else "apps/v1",
+        "kind": kind,
+        "metadata": {"name": "d", "namespace": "default", "resourceVersion": "1", "uid": "u"},
+        "spec": {"selector": selector, "template": template},
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(a_deployment(None, {}), ["spec.selector: Required value"], id="no-selector"),
+        pytest.param(a_deployment({}, {}), ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"], id="empty-selector"),
+        pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "c"}), ['spec.template.metadata.labels: Invalid value: {"a":"c"}: `selector` does not match template `labels`'], id="other-labels"),
+        pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, restartPolicy="Never"), ['spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"'], id="deployment-that-ends"),
+        pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, kind="Job"), ['spec.template.spec.restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"'], id="job-that-never-ends"),
+        pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}), [], id="fine"),
+    ],
+)  # fmt: skip
+def test_kinds_that_make_pods(document, expected):
+    assert texts(validate_create(document, Context())) == expected
+
+
+def test_a_selector_stays():
+    old = a_deployment({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"})
+    new = a_deployment({"matchLabels": {"c": "d"}}, {"a": "b", "c": "d"})
+    assert texts(validate_update(new, old, Context())) == [
+        'spec.selector: Invalid value: {"matchLabels":{"c":"d"}}: field is immutable'
+    ]
