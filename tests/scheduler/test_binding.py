@@ -7,6 +7,7 @@ from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_s
 from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.memory_cluster import conflict
+from dray.scheduler.scheduler import Scheduler
 
 
 def a_world(*objects, **kwargs):
@@ -212,3 +213,42 @@ async def test_failed_binding_wakes_pods_that_waited_for_the_room():
     await world.scheduler.schedule_next()
     await world.settle(seconds=15)
     assert sorted(filter(None, (world.node_of("p1"), world.node_of("p2")))) == ["node-1"]
+
+
+async def test_room_that_another_scheduler_took_is_chosen_again_from_fresh_state():
+    world = World(a_node("node-1", cpu="2"), a_node("node-2", cpu="1"), a_pod(cpu="1"))
+    taken: list[str] = []
+
+    def beaten(verb, name):
+        if verb != "bind" or taken:
+            return None
+        taken.append(world.node_of())
+        world.apply(a_pod("foreign", cpu="2", node_name="node-1"))
+        return conflict("node node-1: Insufficient cpu: 1 asked, 2 of 2 in use")
+
+    world.cluster.fault = beaten
+    await world.attempt()
+    assert world.reason() == "SchedulerError"
+    assert "Insufficient cpu: 1 asked, 2 of 2 in use" in world.message()
+    assert world.requested("node-1")["cpu"] == 2000, "our own pod is forgotten there"
+    await world.settle(seconds=2)
+    assert world.node_of() == "node-2"
+
+
+async def test_two_schedulers_with_a_pod_each_for_the_last_room():
+    world = World(a_node(cpu="1"), at_once=False)
+    other = Scheduler(world.cluster, world.clock)
+    world.cluster.watch(other.cluster)
+    world.apply(a_pod("ours", cpu="1"), a_pod("theirs", cpu="1"))
+    world.cluster.deliver()
+    other.queue.delete("uid-ours")
+    world.scheduler.queue.delete("uid-theirs")
+    assert await world.scheduler.schedule_next()
+    assert await other.schedule_next()
+    await world.scheduler.settled()
+    await other.settled()
+    assert sorted([world.node_of("ours"), world.node_of("theirs")]) == ["", "node-1"]
+    world.cluster.deliver()
+    for scheduler in (world.scheduler, other):
+        scheduler.handle.snapshot.check()
+        assert scheduler.handle.snapshot.nodes.get("node-1").ledger.requested("cpu") == 1000

@@ -18,7 +18,7 @@ from tests.scheduler.builders import (
     with_claim_status,
 )
 
-from dray.api.core import Pod
+from dray.api.core import Node, Pod
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import Quantity
 from dray.api.resource import (
@@ -236,6 +236,8 @@ class Life:
         for pod in self.cluster.all(Pod):
             if pod.spec.node_name:
                 self._check_bound(pod, by_name)
+        for node in self.cluster.all(Node):
+            assert not self.cluster.ledger_of(node.metadata.name).overcommitted(), f"{node.metadata.name} is overbooked"
 
     @staticmethod
     def _check_bound(pod, claims):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,12 @@ def gpu_pod(name, scheduler="default-scheduler"):
     }
 
 
+def plain_pod(name, scheduler="default-scheduler", cpu="1"):
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    spec = {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
 async def test_pod_with_claim_template_is_bound_with_a_device(cluster):
     await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
     pod = await cluster.bound("first")
@@ -198,6 +205,33 @@ async def test_two_schedulers_share_devices_without_giving_one_twice(cluster):
     assert list(overdrawn(claims, slices)) == []
     held = {row.device + row.pool for claim in claims for row in claim.status.allocation.devices.results}
     assert len(held) == 12
+
+
+async def test_two_schedulers_do_not_overbook_a_node(cluster):
+    """Nodes with room for six pods; ten want it, half of them through either scheduler, all at once."""
+    second = SchedulerService(
+        cluster.plane.client("second-scheduler"), config=SchedulerConfig(profiles=(ProfileConfig("second"),))
+    )
+    task = asyncio.create_task(second.run())
+    try:
+        await second.ready.wait()
+        for index in range(2):
+            await cluster.apply(a_node(f"node-{index}", cpu="3"))
+        pods = [plain_pod(f"p{index}", "second" if index % 2 else "default-scheduler") for index in range(10)]
+        await asyncio.gather(*(cluster.apply(pod) for pod in pods))
+
+        async def are_placed():
+            found = (await cluster.client.list(PODS, "default")).items
+            waiting = [pod for pod in found if any(row.reason == "Unschedulable" for row in pod.status.conditions)]
+            placed = Counter(pod.spec.node_name for pod in found if pod.spec.node_name)
+            assert max(placed.values(), default=0) <= 3
+            return placed if placed.total() + len(waiting) == 10 else None
+
+        assert await cluster.until(are_placed) == {"node-0": 3, "node-1": 3}
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 async def test_scheduler_that_restarts_goes_on_where_the_last_one_stopped(cluster):

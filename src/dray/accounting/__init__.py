@@ -28,7 +28,7 @@ from dray.accounting.cgroups import CgroupValues, container_cgroup, pod_cgroup
 from dray.accounting.charges import ClaimCharge, Policy, charges_in_status, claim_statuses
 from dray.accounting.claim_state import ClaimState
 from dray.accounting.cluster_ledger import ClusterLedger
-from dray.accounting.demand import SCHEDULING, Demand, pod_demand
+from dray.accounting.demand import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS, Demand, pod_demand
 from dray.accounting.device_backed import (
     AllocatedClaim,
     Inventory,
@@ -52,6 +52,7 @@ from dray.accounting.why import Row
 
 __all__ = [
     "SCHEDULING",
+    "SCHEDULING_WITHOUT_CLAIMS",
     "AccountingError",
     "AllocatedClaim",
     "CgroupValues",

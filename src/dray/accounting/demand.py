@@ -16,6 +16,8 @@ from dray.api.quantity import Quantity
 
 # What the ledger counts: claims and resizes included.
 SCHEDULING = RequestOptions(use_claim_status=True, use_status_resources=True, in_place_pod_level_resources=True)
+# What it counts when devices are not asked what they take.
+SCHEDULING_WITHOUT_CLAIMS = RequestOptions(use_status_resources=True, in_place_pod_level_resources=True)
 
 # For scoring, a container that asks for nothing counts as if it asked for a little.
 NON_ZERO_DEFAULTS: Amounts = ((CPU, Quantity.parse("100m").nanos), (MEMORY, Quantity.parse("200Mi").nanos))

@@ -8,19 +8,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
+from dray.api.scheme import by_kind
 from dray.apiserver.app import Listener, Mounted
 from dray.apiserver.cached_objects import CachedObjects
 from dray.apiserver.core import Core
 from dray.apiserver.credentials import Credentials
+from dray.apiserver.guard.bindings import GuardedBindings
+from dray.apiserver.guard.placements import Placements
 from dray.apiserver.identity import MASTERS
 from dray.apiserver.pod_logs import CLIENT_NAME, PodLogs
-from dray.apiserver.security import SecurityOptions, prepare_store, start_security
+from dray.apiserver.security import Security, SecurityOptions, prepare_store, start_security
 from dray.apiserver.served import served
 from dray.apiserver.server import Access, Server
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
 from dray.store.history import keep_history
 from dray.store.interface import Store
+from dray.store.sqlite import SqliteStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,8 @@ class ServerOptions:
     quota_counts_claims: bool = False
     # Whether pods whose claims take cpu or memory of the node can be resized, as in Kubernetes 1.37.
     resize_with_claims: bool = False
+    # Whether pods may be bound to nodes that have no room for them, as in Kubernetes.
+    overbooking: bool = False
 
 
 @dataclass(slots=True)
@@ -80,8 +87,9 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     )
     security = await start_security(store, CachedObjects(core), credentials, clock, options.gates, security_options)
     core.admission = security.admission
-    core.commit = security.guard.commit
-    core.check_holdings = security.guard.changes
+    bindings = _guarded_bindings(store, core, security, overbooking=options.overbooking)
+    core.commit = bindings.commit
+    core.check_holdings = bindings.checked(security.guard.changes)
     logs = PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS]))
     access = Access(security.authenticator, security.authorizer, security.reviews, logs, security.token_requests)
     server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
@@ -89,6 +97,20 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     forgetting = asyncio.create_task(keep_history(store, clock))
     server.on_stop(lambda: _cancelled(forgetting))
     return Running(server, credentials)
+
+
+def _guarded_bindings(store: Store, core: Core, security: Security, *, overbooking: bool) -> GuardedBindings:
+    placements = None
+    if not overbooking:
+        counts_claims = core.gates.enabled("DRANodeAllocatableResources")
+        placements = Placements(
+            lambda: core.cache(by_kind("Pod")),
+            lambda: core.cache(by_kind("Node")),
+            SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS,
+        )
+    # A file is one server's own; any other store may have several.
+    several = not isinstance(store, SqliteStore)
+    return GuardedBindings(core, placements, security.guard.commit, several_servers=several)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -2,7 +2,8 @@
 
 `/registry/<group>/<plural>/[<namespace>/]<name>` for objects (`core` for the core group), in the storage version and
 without resourceVersion; events of both groups are one set of keys below `core`. `/guard/...` holds who has which device:
-it is derived from claims and changes in the same commit as they do. `/server/...` holds what several servers share.
+it is derived from claims and changes in the same commit as they do; in a store of several servers also who was bound to a
+node last. `/server/...` holds what several servers share.
 """
 
 REGISTRY = "/registry/"

@@ -64,6 +64,7 @@ from dray.store.opening import open_store
     help="Whether requests without credentials may ask for health and version.",
 )
 @click.option("--quota-counts-claims", is_flag=True, help="Charge cpu and memory of claims to quotas, too.")
+@click.option("--allow-overbooking", is_flag=True, help="Let pods be bound to nodes without room for them.")
 def apiserver(
     listen: str,
     data: Path | None,
@@ -76,6 +77,7 @@ def apiserver(
     token_file: Path | None,
     anonymous: bool,
     quota_counts_claims: bool,
+    allow_overbooking: bool,
 ) -> None:
     """Run the API server alone, without controllers."""
     host, port = parse_address(listen)
@@ -97,6 +99,7 @@ def apiserver(
             token_file=token_file,
             quota_counts_claims=quota_counts_claims,
             resize_with_claims=emulate is not None,
+            overbooking=allow_overbooking,
         )
         try:
             run_loop(_serve(options, host, port, store, kubeconfig, ready_file))

@@ -1,7 +1,7 @@
 """A cluster in memory: the API server's part of scheduling, for simulations and tests.
 
-Writes answer as an API server would (revisions, conflicts, a device is given once) and are shown to every scheduler that
-watches, at once or when `deliver` is called.
+Writes answer as an API server would (revisions, conflicts, a device is given once, no node is overbooked) and are shown to
+every scheduler that watches, at once or when `deliver` is called.
 """
 
 from collections import deque
@@ -11,6 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dray.accounting import NodeLedger, NoFit, PodRef, pod_demand
+from dray.accounting.placed import takes_from_node
 from dray.api.codec import to_document, to_object
 from dray.api.core import Node, Pod
 from dray.api.resource import (
@@ -211,7 +213,24 @@ class MemoryCluster:
         known = self._pod(pod)
         if known.spec.node_name:
             raise conflict(f"pod {pod.metadata.name} is already assigned to node {known.spec.node_name}")
+        if len(self._watchers) > 1:
+            self._refuse_overbooking(known, node_name)
         self._store(replace(known, spec=replace(known.spec, node_name=node_name)))
+
+    def _refuse_overbooking(self, pod: Pod, node_name: str) -> None:
+        """One scheduler alone never does that; two may, each with a pod that would fit without the other's."""
+        answer = self.ledger_of(node_name).fits(pod_demand(pod))
+        if isinstance(answer, NoFit):
+            raise conflict(f"node {node_name}: {'; '.join(reason.detail for reason in answer.reasons)}")
+
+    def ledger_of(self, node_name: str) -> NodeLedger:
+        """What the pods that have this node take from it: a slow, plain sum."""
+        node: Node | None = self.get(Node, node_name)
+        ledger = NodeLedger(node_name, node.status.allocatable if node is not None else None)
+        for pod in self.all(Pod):
+            if pod.spec.node_name == node_name and takes_from_node(pod):
+                ledger.add(PodRef.of(pod), pod_demand(pod))
+        return ledger
 
     async def evict(self, victim: Pod, preemptor: Pod) -> None:
         self._begin("evict", victim.metadata.name)

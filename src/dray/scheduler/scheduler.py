@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from dray.accounting import SCHEDULING, RequestOptions
+from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.allocator import Features
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
@@ -38,9 +38,6 @@ log = logging.getLogger(__name__)
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
-# What counts on a node when devices are not asked what they take.
-WITHOUT_CLAIMS = RequestOptions(use_status_resources=True, in_place_pod_level_resources=True)
-
 
 class Scheduler:
     """One pod at a time through `schedule_next`; bindings go on in the background through `spawn`."""
@@ -60,7 +57,7 @@ class Scheduler:
         self.config = config or SchedulerConfig()
         gates = gates or FeatureGates.default()
         metrics = metrics or SchedulerMetrics()
-        counts = SCHEDULING if gates.enabled("DRANodeAllocatableResources") else WITHOUT_CLAIMS
+        counts = SCHEDULING if gates.enabled("DRANodeAllocatableResources") else SCHEDULING_WITHOUT_CLAIMS
         snapshot = Snapshot(counts)
         devices = DeviceState(Features.from_gates(gates), snapshot.log, snapshot.nodes, self._claim_changed)
         self.handle = Handle(gates, clock, snapshot, devices, writer, metrics)

@@ -1,4 +1,4 @@
-"""The double-allocation guard: no two claims hold one device, no capacity and no counter is overdrawn.
+"""The guard: no two claims hold one device, no capacity and no counter is overdrawn, no node is overbooked.
 
 For every device that a claim holds there is a key in the store, and one for every counter set that held devices draw from. A
 claim's status and these keys change in one commit, each key on condition that nobody changed it meanwhile, so the promise
@@ -6,4 +6,7 @@ holds for any number of schedulers and of API servers on one etcd. `holdings` re
 offer, `plan` decides, `guarded_commit` writes and tries again when another claim was quicker at a shared key.
 
 Results with adminAccess hold nothing.
+
+`bindings` stands before it: it asks `placements` whether a node has room for one more pod, and `users` whether a pod still needs
+the claim that somebody wants to free.
 """

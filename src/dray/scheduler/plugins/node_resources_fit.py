@@ -6,8 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.accounting.ask import RequestOptions
-from dray.accounting.demand import Demand, pod_demand
+from dray.accounting.demand import SCHEDULING_WITHOUT_CLAIMS, Demand, pod_demand
 from dray.accounting.fit import Fits, NoFit
 from dray.accounting.node_ledger import NodeLedger
 from dray.accounting.resources import is_node_allocatable
@@ -22,9 +21,6 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.resource_scores import Strategy, strategy_from
 from dray.scheduler.snapshot import Snapshot
 
-# What the spec alone asks for: amounts that devices bring along are checked where devices are chosen.
-SPEC_ONLY = RequestOptions(use_status_resources=True, in_place_pod_level_resources=True)
-
 
 @dataclass(frozen=True, slots=True)
 class SpecDemand:
@@ -34,7 +30,8 @@ class SpecDemand:
 
 
 def spec_demand(pod: Pod) -> Demand:
-    return pod_demand(pod, (), SPEC_ONLY)
+    """What the spec alone asks for: amounts that devices bring along are checked where devices are chosen."""
+    return pod_demand(pod, (), SCHEDULING_WITHOUT_CLAIMS)
 
 
 def is_extended(name: str) -> bool:

@@ -1,0 +1,360 @@
+"""A node is never overbooked by bindings, however many schedulers bind, and a claim in use is not taken away."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.apiserver.conftest import Answer, Client
+from tests.store.conftest import free_port, start_etcd
+
+from dray.apiserver.assembly import ServerOptions, start_server
+from dray.store.etcd import EtcdStore
+from dray.store.opening import StoreAddress
+from dray.store.sqlite import SqliteStore
+
+Document = dict[str, Any]
+PODS = "/api/v1/namespaces/default/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+
+
+async def add_node(server: Client, name: str = "n1", **allocatable: str) -> None:
+    """A node; names with dots and slashes come as `example_com__gpu`."""
+    amounts = {key.replace("__", "/").replace("_", "."): value for key, value in allocatable.items()}
+    await server.post("/api/v1/nodes", {"metadata": {"name": name}, "kind": "Node", "apiVersion": "v1"})
+    answer = await server.patch(f"/api/v1/nodes/{name}/status", {"status": {"allocatable": amounts}})
+    assert answer.status == 200, answer.body
+
+
+def a_pod(name: str, *, node: str = "", claim: str = "", **requests: str) -> Document:
+    amounts = {key.replace("__", "/").replace("_", "."): value for key, value in requests.items()}
+    limits = {key: value for key, value in amounts.items() if "/" in key}
+    container: Document = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": limits}}
+    spec: Document = {"containers": [container]}
+    if node:
+        spec["nodeName"] = node
+    if claim:
+        spec["resourceClaims"] = [{"name": "own", "resourceClaimName": claim}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+async def add_pod(server: Client, name: str, **options: Any) -> Document:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    await server.post("/api/v1/namespaces/default/serviceaccounts", account)
+    answer = await server.post(PODS, a_pod(name, **options))
+    assert answer.status == 201, answer.body
+    return dict(answer.body)
+
+
+async def bind(server: Client, name: str, node: str = "n1", query: str = "") -> Answer:
+    return await server.post(f"{PODS}/{name}/binding{query}", {"target": {"kind": "Node", "name": node}})
+
+
+async def end(server: Client, name: str, phase: str = "Succeeded") -> None:
+    answer = await server.patch(f"{PODS}/{name}/status", {"status": {"phase": phase}})
+    assert answer.status == 200, answer.body
+
+
+# --- room on a node
+
+
+async def test_node_is_filled_to_the_brim_and_no_further(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    for name, cpu in (("a", "1500m"), ("b", "2500m"), ("c", "1m")):
+        await add_pod(server, name, cpu=cpu)
+    assert (await bind(server, "a")).status == 201
+    assert (await bind(server, "b")).status == 201
+    refused = await bind(server, "c")
+    assert refused.status == 409
+    assert refused.body["reason"] == "Conflict"
+    assert refused.body["message"] == (
+        'Operation cannot be fulfilled on pods/binding "c": node n1: Insufficient cpu: 1m asked, 4 of 4 in use'
+    )
+    assert "nodeName" not in (await server.get(f"{PODS}/c")).body["spec"]
+
+
+async def test_everything_that_is_short_is_named(server: Client) -> None:
+    await add_node(server, cpu="1", memory="1Gi", pods="1")
+    await add_pod(server, "a", cpu="1", memory="1Gi")
+    await add_pod(server, "b", cpu="1", memory="512Mi")
+    await bind(server, "a")
+    message = (await bind(server, "b")).body["message"]
+    assert message.endswith(
+        "node n1: Too many pods: 1 asked, 1 of 1 in use; Insufficient cpu: 1 asked, 1 of 1 in use; "
+        "Insufficient memory: 512Mi asked, 1Gi of 1Gi in use"
+    )
+
+
+async def test_bindings_at_the_same_moment_share_the_room(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    names = [f"p{index}" for index in range(10)]
+    for name in names:
+        await add_pod(server, name, cpu="1")
+    answers = await asyncio.gather(*(bind(server, name) for name in names))
+    assert Counter(answer.status for answer in answers) == {201: 4, 409: 6}
+
+
+async def test_room_comes_back_when_a_pod_is_over_or_gone(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    for name in "abcd":
+        await add_pod(server, name, cpu="4")
+    assert (await bind(server, "a")).status == 201
+    assert (await bind(server, "b")).status == 409
+    await end(server, "a")
+    assert (await bind(server, "b")).status == 201
+    await server.send("DELETE", f"{PODS}/b?gracePeriodSeconds=0")
+    assert (await bind(server, "c")).status == 201
+    await server.send("DELETE", f"{PODS}/c")
+    # A pod that is still leaving needs its room.
+    assert (await bind(server, "d")).status == 409
+
+
+async def test_pod_of_the_same_name_is_another_one(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    await add_pod(server, "a", cpu="3")
+    await bind(server, "a")
+    await server.send("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+    await add_pod(server, "a", cpu="4")
+    assert (await bind(server, "a")).status == 201
+    await add_pod(server, "b", cpu="1")
+    assert (await bind(server, "b")).status == 409
+
+
+async def test_pods_that_came_without_a_scheduler_count(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    await add_pod(server, "static", node="n1", cpu="5")
+    await add_pod(server, "frugal")
+    await add_pod(server, "a", cpu="1m")
+    assert (await bind(server, "frugal")).status == 201, "a pod that asks for nothing takes nothing"
+    assert (await bind(server, "a")).status == 409
+
+
+async def test_node_that_shrank_takes_what_does_not_ask_for_the_short_resource(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    await add_pod(server, "a", cpu="4")
+    await bind(server, "a")
+    await server.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": {"cpu": "2"}}})
+    await add_pod(server, "b", memory="1Gi")
+    await add_pod(server, "c", cpu="1m")
+    assert (await bind(server, "b")).status == 201
+    assert (await bind(server, "c")).status == 409
+    await server.patch("/api/v1/nodes/n1/status", {"status": {"allocatable": {"cpu": "5"}}})
+    assert (await bind(server, "c")).status == 201
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "requests"),
+    [
+        pytest.param({}, {"cpu": "100"}, id="node-that-says-nothing"),
+        pytest.param({"memory": "1Gi"}, {"cpu": "100"}, id="resource-the-node-does-not-mention"),
+        pytest.param(ROOMY, {"example_com__gpu": "2"}, id="extended-resource-that-devices-serve"),
+        pytest.param(ROOMY | {"example_com__gpu": "0"}, {"example_com__gpu": "2"}, id="device-plugin-that-left"),
+    ],
+)
+async def test_only_what_the_node_says_it_has_is_checked(
+    server: Client, allocatable: dict[str, str], requests: dict[str, str]
+) -> None:
+    await add_node(server, **allocatable)
+    await add_pod(server, "a", **requests)
+    assert (await bind(server, "a")).status == 201
+
+
+async def test_unknown_node_is_not_checked(server: Client) -> None:
+    await add_pod(server, "a", cpu="100")
+    assert (await bind(server, "a", "nowhere")).status == 201
+
+
+async def test_device_plugins_resource_is_checked(server: Client) -> None:
+    await add_node(server, **ROOMY, example_com__gpu="2")
+    await add_pod(server, "a", example_com__gpu="2")
+    await add_pod(server, "b", example_com__gpu="1")
+    assert (await bind(server, "a")).status == 201
+    assert "Insufficient example.com/gpu" in (await bind(server, "b")).body["message"]
+
+
+async def test_what_claims_take_counts(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    for name in "ab":
+        await add_pod(server, name, cpu="1", claim=f"cores-{name}")
+        taken = {"resourceClaimName": f"cores-{name}", "containers": ["c"], "resources": {"cpu": "2"}}
+        answer = await server.patch(
+            f"{PODS}/{name}/status", {"status": {"nodeAllocatableResourceClaimStatuses": [taken]}}
+        )
+        assert answer.status == 200, answer.body
+    assert (await bind(server, "a")).status == 201
+    assert (await bind(server, "b")).body["message"].endswith("Insufficient cpu: 3 asked, 3 of 4 in use")
+
+
+async def test_dry_run_tells_and_takes_nothing(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    await add_pod(server, "a", cpu="3")
+    await add_pod(server, "b", cpu="2")
+    assert (await bind(server, "a", query="?dryRun=All")).status == 201
+    assert (await bind(server, "b")).status == 201
+    assert (await bind(server, "a", query="?dryRun=All")).status == 409
+
+
+async def test_refused_binding_leaves_the_room(server: Client) -> None:
+    await add_node(server, **ROOMY)
+    await add_pod(server, "a", cpu="3")
+    await add_pod(server, "b", cpu="3")
+    wrong = {"metadata": {"uid": "other"}, "target": {"kind": "Node", "name": "n1"}}
+    assert (await server.post(f"{PODS}/a/binding", wrong)).status == 409
+    assert (await bind(server, "b")).status == 201
+
+
+async def test_server_that_starts_again_counts_what_is_stored(tmp_path: Path) -> None:
+    for turn, expected in enumerate((201, 409)):
+        store = SqliteStore(tmp_path / "store.db")
+        running = await start_server(store, ServerOptions(tmp_path))
+        server = Client(running, store)
+        if not turn:
+            await add_node(server, **ROOMY)
+        await add_pod(server, f"p{turn}", cpu="3")
+        assert (await bind(server, f"p{turn}")).status == expected
+        await running.stop()
+        await store.close()
+
+
+async def test_overbooking_can_be_allowed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    running = await start_server(store, ServerOptions(tmp_path, overbooking=True))
+    server = Client(running, store)
+    await add_node(server, **ROOMY)
+    await add_pod(server, "a", cpu="100")
+    assert (await bind(server, "a")).status == 201
+    await running.stop()
+    await store.close()
+
+
+@pytest.fixture
+async def two_servers(tmp_path: Path) -> AsyncIterator[list[Client]]:
+    """Two API servers on one etcd."""
+    port = free_port()
+    process = start_etcd(tmp_path / "etcd", port)
+    stores, clients = [], []
+    try:
+        for index in range(2):
+            store = await EtcdStore.open(StoreAddress.parse(f"etcd://127.0.0.1:{port}/dray"))
+            stores.append(store)
+            clients.append(Client(await start_server(store, ServerOptions(tmp_path / f"data-{index}")), store))  # type: ignore[arg-type]
+        yield clients
+    finally:
+        for client in clients:
+            await client.running.stop()
+        for store in stores:
+            await store.close()
+        process.kill()
+        process.wait()
+
+
+async def test_two_servers_on_one_etcd_share_the_room(two_servers: list[Client]) -> None:
+    first, second = two_servers
+    await add_node(first, **ROOMY)
+    names = [f"p{index}" for index in range(12)]
+    for name in names:
+        await add_pod(first, name, cpu="1")
+    answers = await asyncio.gather(*(bind(two_servers[turn % 2], name) for turn, name in enumerate(names)))
+    assert Counter(answer.status for answer in answers) == {201: 4, 409: 8}
+    assert any("Insufficient cpu" in answer.body["message"] for answer in answers if answer.status == 409)
+    placed = [pod for pod in (await second.get(PODS)).body["items"] if pod["spec"].get("nodeName")]
+    assert len(placed) == 4
+
+
+# --- claims in use
+
+
+async def add_claim(server: Client, *pods: Document, name: str = "shared") -> Document:
+    """An allocated claim, reserved for the pods."""
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gold"}}]}}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
+    made = (await server.post(CLAIMS, claim)).body
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
+    users = [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]} for pod in pods]
+    made["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
+    answer = await server.send("PUT", f"{CLAIMS}/{name}/status", made)
+    assert answer.status == 200, answer.body
+    return dict(answer.body)
+
+
+async def release(server: Client, claim: Document, **status: Any) -> Answer:
+    return await server.send("PUT", f"{CLAIMS}/{claim['metadata']['name']}/status", claim | {"status": status})
+
+
+async def test_claim_of_a_bound_pod_is_not_deallocated(server: Client) -> None:
+    pod = await add_pod(server, "a", claim="shared")
+    claim = await add_claim(server, pod)
+    await bind(server, "a")
+    refused = await release(server, claim)
+    assert refused.status == 409
+    assert refused.body["message"] == (
+        'Operation cannot be fulfilled on resourceclaims.resource.k8s.io "shared": pod a on node n1 uses the claim'
+    )
+
+
+async def test_reservation_of_a_bound_pod_stays(server: Client) -> None:
+    bound, waiting = await add_pod(server, "a", claim="shared"), await add_pod(server, "b", claim="shared")
+    claim = await add_claim(server, bound, waiting)
+    await bind(server, "a")
+    path = f"{CLAIMS}/shared/status"
+    for pod, expected in ((bound, 409), (waiting, 200)):
+        patch = {"status": {"reservedFor": [{"$patch": "delete", "uid": pod["metadata"]["uid"]}]}}
+        assert (await server.patch(path, patch, "strategic-merge")).status == expected
+    dry = await server.send("PUT", f"{path}?dryRun=All", claim | {"metadata": {"name": "shared"}, "status": {}})
+    assert dry.status == 409
+
+
+@pytest.mark.parametrize("how", ["succeeded", "failed", "gone", "not-bound", "uses-another-claim", "another-pod"])
+async def test_claim_is_freed_when_nobody_uses_it(server: Client, how: str) -> None:
+    pod = await add_pod(server, "a", claim="other" if how == "uses-another-claim" else "shared")
+    if how == "another-pod":
+        pod["metadata"]["uid"] = "of-an-earlier-pod"
+    claim = await add_claim(server, pod)
+    if how != "not-bound":
+        await bind(server, "a")
+    if how in ("succeeded", "failed"):
+        await end(server, "a", how.capitalize())
+    if how == "gone":
+        await server.send("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+    assert (await release(server, claim)).status == 200
+
+
+async def test_binding_and_release_at_the_same_moment_do_not_both_win(server: Client) -> None:
+    """Whoever comes first: a bound pod keeps its claim."""
+    for turn in range(20):
+        pod = await add_pod(server, f"p{turn}", claim=f"c{turn}")
+        claim = await add_claim(server, pod, name=f"c{turn}")
+        calls = [bind(server, f"p{turn}"), release(server, claim)]
+        if turn % 2:
+            calls.reverse()
+        answers = await asyncio.gather(*calls)
+        bound, freed = reversed(answers) if turn % 2 else answers
+        assert bound.status == 201
+        assert freed.status in (200, 409)
+        if freed.status == 409:
+            assert "uses the claim" in freed.body["message"]
+        await end(server, f"p{turn}")
+        current = (await server.get(f"{CLAIMS}/c{turn}")).body
+        assert (await release(server, current)).status == 200
+
+
+async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The room is counted from what changed: not from all pods, and the bound pod is read once."""
+    from dray.apiserver.guard import placements
+
+    await add_node(server, cpu="1000", memory="1Ti", pods="1000")
+    read: list[str] = []
+    plain = placements.decode
+
+    def counted(kind: type, value: bytes) -> Any:
+        read.append(kind.__name__)
+        return plain(kind, value)
+
+    monkeypatch.setattr(placements, "decode", counted)
+    for index in range(20):
+        await add_pod(server, f"p{index}", cpu="1")
+        await bind(server, f"p{index}")
+    assert Counter(read) == {"Pod": 20, "Node": 1}
