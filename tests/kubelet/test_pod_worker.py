@@ -669,3 +669,37 @@ async def test_containers_of_an_earlier_life_get_their_grace(rig):
     assert rig.container()["state"]["terminated"]["exitCode"] == 143
     assert rig.container()["restartCount"] == 3
     assert rig.api.deleted == ["p"]
+
+
+async def test_a_sandbox_that_died_is_made_anew_and_its_claims_are_prepared_again(rig):
+    await rig.start(a_pod(containers=("main", "second")))
+    rig.runtime.sandboxes.clear()
+    rig.runtime.start_errors["main"] = [ContainerError("CreateContainerError", "CreateContainer: sandbox not found")]
+    rig.runtime.running["main"].end(137)
+    await rig.settle()
+    assert rig.events.told[-1] == ("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+    await rig.settle(1.1)
+    assert rig.claims.log == ["prepare", "prepare"]
+    assert rig.runtime.sandboxes == {"uid-1"}
+    assert rig.status["phase"] == "Running"
+    assert rig.runtime.log.count("start second 0") == 2, "the one that was kept in the old sandbox was let go of"
+    await rig.delete()
+    assert rig.runtime.log.count("stop main") == rig.runtime.log.count("stop second") == 1
+
+
+async def test_containers_restart_while_the_api_server_is_away(rig):
+    await rig.start(a_pod())
+    rig.api.away = True
+    rig.runtime.running["main"].end(1)
+    await rig.settle()
+    assert rig.runtime.log == ["start main 0", "start main 1"]
+    assert rig.claims.log == ["prepare"]
+
+
+async def test_a_device_that_its_runtime_cannot_find_is_looked_for_again(rig):
+    rig.runtime.start_errors["main"] = [ContainerError("CreateContainerError", "unresolvable CDI devices v/c=d")]
+    await rig.start(a_pod(policy="Never"))
+    assert rig.container()["state"]["waiting"]["reason"] == "CreateContainerError"
+    assert ("Failed", "Error: unresolvable CDI devices v/c=d") in rig.events.seen
+    await rig.settle(10.5)
+    assert rig.status["phase"] == "Running"

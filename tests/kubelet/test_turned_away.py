@@ -1,5 +1,7 @@
 """Pods that a node turns away or lets in, and what their status then says."""
 
+import pytest
+
 from dray.api import codec
 from dray.api.core import Node, Pod
 from dray.api.quantity import Quantity
@@ -52,6 +54,115 @@ def test_only_taints_that_evict_turn_away():
     assert on_a_node({}, [taint]) == "TaintToleration"
     assert on_a_node({}, [taint], tolerations=[{"key": "broken", "value": "yes"}]) is None
     assert on_a_node({}, [{**taint, "effect": "NoSchedule"}]) is None
+
+
+def rejection_of(spec: dict[str, object], *admitted: dict[str, object]) -> tuple[str, str] | None:
+    """Of a pod with this spec, after others were let in."""
+    admission = Admission("n", ALLOCATABLE)
+    for number, each in enumerate((*admitted, spec)):
+        metadata = {"name": f"p{number}", "namespace": "default", "uid": str(number)}
+        pod = codec.to_object({"metadata": metadata, "spec": {"nodeName": "n", **each}}, Pod)
+        rejection = admission.admit(pod, None)
+    return (rejection.reason, rejection.message) if rejection else None
+
+
+def with_ports(*ports: dict[str, object], kind: str = "containers", **container: object) -> dict[str, object]:
+    return {kind: [{"name": "c", "image": "i", "ports": list(ports), **container}]}
+
+
+HTTP = {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_refused"),
+    [
+        pytest.param(with_ports(HTTP), with_ports(HTTP), True, id="same"),
+        pytest.param(with_ports(HTTP), with_ports(HTTP | {"protocol": "UDP"}), False, id="other-protocol"),
+        pytest.param(with_ports(HTTP), with_ports(HTTP | {"hostIP": "127.0.0.1"}), True, id="any-address-and-one"),
+        pytest.param(
+            with_ports(HTTP | {"hostIP": "127.0.0.2"}), with_ports(HTTP | {"hostIP": "127.0.0.1"}), False, id="two"
+        ),
+        pytest.param(with_ports(HTTP), with_ports({"containerPort": 8080}), False, id="not-of-the-host"),
+        pytest.param(
+            with_ports(HTTP, kind="initContainers", restartPolicy="Always"), with_ports(HTTP), True, id="sidecar"
+        ),
+        pytest.param(with_ports(HTTP, kind="initContainers"), with_ports(HTTP), False, id="init-container"),
+    ],
+)
+def test_a_host_port_can_be_had_once(first, second, is_refused):
+    text = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+    assert rejection_of(second, first) == (("NodePorts", text) if is_refused else None)
+
+
+def test_a_host_port_is_free_again_with_its_pod():
+    admission = Admission("n", ALLOCATABLE)
+    pods = [
+        codec.to_object({"metadata": {"name": u, "uid": u}, "spec": {"nodeName": "n", **with_ports(HTTP)}}, Pod)
+        for u in ("a", "b", "c")
+    ]
+    admission.let_back_in(pods[0])
+    assert admission.admit(pods[1], None).reason == "NodePorts"
+    admission.release(pods[0])
+    assert admission.admit(pods[1], None) is None
+    assert admission.admit(pods[2], None).reason == "NodePorts"
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (
+            {"os": {"name": "windows"}},
+            ("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"),
+        ),
+        ({"os": {"name": "linux"}}, None),
+        (
+            {"nodeSelector": {"kubernetes.io/os": "windows"}},
+            (
+                "PodOSSelectorNodeLabelDoesNotMatch",
+                "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+            ),
+        ),
+        ({"nodeSelector": {"kubernetes.io/os": "linux"}}, None),
+        (
+            {"nodeName": "elsewhere"},
+            ("NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name"),
+        ),
+    ],
+)
+def test_pods_for_other_nodes_and_systems(spec, expected):
+    assert rejection_of(spec) == expected
+
+
+def test_an_architecture_that_the_node_does_not_have_is_a_matter_of_its_labels():
+    assert (
+        on_a_node({"kubernetes.io/arch": "amd64"}, [], nodeSelector={"kubernetes.io/arch": "arm64"}) == "NodeAffinity"
+    )
+
+
+def pod_with_cpu_of_a_claim(cpu: str, mapped: str) -> Pod:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    entry = {"resourceClaimName": "c", "containers": ["main"], "mapping": [{"name": "cpu", "quantity": mapped}]}
+    return codec.to_object(
+        {
+            "metadata": {"name": "p", "namespace": "default", "uid": "1"},
+            "spec": {"nodeName": "n", "containers": [container]},
+            "status": {"nodeAllocatableResourceClaimStatuses": [entry]},
+        },
+        Pod,
+    )
+
+
+def test_what_a_claim_takes_of_the_node_is_counted():
+    rejection = Admission("n", ALLOCATABLE).admit(pod_with_cpu_of_a_claim("1", "1500m"), None)
+    assert rejection.reason == "OutOfcpu"
+    assert rejection.message == "Node didn't have enough resource: cpu, requested: 2500, used: 0, capacity: 2000"
+    assert Admission("n", ALLOCATABLE).admit(pod_with_cpu_of_a_claim("1", "1"), None) is None
+
+
+def test_with_the_gate_off_only_the_spec_counts():
+    admission = Admission("n", ALLOCATABLE, counts_claims=False)
+    assert admission.admit(pod_with_cpu_of_a_claim("1", "1500m"), None) is None
+    assert admission.admit(a_pod(cpu="2"), None) is None, "the same pod stays in"
 
 
 def test_a_pod_that_was_turned_away_has_no_containers_so_that_kubectl_shows_the_reason():

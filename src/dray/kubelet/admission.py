@@ -4,12 +4,25 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dray.accounting import AccountingError, NodeLedger, NoFit, PodRef, Shortage, pod_demand
+from dray.accounting import (
+    SCHEDULING,
+    SCHEDULING_WITHOUT_CLAIMS,
+    AccountingError,
+    Demand,
+    NodeLedger,
+    NoFit,
+    PodRef,
+    Shortage,
+    pod_demand,
+)
 from dray.accounting.fit import Reason
 from dray.accounting.resources import PODS, is_node_allocatable
 from dray.api.core import Node, Pod
+from dray.api.host_ports import HostPort, host_ports, ports_clash
 from dray.api.matching import pod_wants_node, untolerated
 from dray.api.quantity import Quantity
+
+OS_LABEL, THIS_OS = "kubernetes.io/os", "linux"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +34,12 @@ class Rejection:
 
 
 class Admission:
-    """Pods that were let in, and what is left for the next."""
+    """Pods that were let in, and what is left for the next. `counts_claims`: whether devices take of cpu and memory."""
 
-    def __init__(self, node_name: str, allocatable: Mapping[str, Quantity]) -> None:
+    def __init__(self, node_name: str, allocatable: Mapping[str, Quantity], *, counts_claims: bool = True) -> None:
         self._node_name = node_name
+        self._options = SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS
+        self._ports: dict[PodRef, frozenset[HostPort]] = {}
         self.ledger = NodeLedger(node_name, allocatable)
 
     def admit(self, pod: Pod, node: Node | None) -> Rejection | None:
@@ -32,18 +47,33 @@ class Admission:
         reference = PodRef.of(pod)
         if self.ledger.demand_of(reference) is not None:
             return None
-        if pod.spec.node_name != self._node_name:
-            return Rejection("NodeName", "Predicate NodeName failed: node didn't match the requested node name")
+        if rejection := _other_system(pod):
+            return rejection
         try:
-            demand = pod_demand(pod)
+            demand = pod_demand(pod, options=self._options)
         except AccountingError as error:
             return Rejection("UnexpectedAdmissionError", str(error))
+        rejection = self._no_room_for(demand) or self._rejects(pod, node)
+        if rejection is None:
+            self.ledger.add(reference, demand)
+            self._ports[reference] = host_ports(pod)
+        return rejection
+
+    def _no_room_for(self, demand: Demand) -> Rejection | None:
         answer = self.ledger.fits(demand)
-        if isinstance(answer, NoFit) and (reasons := [each for each in answer.reasons if not self._is_elsewhere(each)]):
-            return _no_room(reasons[0])
-        if node is not None and (rejection := _node_rejects(pod, node)):
-            return rejection
-        self.ledger.add(reference, demand)
+        reasons = answer.reasons if isinstance(answer, NoFit) else ()
+        return next((_no_room(each) for each in reasons if not self._is_elsewhere(each)), None)
+
+    def _rejects(self, pod: Pod, node: Node | None) -> Rejection | None:
+        if node is not None and not pod_wants_node(pod.spec, node):
+            return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
+        if pod.spec.node_name != self._node_name:
+            return _predicate("NodeName", "node(s) didn't match the requested node name")
+        taken = [port for ports in self._ports.values() for port in ports]
+        if any(ports_clash(wanted, port) for wanted in host_ports(pod) for port in taken):
+            return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
+        if node is not None and untolerated(node.spec.taints, pod.spec.tolerations, frozenset({"NoExecute"})):
+            return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
         return None
 
     def _is_elsewhere(self, reason: Reason) -> bool:
@@ -57,11 +87,15 @@ class Admission:
 
     def let_back_in(self, pod: Pod) -> None:
         """A pod that this node let in before it was restarted: it runs, so it counts."""
+        reference = PodRef.of(pod)
+        self._ports[reference] = host_ports(pod)
         with contextlib.suppress(AccountingError):
-            self.ledger.add(PodRef.of(pod), pod_demand(pod))
+            self.ledger.add(reference, pod_demand(pod, options=self._options))
 
     def release(self, pod: Pod) -> None:
-        self.ledger.remove(PodRef.of(pod))
+        reference = PodRef.of(pod)
+        self._ports.pop(reference, None)
+        self.ledger.remove(reference)
 
 
 def _no_room(first: Reason) -> Rejection:
@@ -71,11 +105,14 @@ def _no_room(first: Reason) -> Rejection:
     return Rejection("UnexpectedAdmissionError", first.message)
 
 
-def _node_rejects(pod: Pod, node: Node) -> Rejection | None:
-    if not pod_wants_node(pod.spec, node):
-        return Rejection(
-            "NodeAffinity", "Predicate NodeAffinity failed: node didn't match Pod's node affinity/selector"
-        )
-    if untolerated(node.spec.taints, pod.spec.tolerations, frozenset({"NoExecute"})):
-        return Rejection("TaintToleration", "Predicate TaintToleration failed: node had untolerated taint(s)")
+def _other_system(pod: Pod) -> Rejection | None:
+    if pod.spec.node_selector.get(OS_LABEL, THIS_OS) != THIS_OS:
+        text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+        return Rejection("PodOSSelectorNodeLabelDoesNotMatch", text)
+    if pod.spec.os is not None and pod.spec.os.name != THIS_OS:
+        return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
     return None
+
+
+def _predicate(name: str, why: str) -> Rejection:
+    return Rejection(name, f"Predicate {name} failed: {why}")

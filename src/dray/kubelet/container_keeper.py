@@ -7,7 +7,7 @@ from typing import Protocol
 
 from dray.api.core import Container, Pod
 from dray.clock import Clock, rfc3339
-from dray.kubelet.errors import ContainerError
+from dray.kubelet.errors import ContainerError, SandboxGone
 from dray.kubelet.pod_report import PodReport
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer, Runtime
 from dray.kubelet.status import ContainerProgress, state_document
@@ -110,6 +110,9 @@ class ContainerKeeper:
             try:
                 return await self._start_once(container, sandbox, attempt)
             except ContainerError as error:
+                if not await self.runtime.has_sandbox(self.report.pod.metadata.uid):
+                    # With its sandbox the whole pod starts over: claims are prepared for the next one.
+                    raise SandboxGone(str(error)) from error
                 failed = Exit(128, reason=error.reason, finished_at=rfc3339(self.clock.now()))
                 self._tell_failure(container, error)
                 if not restarts(failed) and error.reason == "StartError":

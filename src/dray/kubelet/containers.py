@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dray.accounting import CgroupValues, Enforcement, container_cgroup, oom_score_adj, pod_cgroup
+from dray.accounting import CgroupValues, ClaimCharge, Enforcement, container_cgroup, oom_score_adj, pod_cgroup
 from dray.api import scheme
 from dray.api.cdi import ContainerEdits
 from dray.api.core import Container, Pod
@@ -37,6 +37,7 @@ class ContainerSpecs:
         allocatable: Mapping[str, Quantity] | None = None,
         device_attributes_enabled: bool = True,
         enforcement: Enforcement = Enforcement.KEP,
+        counts_claims: bool = True,
     ) -> None:
         self._client = client
         self._cache = cache
@@ -50,12 +51,14 @@ class ContainerSpecs:
             device_attributes_enabled=device_attributes_enabled,
         )
         self._enforcement = enforcement
+        # What claims take of the node: as the pod's status says, or nothing.
+        self._charges: tuple[ClaimCharge, ...] | None = None if counts_claims else ()
 
     def pod_cgroup(self, pod: Pod) -> CgroupValues:
         sizes = [
             name.removeprefix("hugepages-") for name in self._sources.node_allocatable if name.startswith("hugepages-")
         ]
-        return pod_cgroup(pod, self._enforcement, page_sizes=sizes)
+        return pod_cgroup(pod, self._enforcement, self._charges, page_sizes=sizes)
 
     async def of(self, pod: Pod, container: Container, attempt: int, pod_ip: str = "") -> ContainerSpec:
         """Everything resolved now: a container that restarts sees values as they are then."""
@@ -75,13 +78,13 @@ class ContainerSpecs:
             edits=edits,
             log_path=log_path(self._log_root, pod, container.name, attempt),
             attempt=attempt,
-            cgroup=container_cgroup(pod, container, self._enforcement),
+            cgroup=container_cgroup(pod, container, self._enforcement, self._charges),
             oom_score_adj=self._oom_score_adj(pod, container),
         )
 
     def _oom_score_adj(self, pod: Pod, container: Container) -> int:
         memory = self._sources.node_allocatable.get("memory")
-        return oom_score_adj(pod, container, memory.value() if memory else 0, self._enforcement)
+        return oom_score_adj(pod, container, memory.value() if memory else 0, self._enforcement, self._charges)
 
     async def _sources_for(self, pod: Pod, container: Container, pod_ip: str) -> Sources:
         config_maps, secrets, needs_claims = _references(container)

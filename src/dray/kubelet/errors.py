@@ -15,3 +15,7 @@ class ContainerError(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class SandboxGone(Exception):
+    """What the pod's containers live in has ended, and they cannot be started in it any more."""

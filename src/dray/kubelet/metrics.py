@@ -81,6 +81,7 @@ _KNOWN_REJECTIONS = frozenset(
         "InvalidNodeInfo",
         "UnexpectedAdmissionError",
         "PodOSNotSupported",
+        "PodOSSelectorNodeLabelDoesNotMatch",
     )
 )
 

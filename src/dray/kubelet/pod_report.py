@@ -63,6 +63,9 @@ class PodReport:
     def warn(self, reason: str, message: str, container: Container | None = None) -> None:
         self._event(WARNING, reason, message, container)
 
+    def tell_pod(self, reason: str, message: str) -> None:
+        self._event(NORMAL, reason, message, None)
+
     def tell(self, reason: str, message: str, container: Container) -> None:
         self._event(NORMAL, reason, message, container)
 

@@ -14,7 +14,7 @@ from dray.kubelet.admission import Admission, Rejection
 from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.container_keeper import ContainerKeeper
 from dray.kubelet.containers import ContainerSpecs
-from dray.kubelet.errors import ContainerError, DriverError
+from dray.kubelet.errors import ContainerError, DriverError, SandboxGone
 from dray.kubelet.pod_report import DeviceStatuses, PodReport
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Exit, RunningContainer, Runtime
@@ -125,6 +125,9 @@ class PodWorker:
             try:
                 await self._live()
                 return
+            except SandboxGone as error:
+                log.warning("pod %s: its sandbox is gone, a new one is made: %s", self.pod.metadata.name, error)
+                self._report.tell_pod("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
             except (ContainerError, OSError) as error:
                 log.warning("pod %s: %s", self.pod.metadata.name, error)
                 self._report.warn("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
@@ -152,19 +155,26 @@ class PodWorker:
         cgroup = self._context.specs.pod_cgroup(self.pod)
         sandbox = await self._context.runtime.start_pod(self.pod, cgroup)
         self._report.change(pod_ip=await self._context.runtime.pod_ip(sandbox) or self._context.host_ip)
-        async with asyncio.TaskGroup() as sidecars:
-            helpers: list[asyncio.Task[None]] = []
+        try:
+            await self._run_containers(sandbox, tells_start=not is_back)
+        except ExceptionGroup as group:
+            raise _first_cause(group) from None
+
+    async def _run_containers(self, sandbox: str, *, tells_start: bool) -> None:
+        """Init containers, then the others; sidecars beside all of them. One that fails here ends all of them."""
+        async with asyncio.TaskGroup() as group:
+            sidecars: list[asyncio.Task[None]] = []
             try:
-                if await self._run_init_containers(sandbox, sidecars, helpers):
+                if await self._run_init_containers(sandbox, group, sidecars):
                     self._report.change(is_initialized=True)
-                    if not is_back:
+                    if tells_start:
                         await self._report.write()
-                    await asyncio.gather(
-                        *(self._keeper.keep(each, sandbox, self._main_restarts) for each in self.pod.spec.containers)
-                    )
+                    keep = self._keeper.keep
+                    main = [keep(each, sandbox, self._main_restarts) for each in self.pod.spec.containers]
+                    await asyncio.gather(*map(group.create_task, main))
             finally:
-                for helper in helpers:
-                    helper.cancel()
+                for sidecar in sidecars:
+                    sidecar.cancel()
 
     async def _reject(self, rejection: Rejection) -> None:
         self._report.change(is_finished=True, reason=rejection.reason, message=f"Pod was rejected: {rejection.message}")
@@ -203,13 +213,13 @@ class PodWorker:
     # --- containers
 
     async def _run_init_containers(
-        self, sandbox: str, sidecars: asyncio.TaskGroup, helpers: list[asyncio.Task[None]]
+        self, sandbox: str, group: asyncio.TaskGroup, sidecars: list[asyncio.Task[None]]
     ) -> bool:
         """One after the other; sidecars only have to be started. False when one failed for good."""
         for container in self.pod.spec.init_containers:
             if container.restart_policy == "Always":
                 started = asyncio.Event()
-                helpers.append(sidecars.create_task(self._keeper.keep(container, sandbox, lambda ended: True, started)))
+                sidecars.append(group.create_task(self._keeper.keep(container, sandbox, lambda ended: True, started)))
                 await started.wait()
                 continue
             before = next(
@@ -322,3 +332,9 @@ class PodWorker:
 
     async def report(self) -> None:
         await self._report.write()
+
+
+def _first_cause(group: ExceptionGroup[Exception]) -> Exception:
+    """What went wrong, rather than what was cancelled because of it."""
+    first = group.exceptions[0]
+    return _first_cause(first) if isinstance(first, ExceptionGroup) else first

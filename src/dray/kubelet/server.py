@@ -213,6 +213,7 @@ class Kubelet:
 
     def _make_context(self) -> NodeContext:
         options = self._options
+        counts_claims = options.gates.enabled("DRANodeAllocatableResources")
         specs = ContainerSpecs(
             self._client,
             self.claims.cache,
@@ -223,12 +224,13 @@ class Kubelet:
             allocatable=options.node.capacity,
             device_attributes_enabled=options.gates.enabled("DRADownwardDeviceAttributes"),
             enforcement=options.enforcement,
+            counts_claims=counts_claims,
         )
         return NodeContext(
             client=self._client,
             clock=self._clock,
             recorder=self._recorder,
-            admission=Admission(self.name, options.node.capacity),
+            admission=Admission(self.name, options.node.capacity, counts_claims=counts_claims),
             claims=self.claims,
             runtime=self._runtime,
             specs=specs,

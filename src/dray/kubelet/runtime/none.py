@@ -55,12 +55,14 @@ class NoRuntime(WithoutImages):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._sandboxes: set[str] = set()
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        self._sandboxes.add(pod.metadata.uid)
         return pod.metadata.uid
 
     async def has_sandbox(self, pod_uid: str) -> bool:
-        return False
+        return pod_uid in self._sandboxes
 
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
         return PaperContainer(f"none://{sandbox}/{spec.name}/{spec.attempt}", rfc3339(self._clock.now()), self._clock)
@@ -69,7 +71,7 @@ class NoRuntime(WithoutImages):
         return None
 
     async def stop_pod(self, pod_uid: str) -> None:
-        return None
+        self._sandboxes.discard(pod_uid)
 
     async def known_pods(self) -> set[str]:
         return set()
