@@ -218,11 +218,12 @@ async def test_an_error_that_is_not_gone_keeps_the_state():
 
 async def test_one_broken_handler_does_not_stop_the_others(caplog):
     rig = Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]])
-    broken = Seen()
-    rig.informer._handlers.insert(0, Handler(on_add=lambda _: 1 / 0))
+    second = Seen()
+    rig.informer.add_handler(Handler(on_add=lambda _: 1 / 0))
+    rig.informer.add_handler(second.handler())
     async with rig:
         assert rig.seen.lines == ["+a"]
-        assert broken.lines == []
+        assert second.lines == ["+a"]
         assert "ZeroDivisionError" in caplog.text
 
 

@@ -87,7 +87,10 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._resync_s = resync_s
         self._watch_list = watch_list
-        self._handlers: list[Handler[T]] = []
+        # What handlers want to hear of, by event: most handlers leave something out, and there are many events.
+        self._on_add: list[Callable[[T], None]] = []
+        self._on_update: list[Callable[[T, T], None]] = []
+        self._on_delete: list[Callable[[T], None]] = []
         self._synced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._backoff_s = BACKOFF_START_S
@@ -118,7 +121,12 @@ class Informer(Generic[T]):
 
     def add_handler(self, handler: Handler[T]) -> None:
         """A handler that comes late is told of every object already there."""
-        self._handlers.append(handler)
+        if handler.on_add is not _nothing:
+            self._on_add.append(handler.on_add)
+        if handler.on_update is not _nothing:
+            self._on_update.append(handler.on_update)
+        if handler.on_delete is not _nothing:
+            self._on_delete.append(handler.on_delete)
         for obj in self.objects:
             self._call(handler.on_add, obj)
 
@@ -268,27 +276,28 @@ class Informer(Generic[T]):
             return
         obj = trimmed(obj)
         self.objects.put(obj)
-        for handler in self._handlers:
-            if old is None:
-                self._call(handler.on_add, obj)
-            else:
-                self._call(handler.on_update, old, obj)
+        if old is None:
+            for on_add in self._on_add:
+                self._call(on_add, obj)
+        else:
+            for on_update in self._on_update:
+                self._call(on_update, old, obj)
 
     def _delete(self, key: str, last_state: T | None = None) -> None:
         known = self.objects.remove(key)
         gone = last_state if last_state is not None else known
         if known is None or gone is None:
             return
-        for handler in self._handlers:
-            self._call(handler.on_delete, gone)
+        for on_delete in self._on_delete:
+            self._call(on_delete, gone)
 
     async def _resync(self) -> None:
         """Hand every object to the handlers again: the safety net for whatever was missed."""
         while True:
             await self._client.clock.sleep(self._resync_s)
             for obj in self.objects:
-                for handler in self._handlers:
-                    self._call(handler.on_update, obj, obj)
+                for on_update in self._on_update:
+                    self._call(on_update, obj, obj)
 
     def _call(self, callback: Callable[..., None], *objects: T) -> None:
         try:

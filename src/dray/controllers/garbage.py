@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 WORKERS = 20
-REMEMBERED_ABSENT_OWNERS = 500
+# A whole deployment may go at once; each owner that is remembered saves a question to the server.
+REMEMBERED_ABSENT_OWNERS = 10_000
 # Others who react to the same deletion write first; deleting in the middle of that only makes conflicts.
 SETTLE_S = 0.25
 
@@ -127,6 +128,8 @@ class GarbageCollector:
     async def _collect(self, item: Item, kind: Kind[Any], cached: ObjectMeta) -> None:
         if not cached.owner_references or self._all_owners_cached(cached):
             return
+        if self._is_forsaken(cached) and await self._delete_unchanged(item, kind, cached):
+            return
         obj = await self._client.find(kind, item.name, item.namespace)
         if obj is None or obj.metadata.uid != item.uid or obj.metadata.deletion_timestamp is not None:
             return
@@ -139,6 +142,23 @@ class GarbageCollector:
             await self._delete(item, kind, obj.metadata, "Foreground")
         elif owners.waiting or owners.dangling:
             await self._delete(item, kind, obj.metadata, _policy(obj.metadata))
+
+    def _is_forsaken(self, metadata: ObjectMeta) -> bool:
+        """Were all its owners seen going away?"""
+        return all(owner.uid in self._absent for owner in metadata.owner_references)
+
+    async def _delete_unchanged(self, item: Item, kind: Kind[Any], metadata: ObjectMeta) -> bool:
+        """The usual case, in one request: the server refuses if our copy is not the newest. True if it is settled."""
+        policy = _policy(metadata)
+        if policy == "Foreground":
+            return False
+        try:
+            await self._delete(item, kind, metadata, policy)
+        except ApiError as error:
+            if not error.is_conflict:
+                raise
+            return False
+        return True
 
     async def _delete(self, item: Item, kind: Kind[Any], metadata: ObjectMeta, policy: str) -> None:
         """Guarded by UID and revision: an owner added meanwhile must win."""

@@ -116,7 +116,8 @@ class ClaimController:
     # --- triggers
 
     def _claim_seen(self, claim: ResourceClaim) -> None:
-        self.queue.add(f"{CLAIM_KEY}:{object_key(claim)}")
+        if self._releaser.concerns(claim):
+            self.queue.add(f"{CLAIM_KEY}:{object_key(claim)}")
         self._look_at_users(claim)
 
     def _look_at_users(self, claim: ResourceClaim) -> None:

@@ -15,7 +15,8 @@ from dray.controllers.claims.pods import GROUP_API, GROUP_RESOURCE, is_done
 
 log = logging.getLogger(__name__)
 
-REMEMBERED_UIDS = 500
+# A whole deployment may go at once; each pod that is remembered saves a question to the server.
+REMEMBERED_UIDS = 10_000
 
 
 class DeletedUids:
@@ -58,6 +59,22 @@ class ClaimReleaser:
         # Claims we deleted: until the watch shows it, they look as if they still were to be.
         self._deleted_claims = DeletedUids()
 
+    def concerns(self, claim: ResourceClaim) -> bool:
+        """Could there be something to do, as far as our copies tell? Most changes of a claim are of no concern here."""
+        namespace, consumers = claim.metadata.namespace, claim.status.reserved_for
+        if consumers:
+            return not all(self._is_known_alive(item, namespace) for item in consumers)
+        is_locked = claim.metadata.deletion_timestamp is not None and _is_protected(claim)
+        return is_locked or self._is_over(claim)
+
+    def _is_known_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
+        if consumer.api_group or consumer.resource != "pods":
+            return not _is_group(consumer)
+        if consumer.uid in self._deleted:
+            return False
+        pod = self._pods.get(f"{namespace}/{consumer.name}")
+        return pod is not None and pod.metadata.uid == consumer.uid and not is_done(pod)
+
     async def sync(self, claim: ResourceClaim) -> None:
         consumers = [item for item in claim.status.reserved_for if await self._is_alive(item, claim.metadata.namespace)]
         if len(consumers) < len(claim.status.reserved_for):
@@ -69,7 +86,7 @@ class ClaimReleaser:
 
     async def _is_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
         """Does this consumer still need the claim? Who is of another kind is somebody else's business, and kept."""
-        if (consumer.api_group, consumer.resource) == (GROUP_API, GROUP_RESOURCE):
+        if _is_group(consumer):
             return await self._is_group_alive(consumer, namespace)
         if consumer.api_group or consumer.resource != "pods":
             return True
@@ -125,17 +142,21 @@ class ClaimReleaser:
         self._claims.remember(updated)
         return updated
 
-    async def _delete_if_over(self, claim: ResourceClaim) -> None:
+    def _is_over(self, claim: ResourceClaim) -> bool:
         """A claim made for a pod goes when that pod is finished. Without its pod the garbage collector takes it."""
         metadata = claim.metadata
         owner = next((ref for ref in metadata.owner_references if ref.controller), None)
         if owner is None or (owner.api_version, owner.kind) != ("v1", "Pod") or metadata.deletion_timestamp is not None:
-            return
+            return False
         if metadata.uid in self._deleted_claims:
-            return
+            return False
         pod = self._pods.get(f"{metadata.namespace}/{owner.name}")
-        if pod is None or (pod.metadata.uid == owner.uid and not is_done(pod)):
+        return pod is not None and (pod.metadata.uid != owner.uid or is_done(pod))
+
+    async def _delete_if_over(self, claim: ResourceClaim) -> None:
+        if not self._is_over(claim):
             return
+        metadata = claim.metadata
         try:
             await self._client.delete(CLAIMS, metadata.name, metadata.namespace, uid=metadata.uid)
         except ApiError as error:
@@ -147,3 +168,7 @@ class ClaimReleaser:
 
 def _is_protected(claim: ResourceClaim) -> bool:
     return CLAIM_FINALIZER in claim.metadata.finalizers
+
+
+def _is_group(consumer: ResourceClaimConsumerReference) -> bool:
+    return (consumer.api_group, consumer.resource) == (GROUP_API, GROUP_RESOURCE)
