@@ -72,7 +72,7 @@ def test_errors_name_the_part_that_fails_and_the_nearest_name(device: CelDevice)
     assert isinstance(program, Program)
     explanation = explain(program, device)
     assert explanation.reasons[0].expression == 'device.attributes["gpu.example.com"].modle'
-    assert explanation.missing == (
+    assert tuple(map(str, explanation.missing)) == (
         'device.attributes["gpu.example.com"].modle is not published; did you mean `model`?',
     )
 
@@ -81,7 +81,7 @@ def test_near_domains(device: CelDevice) -> None:
     program = compile_selector('has(device.attributes["gpu.exmple.com"].model)', Environment.devices())
     assert isinstance(program, Program)
     hint = 'device.attributes["gpu.exmple.com"] is not published; did you mean "gpu.example.com"?'
-    assert explain(program, device).missing == (hint,)
+    assert [str(each) for each in explain(program, device).missing] == [hint]
 
 
 @pytest.fixture
@@ -101,6 +101,56 @@ def test_command_lists_matches_misses_errors_and_hints(slices: str) -> None:
     assert lines[4].startswith("hint: ")
     assert "did you mean `Model`?" in lines[4]
     assert lines[5] == "1 of 3 devices match, 1 miss, 1 fail; worst-case cost 5 of 1000000"
+
+
+@pytest.fixture
+def two_drivers(tmp_path: Path) -> str:
+    """Eight devices of one driver, and two of another that sorts before it."""
+    documents = [
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"slice-{driver}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": "node-1",
+                "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},
+                "devices": [{"name": f"d-{i}", "attributes": {"rail": {"int": i % 2}}} for i in range(count)],
+            },
+        }
+        for driver, count in (("cpu.example.com", 2), ("nic.example.com", 8))
+    ]
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
+    return str(path)
+
+
+def said(expression: str, file: str, *options: str) -> list[str]:
+    return CliRunner().invoke(cel, [expression, "-f", file, *options]).output.splitlines()
+
+
+def test_devices_that_fail_alike_share_a_row(two_drivers: str) -> None:
+    expression = 'device.attributes["nic.exampel.com"].rail == 1'
+    lines = said(expression, two_drivers)
+    assert len(lines) == 4
+    assert lines[1].startswith("cpu.example.com/node-1/d-0 and 9 more")
+    assert len(said(expression, two_drivers, "-o", "wide")) == 13
+
+
+def test_devices_that_match_have_a_row_each(two_drivers: str) -> None:
+    lines = said('device.driver == "nic.example.com" && device.attributes["nic.example.com"].rail == 1', two_drivers)
+    assert sum(" match " in line for line in lines) == 4
+    assert not any(line.startswith("hint: ") for line in lines)
+
+
+def test_the_hint_is_the_likeliest_name_of_all_devices(two_drivers: str) -> None:
+    (hint,) = [each for each in said('device.attributes["nic.exampel.com"].rail == 1', two_drivers) if "hint" in each]
+    assert hint.endswith('is not published; did you mean "nic.example.com"? (10 of 10 devices)')
+
+
+def test_a_name_that_some_publish_is_no_typing_error(two_drivers: str) -> None:
+    (hint,) = [each for each in said('device.attributes["nic.example.com"].rail == 1', two_drivers) if "hint" in each]
+    assert hint.startswith('hint: only 8 of 10 devices publish device.attributes["nic.example.com"]; guard it')
 
 
 def test_command_says_yes(slices: str) -> None:

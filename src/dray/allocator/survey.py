@@ -6,35 +6,40 @@ device, is it of the class, does it match, is it free, tolerated, large enough, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dray.allocator.attempt import Attempt
 from dray.allocator.devices import DeviceKind
+from dray.allocator.pools import PoolView
 from dray.allocator.question import Allocator, Question
 from dray.allocator.requests import Option
-from dray.allocator.rules.taints import first_untolerated
+from dray.allocator.rules.taints import untolerated
 from dray.allocator.selectors import SelectorFailure
 from dray.allocator.types import DeviceID, FatalError
 from dray.api.core import Node
+from dray.api.resource import DeviceTaint
 
 USABLE = "usable"
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedDevice:
-    """`code` is the first test that says no, or `usable`; `selector` is the expression if it was one."""
+    """`code` is the first test that says no, or `usable`; `selector` is the expression if it was one, `taints` those that
+    the request does not tolerate."""
 
     device_id: DeviceID
     kind: DeviceKind
     code: str
     detail: str = ""
     selector: str = ""
+    taints: tuple[DeviceTaint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SurveyedRequest:
-    """One request, or one alternative of it. `wanted` is 0 where all matching devices are asked for."""
+    """One request, or one alternative of it. `wanted` is 0 where all matching devices are asked for. `incomplete` are
+    pools with devices that match, or with none yet: they offer nothing until all their slices are there."""
 
     claim: str
     request: str
@@ -43,15 +48,15 @@ class SurveyedRequest:
     alternatives: int
     capacity: Mapping[str, object]
     devices: tuple[SurveyedDevice, ...]
+    incomplete: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`incomplete` and `invalid` are pools of the node that offer nothing, each with what is wrong."""
+    """`invalid` are pools of the node that offer nothing, each with what is wrong."""
 
     node: str
     requests: tuple[SurveyedRequest, ...]
-    incomplete: tuple[tuple[str, str], ...]
     invalid: tuple[tuple[str, str], ...]
 
 
@@ -67,14 +72,10 @@ class _Unhurried(Attempt):
 def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
     """What each request meets on the node. A question that cannot be asked at all gives no requests."""
     pools = allocator.inventory.pools_on(node)
-    incomplete = tuple(
-        (f"{view.driver}/{view.name}", f"{len(view.slice_names)} of {view.wanted_slices} slices are there")
-        for view in pools.incomplete
-    )
     invalid = tuple((f"{view.driver}/{view.name}", view.problem) for view in pools.invalid)
     problem, scopes = question.problem, question.scopes
     if problem is None:
-        return Survey(pools.name, (), incomplete, invalid)
+        return Survey(pools.name, (), invalid)
     attempt = _Unhurried(problem, pools, allocator.ledger, scopes)
     requests = tuple(
         SurveyedRequest(
@@ -85,10 +86,11 @@ def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
             len(option.request.options),
             option.screen.capacity,
             tuple(_judged(attempt, option)),
+            tuple(_incomplete(pools.incomplete, option)),
         )
         for option in problem.options
     )
-    return Survey(pools.name, requests, incomplete, invalid)
+    return Survey(pools.name, requests, invalid)
 
 
 def _said(claim: str) -> str:
@@ -97,12 +99,25 @@ def _said(claim: str) -> str:
     return name + bracket
 
 
+def _incomplete(views: Iterable[PoolView], option: Option) -> Iterator[tuple[str, str]]:
+    for view in views:
+        if not view.devices or any(_selected(option, kind) for kind in set(view.shape.kinds)):
+            said = f"{len(view.slice_names)} of {view.wanted_slices} slices are there"
+            yield f"{view.driver}/{view.name}", said
+
+
+def _selected(option: Option, kind: DeviceKind) -> bool:
+    return all(option.screen.room.verdict(expression, kind) is True for _, expression in option.screen.selectors)
+
+
 def _judged(attempt: Attempt, option: Option) -> Iterator[SurveyedDevice]:
     for view, offset in zip(attempt.node.pools, attempt.node.offsets, strict=True):
         for place in range(len(view.names)):
             position = offset + place
+            kind = attempt.kinds[position]
             code, detail, selector = _first_no(attempt, option, position)
-            yield SurveyedDevice(view.device_id(place), attempt.kinds[position], code, detail, selector)
+            taints = _untolerated(option, kind) if code == "taint" else ()
+            yield SurveyedDevice(view.device_id(place), kind, code, detail, selector, taints)
 
 
 def _first_no(attempt: Attempt, option: Option, position: int) -> tuple[str, str, str]:
@@ -119,11 +134,22 @@ def _first_no(attempt: Attempt, option: Option, position: int) -> tuple[str, str
             return (code, "does not match", expression)
     if attempt.stored & bit and not option.admin_access:
         return ("in-use", "is in use", "")
-    taint = first_untolerated(kind.taints, option.tolerations) if option.features.device_taints else None
-    if taint is not None:
-        said = f"{taint.key}={taint.value}" if taint.value else taint.key
-        return ("taint", f"taint {said}:{taint.effect} is not tolerated", "")
+    if taints := _untolerated(option, kind):
+        said = ", ".join(map(taint_text, taints))
+        return (
+            "taint",
+            f"taint {said} is not tolerated" if len(taints) == 1 else f"taints {said} are not tolerated",
+            "",
+        )
     return (*_lack(attempt, option, position), "")
+
+
+def _untolerated(option: Option, kind: DeviceKind) -> tuple[DeviceTaint, ...]:
+    return tuple(untolerated(kind.taints, option.tolerations)) if option.features.device_taints else ()
+
+
+def taint_text(taint: DeviceTaint) -> str:
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def _lack(attempt: Attempt, option: Option, position: int) -> tuple[str, str]:

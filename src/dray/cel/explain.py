@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,23 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """A name that the expression uses and the device lacks, and the nearest that it has; `likeness` is 0 to 1."""
+
+    what: str
+    nearest: str = ""
+    likeness: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.what} is not published" + (f"; did you mean {self.nearest}?" if self.nearest else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     value: Any  # bool, or CelRuntimeError
     cost: int | None
     reasons: tuple[Reason, ...]
-    missing: tuple[str, ...]  # names that the expression uses and the device lacks, with near ones
+    missing: tuple[Missing, ...]
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.reasons)) or shown(self.value)
@@ -178,23 +190,33 @@ def _once(seen: list[Seen]) -> list[Seen]:
     return out
 
 
-def missing_names(program: Program, device: CelDevice) -> list[str]:
+def missing_names(program: Program, device: CelDevice) -> list[Missing]:
     """Attributes and capacities that the expression names and the device lacks, each with the nearest that is there."""
-    out: list[str] = []
+    out: list[Missing] = []
     for kind, domain, name in referenced_names(program):
         published = device.attributes if kind == "attributes" else device.capacity
         if domain not in published:
-            near = _closest(domain, published)
-            has = sorted(d for d, ids in published.items() if name in ids) if name else []
-            out.append(
-                _told(f'device.{kind}["{domain}"]', f'"{near or (has[0] if has else "")}"' if near or has else "")
-            )
+            out.append(_missing_domain(f'device.{kind}["{domain}"]', domain, name, published))
         elif name and name not in published[domain]:
-            near = _closest(name, published[domain])
-            elsewhere = sorted(d for d, ids in published.items() if name in ids)
-            hint = f"`{near}`" if near else (f'"{elsewhere[0]}" has `{name}`' if elsewhere else "")
-            out.append(_told(f'device.{kind}["{domain}"].{name}', hint))
+            out.append(_missing_name(f'device.{kind}["{domain}"].{name}', name, domain, published))
     return list(dict.fromkeys(out))
+
+
+Published = Mapping[str, Mapping[str, Any]]
+
+
+def _missing_domain(what: str, domain: str, name: str, published: Published) -> Missing:
+    near = _closest(domain, published)
+    if not near and name:
+        near = next((each for each in sorted(published) if name in published[each]), "")
+    return Missing(what, f'"{near}"' if near else "", _likeness(domain, near))
+
+
+def _missing_name(what: str, name: str, domain: str, published: Published) -> Missing:
+    if near := _closest(name, published[domain]):
+        return Missing(what, f"`{near}`", _likeness(name, near))
+    elsewhere = next((each for each in sorted(published) if name in published[each]), "")
+    return Missing(what, f'"{elsewhere}" has `{name}`' if elsewhere else "")
 
 
 def referenced_names(program: Program) -> list[tuple[str, str, str]]:
@@ -219,8 +241,8 @@ def _closest(name: str, known: Iterable[str]) -> str:
     return candidates[found[0]] if found else ""
 
 
-def _told(what: str, hint: str) -> str:
-    return f"{what} is not published" + (f"; did you mean {hint}?" if hint else "")
+def _likeness(name: str, near: str) -> float:
+    return difflib.SequenceMatcher(None, name.lower(), near.lower()).ratio() if near else 0.0
 
 
 def shown(value: Any, depth: int = 0) -> str:

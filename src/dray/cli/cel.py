@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from dray.cel import (
     compile_selector,
     explain,
 )
-from dray.cel.explain import shown
+from dray.cel.explain import Missing, shown
 from dray.cli.columns import columns, write_document
 from dray.cli.dump import fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
@@ -62,7 +63,7 @@ class Verdict:
             }
             for reason in self.explanation.reasons
         ]
-        document["notPublished"] = list(self.explanation.missing)
+        document["notPublished"] = [str(each) for each in self.explanation.missing]
         return document
 
 
@@ -75,7 +76,12 @@ class Verdict:
 @click.option(
     "--misses/--no-misses", "with_misses", default=True, help="Show devices that do not match, with the reason."
 )
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide also explains the matches.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["wide", "json", "yaml"]),
+    help="wide shows every device, and also explains the matches.",
+)
 def cel(
     expression: str,
     files: tuple[str, ...],
@@ -164,18 +170,12 @@ def _counts(verdicts: list[Verdict]) -> dict[str, int]:
 
 
 def _print(program: Program, refusal: str | None, verdicts: list[Verdict], with_misses: bool, *, wide: bool) -> None:
-    rows = []
-    for verdict in verdicts:
-        if verdict.result == "miss" and not with_misses:
-            continue
-        cost = "" if verdict.explanation.cost is None else str(verdict.explanation.cost)
-        reason = verdict.reason if verdict.result != "match" or wide else ""
-        rows.append((verdict.device, verdict.result, cost, reason))
+    rows = [_row(each, wide) for each in verdicts if with_misses or each.result != "miss"]
+    rows = rows if wide else _folded(rows)
     if rows:
         click.echo(columns(("DEVICE", "RESULT", "COST", "WHY"), rows))
-    for hint in dict.fromkeys(m for verdict in verdicts for m in verdict.explanation.missing):
-        devices = sum(hint in verdict.explanation.missing for verdict in verdicts)
-        click.echo(f"hint: {hint} ({devices} of {len(verdicts)} devices)")
+    for hint in _hints(verdicts):
+        click.echo(f"hint: {hint}")
     counts = _counts(verdicts)
     click.echo(
         f"{counts['match']} of {len(verdicts)} devices match, {counts['miss']} miss, {counts['error']} fail; "
@@ -183,3 +183,44 @@ def _print(program: Program, refusal: str | None, verdicts: list[Verdict], with_
     )
     if refusal:
         click.echo(f"The API server would refuse this expression: {refusal}", err=True)
+
+
+Row = tuple[str, str, str, str]
+
+
+def _row(verdict: Verdict, wide: bool) -> Row:
+    cost = "" if verdict.explanation.cost is None else str(verdict.explanation.cost)
+    return (verdict.device, verdict.result, cost, verdict.reason if verdict.result != "match" or wide else "")
+
+
+def _folded(rows: list[Row]) -> list[Row]:
+    """Devices that miss or fail for the same reason share a row, where the first of them stood."""
+    alike: dict[Row, list[str]] = {}
+    for device, result, cost, why in rows:
+        alike.setdefault((device if result == "match" else "", result, cost, why), []).append(device)
+    return [
+        (devices[0] if len(devices) == 1 else f"{devices[0]} and {len(devices) - 1} more", result, cost, why)
+        for (_, result, cost, why), devices in alike.items()
+    ]
+
+
+def _hints(verdicts: list[Verdict]) -> Iterator[str]:
+    """What nobody publishes, with the likeliest correction; what some publish, where the others fail for lack of it."""
+    best: dict[str, Missing] = {}
+    for verdict in verdicts:
+        for each in verdict.explanation.missing:
+            if each.what not in best or each.likeness > best[each.what].likeness:
+                best[each.what] = each
+    total = len(verdicts)
+    for hint in best.values():
+        lacking = [verdict for verdict in verdicts if _lacks(verdict, hint.what)]
+        is_domain = hint.what.endswith("]")
+        if len(lacking) == total or (hint.nearest and not is_domain):
+            yield f"{hint} ({len(lacking)} of {total} devices)"
+        elif any(verdict.result == "error" for verdict in lacking):
+            yield f"only {total - len(lacking)} of {total} devices publish {hint.what}; guard it, so that the others miss"
+
+
+def _lacks(verdict: Verdict, what: str) -> bool:
+    """The name itself, or the domain that it is in."""
+    return any(what.startswith(each.what) for each in verdict.explanation.missing)

@@ -93,11 +93,15 @@ def _nearest_by_selector(devices: list[SurveyedDevice], selectors: Selectors) ->
     if isinstance(why, cel.CompileFailure):
         return NearestMiss(device.device_id, device.code, device.detail, device.selector, (why.message,))
     against = tuple(str(reason) for reason in why.reasons) or (device.detail,)
-    return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, why.missing)
+    hints = tuple(map(str, why.missing))
+    return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, hints)
 
 
-def _effort(why: cel.Explanation | cel.CompileFailure) -> tuple[int, int]:
-    return (99, 0) if isinstance(why, cel.CompileFailure) else (len(why.missing), len(why.reasons))
+def _effort(why: cel.Explanation | cel.CompileFailure) -> tuple[float, int]:
+    """A name that is nearly right counts less than one that is nowhere near."""
+    if isinstance(why, cel.CompileFailure):
+        return (99, 0)
+    return (sum(1 - each.likeness / 2 for each in why.missing), len(why.reasons))
 
 
 def _concerned(device: SurveyedDevice, surveyed: SurveyedRequest, holders: Holders) -> tuple[Holder, ...]:

@@ -155,7 +155,7 @@ def device_verdict(
         code = _failure_code(answer)
         message = _invalid(surveyed) if code == "invalid-pools" else answer.message
     elif cause is not None:
-        code, message = _short_request(surveyed, *cause)
+        code, message = _short_request(*cause)
     else:
         code, message = _together(answer)
     nearest = nearest_miss(cause[0], allocator.selectors, holders) if cause is not None else None
@@ -186,12 +186,12 @@ def _cause(surveyed: Survey, funnels: Sequence[Funnel]) -> tuple[SurveyedRequest
     return None
 
 
-def _short_request(surveyed: Survey, request: SurveyedRequest, funnel: Funnel) -> tuple[str, str]:
+def _short_request(request: SurveyedRequest, funnel: Funnel) -> tuple[str, str]:
     stage = funnel.short_stage
     code = _CODE_AT.get(stage) or _lacking(request)
     where = f"request {request.request} of claim {request.claim}"
-    if stage in ("exist", "matchClass") and surveyed.incomplete:
-        pools = "; ".join(f"pool {name} is incomplete: {text}" for name, text in surveyed.incomplete)
+    if stage in ("exist", "matchClass", "matchSelectors") and request.incomplete:
+        pools = "; ".join(f"pool {name} is incomplete: {text}" for name, text in request.incomplete)
         return "incomplete-pool", f"{where} {funnel.sentence()}; {pools}"
     if stage == "exist" and any(device.code == "other-node" for device in request.devices):
         return "other-node", f"{where} {funnel.sentence()} on this node, the others belong to other nodes"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from msgspec.structs import replace
 
 from dray.allocator import Allocation, Allocator, Deadline, Ledger
-from dray.allocator.survey import Survey
+from dray.allocator.survey import Survey, taint_text
 from dray.api.core import Node
-from dray.api.resource import DeviceRequest, DeviceToleration, ExactDeviceRequest, ResourceClaim
+from dray.api.resource import DeviceRequest, DeviceTaint, DeviceToleration, ExactDeviceRequest, ResourceClaim
 from dray.explain.holders import Holders
 
 MOST_HELPS = 4
 # Claims that are tried one by one, before all of them together.
 MOST_RELEASES = 64
+# Sets of taints, each of some device, that are tried one by one.
+MOST_TAINT_SETS = 8
 # How often a search may look at its deadline before it is given up.
 MOST_LOOKS = 4000
 
@@ -109,14 +111,19 @@ class _Trial:
     # --- the claims change
 
     def tolerations(self, survey: Survey) -> Iterator[Help]:
-        taints = {
-            device.detail.removeprefix("taint ").removesuffix(" is not tolerated")
+        """The fewest taints that let enough devices through: those of one device, or of all of them."""
+        sets = {
+            frozenset(replace(taint, time_added=None) for taint in device.taints)
             for request in survey.requests
             for device in request.devices
-            if device.code == "taint"
+            if device.taints
         }
-        if taints and self._fits([_with_requests(claim, _tolerant) for claim in self._claims]):
-            yield Help("tolerate", f"tolerate {', '.join(sorted(taints))} in the request")
+        tried = sorted(sets, key=lambda taints: (len(taints), sorted(map(taint_text, taints))))[:MOST_TAINT_SETS]
+        for taints in (*tried, frozenset().union(*sets)) if sets else ():
+            if self._fits([_with_requests(claim, _tolerating(taints)) for claim in self._claims]):
+                said = ", ".join(sorted(map(taint_text, taints)))
+                yield Help("tolerate", f"tolerate {said} in the request")
+                return
 
     def fewer_devices(self) -> Iterator[Help]:
         for index, position, request in self._exact_requests():
@@ -175,19 +182,25 @@ class _Trial:
         return [*self._claims[:index], changed, *self._claims[index + 1 :]]
 
 
-_EVERYTHING = (DeviceToleration(operator="Exists"),)
+Change = Callable[[DeviceRequest], DeviceRequest]
 
 
-def _tolerant(request: DeviceRequest) -> DeviceRequest:
-    if request.exactly is not None:
-        return replace(request, exactly=replace(request.exactly, tolerations=_EVERYTHING))
-    return replace(
-        request, first_available=tuple(replace(each, tolerations=_EVERYTHING) for each in request.first_available)
+def _tolerating(taints: Iterable[DeviceTaint]) -> Change:
+    more = tuple(
+        DeviceToleration(key=taint.key, operator="Equal", value=taint.value or "", effect=taint.effect)
+        for taint in taints
     )
 
+    def change(request: DeviceRequest) -> DeviceRequest:
+        if request.exactly is not None:
+            return replace(request, exactly=replace(request.exactly, tolerations=(*request.exactly.tolerations, *more)))
+        options = (replace(each, tolerations=(*each.tolerations, *more)) for each in request.first_available)
+        return replace(request, first_available=tuple(options))
 
-def _with_requests(claim: ResourceClaim, change: object) -> ResourceClaim:
-    assert callable(change)
+    return change
+
+
+def _with_requests(claim: ResourceClaim, change: Change) -> ResourceClaim:
     devices = replace(claim.spec.devices, requests=tuple(map(change, claim.spec.devices.requests)))
     return replace(claim, spec=replace(claim.spec, devices=devices))
 

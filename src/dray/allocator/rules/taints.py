@@ -1,6 +1,6 @@
 """NoSchedule and NoExecute taints block a device unless each is tolerated by the request."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from dray.api.resource import DeviceTaint, DeviceToleration
 
@@ -15,8 +15,11 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
     return toleration.operator in ("", "Equal") and toleration.value == taint.value
 
 
-def first_untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
+def untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> Iterator[DeviceTaint]:
     for taint in taints:
         if not any(tolerates(toleration, taint) for toleration in tolerations):
-            return taint
-    return None
+            yield taint
+
+
+def first_untolerated(taints: Iterable[DeviceTaint], tolerations: Sequence[DeviceToleration]) -> DeviceTaint | None:
+    return next(untolerated(taints, tolerations), None)
