@@ -12,6 +12,7 @@ from dray.api.core import Container, Pod
 from dray.clock import Clock
 from dray.kubelet.claims import ClaimCache, ClaimRefused, claims_of_pod
 from dray.kubelet.endpoint import Endpoint
+from dray.kubelet.health_checkpoint import StoredHealth
 
 log = logging.getLogger(__name__)
 
@@ -19,6 +20,8 @@ DEFAULT_LEASE_S = 30
 RESTART_AFTER_S = 5.0
 MAX_DEVICES = 16384
 MAX_MESSAGE = 1024
+# Half of the shortest lease that drivers usually have: what is on disk is young enough after a restart.
+REPEATS_SAVED_AFTER_S = 10.0
 _NAMES = {0: "Unknown", 1: "Healthy", 2: "Unhealthy"}
 
 DeviceKey = tuple[str, str, str]
@@ -42,6 +45,38 @@ class DeviceHealth:
         self._changed = changed
         self._reports: dict[DeviceKey, Report] = {}
         self._streams: dict[Endpoint, asyncio.Task[None]] = {}
+        # When what is on disk is to be written again; None while it is as it should be.
+        self._save_at: float | None = None
+
+    # --- on disk
+
+    def restore(self, stored: Iterable[StoredHealth]) -> None:
+        """What an earlier life heard, as far as it still counts."""
+        now, wall = self._clock.monotonic(), self._clock.now().timestamp()
+        for each in stored:
+            expires = now + each.updated_at + each.lease_s - wall
+            if now <= expires <= now + each.lease_s:
+                key = (each.driver, each.pool, each.device)
+                self._reports[key] = Report(each.health, each.message, each.lease_s, expires)
+
+    def to_save(self) -> list[StoredHealth] | None:
+        """Everything, if it is time to write it; changes at once, mere repetitions now and then."""
+        now, wall = self._clock.monotonic(), self._clock.now().timestamp()
+        if self._save_at is None or now < self._save_at:
+            return None
+        self._save_at = None
+        return [
+            StoredHealth(
+                *key, report.health, report.message, report.lease_s, wall + report.expires - report.lease_s - now
+            )
+            for key, report in self._reports.items()
+        ]
+
+    def _tell(self, changed: set[DeviceKey]) -> None:
+        self._save_at = self._clock.monotonic()
+        self._changed(changed)
+
+    # --- streams
 
     def follow(self, endpoint: Endpoint) -> None:
         if endpoint.health_service is not None:
@@ -66,7 +101,7 @@ class DeviceHealth:
         for key in late:
             del self._reports[key]
         if late:
-            self._changed(late)
+            self._tell(late)
 
     async def _follow(self, endpoint: Endpoint) -> None:
         while True:
@@ -100,15 +135,17 @@ class DeviceHealth:
             self._reports[key] = report
         if ignored:
             log.error("health of %s: more than %d devices, %d are ignored", driver, MAX_DEVICES, ignored)
+        if self._save_at is None:
+            self._save_at = now + REPEATS_SAVED_AFTER_S
         if changed:
-            self._changed(changed)
+            self._tell(changed)
 
     def _forget(self, driver: str) -> None:
         gone = {key for key in self._reports if key[0] == driver}
         for key in gone:
             del self._reports[key]
         if gone:
-            self._changed(gone)
+            self._tell(gone)
 
     def statuses(self, pod: Pod, container: Container, cache: ClaimCache) -> list[dict[str, Any]]:
         """`allocatedResourcesStatus` of a container: one entry per claim it names, one line per device."""

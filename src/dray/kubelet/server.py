@@ -20,6 +20,7 @@ from dray.kubelet.drivers import Drivers
 from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.health import DeviceHealth, DeviceKey
+from dray.kubelet.health_checkpoint import HealthFile
 from dray.kubelet.health_port import HealthPort
 from dray.kubelet.log_files import remove_logs_of_others
 from dray.kubelet.logs import LogServer, LogSource
@@ -82,6 +83,7 @@ class Kubelet:
         self._recorder = EventRecorder(client, "kubelet", host=name)
         self.metrics = KubeletMetrics(registry or Registry())
         self._health = DeviceHealth(self._clock, self._health_changed)
+        self._health_file = HealthFile(options.root_dir)
         self.drivers = Drivers(
             options.registry_dir,
             self._clock,
@@ -120,6 +122,8 @@ class Kubelet:
             call_timeout_s=options.call_timeout_s,
             count_skip=self.metrics.count_skip,
         )
+        if options.gates.enabled("ResourceHealthStatus"):
+            self._health.restore(self._health_file.read())
         self.metrics.claims_in_use = self.claims.claims_in_use
         self.metrics.plugins = self.drivers.plugins
         self._context = self._make_context()
@@ -317,10 +321,13 @@ class Kubelet:
                 log.warning("node %s: heartbeat: %s", self.name, error)
 
     async def _watch_leases(self) -> None:
-        """Drivers that fall silent: their devices' health is not known any more."""
+        """Drivers that fall silent: their devices' health is not known any more. What is known goes to disk."""
         while True:
             await self._clock.sleep(LOOK_AT_HEALTH_EVERY_S)
             self._health.expire()
+            entries = self._health.to_save()
+            if entries is not None:
+                await asyncio.to_thread(self._health_file.write, entries)
 
     async def _reconcile_for_ever(self) -> None:
         while True:
