@@ -32,6 +32,8 @@ class IndexedObjects(Generic[T]):
         # Index name -> value -> keys. A dict stands for the set of keys: it keeps the order of arrival, so that
         # what a component sees does not depend on string hashing.
         self._indexes: dict[str, dict[str, dict[str, None]]] = {}
+        # Index name -> key -> the values it is entered under: most changes of an object move it in no index.
+        self._entered: dict[str, dict[str, tuple[str, ...]]] = {}
         for name, indexer in (indexers or {}).items():
             self.add_indexer(name, indexer)
 
@@ -40,8 +42,9 @@ class IndexedObjects(Generic[T]):
             return
         self._indexers[name] = indexer
         self._indexes[name] = {}
+        self._entered[name] = {}
         for key, obj in self._objects.items():
-            self._enter(name, key, obj)
+            self._enter(name, key, tuple(indexer(obj)))
 
     def get(self, key: str) -> T | None:
         return self._objects.get(key)
@@ -72,29 +75,32 @@ class IndexedObjects(Generic[T]):
         """Store the object; returns the one it replaces."""
         key = object_key(obj)
         old = self._objects.get(key)
-        if old is not None:
-            for name in self._indexers:
-                self._leave(name, key, old)
         self._objects[key] = obj
-        for name in self._indexers:
-            self._enter(name, key, obj)
+        for name, indexer in self._indexers.items():
+            values = tuple(indexer(obj))
+            if values != self._entered[name].get(key, ()):
+                self._leave(name, key)
+                self._enter(name, key, values)
         return old
 
     def remove(self, key: str) -> T | None:
         old = self._objects.pop(key, None)
         if old is not None:
             for name in self._indexers:
-                self._leave(name, key, old)
+                self._leave(name, key)
         return old
 
-    def _enter(self, name: str, key: str, obj: T) -> None:
+    def _enter(self, name: str, key: str, values: tuple[str, ...]) -> None:
+        if not values:
+            return
         index = self._indexes[name]
-        for value in self._indexers[name](obj):
+        self._entered[name][key] = values
+        for value in values:
             index.setdefault(value, {})[key] = None
 
-    def _leave(self, name: str, key: str, obj: T) -> None:
+    def _leave(self, name: str, key: str) -> None:
         index = self._indexes[name]
-        for value in self._indexers[name](obj):
+        for value in self._entered[name].pop(key, ()):
             keys = index.get(value)
             if keys is not None:
                 keys.pop(key, None)
