@@ -1,4 +1,4 @@
-"""A node is never overbooked by bindings, however many schedulers bind, and a claim in use is not taken away."""
+"""A node is never overbooked by bindings, however many schedulers bind."""
 
 import asyncio
 from collections import Counter
@@ -17,7 +17,6 @@ from dray.store.sqlite import SqliteStore
 
 Document = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"
-CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 
@@ -53,12 +52,9 @@ async def bind(server: Client, name: str, node: str = "n1", query: str = "") -> 
     return await server.post(f"{PODS}/{name}/binding{query}", {"target": {"kind": "Node", "name": node}})
 
 
-async def end(server: Client, name: str, phase: str = "Succeeded") -> None:
-    answer = await server.patch(f"{PODS}/{name}/status", {"status": {"phase": phase}})
+async def end(server: Client, name: str) -> None:
+    answer = await server.patch(f"{PODS}/{name}/status", {"status": {"phase": "Succeeded"}})
     assert answer.status == 200, answer.body
-
-
-# --- room on a node
 
 
 async def test_node_is_filled_to_the_brim_and_no_further(server: Client) -> None:
@@ -262,83 +258,6 @@ async def test_two_servers_on_one_etcd_share_the_room(two_servers: list[Client])
     assert any("Insufficient cpu" in answer.body["message"] for answer in answers if answer.status == 409)
     placed = [pod for pod in (await second.get(PODS)).body["items"] if pod["spec"].get("nodeName")]
     assert len(placed) == 4
-
-
-# --- claims in use
-
-
-async def add_claim(server: Client, *pods: Document, name: str = "shared") -> Document:
-    """An allocated claim, reserved for the pods."""
-    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gold"}}]}}
-    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name}, "spec": spec}
-    made = (await server.post(CLAIMS, claim)).body
-    result = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}
-    users = [{"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]} for pod in pods]
-    made["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": users}
-    answer = await server.send("PUT", f"{CLAIMS}/{name}/status", made)
-    assert answer.status == 200, answer.body
-    return dict(answer.body)
-
-
-async def release(server: Client, claim: Document, **status: Any) -> Answer:
-    return await server.send("PUT", f"{CLAIMS}/{claim['metadata']['name']}/status", claim | {"status": status})
-
-
-async def test_claim_of_a_bound_pod_is_not_deallocated(server: Client) -> None:
-    pod = await add_pod(server, "a", claim="shared")
-    claim = await add_claim(server, pod)
-    await bind(server, "a")
-    refused = await release(server, claim)
-    assert refused.status == 409
-    assert refused.body["message"] == (
-        'Operation cannot be fulfilled on resourceclaims.resource.k8s.io "shared": pod a on node n1 uses the claim'
-    )
-
-
-async def test_reservation_of_a_bound_pod_stays(server: Client) -> None:
-    bound, waiting = await add_pod(server, "a", claim="shared"), await add_pod(server, "b", claim="shared")
-    claim = await add_claim(server, bound, waiting)
-    await bind(server, "a")
-    path = f"{CLAIMS}/shared/status"
-    for pod, expected in ((bound, 409), (waiting, 200)):
-        patch = {"status": {"reservedFor": [{"$patch": "delete", "uid": pod["metadata"]["uid"]}]}}
-        assert (await server.patch(path, patch, "strategic-merge")).status == expected
-    dry = await server.send("PUT", f"{path}?dryRun=All", claim | {"metadata": {"name": "shared"}, "status": {}})
-    assert dry.status == 409
-
-
-@pytest.mark.parametrize("how", ["succeeded", "failed", "gone", "not-bound", "uses-another-claim", "another-pod"])
-async def test_claim_is_freed_when_nobody_uses_it(server: Client, how: str) -> None:
-    pod = await add_pod(server, "a", claim="other" if how == "uses-another-claim" else "shared")
-    if how == "another-pod":
-        pod["metadata"]["uid"] = "of-an-earlier-pod"
-    claim = await add_claim(server, pod)
-    if how != "not-bound":
-        await bind(server, "a")
-    if how in ("succeeded", "failed"):
-        await end(server, "a", how.capitalize())
-    if how == "gone":
-        await server.send("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
-    assert (await release(server, claim)).status == 200
-
-
-async def test_binding_and_release_at_the_same_moment_do_not_both_win(server: Client) -> None:
-    """Whoever comes first: a bound pod keeps its claim."""
-    for turn in range(20):
-        pod = await add_pod(server, f"p{turn}", claim=f"c{turn}")
-        claim = await add_claim(server, pod, name=f"c{turn}")
-        calls = [bind(server, f"p{turn}"), release(server, claim)]
-        if turn % 2:
-            calls.reverse()
-        answers = await asyncio.gather(*calls)
-        bound, freed = reversed(answers) if turn % 2 else answers
-        assert bound.status == 201
-        assert freed.status in (200, 409)
-        if freed.status == 409:
-            assert "uses the claim" in freed.body["message"]
-        await end(server, f"p{turn}")
-        current = (await server.get(f"{CLAIMS}/c{turn}")).body
-        assert (await release(server, current)).status == 200
 
 
 async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from dray.apiserver.guard.bindings import GuardedBindings
 from dray.apiserver.guard.placements import Placements
 from dray.apiserver.identity import MASTERS
 from dray.apiserver.pod_logs import CLIENT_NAME, PodLogs
-from dray.apiserver.security import Security, SecurityOptions, prepare_store, start_security
+from dray.apiserver.security import SecurityOptions, prepare_store, start_security
 from dray.apiserver.served import served
 from dray.apiserver.server import Access, Server
 from dray.clock import Clock, RealClock
@@ -87,9 +87,9 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     )
     security = await start_security(store, CachedObjects(core), credentials, clock, options.gates, security_options)
     core.admission = security.admission
-    bindings = _guarded_bindings(store, core, security, overbooking=options.overbooking)
-    core.commit = bindings.commit
-    core.check_holdings = bindings.checked(security.guard.changes)
+    core.commit, core.check_holdings = security.guard.commit, security.guard.changes
+    if not options.overbooking:
+        _guard_bindings(store, core)
     logs = PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS]))
     access = Access(security.authenticator, security.authorizer, security.reviews, logs, security.token_requests)
     server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
@@ -99,18 +99,17 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     return Running(server, credentials)
 
 
-def _guarded_bindings(store: Store, core: Core, security: Security, *, overbooking: bool) -> GuardedBindings:
-    placements = None
-    if not overbooking:
-        counts_claims = core.gates.enabled("DRANodeAllocatableResources")
-        placements = Placements(
-            lambda: core.cache(by_kind("Pod")),
-            lambda: core.cache(by_kind("Node")),
-            SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS,
-        )
+def _guard_bindings(store: Store, core: Core) -> None:
+    counts_claims = core.gates.enabled("DRANodeAllocatableResources")
+    placements = Placements(
+        lambda: core.cache(by_kind("Pod")),
+        lambda: core.cache(by_kind("Node")),
+        SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS,
+    )
     # A file is one server's own; any other store may have several.
-    several = not isinstance(store, SqliteStore)
-    return GuardedBindings(core, placements, security.guard.commit, several_servers=several)
+    bindings = GuardedBindings(core, placements, core.commit, several_servers=not isinstance(store, SqliteStore))
+    core.commit = bindings.commit
+    core.check_holdings = bindings.checked(core.check_holdings)
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -7,6 +7,5 @@ offer, `plan` decides, `guarded_commit` writes and tries again when another clai
 
 Results with adminAccess hold nothing.
 
-`bindings` stands before it: it asks `placements` whether a node has room for one more pod, and `users` whether a pod still needs
-the claim that somebody wants to free.
+`bindings` stands before it and asks `placements` whether a node has room for one more pod.
 """

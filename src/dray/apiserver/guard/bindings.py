@@ -1,4 +1,4 @@
-"""Bindings and releases into the store: a node is not overbooked, and a claim in use is not taken away.
+"""Bindings into the store: no node is overbooked.
 
 The check of a binding and its commit belong together, also when several bind to one node at the same moment. On one server the
 room is taken in memory until the pod is stored. Where several servers share a store, a key per node changes with every
@@ -7,14 +7,13 @@ binding, on condition that nobody changed it since the room was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.attributes import Document
 from dray.apiserver.core import Commit, Core
 from dray.apiserver.guard.placements import Binding, Placements
-from dray.apiserver.guard.users import live_users
 from dray.apiserver.keys import GUARD
 from dray.apiserver.parts import name_of, text
 from dray.apiserver.stored import to_value
@@ -33,8 +32,7 @@ def node_key(name: str) -> str:
 class GuardedBindings:
     """Put before another `Commit`, which does the rest."""
 
-    def __init__(self, core: Core, placements: Placements | None, then: Commit, *, several_servers: bool) -> None:
-        """Without `placements` nodes may be overbooked."""
+    def __init__(self, core: Core, placements: Placements, then: Commit, *, several_servers: bool) -> None:
         self._core = core
         self._placements = placements
         self._then = then
@@ -47,27 +45,19 @@ class GuardedBindings:
         old: Document | None,
         new: Document | None,
     ) -> int:
-        """Raises 409 where there is no room, or where a running pod needs the claim as it is."""
-        if old is not None and new is not None:
-            kind = new["kind"]
-            if kind == "Pod":
-                if self._placements is not None and is_binding(old, new):
-                    return await self._bind(self._placements, operations, preconditions, old, new)
-            elif kind == "ResourceClaim" and takes_away(old, new):
-                return await self._release(operations, preconditions, old, new)
-        return await self._then(operations, preconditions, old, new)
+        """Raises 409 where there is no room."""
+        if old is None or new is None or new["kind"] != "Pod" or not is_binding(old, new):
+            return await self._then(operations, preconditions, old, new)
+        return await self._bind(operations, preconditions, old, new)
 
     def checked(self, then: Check) -> Check:
         """The same refusals for dry runs, before those of `then`."""
 
         async def check(old: Document | None, new: Document | None) -> object:
-            if old is not None and new is not None:
-                if new["kind"] == "ResourceClaim" and takes_away(old, new):
-                    self._refuse_release(old, new)
-                if new["kind"] == "Pod" and self._placements is not None and is_binding(old, new):
-                    binding = self._placements.binding("", to_value(new))
-                    if binding is not None:
-                        self._refuse_overbooking(self._placements, binding)
+            if old is not None and new is not None and new["kind"] == "Pod" and is_binding(old, new):
+                binding = self._placements.binding("", to_value(new))
+                if binding is not None:
+                    self._refuse_overbooking(binding)
             return await then(old, new)
 
         return check
@@ -75,21 +65,16 @@ class GuardedBindings:
     # --- pods to nodes
 
     async def _bind(
-        self,
-        placements: Placements,
-        operations: Sequence[Operation],
-        preconditions: Sequence[Precondition],
-        old: Document,
-        new: Document,
+        self, operations: Sequence[Operation], preconditions: Sequence[Precondition], old: Document, new: Document
     ) -> int:
-        put = operations[0]
+        placements, put = self._placements, operations[0]
         assert isinstance(put, Put)
         binding = placements.binding(put.key, put.value)
         if binding is None:
             return await self._then(operations, preconditions, old, new)
         for _ in range(ATTEMPTS):
             more_operations, more_preconditions = await self._node_turn(binding)
-            self._refuse_overbooking(placements, binding)
+            self._refuse_overbooking(binding)
             placements.take(binding)
             try:
                 revision = await self._then(
@@ -117,60 +102,14 @@ class GuardedBindings:
         await self._core.progress.wait_for(revision)
         return [Put(key, binding.ref.uid.encode())], [Precondition(key, revision)]
 
-    def _refuse_overbooking(self, placements: Placements, binding: Binding) -> None:
-        short = placements.shortages(binding)
+    def _refuse_overbooking(self, binding: Binding) -> None:
+        short = self._placements.shortages(binding)
         if short:
             why = "; ".join(row.detail for row in short)
             raise errors.conflict(
                 by_kind("Pod"), binding.ref.name, f"node {binding.node_name}: {why}", subresource="binding"
             )
 
-    # --- claims from pods
-
-    async def _release(
-        self, operations: Sequence[Operation], preconditions: Sequence[Precondition], old: Document, new: Document
-    ) -> int:
-        for _ in range(ATTEMPTS):
-            unbound = self._refuse_release(old, new)
-            try:
-                return await self._then(operations, [*preconditions, *unbound], old, new)
-            except Conflict as conflict:
-                if not set(conflict.keys) <= {wanted.key for wanted in unbound}:
-                    raise
-                await self._core.fresh()
-        raise errors.conflict(by_kind("ResourceClaim"), name_of(new), "its pods change all the time; try again")
-
-    def _refuse_release(self, old: Document, new: Document) -> list[Precondition]:
-        """Raises 409 if a pod on a node uses the claim; answers that pods without a node must not get one meanwhile."""
-        conditions = []
-        for user in live_users(self._core.cache(by_kind("Pod")), old, leaving(old, new)):
-            if user.node_name:
-                raise errors.conflict(
-                    by_kind("ResourceClaim"), name_of(new), f"pod {user.name} on node {user.node_name} uses the claim"
-                )
-            conditions.append(Precondition(user.key, user.revision))
-        return conditions
-
 
 def is_binding(old: Document, new: Document) -> bool:
     return bool(text(new, "spec", "nodeName")) and not text(old, "spec", "nodeName")
-
-
-def takes_away(old: Document, new: Document) -> bool:
-    """Does anybody lose the claim or its devices? False for most writes, which only add."""
-    before = (old.get("status") or {}).get("reservedFor")
-    return bool(before) and next(leaving(old, new), None) is not None
-
-
-def leaving(old: Document, new: Document) -> Iterator[Document]:
-    """Entries of `reservedFor` that are gone, or all of them if the devices are."""
-    before, after = old.get("status") or {}, new.get("status") or {}
-    kept = {entry.get("uid") for entry in after.get("reservedFor") or ()}
-    if _devices(before) != _devices(after):
-        kept = set()
-    return (entry for entry in before.get("reservedFor") or () if entry.get("uid") not in kept)
-
-
-def _devices(status: Document) -> list[tuple[object, ...]]:
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
-    return [(row.get("driver"), row.get("pool"), row.get("device"), row.get("shareID")) for row in results]
