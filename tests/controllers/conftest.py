@@ -3,6 +3,7 @@
 import pytest
 
 from tests.controllers.cluster import Cluster
+from tests.controllers.machine import Machine
 from tests.controllers.serving import EmbeddedServer
 
 # These run over both transports; the others, which differ only in what is watched, in-process.
@@ -30,3 +31,12 @@ async def cluster(request, server):
     yield cluster
     await cluster.stop()
     await transport.close()
+
+
+@pytest.fixture(params=["in-process", "https"])
+async def machine(request, tmp_path, monkeypatch):
+    monkeypatch.setattr("dray.client.informer.BACKOFF_START_S", 0.05)
+    machine = Machine(tmp_path / "server", request.param)
+    await machine.start()
+    yield machine
+    await machine.stop()

@@ -35,6 +35,7 @@ class Interleaving:
         self._rules: list[Rule] = []
         self._held: dict[str, asyncio.Event] = {}
         self._cuts: set[asyncio.Task[object]] = set()
+        self._times_cut = 0
         self.is_down = False
         self._forgotten: set[str] | None = None
 
@@ -79,7 +80,8 @@ class Interleaving:
         return [call for call in self.calls if call.method != "GET"]
 
     def cut_streams(self) -> None:
-        """Every open watch breaks, as when a server dies."""
+        """Every watch breaks, as when a server dies: those that wait, are being opened or hand over an event just now."""
+        self._times_cut += 1
         for task in list(self._cuts):
             task.cancel()
 
@@ -116,11 +118,14 @@ class Interleaving:
         if self._forgotten is not None and "resourceVersion" in call.query and where not in self._forgotten:
             self._forgotten.add(where)
             raise ApiError(410, "Expired", "too old resource version")
+        times_cut = self._times_cut
         async with self.inner.stream(call) as frames:
-            yield self._frames(call.path, frames)
+            yield self._frames(call.path, frames, times_cut)
 
-    async def _frames(self, path: str, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async def _frames(self, path: str, frames: AsyncIterator[bytes], times_cut: int) -> AsyncIterator[bytes]:
         while True:
+            if self._times_cut > times_cut:
+                raise ServerUnreachable("connection cut")
             following = asyncio.ensure_future(anext(frames, None))
             self._cuts.add(following)
             try:

@@ -6,81 +6,14 @@ import pytest
 
 from dray.client import (
     CLAIMS,
-    CONFIG_MAPS,
     NAMESPACES,
     NODES,
     PODS,
-    SERVICE_ACCOUNTS,
     SLICES,
     TEMPLATES,
-    Client,
-    Informers,
 )
-from dray.controllers.context import Context
-from dray.controllers.roster import BUILDERS, Choices, Roster
+from dray.controllers.roster import BUILDERS, Choices
 from tests.controllers.builders import a_node, a_pod, a_slice, a_template
-from tests.controllers.cluster import Cluster
-from tests.controllers.serving import EmbeddedServer
-
-
-class Machine:
-    """A server that can be stopped and started again on the same port and data, and controllers that keep running."""
-
-    def __init__(self, directory, transport_kind):
-        self.directory = directory
-        self.kind = transport_kind
-        self.port = 0
-        self._old = []
-
-    async def start_server(self):
-        self.server = await EmbeddedServer.start(self.directory)
-        if self.kind == "https":
-            transport = await self.server.https(self.port)
-            self.port = int(self.server.url.rpartition(":")[2])
-            self._old.append(transport)
-            return transport
-        return self.server.in_process()
-
-    async def start(self):
-        transport = await self.start_server()
-        self.cluster = Cluster(transport)
-        self.wire = self.cluster.wire
-        self.client = self.cluster.client
-        client = Client(self.wire)
-        self.informers = Informers(client)
-        self.roster = Roster(Context(client, self.informers), Choices(root_ca="CA"))
-        self.task = asyncio.create_task(self.roster.run())
-        async with asyncio.timeout(20):
-            await self.roster.ready.wait()
-
-    async def restart_server(self):
-        """Stop as `kill` would have it for the clients: connections break, then nobody answers, then a new server."""
-        self.wire.is_down = True
-        self.wire.cut_streams()
-        await self.server.stop()
-        await asyncio.sleep(0.3)
-        transport = await self.start_server()
-        if self.kind == "in-process":
-            self.wire.inner = transport
-            self.cluster.client.transport = transport
-        self.wire.is_down = False
-
-    async def stop(self):
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-        await self.wire.close()
-        for transport in self._old:
-            await transport.close()
-        await self.server.stop()
-
-
-@pytest.fixture(params=["in-process", "https"])
-async def machine(request, tmp_path, monkeypatch):
-    monkeypatch.setattr("dray.client.informer.BACKOFF_START_S", 0.05)
-    machine = Machine(tmp_path / "server", request.param)
-    await machine.start()
-    yield machine
-    await machine.stop()
 
 
 async def pod_with_claim(machine, name):
@@ -100,18 +33,8 @@ async def pod_with_claim(machine, name):
     await cluster.eventually(gone, 20)
 
 
-async def a_namespace_ready(machine, name="ns"):
-    await machine.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-
-    async def furnished():
-        account = await machine.client.find(SERVICE_ACCOUNTS, "default", name)
-        return account and await machine.client.find(CONFIG_MAPS, "kube-root-ca.crt", name)
-
-    await machine.cluster.eventually(furnished, 20)
-
-
 async def test_restarts_cuts_and_forgotten_revisions(machine):
-    await a_namespace_ready(machine)
+    await machine.furnish()
     await machine.client.create(TEMPLATES, a_template())
     await pod_with_claim(machine, "before")
     machine.wire.cut_streams()
@@ -130,9 +53,12 @@ async def test_restarts_cuts_and_forgotten_revisions(machine):
     async def listed_again():
         return all(machine.informers.of(kind).relists >= 2 for kind in (PODS, CLAIMS, TEMPLATES))
 
-    await machine.cluster.eventually(listed_again)
-    for number in range(5):
-        assert await machine.cluster.recorded(f"meanwhile-{number}")
+    await machine.cluster.eventually(listed_again, 30)
+
+    async def all_served():
+        return all([await machine.cluster.recorded(f"meanwhile-{number}") for number in range(5)])
+
+    await machine.cluster.eventually(all_served, 30)
     await machine.client.delete(NAMESPACES, "ns")
 
     async def gone():
@@ -145,7 +71,7 @@ async def test_restarts_cuts_and_forgotten_revisions(machine):
 
 async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machine):
     """Power loss: the pod hangs in deletion, the node is declared out of service, and the claim comes free."""
-    await a_namespace_ready(machine)
+    await machine.furnish()
     client, cluster = machine.client, machine.cluster
     await client.create(TEMPLATES, a_template())
     await client.create(NODES, a_node(ready="False"))
@@ -176,7 +102,7 @@ async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machin
 
 
 async def test_D14_slices_and_pods_of_a_deleted_node_go(machine):
-    await a_namespace_ready(machine)
+    await machine.furnish()
     client, cluster = machine.client, machine.cluster
     node = await client.create(NODES, a_node())
     owner = {"apiVersion": "v1", "kind": "Node", "name": "node", "uid": node.metadata.uid}
@@ -199,7 +125,7 @@ async def test_D14_slices_and_pods_of_a_deleted_node_go(machine):
 
 
 async def test_an_idle_roster_asks_nothing(machine):
-    await a_namespace_ready(machine)
+    await machine.furnish()
     await asyncio.sleep(0.5)
     before = len(machine.wire.calls)
     await asyncio.sleep(1.0)
