@@ -150,6 +150,21 @@ def test_commands_that_write_protobuf(kubectl: Kubectl) -> None:
     assert "yes" in kubectl.run("auth", "can-i", "get", "pods", "--as", "alice", "-n", "made")
 
 
+def test_services_are_stored(kubectl: Kubectl) -> None:
+    assert "control plane is running at" in kubectl.run("cluster-info")
+    kubectl.run("create", "service", "clusterip", "plain", "--tcp=80:8080")
+    kubectl.run("create", "deployment", "exposed", "--image=web:1")
+    kubectl.run("expose", "deployment", "exposed", "--port=80")
+    assert kubectl.json("get", "service", "plain")["spec"]["ports"] == [
+        {"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080}
+    ]
+    assert {"service/plain", "service/exposed"} <= set(kubectl.run("get", "all", "-o", "name").split())
+    row = kubectl.run("get", "service", "exposed", "-o", "wide", "--no-headers").split()
+    assert row[1:5] + row[6:] == ["ClusterIP", "<none>", "<none>", "80/TCP", "app=exposed"]
+    assert "TargetPort:" in kubectl.run("describe", "service", "exposed")
+    kubectl.run("delete", "service", "plain", "exposed")
+
+
 def test_delete_cascade(kubectl: Kubectl) -> None:
     kubectl.run("create", "-f", "-", stdin=json.dumps(manifests.claim("doomed")))
     kubectl.run("delete", "resourceclaim", "doomed", "--cascade=background")

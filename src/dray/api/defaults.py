@@ -191,6 +191,21 @@ def _base64(text: str) -> str:
     return b64encode(text.encode()).decode()
 
 
+def _service(document: Document, now: str) -> Document:
+    """What a service says about itself; it gets no address, since nothing here would route to one."""
+    spec = _inner(document, "spec")
+
+    def with_target(port: Document) -> Document:
+        return {"protocol": "TCP", "targetPort": port.get("port"), **{k: v for k, v in port.items() if v}}
+
+    made = {"type": "ClusterIP", "sessionAffinity": "None", **spec}
+    if made["type"] != "ExternalName":
+        made = {"internalTrafficPolicy": "Cluster", **made}
+    if made.get("ports"):
+        made["ports"] = _each(made["ports"], with_target)
+    return {**document, "spec": made}
+
+
 def _priority_class(document: Document, now: str) -> Document:
     return document if document.get("preemptionPolicy") else {**document, "preemptionPolicy": "PreemptLowerPriority"}
 
@@ -253,6 +268,7 @@ _DEFAULTS: dict[str, Callable[[Document, str], Document]] = {
     "Namespace": _namespace,
     "Node": _node,
     "Secret": _secret,
+    "Service": _service,
     "PriorityClass": _priority_class,
     "PodGroup": _pod_group,
     "RoleBinding": _role_binding,

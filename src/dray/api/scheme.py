@@ -274,6 +274,17 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("", "Secret", "secrets", True, columns=(NAME, Column("Type"), Column("Data", type="integer"), AGE)),
     Resource(
         "",
+        "Service",
+        "services",
+        True,
+        short_names=("svc",),
+        categories=("all",),
+        subresources=(STATUS,),
+        columns=(NAME, *text("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, *wide("Selector")),
+        storage_prefix="services/specs",
+    ),
+    Resource(
+        "",
         "ServiceAccount",
         "serviceaccounts",
         True,

@@ -319,6 +319,7 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("", "Namespace"): Strategy(
         namespace_create, namespace_update, status_only, STATUS_FIELDS, SPEC_FIELDS, returns_deleted=None
     ),
+    ("", "Service"): replace(with_status(plain_create, plain_update, {"loadBalancer": {}}), returns_deleted=None),
     ("", "ServiceAccount"): Strategy(plain_create, plain_update, returns_deleted=None),
     ("", "Node"): Strategy(plain_create, keeping_status(plain_update), node_status, STATUS_FIELDS, SPEC_FIELDS),
     ("", "ResourceQuota"): replace(with_status(plain_create, plain_update), returns_deleted=None),

@@ -27,6 +27,16 @@ DROPPED_ZERO = frozenset(
         ("DaemonSetStatus", "numberAvailable"), ("DaemonSetStatus", "numberUnavailable"),
         ("DaemonSetStatus", "observedGeneration"), ("JobStatus", "active"), ("JobStatus", "succeeded"),
         ("JobStatus", "failed"), ("SubjectAccessReviewStatus", "denied"), ("TokenReviewStatus", "authenticated"),
+        ("ServicePort", "nodePort"), ("ServiceSpec", "healthCheckNodePort"), ("ServiceSpec", "publishNotReadyAddresses"),
+        ("ContainerImage", "sizeBytes"), ("ContainerStateTerminated", "signal"), ("EventSeries", "count"),
+        ("VolumeMountStatus", "readOnly"), ("PodDisruptionBudgetStatus", "observedGeneration"),
+        ("ValidatingAdmissionPolicyStatus", "observedGeneration"), ("StatefulSetSpec", "minReadySeconds"),
+        ("AWSElasticBlockStoreVolumeSource", "partition"), ("GCEPersistentDiskVolumeSource", "partition"),
+        ("ISCSIVolumeSource", "chapAuthDiscovery"), ("ISCSIVolumeSource", "chapAuthSession"),
+        ("ScaleIOVolumeSource", "sslEnabled"),
+        *((f"{name}VolumeSource", "readOnly") for name in (
+            "AWSElasticBlockStore", "AzureFile", "CephFS", "Cinder", "FC", "Flex", "GCEPersistentDisk", "Glusterfs", "ISCSI",
+            "NFS", "Portworx", "Quobyte", "RBD", "ScaleIO", "StorageOS")),
     }
 )  # fmt: skip
 
@@ -144,6 +154,8 @@ ALWAYS: dict[tuple[str, str], str] = {
     ("DaemonSetSpec", "template"): EMPTY_STRUCT, ("DaemonSetSpec", "updateStrategy"): EMPTY_STRUCT,
     ("DaemonSetStatus", "currentNumberScheduled"): ZERO, ("DaemonSetStatus", "numberMisscheduled"): ZERO,
     ("DaemonSetStatus", "desiredNumberScheduled"): ZERO, ("DaemonSetStatus", "numberReady"): ZERO,
+    ("Service", "spec"): EMPTY_STRUCT, ("Service", "status"): EMPTY_STRUCT,
+    ("ServiceStatus", "loadBalancer"): EMPTY_STRUCT, ("ServicePort", "port"): ZERO, ("ServicePort", "targetPort"): ZERO,
     ("Job", "spec"): EMPTY_STRUCT, ("Job", "status"): EMPTY_STRUCT, ("JobSpec", "template"): EMPTY_STRUCT,
     ("PodDisruptionBudget", "spec"): EMPTY_STRUCT, ("PodDisruptionBudget", "status"): EMPTY_STRUCT,
     ("PodDisruptionBudgetStatus", "disruptionsAllowed"): ZERO, ("PodDisruptionBudgetStatus", "currentHealthy"): ZERO,

@@ -85,6 +85,11 @@ def _secret(document: Document) -> dict[str, str]:
     return {**_meta(document), "type": _text(document.get("type"))}
 
 
+def _service(document: Document) -> dict[str, str]:
+    spec = _section(document, "spec")
+    return {**_meta(document), "spec.clusterIP": _text(spec.get("clusterIP")), "spec.type": _text(spec.get("type"))}
+
+
 def _node(document: Document) -> dict[str, str]:
     return {
         **_meta(document),
@@ -115,6 +120,7 @@ FIELDS: dict[tuple[str, str], Fields] = {
     ("", "nodes"): Fields(_node, PLAIN),
     ("", "namespaces"): Fields(_namespace, PLAIN),
     ("", "secrets"): Fields(_secret, PLAIN),
+    ("", "services"): Fields(_service, PLAIN),
     ("", "events"): Fields(_event, PLAIN),
     ("events.k8s.io", "events"): Fields(
         _event,

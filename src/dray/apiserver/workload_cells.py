@@ -1,4 +1,4 @@
-"""Table cells of the kinds that make pods."""
+"""Table cells of the kinds that make pods and of those that stand beside pods."""
 
 from __future__ import annotations
 
@@ -103,10 +103,25 @@ def _budget(document: Document, now: datetime) -> list[Any]:
     return [name, *texts, status.get("disruptionsAllowed") or 0, old]
 
 
+def _service(document: Document, now: datetime) -> list[Any]:
+    name, old, spec, _ = _start(document, now)
+    address = spec.get("clusterIP") or "<none>"
+    outside = spec.get("externalName") or ",".join(spec.get("externalIPs") or ()) or "<none>"
+    ports = ",".join(_port_text(port) for port in spec.get("ports") or ()) or "<none>"
+    selector = {"matchLabels": spec.get("selector") or {}}
+    return [name, spec.get("type") or "", address, outside, ports, old, selector_text(selector)]
+
+
+def _port_text(port: Document) -> str:
+    number = f"{port.get('port')}:{port['nodePort']}" if port.get("nodePort") else str(port.get("port"))
+    return f"{number}/{port.get('protocol') or 'TCP'}"
+
+
 WORKLOAD_CELLS: dict[str, Callable[[Document, datetime], list[Any]]] = {
     "ReplicaSet": _replica_set,
     "Deployment": _deployment,
     "DaemonSet": _daemon_set,
     "Job": _job,
     "PodDisruptionBudget": _budget,
+    "Service": _service,
 }

@@ -70,6 +70,7 @@ _CHECKS: dict[str, Check] = {
     "ResourceQuota": _once(others.check_quota),
     "Event": _once(others.check_event),
     "Lease": _once(others.check_lease),
+    "Service": _once(others.check_service),
     **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: others.check_key_values(new, old, errors)),
     "PriorityClass": _priorities,
     "PodGroup": lambda new, old, _, errors: pod_groups.check_group(new, old, errors),

@@ -7,6 +7,7 @@ from dray.api.names import byte_length
 from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
+from dray.validation.pod_parts import PROTOCOLS
 
 _QUOTA_NAMES = frozenset(
     [
@@ -96,6 +97,28 @@ def check_lease(document: Document, errors: Errors) -> None:
         errors.invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
     if (transitions := spec.get("leaseTransitions")) is not None and transitions < 0:
         errors.invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+
+
+def check_service(document: Document, errors: Errors) -> None:
+    spec = document.get("spec") or {}
+    kind, ports = spec.get("type") or "", spec.get("ports") or []
+    if not ports and kind != "ExternalName" and spec.get("clusterIP") != "None":
+        errors.required("spec.ports")
+    for i, port in enumerate(ports):
+        here, name, number = f"spec.ports[{i}]", port.get("name") or "", port.get("port") or 0
+        if not name and len(ports) > 1:
+            errors.required(f"{here}.name")
+        elif name:
+            errors.each_invalid(f"{here}.name", name, names.label_problems(name))
+        if not 0 < number < 1 << 16:
+            errors.invalid(f"{here}.port", number, "must be between 1 and 65535, inclusive")
+        if (protocol := port.get("protocol") or "TCP") not in PROTOCOLS:
+            errors.not_supported(f"{here}.protocol", protocol, PROTOCOLS)
+    if kind and kind not in SERVICE_TYPES:
+        errors.not_supported("spec.type", kind, SERVICE_TYPES)
 
 
 def check_priority_class_update(new: Document, old: Document, errors: Errors) -> None:

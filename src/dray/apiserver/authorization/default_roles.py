@@ -37,6 +37,7 @@ EVENTS = [
 
 _VIEW = [
     rule(READ, "", "configmaps", "pods", "serviceaccounts", "events", "resourcequotas", "namespaces"),
+    rule(READ, "", "services", "services/status"),
     rule(READ, "", "pods/log", "pods/status", "resourcequotas/status", "namespaces/status"),
     rule(READ, "events.k8s.io", "events"),
     rule(READ, "apps", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status"),
@@ -53,7 +54,7 @@ _EDIT = [
     rule(WRITE, "", "pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy"),
     rule(("create",), "", "pods/eviction"),
     rule(("patch", "update"), "", "pods/resize"),
-    rule(WRITE, "", "configmaps", "events", "secrets", "serviceaccounts"),
+    rule(WRITE, "", "configmaps", "events", "secrets", "serviceaccounts", "services"),
     rule(("create",), "", "serviceaccounts/token"),
     rule(WRITE, "apps", "daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale"),
     rule(WRITE, "batch", "jobs"),

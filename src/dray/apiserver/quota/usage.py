@@ -20,7 +20,7 @@ IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 REQUESTS, LIMITS = "requests.", "limits."
 TERMINAL = frozenset({"Succeeded", "Failed"})
 # Core kinds that quotas also know by their bare name.
-PLAIN_COUNTS = frozenset({"pods", "configmaps", "secrets", "resourcequotas"})
+PLAIN_COUNTS = frozenset({"pods", "configmaps", "secrets", "resourcequotas", "services"})
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
 ONE = Quantity.of(1)
 

@@ -1,0 +1,183 @@
+"""Bodies in protobuf: read as the JSON they stand for, refused in words where that is not possible."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.apiserver import manifests, protobuf_writer
+from tests.apiserver.conftest import CLAIMS, Client
+
+from dray.api.errors import DecodeError
+from dray.apiserver import protobuf
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+PODS = "/api/v1/namespaces/default/pods"
+ROOTS = {
+    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
+    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
+    "ResourceClaim": CLAIMS,
+    "ResourceClaimTemplate": "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates",
+    "Pod": PODS,
+    "Node": "/api/v1/nodes",
+}
+
+AN_EVENT = {
+    "apiVersion": "events.k8s.io/v1",
+    "kind": "Event",
+    "metadata": {"name": "e", "namespace": "default"},
+    "eventTime": "2026-01-02T03:04:05.678901Z",
+    "reportingController": "default-scheduler",
+    "reportingInstance": "default-scheduler-1",
+    "action": "Binding",
+    "reason": "Scheduled",
+    "regarding": {"kind": "Pod", "namespace": "default", "name": "p"},
+    "note": "bound",
+    "type": "Normal",
+}
+A_LEASE = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": "l", "namespace": "default"},
+    "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": "2026-01-02T03:04:05.000000Z"},
+}
+A_RICH_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "rich", "namespace": "default", "labels": {"a": "b"}},
+    "spec": {
+        "volumes": [
+            {"name": "scratch", "emptyDir": {"sizeLimit": "1Gi"}},
+            {"name": "settings", "configMap": {"name": "c", "items": [{"key": "k", "path": "p"}]}},
+        ],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}],
+        "containers": [
+            {
+                "name": "main",
+                "image": "image",
+                "env": [{"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+                "resources": {"requests": {"cpu": "500m"}, "claims": [{"name": "gpu"}]},
+                "readinessProbe": {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 5},
+                "securityContext": {"runAsNonRoot": False},
+            }
+        ],
+        "affinity": {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
+                    ]
+                }
+            }
+        },
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 0}],
+    },
+}
+
+
+def everything() -> list[dict[str, Any]]:
+    found = [document for document in manifests.everything() if document["kind"] in ROOTS]
+    return [*found, AN_EVENT, A_LEASE, A_RICH_POD]
+
+
+@pytest.mark.parametrize("document", everything(), ids=lambda document: document["metadata"]["name"])
+def test_what_was_written_is_read(document: dict[str, Any]) -> None:
+    assert protobuf.read(protobuf_writer.body(document)) == document
+
+
+async def test_objects_are_the_same_in_both_encodings(server: Client) -> None:
+    """Also zeros: Go writes those of fields that are no pointers, and JSON leaves them out."""
+    await server.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
+    for document in everything():
+        if not (root := ROOTS.get(document["kind"])):
+            continue
+        query = f"{root}?dryRun=All"
+        plain = (await server.post(query, document)).body
+        binary = await server.send("POST", query, protobuf_writer.body(document), content_type=PROTOBUF)
+        assert binary.status == 201, binary.body
+        for made in (plain, binary.body):
+            del made["metadata"]["uid"], made["metadata"]["creationTimestamp"]
+            made["metadata"].pop("managedFields", None)
+            _without_generated_volume(made)
+        assert binary.body == plain
+
+
+def _without_generated_volume(pod: dict[str, Any]) -> None:
+    spec = pod.get("spec") or {}
+    if pod["kind"] != "Pod":
+        return
+    spec["volumes"] = [volume for volume in spec["volumes"] if "kube-api-access" not in volume["name"]]
+    for container in spec["containers"]:
+        mounts = container.get("volumeMounts") or []
+        container["volumeMounts"] = [mount for mount in mounts if "kube-api-access" not in mount["name"]]
+
+
+async def test_bindings_and_evictions(server: Client) -> None:
+    await server.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
+    await server.post("/api/v1/nodes", manifests.node("n"))
+    await server.post(PODS, manifests.pod("p"))
+    target = {"apiVersion": "v1", "kind": "Node", "name": "n"}
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}, "target": target}
+    bound = await server.send("POST", f"{PODS}/p/binding", protobuf_writer.body(binding), content_type=PROTOBUF)
+    assert bound.status == 201, bound.body
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"}}
+    evicted = await server.send("POST", f"{PODS}/p/eviction", protobuf_writer.body(eviction), content_type=PROTOBUF)
+    assert evicted.status == 201, evicted.body
+    options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+    gone = await server.send("DELETE", f"{PODS}/p", protobuf_writer.body(options), content_type=PROTOBUF)
+    assert gone.status == 200, gone.body
+    assert (await server.get(f"{PODS}/p")).status == 404
+
+
+async def test_a_field_without_a_known_number_is_not_lost(server: Client) -> None:
+    claim = protobuf_writer.message(manifests.claim("c"), "resource.v1.ResourceClaim")
+    body = _enveloped("resource.k8s.io/v1", "ResourceClaim", claim + protobuf_writer.block(900, b"new"))
+    refused = await server.send("POST", CLAIMS, body, content_type=PROTOBUF)
+    assert refused.status == 400
+    assert (
+        "field 900 of ResourceClaim is not known in protobuf here: send this object as JSON" in refused.body["message"]
+    )
+    empty = _enveloped("resource.k8s.io/v1", "ResourceClaim", claim + protobuf_writer.number(900, 0))
+    assert (await server.send("POST", CLAIMS, empty, content_type=PROTOBUF)).status == 201
+
+
+async def test_kinds_without_numbers_are_of_an_unknown_format(server: Client) -> None:
+    body = _enveloped("resource.k8s.io/v1", "DeviceTaintRule", b"")
+    refused = await server.send("POST", "/apis/resource.k8s.io/v1/devicetaintrules", body, content_type=PROTOBUF)
+    assert (refused.status, refused.body["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_who_accepts_nothing_else_gets_406_and_who_prefers_it_json(server: Client) -> None:
+    assert (await server.get(CLAIMS, accept=PROTOBUF)).status == 406
+    preferred = await server.get(CLAIMS, accept=f"{PROTOBUF},application/json")
+    assert (preferred.status, preferred.headers["content-type"]) == (200, "application/json")
+
+
+def _enveloped(api_version: str, kind: str, data: bytes) -> bytes:
+    meta = protobuf_writer.block(1, api_version.encode()) + protobuf_writer.block(2, kind.encode())
+    return b"k8s\x00" + protobuf_writer.block(1, meta) + protobuf_writer.block(2, data)
+
+
+@given(st.binary(max_size=200), st.sampled_from(["Pod", "Node", "Secret", "Event"]))
+def test_garbage_is_refused(data: bytes, kind: str) -> None:
+    try:
+        found = protobuf.read(_enveloped("v1", kind, data))
+    except DecodeError:
+        return
+    json.dumps(found)
+
+
+@given(st.data())
+def test_damaged_bodies_are_refused(data: st.DataObject) -> None:
+    body = bytearray(protobuf_writer.body(A_RICH_POD))
+    at = data.draw(st.integers(0, len(body) - 1))
+    body[at] = data.draw(st.integers(0, 255))
+    try:
+        protobuf.read(bytes(body[: data.draw(st.integers(at, len(body)))]))
+    except DecodeError:
+        return
