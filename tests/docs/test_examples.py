@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,15 @@ class Example:
         self.cluster.wait_until_running(pod, namespace)
         return [each.rpartition("/")[2] for each in self.cluster.devices_of(pod, namespace)]
 
-    def printed(self, pod, namespace="default"):
-        """What the pod's container wrote, through the API server as kubectl reads it."""
-        deadline = time.monotonic() + 10
+    def printed(self, pod, *words):
+        """What the pod's container wrote, through the API server as kubectl reads it, once all of `words` are in it."""
+        deadline = time.monotonic() + 30
         while True:
-            answer = self.cluster.run(self.cluster.client.raw("GET", f"/api/v1/namespaces/{namespace}/pods/{pod}/log"))
-            if answer.body or time.monotonic() > deadline:
-                return answer.body.decode()
+            answer = self.cluster.run(self.cluster.client.raw("GET", f"/api/v1/namespaces/default/pods/{pod}/log"))
+            text = answer.body.decode()
+            if all(text.count(word) >= times for word, times in Counter(words).items()):
+                return text
+            assert time.monotonic() < deadline, f"{pod} never printed all of {words}: {text!r}"
             time.sleep(0.05)
 
     def take_away(self):
@@ -86,7 +89,7 @@ def example(running):
 def test_one_gpu(example):
     example.apply("gpu/one-gpu.yaml")
     assert example.running_devices("one-gpu") == ["gpu-0"]
-    assert "GPU_DEVICE_GPU_0=gpu-0" in example.printed("one-gpu")
+    example.printed("one-gpu", "GPU_DEVICE_GPU_0=gpu-0")
 
 
 def test_two_partitions_of_one_card(example):
@@ -94,7 +97,7 @@ def test_two_partitions_of_one_card(example):
     devices = example.running_devices("two-partitions")
     assert len(devices) == 2
     assert len({device.split("-")[1] for device in devices}) == 1
-    assert example.printed("two-partitions").count("TIME_SLICE=Long") == 2
+    assert example.printed("two-partitions", *["TIME_SLICE=Long"] * 2).count("TIME_SLICE=Long") == 2
 
 
 def test_the_best_gpu_there_is(example, running):
@@ -114,10 +117,8 @@ def test_pinned_cpus_count_in_the_pods_demand(example, running):
     pod = running.wait_until_running("pinned")
     (status,) = pod.status.node_allocatable_resource_claim_statuses
     assert {name: str(amount) for name, amount in status.resources.items()} == {"cpu": "1"}
-    lines = [
-        line.replace("\t", "").replace(":", "=", 1).split("=", 1) for line in example.printed("pinned").splitlines()
-    ]
-    values = dict(lines)
+    text = example.printed("pinned", "DRA_CPUSET_", "Cpus_allowed_list", "\n", "\n")
+    values = dict(line.replace("\t", "").replace(":", "=", 1).split("=", 1) for line in text.splitlines())
     cpuset = next(value for key, value in values.items() if key.startswith("DRA_CPUSET_"))
     assert values["Cpus_allowed_list"] == cpuset
 
@@ -125,9 +126,7 @@ def test_pinned_cpus_count_in_the_pods_demand(example, running):
 def test_bandwidth_on_two_rails(example, running):
     example.apply("nic/bandwidth.yaml")
     example.running_devices("two-rails")
-    text = example.printed("two-rails")
-    assert "NIC_NIC_0_BANDWIDTH=5G" in text
-    assert "NIC_NIC_1_BANDWIDTH=5G" in text
+    example.printed("two-rails", "NIC_NIC_0_BANDWIDTH=5G", "NIC_NIC_1_BANDWIDTH=5G")
     (claim,) = running.claims_of("two-rails")
     assert all(result.share_id for result in claim.status.allocation.devices.results)
 
@@ -139,14 +138,14 @@ def test_structured_parameters(example):
     example.apply("features/structured-parameters.yaml")
     devices = example.running_devices("structured")
     assert devices in (["gpu-0", "gpu-1"], ["gpu-2", "gpu-3"], ["gpu-4", "gpu-5"], ["gpu-6", "gpu-7"])
-    assert example.printed("structured").count("TIME_SLICE=Long") == 2
+    assert example.printed("structured", *["TIME_SLICE=Long"] * 2).count("TIME_SLICE=Long") == 2
 
 
 def test_consumable_capacity(example, running):
     example.apply("features/consumable-capacity.yaml")
     assert example.running_devices("share-a") == example.running_devices("share-b") == ["nic-3"]
-    assert "BANDWIDTH=20G" in example.printed("share-a")
-    assert "BANDWIDTH=30G" in example.printed("share-b")
+    example.printed("share-a", "BANDWIDTH=20G")
+    example.printed("share-b", "BANDWIDTH=30G")
     assert len({running.pod(name).spec.node_name for name in ("share-a", "share-b")}) == 1
 
 
@@ -196,7 +195,7 @@ def test_extended_resources(example, running):
     pod = running.wait_until_running("extended")
     status = pod.status.extended_resource_claim_status
     assert status.resource_claim_name.startswith("extended-extended-resources-")
-    assert "GPU_DEVICE_GPU_0=gpu-0" in example.printed("extended")
+    example.printed("extended", "GPU_DEVICE_GPU_0=gpu-0")
 
 
 def test_node_allocatable_resources(example, running):
@@ -217,9 +216,7 @@ def test_node_allocatable_resources(example, running):
 def test_attributes_through_the_downward_api(example):
     example.apply("features/downward-api.yaml")
     example.running_devices("informed")
-    text = example.printed("informed")
-    assert "MODEL=H200" in text
-    assert "PCIE_ROOT=pci0000:0" in text
+    example.printed("informed", "MODEL=H200", "PCIE_ROOT=pci0000:0")
 
 
 def test_device_status_and_health(example, running):
