@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 from dray.cli.dump import Dump, _enter
 from dray.explain.codes import CODES
 from dray.explain.world import World
-from dray.sim.explaining import explain_pod
+from dray.sim.explaining import Circumstances, explain_pod
 from dray.sim.rehearsal import Rehearsal
 from tests.sim.random_clusters import random_cluster
 
@@ -49,7 +49,7 @@ def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
     rehearsal.run()
     first = rehearsal.placed()[0]
     key = (first.pod.metadata.namespace, first.pod.metadata.name)
-    verdict = explain_pod(world, *key, is_new=True)
+    verdict = explain_pod(world, *key, Circumstances(is_new=True))
     fitting = {node.node for node in verdict.nodes if node.fits}
     if first.outcome == "scheduled":
         assert first.pod.spec.node_name in fitting

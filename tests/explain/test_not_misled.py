@@ -9,7 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from dray.cli.explain import explain
-from tests.explain.manifests import DRIVER, Cluster, Document, a_device, a_slice
+from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, a_claim, a_device, a_slice, held
 
 
 def explained(cluster: Cluster, path: Path) -> dict[str, Any]:
@@ -114,3 +114,106 @@ def test_the_nearest_device_is_of_the_driver_that_was_meant(tmp_path: Path) -> N
     assert nearest["hints"] == [
         'device.attributes["gpu.exampel.com"] is not published; did you mean "gpu.example.com"?'
     ]
+
+
+def test_an_attribute_may_be_meant_as_a_capacity(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.select(f'device.attributes["{DRIVER}"].memory == "40Gi"')
+    (hint,) = explained(cluster, tmp_path)["nodes"][0]["nearest"]["hints"]
+    assert hint.endswith(f'did you mean device.capacity["{DRIVER}"].memory?')
+
+
+# --- what is taken
+
+
+def test_a_request_that_is_short_twice_says_so(tmp_path: Path) -> None:
+    """One card is taken as a whole, of another a partition is."""
+    cluster = Cluster()
+    cluster.request["count"] = 2
+    counters = {"memory": {"value": "40Gi"}}
+    cards = [f"card-{i}" for i in range(2)]
+    sets = a_slice(devices=[], sharedCounters=[{"name": card, "counters": counters} for card in cards])
+    sets["metadata"]["name"] = "counters"
+    del sets["spec"]["devices"]
+    for published in (sets, cluster.slice):
+        published["spec"]["pool"]["resourceSliceCount"] = 2
+    for device, card in zip(cluster.devices, cards, strict=True):
+        device["consumesCounters"] = [{"counterSet": card, "counters": counters}]
+    part = a_device("part-1", consumesCounters=[{"counterSet": "card-1", "counters": {"memory": {"value": "10Gi"}}}])
+    part["attributes"]["model"] = {"string": "partition"}
+    cluster.devices.append(part)
+    cluster.select(f'device.attributes["{DRIVER}"].model == "a100"')
+    cluster.add(sets, held(a_claim("whole"), "gpu-0"), held(a_claim("piece"), "part-1"))
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "in-use"
+    assert "3 exist, 2 match the selectors, 1 is free, none fit capacity and counters" in verdict["message"]
+
+
+def test_a_taint_of_a_rule_is_told_with_the_rule(tmp_path: Path) -> None:
+    cluster = Cluster()
+    taint = {"key": "example.com/ecc", "effect": "NoSchedule"}
+    cluster.add(
+        {
+            "apiVersion": "resource.k8s.io/v1beta2",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "bad-cards"},
+            "spec": {"deviceSelector": {"driver": DRIVER}, "taint": taint},
+        }
+    )
+    detail = explained(cluster, tmp_path)["nodes"][0]["nearest"]["detail"]
+    assert detail == "taint example.com/ecc:NoSchedule is not tolerated (set by DeviceTaintRule bad-cards)"
+
+
+def test_alternatives_are_tried_as_well(tmp_path: Path) -> None:
+    cluster = Cluster()
+    selector = {"cel": {"expression": "device.driver == 'none'"}}
+    options = [
+        {"name": "many", "deviceClassName": "gpu", "count": 3},
+        {"name": "other", "deviceClassName": "gpu", "selectors": [selector]},
+    ]
+    cluster.claim["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": options}]
+    assert texts(explained(cluster, tmp_path)) == [
+        "ask for 2 instead of 3 in request gpu/many (then node-1 fits)",
+        "relax `device.driver == 'none'` of request gpu/other (then node-1 fits)",
+    ]
+
+
+# --- the node
+
+
+def test_nothing_can_be_freed_where_nothing_is_taken(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
+    assert texts(explained(cluster, tmp_path)) == ["ask for at most 8 cpu, the node has no more (then node-1 fits)"]
+
+
+def test_a_resource_that_nobody_offers_cannot_be_freed(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/fpga": "1"}
+    (help_,) = texts(explained(cluster, tmp_path))
+    assert help_.startswith("have something offer example.com/fpga there")
+
+
+# --- what was not handed in
+
+
+def template(name: str) -> Document:
+    spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu", "count": 3}}]}}
+    metadata = {"name": name, "namespace": "default"}
+    return {"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": spec}}
+
+
+def test_a_dump_without_claims_makes_the_answer_doubtful(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.without.add("ResourceClaim")
+    assert explained(cluster, tmp_path)["notes"] == ["the cluster or dump holds no ResourceClaims"]
+
+
+def test_claims_of_a_pod_that_is_not_created_have_names_that_are_made_up(tmp_path: Path) -> None:
+    cluster = Cluster()
+    del cluster.pod["metadata"]["uid"]
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "three"}]
+    cluster.add(template("three"))
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "too-few-devices"
+    assert verdict["notes"] == ["the pod is not created yet: names of claims that would be made for it are made up"]

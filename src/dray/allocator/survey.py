@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dray.allocator.attempt import Attempt
-from dray.allocator.devices import DeviceKind
+from dray.allocator.devices import DeviceKind, taint_rule_matches
 from dray.allocator.pools import PoolView
 from dray.allocator.question import Allocator, Question
 from dray.allocator.requests import Option
@@ -18,7 +18,7 @@ from dray.allocator.rules.taints import untolerated
 from dray.allocator.selectors import SelectorFailure
 from dray.allocator.types import DeviceID, FatalError
 from dray.api.core import Node
-from dray.api.resource import DeviceTaint
+from dray.api.resource import DeviceTaint, DeviceTaintRule
 
 USABLE = "usable"
 
@@ -85,7 +85,7 @@ def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
             0 if option.all_devices else option.count,
             len(option.request.options),
             option.screen.capacity,
-            tuple(_judged(attempt, option)),
+            tuple(_judged(attempt, option, tuple(allocator.inventory.taint_rules))),
             tuple(_incomplete(pools.incomplete, option)),
         )
         for option in problem.options
@@ -110,14 +110,17 @@ def _selected(option: Option, kind: DeviceKind) -> bool:
     return all(option.screen.room.verdict(expression, kind) is True for _, expression in option.screen.selectors)
 
 
-def _judged(attempt: Attempt, option: Option) -> Iterator[SurveyedDevice]:
+def _judged(attempt: Attempt, option: Option, rules: tuple[DeviceTaintRule, ...]) -> Iterator[SurveyedDevice]:
     for view, offset in zip(attempt.node.pools, attempt.node.offsets, strict=True):
         for place in range(len(view.names)):
             position = offset + place
             kind = attempt.kinds[position]
             code, detail, selector = _first_no(attempt, option, position)
+            device_id = view.device_id(place)
             taints = _untolerated(option, kind) if code == "taint" else ()
-            yield SurveyedDevice(view.device_id(place), kind, code, detail, selector, taints)
+            if taints:
+                detail += _who_set(taints, device_id, rules)
+            yield SurveyedDevice(device_id, kind, code, detail, selector, taints)
 
 
 def _first_no(attempt: Attempt, option: Option, position: int) -> tuple[str, str, str]:
@@ -146,6 +149,11 @@ def _first_no(attempt: Attempt, option: Option, position: int) -> tuple[str, str
 
 def _untolerated(option: Option, kind: DeviceKind) -> tuple[DeviceTaint, ...]:
     return tuple(untolerated(kind.taints, option.tolerations)) if option.features.device_taints else ()
+
+
+def _who_set(taints: tuple[DeviceTaint, ...], device_id: DeviceID, rules: tuple[DeviceTaintRule, ...]) -> str:
+    names = [rule.metadata.name for rule in rules if taint_rule_matches(rule, *device_id) and rule.spec.taint in taints]
+    return f" (set by DeviceTaintRule {', '.join(names)})" if names else ""
 
 
 def taint_text(taint: DeviceTaint) -> str:

@@ -195,10 +195,10 @@ def missing_names(program: Program, device: CelDevice) -> list[Missing]:
     out: list[Missing] = []
     for kind, domain, name in referenced_names(program):
         published = device.attributes if kind == "attributes" else device.capacity
-        if domain not in published:
+        if domain in published and name and name not in published[domain]:
+            out.append(_missing_name(kind, domain, name, device))
+        elif domain not in published:
             out.append(_missing_domain(f'device.{kind}["{domain}"]', domain, name, published))
-        elif name and name not in published[domain]:
-            out.append(_missing_name(f'device.{kind}["{domain}"].{name}', name, domain, published))
     return list(dict.fromkeys(out))
 
 
@@ -212,9 +212,17 @@ def _missing_domain(what: str, domain: str, name: str, published: Published) -> 
     return Missing(what, f'"{near}"' if near else "", _likeness(domain, near))
 
 
-def _missing_name(what: str, name: str, domain: str, published: Published) -> Missing:
+def _missing_name(kind: str, domain: str, name: str, device: CelDevice) -> Missing:
+    """What is an attribute here may be meant as a capacity, and the other way round."""
+    what = f'device.{kind}["{domain}"].{name}'
+    published, others = device.attributes, device.capacity
+    other_kind = "capacity"
+    if kind == "capacity":
+        published, others, other_kind = others, published, "attributes"
     if near := _closest(name, published[domain]):
         return Missing(what, f"`{near}`", _likeness(name, near))
+    if near := _closest(name, others.get(domain, ())):
+        return Missing(what, f'device.{other_kind}["{domain}"].{near}', _likeness(name, near))
     elsewhere = next((each for each in sorted(published) if name in published[each]), "")
     return Missing(what, f'"{elsewhere}" has `{name}`' if elsewhere else "")
 

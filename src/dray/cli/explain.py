@@ -16,8 +16,7 @@ from dray.cli.main import EXIT_NO
 from dray.explain.codes import FITS, SCHEDULED
 from dray.explain.verdicts import PodVerdict
 from dray.explain.world import World
-from dray.features import FeatureGates
-from dray.sim.explaining import PodNotFound, explain_pod
+from dray.sim.explaining import Circumstances, PodNotFound, explain_pod
 from dray.validation import Context
 
 
@@ -63,7 +62,8 @@ def explain(
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
         raise click.UsageError(f"no node named {', '.join(unknown)}")
-    verdicts = [_explained(world, *key, nodes, gates, _is_new(world, given, key)) for key in wanted]
+    around = Circumstances(nodes, gates, is_live=is_live)
+    verdicts = [_explained(world, *key, replace(around, is_new=_is_new(given, key))) for key in wanted]
     if output in ("json", "yaml"):
         documents = [verdict.document() for verdict in verdicts]
         write_document(documents[0] if len(documents) == 1 else documents, output)
@@ -100,7 +100,7 @@ def _only_namespace(given: Dump, name: str) -> str:
     return places[0] if len(places) == 1 else ""
 
 
-def _is_new(world: World, given: Dump, key: tuple[str, str]) -> bool:
+def _is_new(given: Dump, key: tuple[str, str]) -> bool:
     """A pod that no server has seen: nobody has made its claims."""
     pod = given.find(Pod, key[1], key[0])
     return pod is not None and not pod.metadata.uid
@@ -114,13 +114,11 @@ def _over(live: World, given: World) -> World:
     return World.of(merged.values())
 
 
-def _explained(
-    world: World, namespace: str, name: str, nodes: tuple[str, ...], gates: FeatureGates, is_new: bool
-) -> PodVerdict:
+def _explained(world: World, namespace: str, name: str, around: Circumstances) -> PodVerdict:
     try:
-        verdict = explain_pod(world, namespace, name, nodes=nodes, gates=gates, is_new=is_new)
+        verdict = explain_pod(world, namespace, name, around)
     except PodNotFound as problem:
         raise click.ClickException(str(problem)) from None
-    if nodes:
-        verdict = replace(verdict, nodes=tuple(row for row in verdict.nodes if row.node in nodes))
+    if around.nodes:
+        verdict = replace(verdict, nodes=tuple(row for row in verdict.nodes if row.node in around.nodes))
     return verdict

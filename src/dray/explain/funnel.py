@@ -52,16 +52,18 @@ class Funnel:
         return _ORDER.index(self.short_stage) if self.short_stage else len(_ORDER)
 
     def sentence(self) -> str:
-        """`wants 2: 8 exist, 8 match the class, 1 matches the selectors`, up to the stage that is short."""
+        """`wants 2: 8 exist, 8 match the class, 1 matches the selectors`, up to the stage that is short and on where
+        later stages leave even fewer."""
         parts = []
         before = -1
+        is_short = False
         for stage in _ORDER:
             count = self.counts[stage]
-            is_last = stage == self.short_stage
-            if count != before or is_last or stage == "exist":
+            if count != before or stage in ("exist", self.short_stage):
                 parts.append(f"{count or 'none'} {_verb(stage, count)}")
             before = count
-            if is_last:
+            is_short = is_short or stage == self.short_stage
+            if is_short and not count:
                 break
         wanted = "all" if self.wants_all else str(self.wanted)
         return f"wants {wanted}: {', '.join(parts)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 
 from msgspec.structs import replace
@@ -11,7 +12,14 @@ from msgspec.structs import replace
 from dray.allocator import Allocation, Allocator, Deadline, Ledger
 from dray.allocator.survey import Survey, taint_text
 from dray.api.core import Node
-from dray.api.resource import DeviceRequest, DeviceTaint, DeviceToleration, ExactDeviceRequest, ResourceClaim
+from dray.api.resource import (
+    DeviceRequest,
+    DeviceSubRequest,
+    DeviceTaint,
+    DeviceToleration,
+    ExactDeviceRequest,
+    ResourceClaim,
+)
 from dray.explain.holders import Holders
 
 MOST_HELPS = 4
@@ -21,6 +29,9 @@ MOST_RELEASES = 64
 MOST_TAINT_SETS = 8
 # How often a search may look at its deadline before it is given up.
 MOST_LOOKS = 4000
+
+
+Option = ExactDeviceRequest | DeviceSubRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +137,18 @@ class _Trial:
                 return
 
     def fewer_devices(self) -> Iterator[Help]:
-        for index, position, request in self._exact_requests():
-            for fewer in range(request.count - 1, 0, -1) if request.count <= 64 else ():
-                if self._fits(self._changed(index, position, replace(request, count=fewer))):
-                    name = self._claims[index].spec.devices.requests[position].name
-                    yield Help("fewer-devices", f"ask for {fewer} instead of {request.count} in request {name}")
+        for name, option, with_option in self._options():
+            for fewer in range(option.count - 1, 0, -1) if option.count <= 64 else ():
+                if self._fits(with_option(replace(option, count=fewer))):
+                    yield Help("fewer-devices", f"ask for {fewer} instead of {option.count} in request {name}")
                     break
 
     def smaller_capacity(self) -> Iterator[Help]:
-        for index, position, request in self._exact_requests():
-            if request.capacity is None or not request.capacity.requests:
+        for name, option, with_option in self._options():
+            if option.capacity is None or not option.capacity.requests:
                 continue
-            if self._fits(self._changed(index, position, replace(request, capacity=None))):
-                asked = ", ".join(f"{amount} {name}" for name, amount in request.capacity.requests.items())
-                name = self._claims[index].spec.devices.requests[position].name
+            if self._fits(with_option(replace(option, capacity=None))):
+                asked = ", ".join(f"{amount} {resource}" for resource, amount in option.capacity.requests.items())
                 yield Help("less-capacity", f"ask for less than {asked} in request {name}")
 
     def without_constraint(self) -> Iterator[Help]:
@@ -158,26 +167,36 @@ class _Trial:
                     yield Help("drop-constraint", f"give up the constraint {said} of claim {_name(claim)}")
 
     def without_selector(self) -> Iterator[Help]:
-        for index, position, request in self._exact_requests():
-            for place, selector in enumerate(request.selectors):
-                left = (*request.selectors[:place], *request.selectors[place + 1 :])
-                if selector.cel is not None and self._fits(
-                    self._changed(index, position, replace(request, selectors=left))
-                ):
-                    name = self._claims[index].spec.devices.requests[position].name
+        for name, option, with_option in self._options():
+            for place, selector in enumerate(option.selectors):
+                left = (*option.selectors[:place], *option.selectors[place + 1 :])
+                if selector.cel is not None and self._fits(with_option(replace(option, selectors=left))):
                     yield Help("relax-selector", f"relax `{_short(selector.cel.expression)}` of request {name}")
 
-    def _exact_requests(self) -> Iterator[tuple[int, int, ExactDeviceRequest]]:
+    def _options(self) -> Iterator[tuple[str, Option, Callable[[Option], list[ResourceClaim]]]]:
+        """Every request and every alternative of one: its name, itself, and the claims with another in its place."""
         for index, claim in enumerate(self._claims):
             for position, request in enumerate(claim.spec.devices.requests):
                 if request.exactly is not None:
-                    yield index, position, request.exactly
+                    yield request.name, request.exactly, partial(self._with_exactly, index, position)
+                for place, each in enumerate(request.first_available):
+                    name = f"{request.name}/{each.name}"
+                    yield name, each, partial(self._with_alternative, index, position, place)
 
-    def _changed(self, index: int, position: int, exactly: ExactDeviceRequest) -> list[ResourceClaim]:
+    def _with_exactly(self, index: int, position: int, option: Option) -> list[ResourceClaim]:
+        request = self._claims[index].spec.devices.requests[position]
+        return self._with_request(index, position, replace(request, exactly=option))
+
+    def _with_alternative(self, index: int, position: int, place: int, option: Option) -> list[ResourceClaim]:
+        request = self._claims[index].spec.devices.requests[position]
+        options = request.first_available
+        changed = (*options[:place], option, *options[place + 1 :])
+        return self._with_request(index, position, replace(request, first_available=changed))
+
+    def _with_request(self, index: int, position: int, request: DeviceRequest) -> list[ResourceClaim]:
         claim = self._claims[index]
-        requests = list(claim.spec.devices.requests)
-        requests[position] = replace(requests[position], exactly=exactly)
-        devices = replace(claim.spec.devices, requests=tuple(requests))
+        requests = claim.spec.devices.requests
+        devices = replace(claim.spec.devices, requests=(*requests[:position], request, *requests[position + 1 :]))
         changed = replace(claim, spec=replace(claim.spec, devices=devices))
         return [*self._claims[:index], changed, *self._claims[index + 1 :]]
 

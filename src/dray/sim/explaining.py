@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from msgspec.structs import replace as changed
 
 from dray.allocator import Allocation
 from dray.api.core import Pod
-from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
+from dray.api.resource import ResourceClaim
 from dray.explain.codes import FITS, SCHEDULED, refusal_code
+from dray.explain.helps import helps_of
 from dray.explain.holders import Holders
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import Asker, Help, patience
+from dray.explain.what_if import Asker, patience
 from dray.explain.world import World
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
@@ -32,7 +33,6 @@ from dray.sim.rehearsal import Rehearsal
 
 # Nodes for which it is tried out what would help.
 IN_DEPTH = 3
-MOST_HELPS = 6
 _OF_DEVICES = frozenset(
     {"devices", "invalid-pools", "selector-error", "pool-not-ready", "capacity", "too-many-devices"}
 )
@@ -42,17 +42,22 @@ class PodNotFound(LookupError):
     """There is no pod of that name."""
 
 
-def explain_pod(
-    world: World,
-    namespace: str,
-    name: str,
-    *,
-    nodes: Sequence[str] = (),
-    gates: FeatureGates | None = None,
-    config: SchedulerConfig | None = None,
-    is_new: bool = False,
-) -> PodVerdict:
-    """`nodes` are looked at in depth. `is_new` says that the pod is not created yet, so nobody has made its claims."""
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """`nodes` are looked at in depth. `is_new`: the pod is not created yet, so nobody has made its claims. `is_live`: what
+    the world does not hold does not exist; a dump may just lack it."""
+
+    nodes: Sequence[str] = ()
+    gates: FeatureGates | None = None
+    config: SchedulerConfig | None = None
+    is_new: bool = False
+    is_live: bool = False
+
+
+ORDINARY = Circumstances()
+
+
+def explain_pod(world: World, namespace: str, name: str, given: Circumstances = ORDINARY) -> PodVerdict:
     pod = world.pods_by_name.get((namespace, name))
     if pod is None:
         raise PodNotFound(f"pod {namespace}/{name} not found")
@@ -61,17 +66,15 @@ def explain_pod(
     if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
         return _settled(pod, "pod-deleted", f"{namespace}/{name} is being deleted")
     if pod.spec.node_name:
-        return _placed(world, pod, nodes, gates, config)
-    return _Explainer(world, pod, nodes, gates, config, is_new).verdict()
+        return _placed(world, pod, given)
+    return _Explainer(world, pod, given).verdict()
 
 
 def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:
     return PodVerdict(pod.metadata.namespace, pod.metadata.name, code, headline, pod.spec.node_name)
 
 
-def _placed(
-    world: World, pod: Pod, nodes: Sequence[str], gates: FeatureGates | None, config: SchedulerConfig | None
-) -> PodVerdict:
+def _placed(world: World, pod: Pod, given: Circumstances) -> PodVerdict:
     """The pod has a node: what it got there, and what the nodes would say if it were to be placed again."""
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     names = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
@@ -82,7 +85,7 @@ def _placed(
         if claim is not None and claim.status.allocation is not None:
             for row in claim.status.allocation.devices.results:
                 details.append(f"claim {name}, request {row.request}: {row.driver}/{row.pool}/{row.device}")
-    again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), nodes, gates, config, is_new=False).verdict()
+    again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(given, is_new=False)).verdict()
     return PodVerdict(
         pod.metadata.namespace,
         pod.metadata.name,
@@ -113,21 +116,14 @@ def _as_if_waiting(world: World, pod: Pod) -> World:
 
 
 class _Explainer:
-    def __init__(
-        self,
-        world: World,
-        pod: Pod,
-        nodes: Sequence[str],
-        gates: FeatureGates | None,
-        config: SchedulerConfig | None,
-        is_new: bool,
-    ) -> None:
+    def __init__(self, world: World, pod: Pod, given: Circumstances) -> None:
+        self._given = given
         key = (pod.metadata.namespace, pod.metadata.name)
         self._rehearsal = Rehearsal(
             world,
-            config=config,
-            gates=gates,
-            serves=lambda each: is_new and (each.metadata.namespace, each.metadata.name) == key,
+            config=given.config,
+            gates=given.gates,
+            serves=lambda each: given.is_new and (each.metadata.namespace, each.metadata.name) == key,
         )
         self._scheduler = self._rehearsal.scheduler
         self._handle = self._scheduler.handle
@@ -135,7 +131,6 @@ class _Explainer:
         found: Pod | None = self._rehearsal.cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
         assert found is not None
         self._pod = found
-        self._in_depth = nodes
         self._holders = Holders(self._rehearsal.cluster.all(ResourceClaim))
         self._where = f"{pod.metadata.namespace}/{pod.metadata.name}"
 
@@ -203,10 +198,18 @@ class _Explainer:
         """Kinds that nobody handed in make an answer doubtful."""
         if not self._pod.spec.resource_claims:
             return ()
-        cluster = self._rehearsal.cluster
-        kinds = (ResourceSlice, DeviceClass, ResourceClaim)
-        absent = [f"{kind.__name__}{'es' if kind is DeviceClass else 's'}" for kind in kinds if not cluster.all(kind)]
+        kinds = {
+            "ResourceSlices": self._world.slices,
+            "DeviceClasses": self._world.classes,
+            "ResourceClaims": self._given.is_live or self._world.claims,
+        }
+        absent = [name for name, found in kinds.items() if not found]
         return (f"the cluster or dump holds no {', no '.join(absent)}",) if absent else ()
+
+    def _notes_on_claims(self) -> tuple[str, ...]:
+        if self._given.is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
+            return ("the pod is not created yet: names of claims that would be made for it are made up",)
+        return ()
 
     # --- node by node
 
@@ -216,7 +219,7 @@ class _Explainer:
             self._on_node(node, plugins, cycle, allowed, in_depth=False) for node in self._handle.snapshot.nodes
         ]
         verdicts.sort(key=lambda verdict: verdict.distance)
-        wanted = set(self._in_depth) or {verdict.node for verdict in verdicts[:IN_DEPTH]}
+        wanted = set(self._given.nodes) or {verdict.node for verdict in verdicts[:IN_DEPTH]}
         snapshot = self._handle.snapshot.nodes
         for index, verdict in enumerate(verdicts):
             state = snapshot.get(verdict.node)
@@ -295,47 +298,10 @@ class _Explainer:
             name,
             nearest.code,
             headline,
-            helps=tuple(_helps(verdicts[:IN_DEPTH])),
+            helps=tuple(helps_of(verdicts[:IN_DEPTH])),
             nodes=tuple(verdicts),
-            notes=self._notes(),
+            notes=(*self._notes(), *self._notes_on_claims()),
         )
-
-
-def _helps(nearest: Sequence[NodeVerdict]) -> Iterator[Help]:
-    """Each change once, with the nodes that it would open."""
-    nodes: dict[tuple[str, str], list[str]] = {}
-    for verdict in nearest:
-        devices = verdict.devices
-        for row in (*_node_helps(verdict), *(_device_helps(verdict) if devices is not None else ())):
-            nodes.setdefault((row.code, row.text), []).append(verdict.node)
-    for (code, text), names in list(nodes.items())[:MOST_HELPS]:
-        yield Help(code, f"{text} (then {', '.join(names)} {'fits' if len(names) == 1 else 'fit'})")
-
-
-def _device_helps(verdict: NodeVerdict) -> Sequence[Help]:
-    """Only where devices are the only thing in the way."""
-    assert verdict.devices is not None
-    return verdict.devices.helps if len(verdict.refusals) == 1 else ()
-
-
-_SIMPLE_HELPS = {
-    "node-unschedulable": ("uncordon", "uncordon the node"),
-    "node-taint": ("tolerate-node-taint", "let the pod tolerate the node's taint"),
-}
-
-
-def _node_helps(verdict: NodeVerdict) -> list[Help]:
-    """Changes that are sure to help because nothing else is in the way."""
-    if len(verdict.refusals) != 1:
-        return []
-    refusal = verdict.refusals[0]
-    if refusal.code in _SIMPLE_HELPS:
-        return [Help(*_SIMPLE_HELPS[refusal.code])]
-    return [
-        Help("free-node-resources", f"free {row.resource} or ask for at most {row.free}")
-        for row in refusal.rows
-        if not row.claim
-    ]
 
 
 def _asked(plugin: Any, cycle: CycleState, pod: Pod, snapshot: Any, node: NodeState) -> PluginStatus | None:
