@@ -124,7 +124,11 @@ def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
 def test_access_questions(kubectl: Kubectl) -> None:
     assert kubectl.run("auth", "can-i", "create", "resourceclaims").strip() == "yes"
     assert "no" in kubectl.run("auth", "can-i", "create", "resourceclaims", "--as", "alice", fails=True)
-    assert "kubernetes-admin" in kubectl.run("auth", "whoami")
+    whoami = kubectl.run("auth", "whoami")
+    assert "kubernetes-admin" in whoami
+    assert "authentication.kubernetes.io/credential-id  [X509SHA256=" in " ".join(whoami.split("Extra:")).replace(
+        "   ", "  "
+    )
     assert "selfsubjectreviews" in kubectl.run("auth", "can-i", "--list", "--as", "alice")
 
 

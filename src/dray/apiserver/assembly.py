@@ -11,6 +11,7 @@ from pathlib import Path
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.apiserver.app import Listener, Mounted
+from dray.apiserver.authentication.issuer import TokenIssuer
 from dray.apiserver.cached_objects import CachedObjects
 from dray.apiserver.core import Core
 from dray.apiserver.credentials import Credentials
@@ -91,7 +92,14 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     if not options.overbooking:
         _guard_bindings(store, core)
     logs = PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS]))
-    access = Access(security.authenticator, security.authorizer, security.reviews, logs, security.token_requests)
+    access = Access(
+        security.authenticator,
+        security.authorizer,
+        security.reviews,
+        logs,
+        security.token_requests,
+        TokenIssuer(credentials.token_key),
+    )
     server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
     server.on_stop(security.stop)
     forgetting = asyncio.create_task(keep_history(store, clock))

@@ -24,6 +24,7 @@ from dray.api.strategies import strategy_of
 from dray.apiserver import errors, managed_fields
 from dray.apiserver.attributes import Attributes, Authorizer
 from dray.apiserver.authentication.impersonation import impersonate, requested_user
+from dray.apiserver.authentication.issuer import TokenIssuer
 from dray.apiserver.authentication.token_requests import TokenRequests
 from dray.apiserver.authorization.refusal import refusal
 from dray.apiserver.call import Call
@@ -59,6 +60,9 @@ log = logging.getLogger(__name__)
 Document = dict[str, Any]
 MAX_BODY = 3 * 2**20
 TEXT = "text/plain; charset=utf-8"
+PLAIN_PATHS = (
+    "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
+)  # fmt: skip
 UNREADABLE = Asked("", "", "other")
 
 
@@ -79,6 +83,7 @@ class Access:
     reviews: AnswersReviews | None = None
     logs: PodLogs | None = None
     tokens: TokenRequests | None = None
+    issuer: TokenIssuer | None = None
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -216,6 +221,8 @@ class Server:
             return Response(200, encode(self._version))
         if parts == ["metrics"]:
             return Response(200, self.metrics.render(), TEXT.replace("plain;", "plain; version=0.0.4;"))
+        if self._access.issuer and (answer := self._access.issuer.answer(request)):
+            return answer
         if parts[0] == "openapi" and (answer := self.openapi.answer(parts, request, query)):
             return answer
         if parts[0] in ("api", "apis") and len(parts) <= 3 - (parts[0] == "api"):
@@ -237,7 +244,7 @@ class Server:
         paths = ["/api", "/api/v1", "/apis"]
         for group in self._served.groups():
             paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in self._served.versions(group))]
-        return [*paths, "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        return ["/.well-known/openid-configuration", *paths, *PLAIN_PATHS]
 
     async def _check_create(self, attributes: Attributes) -> None:
         """Server-side apply may only create for who may create."""

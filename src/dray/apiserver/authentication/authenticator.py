@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from datetime import datetime
+from hashlib import sha256
 
 from cryptography import x509
 
@@ -11,7 +12,7 @@ from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.authentication.static_tokens import StaticTokens
 from dray.apiserver.certificates import allows_clients, subject_of
 from dray.apiserver.exchange import Request
-from dray.apiserver.identity import ANONYMOUS, AUTHENTICATED, User
+from dray.apiserver.identity import ANONYMOUS, AUTHENTICATED, CREDENTIAL_EXTRA, User
 from dray.clock import Clock
 
 KNOWN_CERTIFICATES = 1024
@@ -77,8 +78,10 @@ class Authenticator:
 def _read_certificate(data: bytes) -> tuple[User | None, datetime]:
     certificate = x509.load_der_x509_certificate(data)
     name, groups = subject_of(certificate)
-    user = User(name, (*groups, AUTHENTICATED)) if name and allows_clients(certificate) else None
-    return user, certificate.not_valid_after_utc
+    if not name or not allows_clients(certificate):
+        return None, certificate.not_valid_after_utc
+    credential = {CREDENTIAL_EXTRA: (f"X509SHA256={sha256(data).hexdigest()}",)}
+    return User(name, (*groups, AUTHENTICATED), extra=credential), certificate.not_valid_after_utc
 
 
 def bearer_token(header: str) -> str | None:

@@ -49,6 +49,12 @@ class SigningKey:
     def public_der(self) -> bytes:
         return self._public.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
 
+    def public_jwk(self) -> dict[str, str]:
+        """What others need to check signatures."""
+        point = self._public.public_numbers()
+        x, y = (_encode(number.to_bytes(_HALF, "big")) for number in (point.x, point.y))
+        return {"use": "sig", "kty": "EC", "kid": self.key_id, "crv": "P-256", "alg": ALGORITHM, "x": x, "y": y}
+
     def sign(self, claims: dict[str, Any]) -> str:
         header = _encode(msgspec.json.encode({"alg": ALGORITHM, "kid": self.key_id}))
         body = f"{header}.{_encode(msgspec.json.encode(claims))}"

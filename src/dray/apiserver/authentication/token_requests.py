@@ -65,7 +65,7 @@ class TokenRequests:
         kind, name = text(reference, "kind"), text(reference, "name")
         if kind not in BOUND_PLURALS or reference.get("apiVersion") not in ("v1", None, ""):
             what = f"{kind}.{reference.get('apiVersion')}" if reference.get("apiVersion") else kind
-            raise errors.bad_request(f"cannot bind token for serviceaccount {account!r} to object type {what}")
+            raise errors.bad_request(f'cannot bind token for serviceaccount "{account}" to object type {what}')
         row = by_kind(kind)
         found = await self.objects.get("", row.plural, "" if kind == "Node" else namespace, name)
         if found is None:

@@ -92,6 +92,14 @@ SYSTEM_ROLES: dict[str, list[Document]] = {
     "system:monitoring": [
         paths("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*")
     ],
+    "system:service-account-issuer-discovery": [
+        paths(
+            "/.well-known/openid-configuration",
+            "/.well-known/openid-configuration/",
+            "/openid/v1/jwks",
+            "/openid/v1/jwks/",
+        )
+    ],
     "system:auth-delegator": [
         rule(("create",), "authentication.k8s.io", "tokenreviews"),
         rule(("create",), "authorization.k8s.io", "subjectaccessreviews"),
@@ -242,6 +250,7 @@ BINDINGS: dict[str, list[Document]] = {
         {"apiGroup": _RBAC, "kind": "Group", "name": "system:unauthenticated"},
     ],
     "system:monitoring": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:monitoring"}],
+    "system:service-account-issuer-discovery": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:serviceaccounts"}],
     "system:kube-scheduler": [{"apiGroup": _RBAC, "kind": "User", "name": "system:kube-scheduler"}],
     "system:kube-controller-manager": [{"apiGroup": _RBAC, "kind": "User", "name": "system:kube-controller-manager"}],
 }
