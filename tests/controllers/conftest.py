@@ -7,7 +7,14 @@ from tests.controllers.machine import Machine
 from tests.controllers.serving import EmbeddedServer
 
 # These run over both transports; the others, which differ only in what is watched, in-process.
-OVER_HTTPS = ("test_claim_creation", "test_claim_release", "test_claim_races", "test_pod_groups", "test_survival")
+OVER_HTTPS = (
+    "test_claim_creation",
+    "test_claim_release",
+    "test_claim_races",
+    "test_claim_writers",
+    "test_pod_groups",
+    "test_taint_eviction",
+)
 
 
 @pytest.fixture

@@ -127,12 +127,9 @@ async def _write(current: ResourceClaim, result: AllocationResult | None, pod: P
         current = await handle.writer.update_claim(with_finalizer(current))
     user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
     allocation = current.status.allocation if result is None else result
-    if (
-        allocation is not None
-        and allocation.allocation_timestamp is None
-        and handle.devices.features.binds_with_conditions
-    ):
-        allocation = replace(allocation, allocation_timestamp=rfc3339(handle.clock.now()))
+    # Only what is new is stamped: the server lets nobody change an allocation that somebody else wrote.
+    if result is not None and result.allocation_timestamp is None and handle.devices.features.binds_with_conditions:
+        allocation = replace(result, allocation_timestamp=rfc3339(handle.clock.now()))
     status = ResourceClaimStatus(
         allocation=allocation, reserved_for=(*current.status.reserved_for, user), devices=current.status.devices
     )
