@@ -33,10 +33,11 @@ class TokenRequests:
     async def answer(self, namespace: str, account: str, request: Document) -> Document:
         """The TokenRequest with its token. Raises 404, 409 or 422."""
         spec = mapping(request, "spec")
-        lifetime = _checked_lifetime(spec)
+        _check_identity(mapping(request, "metadata"), namespace, account)
         found = await self.objects.get("", "serviceaccounts", namespace, account)
         if found is None:
             raise errors.not_found(by_kind("ServiceAccount"), account)
+        lifetime = _checked_lifetime(spec)
         reference = mapping(spec, "boundObjectRef") or None
         bound, node = await self._bound(namespace, account, reference)
         audiences = tuple(strings(spec, "audiences")) or (ISSUER,)
@@ -92,6 +93,15 @@ class TokenRequests:
             return None
         found = await self.objects.get("", "nodes", "", name)
         return BoundObject("Node", name, found["metadata"]["uid"] if found else "")
+
+
+def _check_identity(metadata: Document, namespace: str, account: str) -> None:
+    """What a request says about itself must be what its path says."""
+    for field, expected in (("name", account), ("namespace", namespace)):
+        said = text(metadata, field)
+        if said and said != expected:
+            why = f'Invalid value: "{said}": must match the service account {field} if specified'
+            raise errors.invalid(GROUP, "TokenRequest", account, [OptionError("Invalid", f"metadata.{field}", why)])
 
 
 def _checked_lifetime(spec: Document) -> int:

@@ -3,8 +3,11 @@
 Each takes the review as sent and answers it with its status filled in. Nothing is stored.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
+from dray.api.jsontext import go_json
 from dray.apiserver import errors
 from dray.apiserver.attributes import Attributes, Authorizer, Document, FieldRequirement
 from dray.apiserver.authentication.authenticator import Authenticator
@@ -36,11 +39,11 @@ class Reviews:
             return await self._token(review)
         if kind == "SelfSubjectRulesReview":
             return self._rules(review, user)
-        if kind == "SelfSubjectAccessReview":
-            return await self._access(review, user)
-        if kind == "LocalSubjectAccessReview":
-            _check_local(review, namespace)
-        return await self._access(review, _named_user(kind, review))
+        problems = list(_problems(kind, review, namespace))
+        if problems:
+            # Kubernetes does not know the kind's name at this point.
+            raise errors.invalid(AUTHORIZATION, "", "", problems)
+        return await self._access(review, user if kind == "SelfSubjectAccessReview" else _named_user(review))
 
     def _self(self, review: Document, user: User) -> Document:
         metadata = {**(review.get("metadata") or {}), "creationTimestamp": rfc3339(self.clock.now())}
@@ -49,7 +52,7 @@ class Reviews:
     async def _token(self, review: Document) -> Document:
         token, audiences = text(review, "spec", "token"), strings(review, "spec", "audiences")
         if not token:
-            raise _invalid("authentication.k8s.io", "TokenReview", "spec.token", "Required value: token is required")
+            raise errors.bad_request("token is required for TokenReview in authentication")
         status: Document = {"user": {}, "error": "invalid bearer token"}
         try:
             user, matched = await self.service_accounts.user(token, audiences or (ISSUER,))
@@ -108,33 +111,46 @@ def _resource_rule(rule: Rule) -> Document:
     return found
 
 
-def _named_user(kind: str, review: Document) -> User:
+def _problems(kind: str, review: Document, namespace: str) -> Iterator[OptionError]:
+    spec = mapping(review, "spec")
+    resource, plain = (part(spec, name) for name in ("resourceAttributes", "nonResourceAttributes"))
+    if resource is not None and plain is not None:
+        yield _invalid(
+            "spec.nonResourceAttributes", _shown(plain), "cannot be specified in combination with resourceAttributes"
+        )
+    if resource is None and plain is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        yield _invalid("spec", None, why)
+    if kind != "SelfSubjectAccessReview" and not text(spec, "user") and not strings(spec, "groups"):
+        yield _invalid("spec.user", "", "at least one of user or group must be specified")
+    local = kind == "LocalSubjectAccessReview"
+    free = {"managedFields", "namespace"} if local else {"managedFields"}
+    metadata = mapping(review, "metadata")
+    if any(value for key, value in metadata.items() if key not in free):
+        yield _invalid("metadata", metadata, "must be empty except for namespace" if local else "must be empty")
+    if not local:
+        return
+    said = text(spec, "resourceAttributes", "namespace")
+    if resource is not None and said != namespace:
+        yield _invalid("spec.resourceAttributes.namespace", said, "must match metadata.namespace")
+    if plain is not None:
+        yield _invalid("spec.nonResourceAttributes", _shown(plain), "disallowed on this kind of request")
+
+
+def _shown(plain: Any) -> Document:
+    """As Kubernetes prints its own, inner form of it."""
+    return {"Path": text(plain, "path"), "Verb": text(plain, "verb")}
+
+
+def _named_user(review: Document) -> User:
     name, groups = text(review, "spec", "user"), strings(review, "spec", "groups")
-    if not name and not groups:
-        why = 'Invalid value: "": at least one of user or group must be specified'
-        raise _invalid(AUTHORIZATION, kind, "spec.user", why)
     said = mapping(review, "spec", "extra")
     extra = {key.lower(): tuple(strings(said, key)) for key in said}
     return User(name, tuple(groups), text(review, "spec", "uid"), extra)
 
 
-def _check_local(review: Document, namespace: str) -> None:
-    if part(review, "spec", "nonResourceAttributes") is not None:
-        why = "Invalid value: null: disallowed on this kind of request"
-        raise _invalid(AUTHORIZATION, "", "spec.nonResourceAttributes", why)
-    if text(review, "spec", "resourceAttributes", "namespace") != namespace:
-        raise errors.bad_request(f"spec.resourceAttributes.namespace must match namespace: {namespace}")
-
-
 def _attributes(spec: Document, user: User) -> Attributes:
-    has_resource, has_path = (part(spec, name) is not None for name in ("resourceAttributes", "nonResourceAttributes"))
-    if has_resource and has_path:
-        why = "Invalid value: null: cannot be specified in combination with resourceAttributes"
-        raise _invalid(AUTHORIZATION, "", "spec.nonResourceAttributes", why)
-    if not has_resource and not has_path:
-        why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise _invalid(AUTHORIZATION, "", "spec", why)
-    if has_path:
+    if part(spec, "nonResourceAttributes") is not None:
         plain = mapping(spec, "nonResourceAttributes")
         return Attributes(user, text(plain, "verb"), path=text(plain, "path"))
     asked = mapping(spec, "resourceAttributes")
@@ -160,5 +176,5 @@ def _field_requirements(resource: Document) -> tuple[FieldRequirement, ...]:
     )
 
 
-def _invalid(group: str, kind: str, field: str, why: str) -> errors.ApiError:
-    return errors.invalid(group, kind, "", [OptionError(why.partition(" value")[0], field, why)])
+def _invalid(field: str, value: Any, why: str) -> OptionError:
+    return OptionError("Invalid", field, f"Invalid value: {go_json(value)}: {why}")

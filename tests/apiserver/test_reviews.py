@@ -1,0 +1,76 @@
+"""Reviews that make no sense, in the words of Kubernetes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.apiserver import manifests
+from tests.apiserver.conftest import Client
+
+ACCESS = "/apis/authorization.k8s.io/v1"
+LOCAL = f"{ACCESS}/namespaces/default/localsubjectaccessreviews"
+PODS = {"verb": "get", "resource": "pods", "namespace": "default"}
+PATH = {"path": "/x", "verb": "get"}
+TOKEN = "/api/v1/namespaces/default/serviceaccounts/default/token"
+
+
+@pytest.mark.parametrize(
+    ("path", "review", "expected"),
+    [
+        pytest.param(
+            f"{ACCESS}/subjectaccessreviews",
+            {"spec": {"user": "a", "resourceAttributes": PODS, "nonResourceAttributes": PATH}},
+            'spec.nonResourceAttributes: Invalid value: {"Path":"/x","Verb":"get"}: cannot be specified in combination with '
+            "resourceAttributes",
+            id="both",
+        ),
+        pytest.param(
+            f"{ACCESS}/subjectaccessreviews",
+            {"spec": {}},
+            "[spec: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified, "
+            'spec.user: Invalid value: "": at least one of user or group must be specified]',
+            id="neither-and-nobody",
+        ),
+        pytest.param(
+            f"{ACCESS}/selfsubjectaccessreviews",
+            {"metadata": {"labels": {"a": "b"}, "managedFields": []}, "spec": {"nonResourceAttributes": PATH}},
+            "must be empty",
+            id="metadata",
+        ),
+        pytest.param(
+            LOCAL,
+            {"spec": {"user": "a", "resourceAttributes": {**PODS, "namespace": "other"}}},
+            'spec.resourceAttributes.namespace: Invalid value: "other": must match metadata.namespace',
+            id="another-namespace",
+        ),
+        pytest.param(
+            LOCAL,
+            {"spec": {"user": "a", "nonResourceAttributes": PATH}},
+            'spec.nonResourceAttributes: Invalid value: {"Path":"/x","Verb":"get"}: disallowed on this kind of request',
+            id="path-in-a-namespace",
+        ),
+    ],
+)
+async def test_access_reviews(server: Client, path: str, review: dict[str, Any], expected: str) -> None:
+    refused = await server.post(path, review)
+    assert refused.status == 422
+    assert refused.body["message"].startswith('.authorization.k8s.io "" is invalid: ')
+    assert refused.body["message"].endswith(expected)
+
+
+async def test_a_token_review_needs_a_token(server: Client) -> None:
+    refused = await server.post("/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {}})
+    assert (refused.status, refused.body["message"]) == (400, "token is required for TokenReview in authentication")
+
+
+async def test_a_token_request_names_its_own_account(server: Client) -> None:
+    missing = await server.post(TOKEN, {"spec": {"expirationSeconds": 1}})
+    assert (missing.status, missing.body["message"]) == (404, 'serviceaccounts "default" not found')
+    await server.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
+    refused = await server.post(TOKEN, {"metadata": {"name": "other"}, "spec": {}})
+    assert refused.body["message"] == (
+        'TokenRequest.authentication.k8s.io "default" is invalid: metadata.name: Invalid value: "other": '
+        "must match the service account name if specified"
+    )
+    assert (await server.post(TOKEN, {"metadata": {"name": "default", "namespace": "default"}})).status == 201
