@@ -14,7 +14,7 @@ import click
 
 from dray import __version__
 from dray.cli.event_loop import until_signalled
-from dray.cli.gates import gates_from
+from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import (
     Client,
@@ -57,8 +57,7 @@ log = logging.getLogger(__name__)
 @click.option("--leader-elect-retry-period", default=2.0, show_default=True, help="Seconds.")
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For /healthz and /metrics.")
 @click.option("--secure-port", default=10257, show_default=True, help="0 serves neither health nor metrics.")
-@click.option("--feature-gates", default="", help="A=true,B=false.")
-@click.option("--emulate", default="", metavar="RELEASE", help="Gate defaults of a Kubernetes release, such as 1.37.")
+@gate_options
 @click.option("-v", "--verbosity", default=0, help="4 and more shows decisions.")
 def controller_manager(
     kubeconfig: str | None,
@@ -76,7 +75,7 @@ def controller_manager(
     bind_address: str,
     secure_port: int,
     feature_gates: str,
-    emulate: str,
+    emulate: str | None,
     verbosity: int,
 ) -> None:
     """Run the controllers: claims, garbage, namespaces, evictions, workloads."""

@@ -8,10 +8,10 @@ import click
 
 from dray import __version__
 from dray.atomic_files import write_private
-from dray.cli.apiserver import parse_address
 from dray.cli.event_loop import run_loop, stop_signal
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
+from dray.cli.serving import parse_address
 from dray.client import Client, Connection, CredentialsError, KubeconfigError, ServerUnreachable, load_connection
 from dray.client.transport import Call
 from dray.dashboard import Dashboard, dashboard_url, new_token

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 import sys
 
 import click
 
+from dray.cli.event_loop import until_signalled
 from dray.cli.main import EXIT_NO, BrokenWorld
 from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
 from dray.proof import OnlineCheck, Violation, watch_cluster
@@ -30,12 +29,8 @@ def watch(kubeconfig: str | None, for_s: float) -> None:
 async def _watch(kubeconfig: str | None, check: OnlineCheck, for_s: float) -> None:
     client = connect(kubeconfig, component="dray-doctor")
     await client.list(NODES)  # Says at once what is wrong with the way in; the watch itself would try for ever.
-    watching = asyncio.ensure_future(watch_cluster(client, check, for_s=for_s))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
     click.echo("watching; end with Ctrl-C" if not for_s else f"watching for {for_s:g} s", err=True)
-    with contextlib.suppress(asyncio.CancelledError):
-        await watching
+    await until_signalled(watch_cluster(client, check, for_s=for_s))
     await client.close()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 from collections.abc import Coroutine
 from typing import Any
@@ -44,3 +45,10 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+
+
+def raise_file_limit() -> None:
+    """A watch is an open file, and so is a socket of a driver; ask for as many as we may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

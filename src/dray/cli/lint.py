@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from dray.cli.gates import gates_from
-from dray.features import RELEASES, FeatureGates
+from dray.cli.gates import gate_options, gates_from
+from dray.features import FeatureGates
 from dray.validation.lint import Finding
 from dray.validation.lint import lint as lint_manifest
 from dray.validation.slips import read_with_slips
@@ -19,8 +19,7 @@ _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan"}
 
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, help="File, directory, or - for standard input.")
-@click.option("--emulate", type=click.Choice(RELEASES), help="Judge by the gates of this Kubernetes release.")
-@click.option("--feature-gates", default="", metavar="A=true,B=false", help="Switch gates on top of that.")
+@gate_options
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print findings.")
 @click.argument("more", nargs=-1, type=click.Path())
 def lint(

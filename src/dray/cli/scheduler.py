@@ -13,7 +13,7 @@ import click
 
 from dray import __version__
 from dray.cli.event_loop import fast_runner, spare_the_collector, until_signalled
-from dray.cli.gates import gates_from
+from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import (
     Client,
@@ -53,8 +53,7 @@ class Settings:
 @click.option("--leader-elect/--no-leader-elect", default=None, help="Overrides the configuration file.")
 @click.option("--bind-address", default="127.0.0.1", show_default=True, help="For /healthz and /metrics.")
 @click.option("--secure-port", default=10259, show_default=True, help="0 serves neither health nor metrics.")
-@click.option("--feature-gates", default="", help="A=true,B=false.")
-@click.option("--emulate", default="", metavar="RELEASE", help="Gate defaults of a Kubernetes release, such as 1.37.")
+@gate_options
 @click.option("-v", "--verbosity", default=0, help="4 and more shows decisions.")
 def scheduler(
     kubeconfig: str | None,
@@ -65,7 +64,7 @@ def scheduler(
     bind_address: str,
     secure_port: int,
     feature_gates: str,
-    emulate: str,
+    emulate: str | None,
     verbosity: int,
 ) -> None:
     """Find a node, and devices, for every pod that waits."""

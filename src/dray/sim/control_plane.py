@@ -34,6 +34,10 @@ class ControlPlaneOptions:
     scheduler: SchedulerConfig | None = None
     with_controllers: bool = True
     with_scheduler: bool = True
+    # Names and addresses that the server's certificate is for.
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    # As a release of Kubernetes, with what it does not refuse.
+    emulates: bool = False
 
 
 class ControlPlane:
@@ -53,7 +57,12 @@ class ControlPlane:
         options.data.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._store = await open_store(options.store_url, options.data)
         server_options = ServerOptions(
-            options.data, options.gates, options.runtime_config, options.minor, ["127.0.0.1"]
+            options.data,
+            options.gates,
+            options.runtime_config,
+            options.minor,
+            options.hosts,
+            resize_with_claims=options.emulates,
         )
         self.running = await start_server(self._store, server_options, self._clock)
         ready = []

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from dray.api.meta import OwnerReference
@@ -25,6 +26,14 @@ log = logging.getLogger(__name__)
 MOST_REAL_NODES = 10
 WRITES_AT_ONCE = 16
 REGISTRATION_LOOKS = 250
+
+
+# How many nodes have all they need.
+Tell = Callable[[int], None]
+
+
+def _nobody(done: int) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +70,8 @@ class RealNodes:
         self.drivers: list[RunningDriver] = []
         self._runtimes: list[ProcessRuntime] = []
 
-    async def start(self) -> None:
+    async def start(self, tell: Tell = _nobody) -> None:
+        tell(0)
         await asyncio.gather(*(self._start_node(each) for each in self._options.descriptions()))
 
     async def _start_node(self, description: NodeDescription) -> None:
@@ -109,7 +119,8 @@ class SimulatedNodes:
         self._descriptions = options.descriptions()
         self._fleet = NodeFleet(client.named("kubelet"), self._descriptions)
 
-    async def start(self) -> None:
+    async def start(self, tell: Tell = _nobody) -> None:
+        """`tell` is called with the number of nodes that have all they need."""
         await self._fleet.start()
         if not self._descriptions:
             return
@@ -117,6 +128,7 @@ class SimulatedNodes:
         templates = {each.name: PoolTemplate.of(each, self._descriptions[0].name) for each in drivers}
         has_slices = {each.spec.node_name for each in (await self._client.list(SLICES)).items}
         limit = asyncio.Semaphore(WRITES_AT_ONCE)
+        done = count(1)
 
         async def publish(node_name: str) -> None:
             async with limit:
@@ -128,6 +140,7 @@ class SimulatedNodes:
                         continue
                     for body in template.slices_for(node_name, owner):
                         await self._client.raw("POST", SLICES.path(), body=body)
+                tell(next(done))
 
         await asyncio.gather(*(publish(each.name) for each in self._descriptions))
 

@@ -1,0 +1,137 @@
+"""What `dray up` and `dray apiserver` are told about the API that they serve: the same options, read in one way."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dray.atomic_files import write_private
+from dray.cli.gates import gate_options, gates_from
+from dray.features import RELEASES, FeatureGates
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Where to serve, what is kept where, and as which release."""
+
+    host: str
+    port: int
+    data: Path | None
+    store: str
+    kubeconfig: Path | None
+    ready_file: Path | None
+    gates: FeatureGates
+    minor: str
+    emulates: bool
+    runtime_config: str
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names and addresses by which the server is reached."""
+        if self.host not in ("0.0.0.0", "::"):
+            return ("127.0.0.1", self.host)
+        name = socket.gethostname()
+        with contextlib.suppress(OSError):
+            found = (str(info[4][0]) for info in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM))
+            return tuple(dict.fromkeys(("127.0.0.1", name, *found)))
+        return ("127.0.0.1", name)
+
+    @contextlib.contextmanager
+    def data_directory(self) -> Iterator[Path]:
+        """The given one, or one that is gone afterwards."""
+        if self.data is not None:
+            yield self.data.absolute()
+            return
+        with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as directory:
+            yield Path(directory)
+
+    def write_url(self, url: str) -> None:
+        if self.ready_file is not None:
+            write_private(self.ready_file, f"{url}\n".encode())
+
+
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Keep the store and keys here (default: a temporary directory).",
+    ),
+    click.option(
+        "--store",
+        default="",
+        metavar="URL",
+        help="sqlite:///FILE or etcd://HOST:PORT[,HOST:PORT...] (default: SQLite in the data directory).",
+    ),
+    click.option("--kubeconfig", type=_FILE, help="Write the administrator's kubeconfig here once ready."),
+    click.option("--ready-file", type=_FILE, help="Write the server's URL here once ready."),
+    gate_options,
+    click.option(
+        "--runtime-config",
+        default="",
+        metavar="KEY=BOOL,...",
+        help="Turn API versions on or off, such as api/all=true.",
+    ),
+)
+
+
+def serving_options(listen: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Options of a command that serves the API, by default at `listen`; it gets them as `serving`."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def with_serving(**given: Any) -> None:
+            names = (
+                "listen",
+                "data",
+                "store",
+                "kubeconfig",
+                "ready_file",
+                "feature_gates",
+                "emulate",
+                "runtime_config",
+            )
+            command(serving=_read(**{name: given.pop(name) for name in names}), **given)
+
+        decorated: Callable[..., None] = with_serving
+        for option in reversed(_OPTIONS):
+            decorated = option(decorated)
+        return click.option(
+            "--listen",
+            default=listen,
+            metavar="HOST:PORT",
+            show_default=True,
+            help="Where to serve HTTPS; port 0 takes a free one.",
+        )(decorated)
+
+    return decorate
+
+
+def _read(*, listen: str, feature_gates: str, emulate: str | None, runtime_config: str, **places: Any) -> Serving:
+    from dray.apiserver.served import BadRuntimeConfig, served
+
+    host, port = parse_address(listen)
+    gates = gates_from(feature_gates, emulate)
+    try:
+        served(runtime_config, gates)
+    except BadRuntimeConfig as error:
+        raise click.UsageError(str(error)) from None
+    minor = (emulate or RELEASES[-1]).partition(".")[2]
+    return Serving(
+        host, port, gates=gates, minor=minor, emulates=emulate is not None, runtime_config=runtime_config, **places
+    )
+
+
+def parse_address(listen: str) -> tuple[str, int]:
+    host, colon, port = listen.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise click.UsageError(f"--listen {listen}: write HOST:PORT, as in 127.0.0.1:6443")
+    return host.strip("[]") or "127.0.0.1", int(port)

@@ -1,0 +1,145 @@
+"""`dray up` as a process: what it prints and writes, how it ends, what it keeps, and what it says of itself while it starts."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dray.cli.main import cli
+from dray.client import NODES, SLICES, Client, connect
+
+BIN = Path(sys.executable).parent
+# Generous: other tests run beside these. What is waited for is over in a second or two.
+DEADLINE_S = 90.0
+
+
+class Up:
+    """A `dray up` of its own directory."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.kubeconfig = folder / "kubeconfig"
+        self.ready = folder / "ready"
+        self.ready.unlink(missing_ok=True)
+        self._log = folder / "log"
+        command = [BIN / "dray", "up", "--kubeconfig", self.kubeconfig, "--ready-file", self.ready, *options]
+        with self._log.open("w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+
+    @property
+    def printed(self) -> str:
+        return self._log.read_text()
+
+    def wait(self) -> str:
+        """The URL, once it is there."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not self.ready.exists() or "Ctrl-C" not in self.printed:
+            assert self.process.poll() is None, self.printed
+            assert time.monotonic() < deadline, self.printed
+            time.sleep(0.02)
+        return self.ready.read_text().strip()
+
+    def client(self) -> Client:
+        return connect(str(self.kubeconfig), component="test")
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(DEADLINE_S)
+
+
+@pytest.fixture
+def ups():
+    started: list[Up] = []
+    yield started
+    for each in started:
+        each.process.kill()
+        each.process.wait()
+
+
+async def test_two_side_by_side_keep_to_themselves_and_what_they_keep(ups: list[Up], tmp_path: Path) -> None:
+    kept = ["--data", str(tmp_path / "kept")]
+    ups += [Up(tmp_path / "one", "--nodes", "1", "--devices", "nic", *kept), Up(tmp_path / "two", "--nodes", "0")]
+    one, two = ups
+    assert one.wait() != two.wait()
+    assert f"its state stays in {tmp_path / 'kept'}" in one.printed
+    assert "dray kubelet --node-name my-node" in two.printed
+    assert (one.kubeconfig.stat().st_mode & 0o777) == 0o600
+    mine, theirs = one.client(), two.client()
+    (node,) = (await mine.list(NODES)).items
+    assert (await theirs.list(NODES)).items == []
+    await theirs.close()
+    await mine.close()
+    assert two.end() == 0
+    assert one.end(signal.SIGINT) == 0
+
+    again = Up(tmp_path / "again", "--nodes", "1", "--devices", "nic", *kept)
+    ups.append(again)
+    again.wait()
+    client = again.client()
+    assert [each.metadata.uid for each in (await client.list(NODES)).items] == [node.metadata.uid]
+    assert len((await client.list(SLICES)).items) == 1
+    await client.close()
+    assert again.end() == 0
+
+
+async def test_who_listens_on_every_address_is_reached_on_this_machine(ups: list[Up], tmp_path: Path) -> None:
+    ups.append(Up(tmp_path, "--nodes", "0", "--listen", "0.0.0.0:0"))
+    assert ups[0].wait().startswith("https://127.0.0.1:")
+    client = ups[0].client()
+    assert (await client.list(NODES)).items == []
+    await client.close()
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.5, 1.5, 3.0])
+def test_it_can_be_ended_at_any_moment(ups: list[Up], tmp_path: Path, pause_s: float) -> None:
+    ups.append(Up(tmp_path, "--nodes", "300", "--devices", "gpu"))
+    time.sleep(pause_s)
+    assert ups[0].end() in (0, -signal.SIGTERM)
+    assert "Traceback" not in ups[0].printed
+
+
+def test_long_starts_show_how_far_they_are_on_a_terminal(tmp_path: Path) -> None:
+    terminal, theirs = pty.openpty()
+    command = [BIN / "dray", "up", "--nodes", "150", "--devices", "gpu", "--kubeconfig", tmp_path / "kubeconfig"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=theirs, cwd=tmp_path)
+    os.close(theirs)
+    seen = b""
+    deadline = time.monotonic() + DEADLINE_S
+    while b"of 150 nodes" not in seen:
+        assert time.monotonic() < deadline, seen
+        if select.select([terminal], [], [], 1.0)[0]:
+            seen += os.read(terminal, 4096)
+    process.terminate()
+    assert process.wait(DEADLINE_S) == 0
+    os.close(terminal)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--devices", "gpus"], "gpus: no such devices; known are cpu, gpu"),
+        (["--listen", "nowhere"], "write HOST:PORT"),
+        (["--runtime-config", "what=ever"], "what"),
+        (["--feature-gates", "Nonsense=true"], "Nonsense"),
+        (["--nodes", "-1"], "-1"),
+    ],
+)
+def test_wrong_usage_is_said(options: list[str], said: str) -> None:
+    result = CliRunner().invoke(cli, ["up", *options])
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_an_address_that_cannot_be_had_is_a_broken_world(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["up", "--listen", "192.0.2.1:0", "--data", str(tmp_path)])
+    assert result.exit_code == 3
+    assert "Traceback" not in result.output
