@@ -61,10 +61,11 @@ class Running:
         self._mounts[prefix] = application
 
     async def listen(self, host: str, port: int) -> str:
-        """HTTPS on this address (port 0: any free one); answers the URL."""
+        """HTTPS on this address (port 0: any free one); answers a URL that works on this machine."""
         listener = Listener(self.server, self.credentials.server_context(), self._mounts)
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
+        found_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(found_host, found_host)
         shown = f"[{found_host}]" if ":" in found_host else found_host
         return f"https://{shown}:{found_port}"
 
