@@ -186,6 +186,8 @@ class Drivers:
         self._followers[endpoint] = asyncio.create_task(
             endpoint.follow_connection(lambda: self._connection_changed(info.name)), name=f"connection of {info.name}"
         )
+        # One that never listens must not keep its slices either.
+        self._connection_changed(info.name)
         self._on_registered(endpoint)
         return endpoint
 
