@@ -8,6 +8,7 @@ from tests.controllers.serving import EmbeddedServer
 
 # These run over both transports; the others, which differ only in what is watched, in-process.
 OVER_HTTPS = (
+    "test_claim_cases",
     "test_claim_creation",
     "test_claim_release",
     "test_claim_races",

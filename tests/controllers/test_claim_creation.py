@@ -115,7 +115,7 @@ async def test_a_pod_being_deleted_gets_no_claim(cluster):
     assert await cluster.claims() == []
 
 
-async def test_a_lost_claim_is_made_again(cluster):
+async def test_B3_a_lost_claim_is_made_again(cluster):
     await a_pod_with_template(cluster)
     await cluster.start(ClaimController)
     first = await recorded_claim(cluster)
@@ -130,7 +130,7 @@ async def test_a_lost_claim_is_made_again(cluster):
     assert len(await cluster.claims()) == 1
 
 
-async def test_a_foreign_claim_under_the_recorded_name_is_not_used(cluster):
+async def test_B4_a_foreign_claim_under_the_recorded_name_is_not_used(cluster):
     pod = await a_pod_with_template(cluster)
     foreign = await cluster.client.create(CLAIMS, a_claim("foreign"))
     patch = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "foreign"}]}}
@@ -163,7 +163,7 @@ async def test_a_claim_with_the_annotation_but_another_owner_is_not_taken(cluste
     assert (await recorded_claim(cluster)).metadata.name != "other"
 
 
-async def test_template_edits_do_not_touch_existing_claims(cluster):
+async def test_B6_template_edits_do_not_touch_existing_claims(cluster):
     await a_pod_with_template(cluster)
     await cluster.start(ClaimController)
     claim = await recorded_claim(cluster)
@@ -176,7 +176,7 @@ async def test_template_edits_do_not_touch_existing_claims(cluster):
 # --- failures
 
 
-async def test_a_missing_template_is_told_and_waited_for(cluster):
+async def test_B5_a_missing_template_is_told_and_waited_for(cluster):
     await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
     await cluster.start(ClaimController)
 
@@ -253,7 +253,7 @@ async def test_templates_with_features_that_are_off(cluster, gate, template, mes
     await cluster.eventually(made)
 
 
-async def test_a_refused_creation_is_told_counted_and_tried_again(cluster):
+async def test_B7_a_refused_creation_is_told_counted_and_tried_again(cluster):
     from dray.client import Answer
 
     body = {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "exceeded quota: q"}
@@ -275,7 +275,7 @@ async def test_a_refused_creation_is_told_counted_and_tried_again(cluster):
     assert "resourceclaim_controller_create_failures_total 2" in text
 
 
-async def test_earlier_claims_survive_the_failure_of_a_later_one(cluster):
+async def test_B7_earlier_claims_survive_the_failure_of_a_later_one(cluster):
     await cluster.client.create(TEMPLATES, a_template("good"))
     await cluster.client.create(PODS, a_pod(templates={"a": "good", "b": "late"}))
     controller = await cluster.start(ClaimController)
@@ -348,7 +348,7 @@ def test_generated_names(pod, claim, expected):
     assert len(name) <= 57
 
 
-async def test_long_names_are_cut_by_the_server_to_63(cluster):
+async def test_B23_long_names_are_cut_by_the_server_to_63(cluster):
     await cluster.client.create(TEMPLATES, a_template())
     name, entry = "p" * 60, "c" * 60
     await cluster.client.create(PODS, a_pod(name, templates={entry: "template"}))

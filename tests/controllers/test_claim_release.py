@@ -5,6 +5,7 @@ import pytest
 
 from dray.client import CLAIMS, PODS, TEMPLATES
 from dray.controllers.claims import ClaimController
+from dray.features import FeatureGates
 from tests.controllers.builders import FINALIZER, a_claim, a_pod, a_template
 
 
@@ -56,7 +57,7 @@ async def test_a_running_user_keeps_its_claim(cluster):
     assert cluster.wire.writes == []
 
 
-async def test_a_container_that_restarts_releases_nothing(cluster):
+async def test_B17_a_container_that_restarts_releases_nothing(cluster):
     pod = await a_user(cluster)
     await a_claim_in_use(cluster, pod)
     await cluster.start(ClaimController)
@@ -86,7 +87,7 @@ async def test_a_finished_user_frees_the_claim(cluster, phase):
     await freed(cluster)
 
 
-async def test_a_user_deleted_before_it_got_a_node_frees_the_claim(cluster):
+async def test_B14_a_user_deleted_before_it_got_a_node_frees_the_claim(cluster):
     pod = await a_user(cluster, node="", finalizers=["example.com/keep"])
     await a_claim_in_use(cluster, pod)
     await cluster.start(ClaimController)
@@ -95,7 +96,7 @@ async def test_a_user_deleted_before_it_got_a_node_frees_the_claim(cluster):
     assert await cluster.pod() is not None
 
 
-async def test_a_user_being_deleted_on_its_node_keeps_the_claim_until_it_is_over(cluster):
+async def test_B15_a_user_being_deleted_on_its_node_keeps_the_claim_until_it_is_over(cluster):
     pod = await a_user(cluster)
     await a_claim_in_use(cluster, pod)
     await cluster.start(ClaimController)
@@ -118,7 +119,7 @@ async def test_one_of_several_users_leaves(cluster):
     await stays_reserved(cluster, ["a", "c"])
 
 
-async def test_users_that_are_no_pods_are_never_removed(cluster):
+async def test_B18_users_that_are_no_pods_are_never_removed(cluster):
     pod = await a_user(cluster)
     claim = await a_claim_in_use(cluster, pod)
     document = await cluster.client.get_document(CLAIMS, "claim", "ns")
@@ -150,7 +151,7 @@ async def test_a_claim_without_the_finalizer_keeps_its_allocation(cluster):
     assert (await cluster.claim()).status.allocation is not None
 
 
-async def test_an_allocated_claim_without_users_is_left_alone_until_it_is_deleted(cluster):
+async def test_B19_an_allocated_claim_without_users_is_left_alone_until_it_is_deleted(cluster):
     await a_claim_in_use(cluster)
     await cluster.start(ClaimController)
     await stays_reserved(cluster, [])
@@ -202,7 +203,7 @@ async def a_generated_claim(cluster, node="node"):
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-async def test_the_generated_claim_of_a_finished_pod_is_freed_and_deleted(cluster, phase):
+async def test_B16_the_generated_claim_of_a_finished_pod_is_freed_and_deleted(cluster, phase):
     await cluster.start(ClaimController)
     pod, name = await a_generated_claim(cluster)
     await cluster.set_phase(pod, phase)
@@ -230,7 +231,7 @@ async def test_the_generated_claim_of_a_missing_pod_is_left_to_the_garbage_colle
     assert cluster.wire.count("DELETE", "resourceclaims") == 0
 
 
-async def test_the_generated_claim_of_an_unscheduled_deleted_pod_goes_at_once(cluster):
+async def test_B14_the_generated_claim_of_an_unscheduled_deleted_pod_goes_at_once(cluster):
     await cluster.start(ClaimController)
     await cluster.client.create(TEMPLATES, a_template())
     pod = a_pod(templates={"gpu": "template"}, finalizers=["example.com/keep"])
@@ -293,10 +294,17 @@ async def test_an_extended_resource_claim_is_freed_when_its_pod_is_deleted(clust
     await freed(cluster, "pod-extended-resources-x")
 
 
+async def test_B22_an_extended_resource_claim_is_released_while_the_gate_is_off(cluster):
+    pod = await an_extended_claim(cluster)
+    await cluster.start(ClaimController, gates=FeatureGates(FeatureGates.default().on - {"DRAExtendedResource"}))
+    await cluster.set_phase(pod, "Succeeded")
+    await gone(cluster, "pod-extended-resources-x")
+
+
 # --- pods placed by hand
 
 
-async def test_a_pod_placed_by_hand_is_reserved_for_an_allocated_claim(cluster):
+async def test_B20_a_pod_placed_by_hand_is_reserved_for_an_allocated_claim(cluster):
     first = await a_user(cluster, "first")
     await a_claim_in_use(cluster, first)
     await cluster.start(ClaimController)
@@ -311,7 +319,7 @@ async def test_a_pod_placed_by_hand_is_reserved_for_an_allocated_claim(cluster):
     await cluster.eventually(reserved)
 
 
-async def test_a_pod_placed_by_hand_never_gets_an_allocation(cluster):
+async def test_B20_a_pod_placed_by_hand_never_gets_an_allocation(cluster):
     await cluster.client.create(CLAIMS, a_claim())
     await cluster.start(ClaimController)
     await a_user(cluster)
@@ -332,7 +340,7 @@ async def test_a_template_pod_placed_by_hand_gets_its_claim(cluster):
     assert await cluster.eventually(recorded)
 
 
-async def test_a_full_claim_takes_no_more_users(cluster):
+async def test_A9_a_full_claim_takes_no_more_users(cluster):
     await cluster.client.create(CLAIMS, a_claim())
     await cluster.allocate("claim")
     document = await cluster.client.get_document(CLAIMS, "claim", "ns")

@@ -134,7 +134,7 @@ async def test_A2_a_claim_replaced_while_it_is_locked_is_started_over_with(clust
 
 
 @pytest.mark.parametrize("state", ["A3-allocated", "A4-unallocated"])
-async def test_two_schedulers_write_one_claim_and_no_entry_is_lost(cluster, schedulers, state):
+async def test_A3_A4_two_schedulers_write_one_claim_and_no_entry_is_lost(cluster, schedulers, state):
     """The first holds its write back until the second has bound its pod."""
     first, _ = await schedulers.start("one"), await schedulers.start("two")
     await cluster.client.create(CLAIMS, a_claim())

@@ -65,7 +65,7 @@ async def test_chains_go_link_by_link(cluster, collector):
     await gone(cluster, CONFIG_MAPS, "d")
 
 
-async def test_generated_claims_go_with_their_pod_and_slices_with_their_node(cluster, collector):
+async def test_M4_generated_claims_go_with_their_pod_and_slices_with_their_node(cluster, collector):
     pod = await cluster.client.create(PODS, a_pod())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
     await cluster.client.create(CLAIMS, a_claim(ownerReferences=[owner]))

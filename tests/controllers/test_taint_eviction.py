@@ -73,7 +73,7 @@ async def condition_of(cluster, name="rule"):
 # --- who is evicted
 
 
-async def test_a_tainted_device_drives_its_pod_off_with_condition_and_event(cluster):
+async def test_L1_a_tainted_device_drives_its_pod_off_with_condition_and_event(cluster):
     await a_user(cluster)
     await cluster.start(TaintEvictionController)
     await publish(cluster, a_device(a_taint()))
@@ -215,7 +215,7 @@ async def test_a_toleration_without_seconds_keeps_the_pod_for_ever(cluster):
     await stays(cluster)
 
 
-async def test_a_toleration_with_seconds_is_waited_for(cluster):
+async def test_L1_a_toleration_with_seconds_is_waited_for(cluster):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=2)])
     await publish(cluster, a_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
@@ -241,7 +241,7 @@ async def test_a_second_taint_that_is_not_tolerated_decides(cluster):
         pytest.param(lambda cluster: publish(cluster, a_device(), name="newer", generation=2), id="slice-replaced"),
     ],
 )
-async def test_a_cause_that_disappears_in_time_cancels_the_eviction(cluster, undo):
+async def test_L2_a_cause_that_disappears_in_time_cancels_the_eviction(cluster, undo):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=3600)])
     await publish(cluster, a_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
