@@ -169,59 +169,6 @@ async def test_prioritized_list_with_the_feature_off_is_an_error():
     assert "has subrequests, but the DRAPrioritizedList feature is disabled" in world.message()
 
 
-class SlowClock:
-    """Time that passes whenever somebody looks: every search takes too long."""
-
-    def __init__(self, clock):
-        self._clock = clock
-        self.now, self.sleep = clock.now, clock.sleep
-        self._looks = 0
-
-    def monotonic(self):
-        self._looks += 1
-        return self._clock.monotonic() + self._looks * 100.0
-
-
-@pytest.mark.parametrize(("timeout", "times_out"), [("1s", True), ("0s", False)])
-async def test_filter_timeout_rules_out_the_node_only(timeout, times_out):
-    config = SchedulerConfig(profiles=(ProfileConfig(args={"DynamicResources": {"filterTimeout": timeout}}),))
-    world = two_nodes(a_claim(), a_pod("pod", "claim"), config=config)
-    handle = world.scheduler.handle
-    asked = []
-    allocator = handle.devices.allocator
-    original = allocator.question
-
-    def question(claims):
-        found = original(claims)
-        return _Late(found, asked)
-
-    allocator.question = question
-    handle.clock = SlowClock(world.clock)
-    await world.settle()
-    assert bool(asked) is True
-    if times_out:
-        assert "2 timed out trying to allocate devices" in world.message()
-        assert world.reason() == "Unschedulable"
-    else:
-        assert world.node_of()
-
-
-class _Late:
-    """A question whose search checks its deadline once and gives up if time is up."""
-
-    def __init__(self, question, asked):
-        self._question, self._asked = question, asked
-        self.kind = question.kind
-
-    def on(self, node, deadline=None):
-        from dray.allocator import TIMED_OUT, Failure
-
-        self._asked.append(deadline)
-        if deadline is not None and deadline():
-            return Failure(TIMED_OUT, "filter operation aborted", for_this_node_only=True)
-        return self._question.on(node)
-
-
 async def test_invalid_pool_is_named():
     twice = (Device(name="gpu-0"), Device(name="gpu-0"))
     world = World(a_node(), a_slice(devices=twice), a_class(), a_claim(), a_pod("pod", "claim"))

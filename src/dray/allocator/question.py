@@ -9,12 +9,13 @@ from dray.allocator.first_fit import first_fit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.node_kinds import kind_of_node
+from dray.allocator.patience import Patience
 from dray.allocator.policies import POLICIES
 from dray.allocator.reasons import Explanation
 from dray.allocator.requests import Option, Problem, claim_mark
 from dray.allocator.results import Allocation, Answer
 from dray.allocator.rules.constraints import Scope, scopes_of
-from dray.allocator.search import Search, TimedOut
+from dray.allocator.search import Interrupted, Paused, Search, TimedOut
 from dray.allocator.selectors import Selectors
 from dray.allocator.types import (
     INVALID_POOLS,
@@ -31,6 +32,8 @@ from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 # Kinds of pods whose questions are kept, each with a verdict per node; beyond that the ones asked longest ago go.
 MOST_QUESTIONS = 64
+# Steps after which an answer is worth keeping for other nodes, even if there are none yet.
+MANY_STEPS = 1000
 # Kinds of nodes whose answer a question keeps.
 MOST_KINDS_OF_NODES = 8192
 
@@ -59,6 +62,7 @@ class Inquiry:
         "by_kind_of_node",
         "current",
         "failure",
+        "interrupted",
         "problem",
         "scopes",
     )
@@ -75,6 +79,8 @@ class Inquiry:
         self.scopes: list[Scope] = []
         # Verdicts by node that nothing has touched since; `catch_up` sees to it.
         self.current: dict[str, Verdict] = {}
+        # Searches that can go on as long as nothing touches their node.
+        self.interrupted: dict[str, Search] = {}
         self._inventory_seen = self._ledger_seen = 0
         self.by_kind_of_node: dict[Hashable, Solution | None] = {}
         try:
@@ -87,7 +93,7 @@ class Inquiry:
 
     def catch_up(self, inventory: Inventory, ledger: Ledger) -> None:
         """Verdicts of nodes on which something changed are no longer current; costs what changed."""
-        if not self.current:
+        if not self.current and not self.interrupted:
             self._inventory_seen, self._ledger_seen = inventory.changes.end, ledger.changes.end
             return
         if inventory.changes.end != self._inventory_seen:
@@ -100,14 +106,16 @@ class Inquiry:
             for pool_id in set(pools) if pools is not None else ():
                 self._drop(inventory.nodes_of(pool_id))
             if pools is None:
-                self.current.clear()
+                self._drop(None)
 
     def _drop(self, nodes: Iterable[str | None] | None) -> None:
         if nodes is None or None in (nodes := set(nodes)):
             self.current.clear()
+            self.interrupted.clear()
             return
         for name in nodes:
             self.current.pop(name or "", None)
+            self.interrupted.pop(name or "", None)
 
     def remember(self, kind: Hashable, solution: Solution | None) -> None:
         if len(self.by_kind_of_node) >= MOST_KINDS_OF_NODES:
@@ -133,6 +141,7 @@ class Allocator:
         self.selectors = Selectors(self.features)
         self._classes: dict[str, DeviceClass] = {one.metadata.name: one for one in classes}
         self._inquiries: dict[Hashable, Inquiry] = {}
+        self._interrupted: Inquiry | None = None
 
     @property
     def classes(self) -> Mapping[str, DeviceClass]:
@@ -158,6 +167,13 @@ class Allocator:
             inquiry = Inquiry(claims, self._classes, self.features, self.selectors)
         self._inquiries[key] = inquiry
         return Question(self, claims, inquiry)
+
+    def keep_interrupted(self, inquiry: Inquiry, node_name: str, search: Search) -> None:
+        """To go on with it later. Only one is kept: what such a search remembers may be large."""
+        if self._interrupted is not None:
+            self._interrupted.interrupted.clear()
+        self._interrupted = inquiry
+        inquiry.interrupted[node_name] = search
 
     def fresh_question(self, claims: Sequence[ResourceClaim]) -> Question:
         """The same, with nothing remembered of claims like these."""
@@ -192,7 +208,8 @@ class Question:
     def scopes(self) -> Sequence[Scope]:
         return self._inquiry.scopes
 
-    def on(self, node: Node, deadline: Deadline | None = None) -> Answer:
+    def on(self, node: Node, deadline: Deadline | None = None, patience: Patience | None = None) -> Answer:
+        """Raises `Paused` if the patience has turns and this one is over; then ask again, with the same patience."""
         inquiry, allocator = self._inquiry, self._allocator
         if inquiry.failure is not None:
             return self._failed(inquiry.failure, 0)
@@ -202,7 +219,8 @@ class Question:
             try:
                 pools = allocator.inventory.pools_on(node)
                 if verdict is None or verdict.node is not pools:
-                    verdict = inquiry.current[pools.name] = self._search(pools, deadline)
+                    patience = patience or Patience(lambda: deadline)
+                    verdict = inquiry.current[pools.name] = self._search(pools, patience)
             except FatalError as problem:
                 return self._failed(problem, 0)
             except TimedOut as late:
@@ -212,21 +230,23 @@ class Question:
 
     def on_nodes(self, nodes: Iterable[Node], deadline: Deadline | None = None) -> Iterator[tuple[Node, Answer]]:
         """Each node with its answer. Nodes that differ in names only share one search."""
+        patience = Patience(lambda: deadline)
         for node in nodes:
-            yield node, self.on(node, deadline)
+            yield node, self.on(node, patience=patience)
 
     def fitting(
         self, nodes: Iterable[Node], limit: int, deadline: Callable[[], Deadline] | None = None
     ) -> tuple[list[Allocation], list[tuple[Node, NoFit | Failure]]]:
         """The first `limit` nodes that fit, in the given order, and the nodes before them that do not.
 
-        A failure that concerns all nodes ends the walk and is the last of the second list. `deadline()` gives each node
-        that has to be searched a deadline of its own.
+        A failure that concerns all nodes ends the walk and is the last of the second list. `deadline()` gives each kind of
+        node that has to be searched a deadline of its own.
         """
+        patience = Patience(deadline) if deadline is not None else Patience()
         fits: list[Allocation] = []
         misses: list[tuple[Node, NoFit | Failure]] = []
         for node in nodes:
-            answer = self.on(node, deadline() if deadline is not None else None)
+            answer = self.on(node, patience=patience)
             if isinstance(answer, Allocation):
                 fits.append(answer)
                 if len(fits) >= limit:
@@ -239,7 +259,7 @@ class Question:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _search(self, pools: NodePools, deadline: Deadline | None) -> Verdict:
+    def _search(self, pools: NodePools, patience: Patience) -> Verdict:
         inquiry = self._inquiry
         problem = inquiry.problem
         assert problem is not None
@@ -253,22 +273,40 @@ class Question:
             if is_final:
                 return Verdict(pools, found, None, steps)
         # A question that is asked of one node only need not recognise another.
-        kind = kind_of_node(problem, pools, self._allocator.ledger, inquiry.scopes) if inquiry.current else None
-        if kind is not None and kind in inquiry.by_kind_of_node:
-            return Verdict(pools, inquiry.by_kind_of_node[kind], None, 0)
-        try:
-            attempt = Attempt(problem, pools, self._allocator.ledger, inquiry.scopes, policy)
-            search = Search(attempt, deadline)
+        kind = self._kind(pools) if inquiry.current or patience.has_given_up else None
+        if kind is not None:
+            if kind in inquiry.by_kind_of_node:
+                return Verdict(pools, inquiry.by_kind_of_node[kind], None, 0)
+            if patience.is_hopeless(kind):
+                raise TimedOut(0)
+        search = inquiry.interrupted.pop(pools.name, None)
+        if search is None or search.attempt.node is not pools:
+            if patience.turn_is_over is not None and patience.turn_is_over():
+                raise Paused(0)
             try:
-                solution = search.run()
+                search = Search(Attempt(problem, pools, self._allocator.ledger, inquiry.scopes, policy))
             except FatalError as failure:
-                return Verdict(pools, None, failure, search.steps)
-            steps = search.steps
+                return Verdict(pools, None, failure, steps)
+        try:
+            solution = search.run(patience.deadline_on(pools.name), patience.turn_is_over)
         except FatalError as failure:
-            return Verdict(pools, None, failure, steps)
+            return Verdict(pools, None, failure, search.steps)
+        except Interrupted as interruption:
+            self._allocator.keep_interrupted(inquiry, pools.name, search)
+            if isinstance(interruption, TimedOut):
+                patience.give_up(kind if kind is not None else self._kind(pools))
+            raise
+        if kind is None and search.steps > MANY_STEPS:
+            kind = self._kind(pools)
         if kind is not None:
             inquiry.remember(kind, solution)
-        return Verdict(pools, solution, None, steps)
+        return Verdict(pools, solution, None, search.steps)
+
+    def _kind(self, pools: NodePools) -> Hashable:
+        """What this node has in common with others; None if nothing that can be relied on."""
+        inquiry = self._inquiry
+        assert inquiry.problem is not None
+        return kind_of_node(inquiry.problem, pools, self._allocator.ledger, inquiry.scopes)
 
     def _answer(self, verdict: Verdict) -> Answer:
         problem = self._inquiry.problem

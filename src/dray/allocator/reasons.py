@@ -61,9 +61,9 @@ class Explanation:
         watcher = DeepestPlace()
         try:
             attempt = Attempt(self._problem, self._node, self._ledger, self._scopes)
-            search = Search(attempt, watcher.seen_enough, watcher)
+            search = Search(attempt, watcher)
             watcher.search = search
-            search.run()
+            search.run(watcher.seen_enough)
         except (FatalError, TimedOut):
             pass
         reasons = watcher.reasons(self._with_names)

@@ -24,16 +24,24 @@ from dray.api.resource import MAX_ALLOCATION_RESULTS
 
 # Dead ends after which the search stops being plain.
 PLAIN_DEAD_ENDS = 3
-# Steps between two looks at the deadline.
-STEPS_PER_LOOK = 64
+# Steps between two looks at the time.
+STEPS_PER_LOOK = 32
 
 
-class TimedOut(Exception):
-    """The deadline passed in the middle of the search."""
+class Interrupted(Exception):
+    """The search stopped in the middle; `run` goes on from there."""
 
     def __init__(self, steps: int) -> None:
         super().__init__(steps)
         self.steps = steps
+
+
+class TimedOut(Interrupted):
+    """The deadline passed."""
+
+
+class Paused(Interrupted):
+    """Others have their turn."""
 
 
 class Observer(Protocol):
@@ -76,12 +84,14 @@ class Search:
         "_dead_ends",
         "_deadline",
         "_failed_states",
+        "_is_open",
         "_kinds",
         "_look_at",
         "_observer",
         "_requests",
         "_rules",
         "_stack",
+        "_turn_is_over",
         "attempt",
         "chosen",
         "claim_counts",
@@ -90,17 +100,14 @@ class Search:
         "taken",
     )
 
-    def __init__(
-        self,
-        attempt: Attempt,
-        deadline: Deadline | None = None,
-        observer: Observer | None = None,
-    ) -> None:
+    def __init__(self, attempt: Attempt, observer: Observer | None = None) -> None:
         self.attempt = attempt
         self._requests = attempt.problem.requests
         self._rules = attempt.rules
-        self._deadline = deadline
         self._observer = observer
+        self._deadline: Deadline | None = None
+        self._turn_is_over: Deadline | None = None
+        self._is_open = False
         self._look_at = STEPS_PER_LOOK
         self._stack: list[Frame | Choice] = []
         self._dead_ends = 0
@@ -114,12 +121,20 @@ class Search:
         self.claim_counts = [0] * len(attempt.problem.claims)
         self.steps = 0
 
-    def run(self) -> list[tuple[Option, int]] | None:
-        """The chosen devices in booking order, or None; raises FatalError and TimedOut."""
-        if not self._requests:
-            return []
-        if not self._open_request(0):
-            return None
+    def run(
+        self, deadline: Deadline | None = None, turn_is_over: Deadline | None = None
+    ) -> list[tuple[Option, int]] | None:
+        """The chosen devices in booking order, or None; raises FatalError, TimedOut and Paused.
+
+        After the latter two it may be called again; every call goes at least some steps further.
+        """
+        self._deadline, self._turn_is_over = deadline, turn_is_over
+        if not self._is_open:
+            self._is_open = True
+            if not self._requests:
+                return []
+            if not self._open_request(0):
+                return None
         stack = self._stack
         while stack:
             frame = stack[-1]
@@ -226,10 +241,13 @@ class Search:
         first_of = self.attempt.first_of
         remaining = frame.remaining
         while remaining:
+            if self.steps >= self._look_at:
+                frame.remaining = remaining
+                self._look()
             position = first_of(option, remaining)
             low = 1 << position
             remaining ^= low
-            self._step()
+            self.steps += 1
             if sight.unknown & low:
                 sight.ask(position)
             if sight.wrong & low:
@@ -248,10 +266,12 @@ class Search:
         positions = self.attempt.all_sets[frame.option.index]
         if frame.position >= 0 or not positions:
             return False
+        if self.steps >= self._look_at:
+            self._look()
         frame.position = 0
         sight = frame.sight
         for position in positions:
-            self._step()
+            self.steps += 1
             blocked = (self.in_use(frame.option) | sight.barred) >> position & 1
             if blocked or not self._enter(frame.option, position, must=True):
                 self._undo(frame)
@@ -259,12 +279,13 @@ class Search:
             frame.entered.append(position)
         return True
 
-    def _step(self) -> None:
-        self.steps += 1
-        if self.steps >= self._look_at:
-            self._look_at += STEPS_PER_LOOK
-            if self._deadline is not None and self._deadline():
-                raise TimedOut(self.steps)
+    def _look(self) -> None:
+        """May stop the search, so it is called only where everything is in order."""
+        self._look_at = self.steps + STEPS_PER_LOOK
+        if self._deadline is not None and self._deadline():
+            raise TimedOut(self.steps)
+        if self._turn_is_over is not None and self._turn_is_over():
+            raise Paused(self.steps)
 
     def _enter(self, option: Option, position: int, must: bool = False) -> bool:
         rules = self._rules

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 from dray.cel.ast import Node
 
 
-class CodeText:
+class CodeText(ABC):
     """Writes statements. `n` is the cost so far, `X` what is raised when it passes the limit."""
 
     def __init__(self, limit: int, traced: dict[int, Node] | None) -> None:
@@ -80,5 +81,6 @@ class CodeText:
         self.emit(f"{result}, n = {name}({', '.join(parameters)})")
         return result
 
+    @abstractmethod
     def value(self, node: Node, charged: bool = True) -> str:
-        raise NotImplementedError
+        """Writes what computes the node, and gives the Python expression for its value."""

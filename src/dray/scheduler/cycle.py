@@ -47,10 +47,13 @@ class Decider:
         self._timer: PluginTimer | None = None
         self.next_start = 0
 
-    def attempt(self, profile: Profile, pod: Pod) -> Outcome:
-        """A `Placement` means the pod is assumed and reserved; its caller must bind it or undo that."""
+    def attempt(self, profile: Profile, pod: Pod, turn: int | None = None) -> Outcome:
+        """A `Placement` means the pod is assumed and reserved; its caller must bind it or undo that.
+
+        Only if it has turns it may raise `Unfinished`, and nothing has happened: then it is to be given the next turn.
+        """
         self.snapshot.refresh()
-        cycle = CycleState()
+        cycle = CycleState(turn)
         nodes = len(self.snapshot.nodes)
         if not nodes:
             return Rejection(0, cycle)

@@ -4,6 +4,9 @@ from dray.allocator import NoFit
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import Rejection
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.turns import deadlines
+
+LOOK_AGAIN_S = 0.05
 
 
 class AllocatorDetails:
@@ -16,5 +19,6 @@ class AllocatorDetails:
         question = attempt.on(node).question if attempt is not None and node is not None else None
         if question is None or node is None:
             return None
-        answer = question.on(node.node)
+        # Answered from memory, unless something has changed since: then not at any price.
+        answer = question.on(node.node, deadlines(self._handle.clock.monotonic, LOOK_AGAIN_S)())
         return answer if isinstance(answer, NoFit) else None

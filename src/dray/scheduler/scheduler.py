@@ -1,6 +1,7 @@
 """The scheduler without its edges: changes come in, decisions and writes go out through the handle."""
 
 import asyncio
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
@@ -22,12 +23,13 @@ from dray.scheduler.devices import DeviceState
 from dray.scheduler.explanations import Explanations
 from dray.scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE, event_text, failure_patch
 from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, Change
+from dray.scheduler.framework.plugin import Unfinished
 from dray.scheduler.framework.profile import Profile
 from dray.scheduler.framework.registry import Registry
 from dray.scheduler.framework.status import Code, PluginStatus
 from dray.scheduler.handle import Handle
 from dray.scheduler.metrics import SchedulerMetrics
-from dray.scheduler.outcomes import Failed, Placement, Rejection
+from dray.scheduler.outcomes import Failed, Outcome, Placement, Rejection
 from dray.scheduler.queue import QueuedPod, SchedulingQueue
 from dray.scheduler.queue.entry import Backoff
 from dray.scheduler.snapshot import Snapshot
@@ -117,12 +119,15 @@ class Scheduler:
             return True
         started = clock.monotonic()
         try:
-            outcome = self.decider.attempt(profile, pod)
+            outcome = await self._decide(entry, profile)
         except Exception as problem:
             # A plugin's bug costs this attempt, not the scheduler.
             log.exception("scheduling pod %s/%s", pod.metadata.namespace, pod.metadata.name)
             self.handle.snapshot.forget(entry.uid)
             await self._failed(entry, profile, str(problem) or repr(problem), started)
+            return True
+        if outcome is None:
+            self.queue.done(entry.uid)
             return True
         self.handle.metrics.algorithm_duration.observe(clock.monotonic() - started)
         if isinstance(outcome, Placement):
@@ -133,6 +138,19 @@ class Scheduler:
         else:
             await self._could_not_reserve(entry, profile, outcome, started)
         return True
+
+    async def _decide(self, entry: QueuedPod, profile: Profile) -> Outcome | None:
+        """One attempt, in turns if it takes long; every turn sees the cluster as it is then. None: the pod has gone."""
+        for turn in itertools.count():
+            try:
+                return self.decider.attempt(profile, entry.pod, turn)
+            except Unfinished:
+                await asyncio.sleep(0)
+            current = self.cluster.unscheduled(entry.uid)
+            if current is None:
+                break
+            entry.pod = current
+        return None
 
     def _is_settled(self, pod: Pod) -> bool:
         """Nothing to do: the pod goes away, or is on a node already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
@@ -86,8 +87,8 @@ class Scope:
         return single(as_set(attribute)) if self.lists else scalar(attribute)
 
 
-class Constraint:
-    """One constraint during one search. `kinds` are the node's devices by position."""
+class Constraint(ABC):
+    """What both constraints have in common during one search. `kinds` are the node's devices by position."""
 
     is_constraint = True
     name = "constraint"
@@ -108,8 +109,8 @@ class Constraint:
             self._is_plain = not any(isinstance(value, frozenset) for value in self.masks_by_value())
         return self._is_plain
 
-    def narrow(self, option: Option, mask: int) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def narrow(self, option: Option, mask: int) -> int: ...
 
     def kind(self, first_request: int, position: int) -> Hashable:
         scope = self.scope

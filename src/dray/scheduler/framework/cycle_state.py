@@ -8,9 +8,11 @@ T = TypeVar("T")
 class CycleState:
     """Values keyed by their type: a plugin writes its own value type and reads those of others."""
 
-    __slots__ = ("_values", "skipped_filters", "skipped_scores")
+    __slots__ = ("_values", "skipped_filters", "skipped_scores", "turn")
 
-    def __init__(self) -> None:
+    def __init__(self, turn: int | None = None) -> None:
+        """`turn` counts from 0 where an attempt may be `Unfinished` and made again; None: it is made in one piece."""
+        self.turn = turn
         self._values: dict[type[Any], Any] = {}
         self.skipped_filters: set[str] = set()
         self.skipped_scores: set[str] = set()

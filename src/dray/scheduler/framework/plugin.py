@@ -24,6 +24,13 @@ class Facet(enum.Enum):
     DEVICES = "devices"  # what it can reach, and what of that is free
 
 
+class Unfinished(Exception):
+    """A filter needs more time than others should wait: the attempt is left, and made again after they had their turn.
+
+    Only in a cycle that has turns. The plugin keeps what it has found so far, so that every turn comes further.
+    """
+
+
 class Plugin(Protocol):
     name: str
 

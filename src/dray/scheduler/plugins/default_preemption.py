@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dray.allocator import Patience
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.cycle_state import CycleState
@@ -10,9 +11,11 @@ from dray.scheduler.framework.plugin import PostFilterResult
 from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import counted_reasons
+from dray.scheduler.plugins.dynamic_resources.turns import deadlines
 from dray.scheduler.plugins.victims import DryRun, Plan, best_plan, may_help
 from dray.scheduler.snapshot import Snapshot
 
+DRY_RUNS_S = 0.5
 NOT_HELPFUL = PluginStatus(Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
 NO_VICTIMS = PluginStatus(Code.UNSCHEDULABLE, ("No preemption victims found for incoming pod",))
 
@@ -34,7 +37,7 @@ class DefaultPreemption:
         reason = self._why_not_eligible(pod, snapshot)
         if reason:
             return PostFilterResult(unschedulable(f"preemption: {reason}"))
-        plans, verdicts = await self._try_nodes(cycle, pod, snapshot, rejections)
+        plans, verdicts = await self._try_nodes(pod, snapshot, rejections)
         plan = best_plan(plans)
         if plan is None:
             return PostFilterResult(unschedulable(self._message(snapshot, verdicts)), "")
@@ -53,7 +56,7 @@ class DefaultPreemption:
         return ""
 
     async def _try_nodes(
-        self, cycle: CycleState, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
+        self, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
     ) -> tuple[list[Plan], dict[PluginStatus, int]]:
         """Plans for up to a tenth of the nodes, and at least a hundred; and why the others are none."""
         lowest = min(snapshot.priorities, default=0)
@@ -62,7 +65,9 @@ class DefaultPreemption:
             return [], self._verdicts(everything, may_help(rejections, devices=False))
         candidates = may_help(rejections, devices=True)
         wanted = max(len(snapshot.nodes) * self._percentage // 100, self._at_least)
-        run = DryRun(cycle, pod, snapshot, self.profile)
+        # Searches for devices in worlds without some pods: all of them together must not take long.
+        enough = deadlines(self._handle.clock.monotonic, DRY_RUNS_S)()
+        run = DryRun(pod, snapshot, self.profile, Patience(lambda: enough))
         plans, hopeless = await run.plans(candidates, wanted, self._handle.chance.randrange(len(snapshot.nodes) or 1))
         return plans, self._verdicts(everything, hopeless)
 

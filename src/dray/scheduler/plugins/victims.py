@@ -45,8 +45,10 @@ def importance(pod: Pod) -> tuple[int, str]:
 
 
 class DryRun:
-    def __init__(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, profile: Any) -> None:
-        self._cycle = cycle
+    """`notes` are written into the state of every trial, for the plugins that are asked."""
+
+    def __init__(self, pod: Pod, snapshot: Snapshot, profile: Any, *notes: object) -> None:
+        self._notes = notes
         self._pod = pod
         self._snapshot = snapshot
         self._profile = profile
@@ -103,6 +105,8 @@ class DryRun:
     def _passes(self, node: NodeState) -> bool:
         """PreFilter counts pods, so it is asked again for the changed world."""
         cycle = CycleState()
+        for note in self._notes:
+            cycle.write(note)
         for plugin in self._profile.at["preFilter"]:
             answer = plugin.pre_filter(cycle, self._pod, self._snapshot)
             if isinstance(answer, NodeNames) or answer is None:

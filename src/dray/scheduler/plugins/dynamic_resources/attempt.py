@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from dray.allocator import Question
+from dray.allocator import Patience, Question
 from dray.api.resource import AllocationResult, ResourceClaim
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import ExtendedDemand
@@ -31,7 +31,8 @@ class Attempt:
 
     Filled in as the attempt goes on: `unavailable` are claims that some node turned the pod away for; `chosen` is the variant of the
     node that was chosen, `results` the allocations that Reserve settled on, by claim UID; `reserved`
-    the claims into which this attempt wrote its pod; `made` the claim that was created.
+    the claims into which this attempt wrote its pod; `made` the claim that was created. `patience` says how long devices may be
+    searched for.
     """
 
     claims: list[PodClaim]
@@ -47,6 +48,7 @@ class Attempt:
     results: dict[str, AllocationResult] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     made: ResourceClaim | None = None
+    patience: Patience = field(default_factory=Patience)
 
     def variant(self, resources: frozenset[str]) -> Variant:
         variant = self.variants.get(resources)

@@ -1,11 +1,12 @@
 """Filter: can this node serve the pod's claims?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from dray.allocator import TIMED_OUT, Allocation, Answer, Failure, NoFit
+from dray.allocator import TIMED_OUT, Allocation, Answer, Failure, NoFit, Paused
 from dray.api.core import Pod
 from dray.api.matching import matches_node, only_names
 from dray.api.resource import ResourceClaim
+from dray.scheduler.framework.plugin import Unfinished
 from dray.scheduler.framework.status import PluginStatus, error, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
@@ -19,31 +20,23 @@ NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
 LEFTOVER = unresolvable("cannot schedule extended resource claim")
 TIMEOUT = "timed out trying to allocate devices"
 
-Deadline = Callable[[], bool]
 
-
-def deadline(handle: Handle, timeout_s: float) -> Deadline | None:
-    """Time is up `timeout_s` from now; 0 means never."""
-    if not timeout_s:
-        return None
-    clock = handle.clock
-    end = clock.monotonic() + timeout_s
-    return lambda: clock.monotonic() > end
-
-
-def answer_on(attempt: Attempt, handle: Handle, node: NodeState, timeout_s: float) -> Answer | None:
+def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
     """What the allocator says about this node; None if there is nothing to allocate."""
     question = attempt.on(node).question
-    return question.on(node.node, deadline(handle, timeout_s)) if question is not None else None
+    try:
+        return question.on(node.node, patience=attempt.patience) if question is not None else None
+    except Paused as pause:
+        raise Unfinished from pause
 
 
 def filter_node(
-    attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, timeout_s: float, binding_timeout_s: float
+    attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, binding_timeout_s: float
 ) -> PluginStatus | None:
     if attempt.leftover is not None and attempt.on(node).extended is not None:
         return LEFTOVER
     unavailable = list(unavailable_claims(attempt, node, handle, binding_timeout_s))
-    answer = answer_on(attempt, handle, node, timeout_s)
+    answer = answer_on(attempt, node)
     handle.steps += answer.steps if answer is not None else 0
     refused = as_status(answer, node)
     if refused is not None:

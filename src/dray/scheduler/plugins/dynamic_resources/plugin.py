@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dray.accounting import pod_demand
-from dray.allocator import Allocation
+from dray.allocator import Allocation, Patience
 from dray.api.core import Pod
 from dray.scheduler.device_demand import DeviceDemands
 from dray.scheduler.durations import parse_duration
@@ -35,6 +35,7 @@ from dray.scheduler.plugins.dynamic_resources.pre_filter import (
 )
 from dray.scheduler.plugins.dynamic_resources.reserve import reserve
 from dray.scheduler.plugins.dynamic_resources.score import has_alternatives, score_of
+from dray.scheduler.plugins.dynamic_resources.turns import Turns
 from dray.scheduler.plugins.dynamic_resources.unreserve import unreserve
 from dray.scheduler.plugins.dynamic_resources.wait import wait_until_ready
 from dray.scheduler.plugins.node_affinity import scaled_to_best
@@ -51,9 +52,10 @@ class DynamicResources:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
-        self._filter_timeout_s = 0.0
+        filter_timeout_s = 0.0
         if handle.gates.enabled("DRASchedulerFilterTimeout"):
-            self._filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
+            filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
+        self._turns = Turns(lambda: handle.clock.monotonic(), filter_timeout_s)
         self._binding_timeout_s = parse_duration(str(args.get("bindingTimeout", DEFAULT_BINDING_TIMEOUT)))
         self._serves_extended = handle.gates.enabled("DRAExtendedResource")
         # Pods whose devices would have taken more of a node than it had left: room helps them, not only devices.
@@ -80,6 +82,7 @@ class DynamicResources:
             return attempt
         if not attempt.claims and not served:
             return SKIP
+        attempt.patience = self._patience(cycle)
         attempt.delegated = served
         attempt.leftover = devices.extended_claim_of(pod.metadata.uid) if served else None
         attempt.make_variant = variants_of(attempt, pod, devices)
@@ -90,6 +93,12 @@ class DynamicResources:
             on_node = demand_by_node(attempt, pod, self._handle, lambda node: self._allocation(attempt, node))
             cycle.write(DeviceDemands(served, attempt.key, on_node if takes_node_resources else None))
         return None
+
+    def _patience(self, cycle: CycleState) -> Patience:
+        given = cycle.read(Patience)
+        if given is not None:
+            return given
+        return self._turns.in_one_piece() if cycle.turn is None else self._turns.take(cycle.turn)
 
     @property
     def _takes_node_resources(self) -> bool:
@@ -135,10 +144,10 @@ class DynamicResources:
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
         attempt = cycle.expect(Attempt)
-        return filtering.filter_node(attempt, pod, node, self._handle, self._filter_timeout_s, self._binding_timeout_s)
+        return filtering.filter_node(attempt, pod, node, self._handle, self._binding_timeout_s)
 
     def _allocation(self, attempt: Attempt, node: NodeState) -> Allocation | None:
-        answer = filtering.answer_on(attempt, self._handle, node, self._filter_timeout_s)
+        answer = filtering.answer_on(attempt, node)
         return answer if isinstance(answer, Allocation) else None
 
     async def post_filter(

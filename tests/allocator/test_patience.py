@@ -1,0 +1,204 @@
+"""Searches that take long: in pieces, with the same answer; and not once more for every node that is alike."""
+
+import random
+
+import pytest
+
+from dray.allocator import TIMED_OUT, Allocation, Allocator, Failure, Inventory, Ledger, NoFit, Patience, Paused
+from dray.allocator.search import STEPS_PER_LOOK
+from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice
+
+
+def hard_devices(values, count, seed):
+    """Each device is a point in a cube; no two of a claim may share a coordinate. Few rules see that this cannot work out."""
+    chance = random.Random(seed)
+    return [
+        a_device(f"d{index}", attributes={axis: chance.randrange(values) for axis in "abc"}) for index in range(count)
+    ]
+
+
+def distinct_points(count):
+    return a_claim(
+        a_request(count=count), constraints=[{"distinctAttribute": f"gpu.example.com/{axis}"} for axis in "abc"]
+    )
+
+
+def an_allocator(devices, nodes=1):
+    inventory = Inventory()
+    for index in range(1, nodes + 1):
+        name = f"node-{index}"
+        inventory.apply_slice(a_slice(devices, name=f"slice-{name}", node=name, pool=name))
+    return Allocator(inventory, Ledger(), [a_class()])
+
+
+def in_turns(question, node, patience):
+    """The answer, and after how many pauses."""
+    for pauses in range(100_000):
+        try:
+            return question.on(node, patience=patience), pauses
+        except Paused:
+            pass
+    raise AssertionError("it never comes to an end")
+
+
+class Turn:
+    """Over as soon as it is asked about a second time."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def __call__(self):
+        self.asked += 1
+        return self.asked % 2 == 0
+
+
+LONG = [
+    pytest.param(hard_devices(14, 60, 2), 14, 2602, id="no-solution"),
+    pytest.param(hard_devices(14, 60, 2), 13, None, id="a-solution-or-not"),
+    pytest.param(hard_devices(8, 30, 0), 7, None, id="shorter"),
+    pytest.param(hard_devices(10, 40, 1), 10, 702, id="some-steps"),
+]
+
+
+@pytest.mark.parametrize(("devices", "count", "steps"), LONG)
+def test_pieces_come_to_the_same_answer_in_the_same_steps(devices, count, steps):
+    claims = [distinct_points(count)]
+    whole = an_allocator(devices).question(claims).on(a_node())
+    patience = Patience(turn_is_over=Turn())
+    answer, pauses = in_turns(an_allocator(devices).question(claims), a_node(), patience)
+    assert type(answer) is type(whole)
+    assert answer.steps == whole.steps
+    if steps is not None:
+        assert answer.steps == steps
+    if isinstance(whole, Allocation):
+        assert answer.devices() == whole.devices()
+    assert pauses <= whole.steps // STEPS_PER_LOOK
+
+
+def test_questions_asked_anew_go_on_where_the_search_stopped():
+    """A scheduler makes a new question of every attempt."""
+    allocator, patience = an_allocator(hard_devices(14, 60, 2)), Patience(turn_is_over=Turn())
+    turns = 0
+    while True:
+        turns += 1
+        try:
+            answer = allocator.question([distinct_points(14)]).on(a_node(), patience=patience)
+            break
+        except Paused:
+            assert turns < 2602 // STEPS_PER_LOOK + 2
+    assert isinstance(answer, NoFit)
+    assert answer.steps == 2602
+
+
+def test_search_starts_again_when_its_node_has_changed():
+    allocator = an_allocator(hard_devices(14, 60, 2))
+    claims, patience = [distinct_points(14)], Patience(turn_is_over=Turn())
+    for _ in range(5):
+        with pytest.raises(Paused):
+            allocator.question(claims).on(a_node(), patience=patience)
+    allocator.ledger.apply_claim(a_holder("d0", pool="node-1"))
+    answer, pauses = in_turns(allocator.question(claims), a_node(), patience)
+    assert isinstance(answer, NoFit)
+    assert answer.steps == 2496, "of the search without d0 alone"
+    assert pauses == 2496 // (2 * STEPS_PER_LOOK)
+
+
+def test_search_goes_on_when_another_node_has_changed():
+    allocator = an_allocator(hard_devices(14, 60, 2), nodes=2)
+    claims, patience = [distinct_points(14)], Patience(turn_is_over=Turn())
+    with pytest.raises(Paused):
+        allocator.question(claims).on(a_node(), patience=patience)
+    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
+    answer, pauses = in_turns(allocator.question(claims), a_node(), patience)
+    assert answer.steps == 2602
+    assert pauses < 2602 // STEPS_PER_LOOK
+
+
+def test_nodes_of_a_kind_share_one_deadline():
+    """The second node of the kind is given up without a step, and so are the other 48."""
+    allocator = an_allocator(hard_devices(20, 120, 0), nodes=50)
+    looks = []
+
+    def deadline():
+        looks.append(len(looks))
+        return len(looks) > 10
+
+    patience = Patience(lambda: deadline)
+    question = allocator.question([distinct_points(20)])
+    answers = [question.on(a_node(f"node-{index}"), patience=patience) for index in range(1, 51)]
+    assert {(type(answer), answer.code) for answer in answers} == {(Failure, TIMED_OUT)}
+    assert sum(answer.steps for answer in answers) == answers[0].steps <= 12 * STEPS_PER_LOOK
+    assert len(looks) == 11
+
+
+def test_another_kind_of_node_gets_a_deadline_of_its_own():
+    allocator = an_allocator(hard_devices(20, 120, 0), nodes=2)
+    allocator.inventory.apply_slice(a_slice(20, name="easy", node="node-3", pool="node-3"))
+    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
+    given = []
+
+    def new_deadline():
+        given.append(0)
+
+        def deadline():
+            given[-1] += 1
+            return given[-1] > 5
+
+        return deadline
+
+    patience = Patience(new_deadline)
+    question = allocator.question([distinct_points(20)])
+    for name in ("node-1", "node-2"):
+        assert question.on(a_node(name), patience=patience).code == TIMED_OUT
+    assert given == [6, 6]
+
+
+def test_next_attempt_goes_on_after_a_timeout():
+    """Nothing has changed, so nothing is searched twice: in the end there is an answer."""
+    allocator = an_allocator(hard_devices(14, 60, 2))
+    attempts = 0
+    while True:
+        attempts += 1
+        looks = []
+
+        def deadline(looks=looks):
+            looks.append(True)
+            return len(looks) > 20
+
+        answer = allocator.question([distinct_points(14)]).on(
+            a_node(), patience=Patience(lambda deadline=deadline: deadline)
+        )
+        if not isinstance(answer, Failure):
+            break
+        assert attempts < 20
+    assert isinstance(answer, NoFit)
+    assert answer.steps == 2602
+    assert attempts == 2602 // (21 * STEPS_PER_LOOK) + 1
+
+
+def test_long_search_is_remembered_for_a_later_node_of_the_kind():
+    allocator = an_allocator(hard_devices(14, 60, 2), nodes=2)
+    question = allocator.question([distinct_points(14)])
+    assert question.on(a_node("node-1")).steps == 2602
+    assert question.on(a_node("node-2")).steps == 0
+
+
+def test_short_searches_do_not_look_at_the_time():
+    allocator = an_allocator(8)
+    looked = []
+    patience = Patience(lambda: lambda: looked.append("deadline"), lambda: bool(looked.append("turn")))
+    simple = allocator.question([a_claim(a_request(count=4))])
+    assert isinstance(simple.on(a_node(), patience=patience), Allocation)
+    assert looked == []
+    constrained = a_claim(a_request(count=1), constraints=[{"distinctAttribute": "gpu.example.com/a"}])
+    allocator.question([constrained]).on(a_node(), patience=patience)
+    assert looked in ([], ["turn"])
+
+
+def test_only_one_interrupted_search_is_kept():
+    allocator, patience = an_allocator(hard_devices(14, 60, 2)), Patience(turn_is_over=Turn())
+    questions = [allocator.question([distinct_points(count)]) for count in (13, 14)]
+    for question in questions:
+        with pytest.raises(Paused):
+            question.on(a_node(), patience=patience)
+    assert [len(question.kind.interrupted) for question in questions] == [0, 1]
