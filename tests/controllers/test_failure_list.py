@@ -145,7 +145,7 @@ FAILURES = {
 }
 
 
-def tests_in(path):
+def names_in(path):
     tree = ast.parse((TESTS / path).read_text())
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
@@ -154,4 +154,4 @@ def tests_in(path):
 def test_each_way_to_fail_is_provoked(failure):
     for test in FAILURES[failure]:
         path, _, name = test.partition("::")
-        assert name in tests_in(path), test
+        assert name in names_in(path), test
