@@ -184,37 +184,6 @@ async def test_eviction_respects_budgets(server: Client) -> None:
     assert (await server.get(f"{PODS}/p")).body["metadata"]["deletionTimestamp"]
 
 
-def sized(cpu: str) -> dict[str, Any]:
-    resources = {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "4", "memory": "2Gi"}}
-    return {"spec": {"containers": [{"name": "main", "resources": resources}]}}
-
-
-async def test_resize(server: Client) -> None:
-    container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
-    await a_pod(server, containers=[container], resourceClaims=[])
-    resized = await server.patch(f"{PODS}/p/resize", sized("2"), "strategic-merge")
-    assert resized.status == 200, resized.body
-    assert resized.body["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
-    assert resized.body["metadata"]["generation"] == 2
-    too_much = await server.patch(f"{PODS}/p/resize", sized("5"), "strategic-merge")
-    assert too_much.status == 422
-    elsewhere = await server.patch(f"{PODS}/p", sized("3"), "strategic-merge")
-    assert elsewhere.status == 422
-
-
-async def test_pods_with_claims_on_node_resources_are_not_resized(server: Client) -> None:
-    container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
-    await a_pod(server, containers=[container])
-    entry = {"resourceClaimName": "c", "containers": ["main"], "mapping": [{"name": "cpu", "quantity": "1"}]}
-    claims = [{"name": "gpu", "resourceClaimName": "c"}]
-    status = {"resourceClaimStatuses": claims, "nodeAllocatableResourceClaimStatuses": [entry]}
-    written = await server.patch(f"{PODS}/p/status", {"status": status})
-    assert written.status == 200, written.body
-    refused = await server.patch(f"{PODS}/p/resize", sized("2"), "strategic-merge")
-    assert refused.status == 422
-    assert refused.body["details"]["causes"][0]["field"] == "status.nodeAllocatableResourceClaimStatuses"
-
-
 async def test_scale(server: Client) -> None:
     sets = "/apis/apps/v1/namespaces/default/replicasets"
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}

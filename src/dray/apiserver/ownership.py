@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -11,8 +12,15 @@ from dray.api.shaping import as_written
 from dray.api.strategies import strategy_of
 from dray.apiserver import managed_fields, views
 from dray.apiserver.managed_fields import Kind, Manager
+from dray.apiserver.pod_resize import resized, with_ephemeral_containers
 
 Document = dict[str, Any]
+
+# Endpoints that take one part of a pod: nobody comes to own what they ignore.
+PARTS_TAKEN: dict[str, Callable[[Document, Document], Document]] = {
+    "resize": resized,
+    "ephemeralcontainers": with_ephemeral_containers,
+}
 
 
 @lru_cache(maxsize=256)
@@ -37,7 +45,9 @@ def owned_update(
     entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
     owners = managed_fields.read(entries)
     kind = ownership(row, manager.subresource)
-    owners = managed_fields.after_update(owners, old, as_written(document), manager, kind, now)
+    takes = PARTS_TAKEN.get(manager.subresource)
+    effective = takes(document, old) if takes else as_written(document)
+    owners = managed_fields.after_update(owners, old, effective, manager, kind, now)
     if owners:
         metadata["managedFields"] = managed_fields.write(owners)
     return document

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dray.accounting import budget_problems, charges_in_status
+from dray.api import names
+from dray.api.codec import to_object
+from dray.api.core import Pod
 from dray.api.jsontext import go_json
 from dray.api.pod_strategy import qos_class
 from dray.api.quantity import Quantity
@@ -15,12 +19,21 @@ Document = dict[str, Any]
 RESIZABLE = ("cpu", "memory")
 CLAIM_STATUS = "nodeAllocatableResourceClaimStatuses"
 CONTAINER_LISTS = ("containers", "initContainers")
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+NOT_MUTABLE = OptionError("Forbidden", "spec", "Forbidden: only cpu and memory resources are mutable")
+# What makes sense only for containers that are started, watched and restarted with their pod.
+NOT_EPHEMERAL = (
+    "ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resources", "resizePolicy", "restartPolicy",
+)  # fmt: skip
 
 
 def resized(new: Document, old: Document) -> Document:
     """The stored pod with the amounts of the one sent; everything else that was sent is ignored."""
     spec = dict(old.get("spec") or {})
     sent = new.get("spec") or {}
+    if _names_differ(sent, spec):
+        # Left as it is: the refusal is the same for all of it.
+        return _rest_of(new, old, {**spec, **{name: sent[name] for name in CONTAINER_LISTS if name in sent}})
     for name in CONTAINER_LISTS:
         wanted = {entry.get("name"): entry for entry in sent.get(name) or ()}
         if spec.get(name):
@@ -28,6 +41,15 @@ def resized(new: Document, old: Document) -> Document:
     if "resources" in spec or "resources" in sent:
         spec["resources"] = _amounts_of(sent.get("resources") or {}, spec.get("resources") or {})
     return _rest_of(new, old, spec)
+
+
+def _names_differ(sent: Document, spec: Document) -> bool:
+    """Containers were added, taken away, renamed or moved."""
+    return any(_names(sent.get(name)) != _names(spec.get(name)) for name in CONTAINER_LISTS)
+
+
+def _names(containers: list[Document] | None) -> list[str]:
+    return [entry.get("name") or "" for entry in containers or ()]
 
 
 def with_ephemeral_containers(new: Document, old: Document) -> Document:
@@ -69,14 +91,30 @@ def _amounts_of(wanted: Document, old: Document) -> Document:
 
 def resize_problems(new: Document, old: Document, *, with_claims: bool) -> Iterator[OptionError]:
     """What forbids a resize. `with_claims`: pods whose claims take from the node's cpu or memory may be resized, too."""
+    if (old["metadata"].get("annotations") or {}).get(MIRROR_ANNOTATION) is not None:
+        yield OptionError("Forbidden", "[]", "Forbidden: static pods cannot be resized")
+        return
+    if _names_differ(new.get("spec") or {}, old.get("spec") or {}):
+        yield NOT_MUTABLE
+        return
     if not with_claims and (old.get("status") or {}).get(CLAIM_STATUS):
         body = "Forbidden: a pod whose claims use node allocatable resources cannot be resized"
         yield OptionError("Forbidden", f"status.{CLAIM_STATUS}", body)
     yield from _container_problems(new, old)
     before, after = qos_class(old.get("spec") or {}), qos_class(new.get("spec") or {})
     if before != after:
-        body = f"Invalid value: {go_json(after)}: Pod QOS Class may not change as a result of resizing"
+        body = f"Invalid value: {go_json(before)}: Pod QOS Class may not change as a result of resizing"
         yield OptionError("Invalid", "spec", body)
+    if with_claims:
+        yield from _budget_problems(new)
+
+
+def _budget_problems(new: Document) -> Iterator[OptionError]:
+    """A pod-level budget has to cover what containers and claims ask for."""
+    pod = to_object(new, Pod)
+    for text in budget_problems(pod, charges_in_status(pod.status.node_allocatable_resource_claim_statuses)):
+        budget = (new["spec"].get("resources") or {}).get("requests" if " request " in text else "limits")
+        yield OptionError("Invalid", "spec.resources", f"Invalid value: {go_json(budget)}: {text}")
 
 
 def _container_problems(new: Document, old: Document) -> Iterator[OptionError]:
@@ -97,7 +135,7 @@ def _amount_problems(now: Document, before: Document, path: str) -> Iterator[Opt
             if name in RESIZABLE and name in old and name not in new:
                 yield OptionError("Forbidden", f"{path}.{kind}", f"Forbidden: resource {kind} cannot be removed")
             elif name not in RESIZABLE and new.get(name) != old.get(name):
-                yield OptionError("Forbidden", "spec", "Forbidden: only cpu and memory resources are mutable")
+                yield NOT_MUTABLE
     limits = now.get("limits") or {}
     for name, amount in (now.get("requests") or {}).items():
         if name in limits and Quantity.parse(amount) > Quantity.parse(limits[name]):
@@ -117,8 +155,29 @@ def ephemeral_problems(new: Document, old: Document) -> list[OptionError]:
         elif now[name] != entry:
             body = f"Forbidden: existing ephemeral containers {go_json(name)} may not be changed"
             found.append(OptionError("Forbidden", "spec.ephemeralContainers", body))
-    for at, entry in enumerate((new.get("spec") or {}).get("ephemeralContainers") or ()):
-        if entry.get("resources"):
-            path = f"spec.ephemeralContainers[{at}].resources"
-            found.append(OptionError("Forbidden", path, "Forbidden: cannot be set for an Ephemeral Container"))
-    return found
+    return [*found, *_ephemeral_container_problems(new.get("spec") or {})]
+
+
+def _ephemeral_container_problems(spec: Document) -> Iterator[OptionError]:
+    regular = {name for containers in CONTAINER_LISTS for name in _names(spec.get(containers))}
+    taken = set(regular)
+    for at, entry in enumerate(spec.get("ephemeralContainers") or ()):
+        path, name, target = (
+            f"spec.ephemeralContainers[{at}]",
+            entry.get("name") or "",
+            entry.get("targetContainerName"),
+        )
+        if not name:
+            yield OptionError("Required", f"{path}.name", "Required value")
+        for problem in names.label_problems(name) if name else ():
+            yield OptionError("Invalid", f"{path}.name", f"Invalid value: {go_json(name)}: {problem}")
+        if name and name in taken:
+            yield OptionError("Duplicate", f"{path}.name", f"Duplicate value: {go_json(name)}")
+        taken.add(name)
+        if not entry.get("image"):
+            yield OptionError("Required", f"{path}.image", "Required value")
+        if target and target not in regular:
+            yield OptionError("NotFound", f"{path}.targetContainerName", f"Not found: {go_json(target)}")
+        for field in NOT_EPHEMERAL:
+            if entry.get(field):
+                yield OptionError("Forbidden", f"{path}.{field}", "Forbidden: cannot be set for an Ephemeral Container")

@@ -10,6 +10,7 @@ from dray.apiserver.admission.default_tolerations import DefaultTolerationSecond
 from dray.apiserver.admission.namespace_lifecycle import NamespaceLifecycle
 from dray.apiserver.admission.node_restriction import NodeRestriction
 from dray.apiserver.admission.not_ready_taint import NotReadyTaint
+from dray.apiserver.admission.pod_resize_validator import PodResizeValidator
 from dray.apiserver.admission.priority import Priority
 from dray.apiserver.admission.rbac_escalation import RbacEscalation
 from dray.apiserver.admission.resource_quota import ResourceQuota
@@ -46,6 +47,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield DefaultTolerationSeconds()
     yield ClaimStatusAuthorization(authorizer, gates)
     yield RbacEscalation(authorizer.rbac, authorizer)
+    yield PodResizeValidator(objects)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
     # Last: what passes here has been charged.
     yield ResourceQuota(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
