@@ -10,7 +10,7 @@ from pathlib import Path
 
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
-from dray.apiserver.app import Listener, Mounted
+from dray.apiserver.app import Listener
 from dray.apiserver.authentication.issuer import TokenIssuer
 from dray.apiserver.cached_objects import CachedObjects
 from dray.apiserver.core import Core
@@ -18,6 +18,7 @@ from dray.apiserver.credentials import Credentials
 from dray.apiserver.guard.bindings import GuardedBindings
 from dray.apiserver.guard.placements import Placements
 from dray.apiserver.identity import MASTERS
+from dray.apiserver.mounting import Mounted
 from dray.apiserver.pod_logs import CLIENT_NAME, PodLogs
 from dray.apiserver.security import SecurityOptions, prepare_store, start_security
 from dray.apiserver.served import served

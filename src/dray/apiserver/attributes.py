@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from dray.apiserver.identity import User
 
 Document = dict[str, Any]
@@ -17,8 +19,7 @@ class FieldRequirement:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Attributes:
+class Attributes(msgspec.Struct, frozen=True):
     """A resource request, or (no resource) a request for a plain path.
 
     `verb` is Kubernetes' word: get, list, watch, create, update, patch, delete, deletecollection; for a plain path the

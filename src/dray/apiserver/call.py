@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from dray.api.scheme import Resource
 from dray.apiserver.attributes import Attributes
@@ -17,8 +17,7 @@ MAX_WARNINGS = 4096
 WARNING_HEADERS = 50
 
 
-@dataclass(slots=True)
-class Call:
+class Call(msgspec.Struct):
     request: Request
     asked: Asked
     query: Query
@@ -27,7 +26,7 @@ class Call:
     row: Resource
     version: str
     wanted: Wanted
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
     def namespace(self) -> str:

@@ -1,147 +1,289 @@
-"""One client's connection: its certificate, its first bytes, and what to do when it breaks."""
+"""One client's connection: bytes in, whole requests out, one at a time; limits on size and patience.
+
+What a request means and what is answered is `app`'s business; how an answer looks on the wire is `answers`'.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+import msgspec
 
-# From the first byte to the end of the headers.
+log = logging.getLogger(__name__)
+
+# From the first byte to the end of the headers; for the whole body; between two requests; for a client to take an answer.
 HEAD_TIMEOUT_S = 30.0
+BODY_TIMEOUT_S = 60.0
+KEEP_ALIVE_S = 120.0
+TAKE_TIMEOUT_S = 60.0
 MAX_HEAD = 64 * 1024
+MAX_BODY = 3 * 2**20
+# Requests that a client sent ahead of their turn; it is not read from before they are answered.
+MAX_AHEAD = 32
 # What the parser knows; any other word is a method too, and gets the answer 405 instead of a broken connection.
 KNOWN_METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT".split())
 REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) /")
 STAND_IN = b"TRACE"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+TOO_LARGE, TOO_SLOW, NOT_HTTP, LONG_HEAD = "too large", "too slow", "not HTTP", "long head"
 
 
-class HeldBack:
-    """A transport that holds back the first piece written (the head) until the second (the body) or `release` comes.
+class Incoming(msgspec.Struct):
+    """A request as it came. `problem` says why it could not be read to its end: the last one of its connection."""
 
-    One write is one TLS record and one system call; most answers are small, and twice that is most of their price.
-    """
-
-    __slots__ = ("_held", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._held: bytes | None = b""
-
-    def write(self, data: bytes) -> None:
-        if self._held == b"":
-            self._held = data
-        else:
-            self._transport.write(self._held + data if self._held else data)
-            self._held = None
-
-    def release(self) -> None:
-        if self._held:
-            self._transport.write(self._held)
-        self._held = None
-
-    def close(self) -> None:
-        self.release()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+    method: str
+    target: bytes
+    headers: dict[str, str]
+    body: bytes = b""
+    keep_alive: bool = True
+    is_http_1_0: bool = False
+    problem: str = ""
 
 
-class Connection(HttpToolsProtocol):
-    """uvicorn's protocol, with the client certificate, and with limits on how a request may begin."""
+class Connection(asyncio.Protocol):
+    """`serve(incoming, connection)` answers one request; the next one has its turn when it returns."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+    def __init__(self, serve: Callable[[Incoming, Connection], Awaitable[None]], everybody: set[Connection]) -> None:
         self.certificate: bytes | None = None
+        self.is_secure = False
+        self.remote = ""
         self.on_lost: Callable[[], object] | None = None
+        self.serving: asyncio.Task[None] | None = None
+        self._serve = serve
+        self._everybody = everybody
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._ahead: deque[Incoming] = deque()
+        self._reading_paused = False
+        self._room: asyncio.Future[None] | None = None
+        self._is_closing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
+        self._start_message()
+
+    def _start_message(self) -> None:
         self._in_head = True
         self._head_size = 0
-        self._head_timer: asyncio.TimerHandle | None = None
         self._odd_method = ""
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._body_size = 0
+        self._body_expected = False
+        self._incoming: Incoming | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
         tls = transport.get_extra_info("ssl_object")
         if tls is not None:
+            self.is_secure = True
             self.certificate = tls.getpeercert(True)
-        self._await_head()
+        peer = transport.get_extra_info("peername")
+        self.remote = peer[0] if isinstance(peer, tuple) else ""
+        self._everybody.add(self)
+        self._wait_until(self._loop.time() + HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
-        super().connection_lost(exc)
+        self._is_closing = True
+        self._everybody.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._make_room()
         if self.on_lost is not None:
             self.on_lost()
 
+    def shutdown(self) -> None:
+        """No more requests: the one that is being answered is the last."""
+        self._is_closing = True
+        self._ahead.clear()
+        if self.serving is None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    @property
+    def is_lost(self) -> bool:
+        """Nothing that is written now will arrive."""
+        return self._transport.is_closing()
+
+    # --- patience -----------------------------------------------------------------------------------------------------
+
+    def _wait_until(self, deadline: float) -> None:
+        """Cut off a client that is silent until then. One timer: it looks when it rings whether the time is really over."""
+        self._deadline = deadline
+        if self._timer is None or self._timer.when() > deadline:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._loop.time()
+        if self.serving is not None:
+            self._timer = self._loop.call_at(now + KEEP_ALIVE_S, self._look)
+        elif now < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._look)
+        elif self._incoming is not None:
+            self._refuse(TOO_SLOW)
+        elif not self._transport.is_closing():
+            self._transport.abort()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
     def data_received(self, data: bytes) -> None:
+        if self._is_closing:
+            return
+        is_first = self._head_size == 0
         if self._in_head:
+            if is_first:
+                data = self._with_known_method(data)
             self._head_size += len(data)
             if self._head_size > MAX_HEAD and self._still_in_head(data):
-                self.send_400_response("Request header is too large.")
+                self._refuse(LONG_HEAD)
                 return
-            if self._head_timer is None:
-                self._await_head()
-            data = self._with_known_method(data)
-        super().data_received(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # No upgrade is served. The request is answered as what it is without; what follows it is not HTTP.
+            self._is_closing = True
+        except httptools.HttpParserError:
+            self._refuse(NOT_HTTP)
+            return
+        if self._head_size and self.serving is None:
+            self._expect_the_rest(is_first)
+
+    def _expect_the_rest(self, is_first: bool) -> None:
+        """Counted from the first byte of the head, and from its end for the body: more bytes buy no more time."""
+        if self._in_head and is_first:
+            self._wait_until(self._loop.time() + HEAD_TIMEOUT_S)
+        elif not self._in_head and not self._body_expected:
+            self._body_expected = True
+            self._wait_until(self._loop.time() + BODY_TIMEOUT_S)
 
     def _still_in_head(self, data: bytes) -> bool:
         """One read may bring a whole head and megabytes of body."""
         return self._head_size - len(data) > MAX_HEAD or b"\r\n\r\n" not in data[:MAX_HEAD]
 
     def _with_known_method(self, data: bytes) -> bytes:
-        if self._head_size != len(data):
-            return data
         found = REQUEST_LINE.match(data)
         if found and found[1] not in KNOWN_METHODS:
             self._odd_method = found[1].decode()
             return STAND_IN + data[found.end(1) :]
         return data
 
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A name that comes twice is one list, as in HTTP."""
+        key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
+        headers[key] = f"{headers[key]},{text}" if key in headers else text
+
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._head_size = 0
-        self._stop_timer()
-        self.scope["extensions"] = {"dray": self}  # type: ignore[dict-item]
-        super().on_headers_complete()
-        if self._odd_method:
-            self.scope["method"] = self._odd_method
-            self._odd_method = ""
+        parser, headers = self._parser, self._headers
+        method = self._odd_method or parser.get_method().decode("ascii")
+        old = parser.get_http_version() == "1.0"
+        self._incoming = Incoming(method, self._target, headers, b"", parser.should_keep_alive(), old)
+        length = headers.get("content-length", "")
+        if length.isdigit() and int(length) > MAX_BODY:
+            self._refuse(TOO_LARGE)
+        elif headers.get("expect", "").lower() == "100-continue" and not old:
+            self._transport.write(CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_size += len(body)
+        if self._body_size > MAX_BODY:
+            self._refuse(TOO_LARGE)
+        else:
+            self._body.append(body)
 
     def on_message_complete(self) -> None:
-        super().on_message_complete()
-        self._in_head = True
+        incoming = self._incoming
+        if self._is_closing or incoming is None:
+            return
+        incoming.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        self._start_message()
+        self._accept(incoming)
 
-    def _unsupported_upgrade_warning(self) -> None:
-        """Requests to upgrade (exec, attach) are answered as what they are without: no news for the log."""
+    # --- one at a time ------------------------------------------------------------------------------------------------
 
-    def whole_body(self, scope: Any) -> bytes | None:
-        """The body of this request, if all of it is here already."""
-        cycle = self.cycle
-        return bytes(cycle.body) if cycle.scope is scope and not cycle.more_body else None
+    def _refuse(self, problem: str) -> None:
+        """The last answer of this connection; nothing more is read."""
+        if self._is_closing:
+            return
+        incoming = self._incoming or Incoming("", self._target, {})
+        incoming.problem = problem
+        incoming.keep_alive = False
+        self._accept(incoming)
+        self._is_closing = True
 
-    def hold_back(self, scope: Any) -> HeldBack | None:
-        """For an answer that is complete: head and body leave together. Release it when all has been sent.
+    def _accept(self, incoming: Incoming) -> None:
+        if self.serving is None:
+            self.serving = self._loop.create_task(self._answer(incoming))
+            return
+        self._ahead.append(incoming)
+        if len(self._ahead) >= MAX_AHEAD and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
 
-        None for a request with others behind it in the pipe: its answer goes out as it comes.
-        """
-        if self.cycle.scope is not scope:
-            return None
-        held = HeldBack(self.transport)
-        self.cycle.transport = held  # type: ignore[assignment]
-        return held
+    async def _answer(self, incoming: Incoming) -> None:
+        try:
+            while True:
+                await self._serve(incoming, self)
+                if not incoming.keep_alive or (self._is_closing and not self._ahead):
+                    self._transport.close()
+                    return
+                if not self._ahead:
+                    break
+                incoming = self._ahead.popleft()
+        except Exception:
+            log.exception("%s %s", incoming.method, incoming.target.decode("ascii", "replace"))
+            self._transport.abort()
+        except BaseException:
+            self._transport.abort()
+            raise
+        finally:
+            self.serving = None
+        self._deadline = self._loop.time() + KEEP_ALIVE_S
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
 
-    def _await_head(self) -> None:
-        """A client gets so long to say what it wants; between requests the keep-alive time counts instead."""
-        self._stop_timer()
-        self._head_timer = self.loop.call_later(HEAD_TIMEOUT_S, self._give_up)
+    # --- writing ------------------------------------------------------------------------------------------------------
 
-    def _give_up(self) -> None:
-        if self._in_head and not self.transport.is_closing():
-            self.transport.abort()
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def pause_writing(self) -> None:
+        if self._room is None:
+            self._room = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        self._make_room()
+
+    def _make_room(self) -> None:
+        if self._room is not None:
+            self._room.set_result(None)
+            self._room = None
+
+    async def room(self) -> None:
+        """Returns when the client has taken most of what was written; cuts it off if it does not."""
+        if self._room is None:
+            return
+        try:
+            async with asyncio.timeout(TAKE_TIMEOUT_S):
+                await asyncio.shield(self._room)
+        except TimeoutError:
+            self._transport.abort()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+from msgspec.structs import replace
 
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import msgspec
+
 from dray.apiserver.identity import User
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """`path` is percent-encoded as on the wire, `query` is what follows the question mark, header names are lower-case.
 
     An in-process caller names its `user`; a request from the network has none, and is identified by its
@@ -20,7 +21,7 @@ class Request:
     method: str
     path: str
     query: str = ""
-    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    headers: Mapping[str, str] = NO_HEADERS
     body: bytes = b""
     user: User | None = None
     client_certificate: bytes | None = None

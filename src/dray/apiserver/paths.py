@@ -1,8 +1,9 @@
 """What a request asks for, read from method, path and query alone: before anyone is identified, before anything exists."""
 
-from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import unquote
+
+import msgspec
 
 VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # Below one namespace these are parts of the namespace object itself, not resources inside it.
@@ -10,8 +11,7 @@ NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 MAX_SEGMENT = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """The attributes that authorization judges; `is_resource` is false for paths such as /healthz."""
 
     method: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from dray.api.defaults import apply_defaults
 from dray.apiserver import errors, managed_fields

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from dray.api.errors import DecodeError
 from dray.api.scheme import Resource, Version, group_version
@@ -58,7 +59,6 @@ from dray.store.errors import StoreUnavailable
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
-MAX_BODY = 3 * 2**20
 TEXT = "text/plain; charset=utf-8"
 PLAIN_PATHS = (
     "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",

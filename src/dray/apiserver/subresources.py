@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from typing import Any
+
+from msgspec.structs import replace
 
 from dray.api.jsontext import go_json
 from dray.api.names import subdomain_problems
@@ -98,7 +100,7 @@ class Subresources:
 
     async def evict(self, call: Call) -> Document:
         options = write_options(call.query, "CreateOptions")
-        eviction_row = replace(by_kind("PodDisruptionBudget"), kind="Eviction")
+        eviction_row = dataclasses.replace(by_kind("PodDisruptionBudget"), kind="Eviction")
         decoded = decode_object(call.request.body, body_type(call.content_type), eviction_row, "v1")
         self._writer.report(call, decoded.problems, options)
         name = decoded.document["metadata"].get("name") or call.name
@@ -153,7 +155,7 @@ class Subresources:
 
     async def issue_token(self, call: Call) -> Document:
         options = write_options(call.query, "CreateOptions")
-        token_row = replace(by_kind("TokenReview"), kind="TokenRequest")
+        token_row = dataclasses.replace(by_kind("TokenReview"), kind="TokenRequest")
         decoded = decode_object(call.request.body, body_type(call.content_type), token_row, "v1")
         self._writer.report(call, decoded.problems, options)
         request = decoded.document
@@ -167,7 +169,7 @@ class Subresources:
             call.field_manager(options.field_manager), managed_fields.UPDATE, "authentication.k8s.io/v1", "token"
         )
         empty = empty_object(manager.api_version, kind)
-        owned = ownership(replace(by_kind("TokenReview"), kind=kind), "")
+        owned = ownership(dataclasses.replace(by_kind("TokenReview"), kind=kind), "")
         entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries

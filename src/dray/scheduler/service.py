@@ -35,7 +35,10 @@ T = TypeVar("T")
 FLUSH_BACKOFF_S = 1.0
 FLUSH_UNSCHEDULABLE_S = 30.0
 # Decisions run ahead of the writes by so many pods; more would only make failures more expensive.
-MOST_BINDINGS = 8
+MOST_BINDINGS = 32
+# One turn of decisions, before the loop's other work.
+TURN_S = 0.005
+MOST_IN_A_TURN = 32
 
 
 class SchedulerService:
@@ -101,12 +104,22 @@ class SchedulerService:
 
     async def _schedule(self) -> None:
         while True:
-            if self._has_hands_free and await self.scheduler.schedule_next():
+            if await self._turn():
                 # Let watches and bindings have their turn: what they bring makes the next decision better.
                 await asyncio.sleep(0)
                 continue
             self._wake.clear()
             await self._wake.wait()
+
+    async def _turn(self) -> bool:
+        """Decide about some pods. Where the loop is shared with a busy server, one pod a round would be a trickle."""
+        monotonic = self.client.clock.monotonic
+        end, tried = monotonic() + TURN_S, 0
+        while tried < MOST_IN_A_TURN and self._has_hands_free and await self.scheduler.schedule_next():
+            tried += 1
+            if monotonic() >= end:
+                break
+        return tried > 0
 
     @property
     def _has_hands_free(self) -> bool:

@@ -6,8 +6,9 @@ where the mode is `serviceaccount`, `arbitrary-node` or `user-info`.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from urllib.parse import unquote
+
+from msgspec.structs import replace
 
 from dray.apiserver import errors
 from dray.apiserver.attributes import Attributes, Authorizer

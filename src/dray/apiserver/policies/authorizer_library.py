@@ -1,7 +1,9 @@
 """The `authorizer` variable: `authorizer.group('').resource('pods').namespace('x').check('get').allowed()`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from dray.apiserver.attributes import Attributes, Decision
 from dray.apiserver.identity import (
