@@ -94,6 +94,8 @@ class Kubelet:
         )
         self._slices: Informer[ResourceSlice] = Informer(client, SLICES, field_selector=f"spec.nodeName={name}")
         self._slices.add_indexer("pool", lambda each: (f"{each.spec.driver}/{each.spec.pool.name}",))
+        # A container may wait for an attribute that is published now.
+        self._slices.add_handler(Handler(on_add=lambda _: self._wake_all(), on_update=lambda *_: self._wake_all()))
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector=f"spec.nodeName={name}")
         # Before that nobody knows which pods are gone.
         self._takes_pods = False
@@ -340,9 +342,12 @@ class Kubelet:
     def _driver_came(self, endpoint: Endpoint) -> None:
         """A driver that is back can be told what to give back, and pods that waited for it need not wait on."""
         self._health.follow(endpoint)
+        self._wake_all()
+        self._run(self.reconcile(), "claims")
+
+    def _wake_all(self) -> None:
         for worker in self._workers.values():
             worker.wake()
-        self._run(self.reconcile(), "claims")
 
     async def reconcile(self) -> None:
         """Give back claims and traces of pods that are gone: force-deleted, or deleted while nobody looked."""

@@ -1,0 +1,231 @@
+"""A whole node, with agent and driver stopped and started at the wrong moments."""
+
+import asyncio
+
+import pytest
+
+from dray.client import CLAIMS, NODES, PODS, SLICES, Answer, Client
+from tests.kubelet.node_rig import FAN, NODE, NodeRig
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    rig = NodeRig(tmp_path)
+    await rig.start()
+    yield rig
+    await rig.stop()
+
+
+async def test_a_pod_whose_driver_is_not_there_waits_and_can_be_deleted(rig):
+    await rig.stop_driver()
+    await rig.create_pod()
+    text = f"Failed to prepare dynamic resources: prepare dynamic resources: DRA driver {FAN} is not registered"
+
+    async def is_told():
+        return ("FailedPrepareDynamicResources", text) in await rig.events()
+
+    await rig.until(is_told, "the event")
+    assert (await rig.pod()).status.phase == "Pending"
+    await rig.delete_pod()
+    assert rig.fan.prepared == rig.fan.unprepared == []
+    await rig.create_pod("second")
+    await rig.until_bound("second")
+    await rig.start_driver()
+    await rig.until_phase("Running", "second")
+
+
+async def test_a_container_restarts_without_its_driver(rig):
+    await rig.create_pod()
+    await rig.until_output(0, "fan=fan-0")
+    await rig.stop_driver()
+    rig.kill_containers()
+    await rig.until_output(1, "fan=fan-0")
+    assert len(rig.fan.prepared) == 1
+
+
+@pytest.mark.parametrize("with_driver", [True, False], ids=["agent-down", "node-down"])
+async def test_a_pod_that_was_deleted_while_nobody_looked_leaves_nothing(rig, with_driver):
+    """With the driver down as well it is as after a power cut: claims went elsewhere without being given back here."""
+    await rig.create_pod()
+    await rig.until_phase("Running")
+    await rig.stop_agent()
+    if not with_driver:
+        await rig.stop_driver()
+    await rig.delete_pod(force=True)
+
+    async def is_deallocated():
+        return not (await rig.client.list(CLAIMS)).items
+
+    await rig.until(is_deallocated, "the claim to be gone")
+    await rig.start_agent()
+    if not with_driver:
+        await rig.start_driver()
+    await rig.until_clean()
+    assert len(rig.fan.prepared) == 1
+    assert set(rig.fan.unprepared) == set(rig.fan.prepared)
+
+
+async def test_a_pod_that_was_deleted_before_it_was_prepared_is_never_prepared(rig):
+    await rig.stop_agent()
+    await rig.create_pod()
+    await rig.until_bound()
+    await rig.delete_pod(force=True)
+    await rig.start_agent()
+    await rig.create_pod("next")
+    await rig.until_phase("Running", "next")
+    assert len(rig.fan.prepared) == 1
+
+
+async def test_a_pod_that_came_while_the_agent_was_down_is_run(rig):
+    await rig.stop_agent()
+    await rig.create_pod()
+    await rig.until_bound()
+    await rig.start_agent()
+    await rig.until_output(0, "fan=fan-0")
+
+
+async def test_an_agent_that_starts_removes_slices_and_leaves_claims_alone(rig):
+    await rig.create_pod()
+    await rig.until_phase("Running")
+    (before,) = (await rig.client.list(CLAIMS)).items
+    first = {each.metadata.uid for each in await rig.slices()}
+    await rig.stop_agent()
+    await rig.start_agent()
+
+    async def is_new():
+        found = {each.metadata.uid for each in await rig.slices()}
+        return found and not found & first
+
+    await rig.until(is_new, "new slices")
+    (after,) = (await rig.client.list(CLAIMS)).items
+    assert after.status == before.status
+    assert (await rig.pod()).status.phase == "Running"
+
+
+class RefusesDeletes:
+    """Answers the first calls that would delete slices with errors."""
+
+    def __init__(self, inner, *codes):
+        self._inner = inner
+        self.codes = list(codes)
+
+    async def request(self, call):
+        if call.method == "DELETE" and "resourceslices" in call.path and self.codes:
+            code = self.codes.pop(0)
+            return Answer(code, {}, b'{"kind":"Status","code":%d,"reason":"x","message":"not now"}' % code)
+        return await self._inner.request(call)
+
+    def stream(self, call):
+        return self._inner.stream(call)
+
+    async def close(self):
+        pass
+
+
+async def test_slices_that_cannot_be_removed_now_are_removed_later(rig):
+    await rig.stop_driver()
+    await rig.stop_agent()
+    assert await rig.slices()
+    transport = RefusesDeletes(rig.plane.client("kubelet").transport, 403, 500)
+    await rig.start_agent(Client(transport))
+
+    async def are_gone():
+        return not await rig.slices()
+
+    await rig.until(are_gone, "slices to be removed")
+    assert transport.codes == []
+
+
+async def test_an_attribute_that_changes_is_seen_by_containers_that_start_later(rig):
+    await rig.create_pod(script="while :; do echo colour=$COLOUR fan=$FAN; sleep 0.1; done")
+    await rig.until_output(0, "colour=white")
+    rig.fan.colour = "black"
+    await rig.driver.republish()
+    await rig.driver.published()
+    await rig.until(lambda: rig.agent.find_device(FAN, NODE, "fan-0").attributes["colour"].string == "black", "news")
+    seen = rig.output(0).count("\n")
+    await rig.until(lambda: rig.output(0).count("\n") > seen + 3, "more output")
+    assert "black" not in rig.output(0)
+    rig.kill_containers()
+    await rig.until_output(1, "colour=black")
+
+
+async def test_a_cdi_file_that_changes_is_seen_by_containers_that_start_later(rig):
+    await rig.create_pod(script="while :; do echo fan=$FAN; sleep 0.1; done")
+    await rig.until_output(0, "fan=fan-0")
+    (path,) = (path for path in (rig.root / "cdi").glob("*.json") if "FAN=" in path.read_text())
+    path.write_text(path.read_text().replace("FAN=fan-0", "FAN=changed"))
+    seen = rig.output(0).count("\n")
+    await rig.until(lambda: rig.output(0).count("\n") > seen + 3, "more output")
+    assert "changed" not in rig.output(0)
+    rig.kill_containers()
+    await rig.until_output(1, "fan=changed")
+
+
+async def test_without_slices_a_container_waits_for_its_attributes(rig):
+    """As between the start of an agent, which removes slices, and the publication of new ones."""
+    await rig.create_pod()
+    await rig.until_output(0, "colour=white")
+    await rig.stop_driver()
+    for each in await rig.slices():
+        await rig.client.delete(SLICES, each.metadata.name)
+    await rig.until(lambda: rig.agent.find_device(FAN, NODE, "fan-0") is None, "the agent to know")
+    rig.kill_containers()
+    await rig.until_waiting("CreateContainerConfigError")
+    text = f"Error: claim fan, request r: no ResourceSlice of this node has device {FAN}/{NODE}/fan-0"
+
+    async def is_told():
+        return ("Failed", text) in await rig.events()
+
+    await rig.until(is_told, "the event")
+    await rig.start_driver()
+    await rig.until_output(1, "colour=white")
+
+
+async def test_logs_of_a_pod_go_with_it(rig):
+    await rig.create_pod()
+    await rig.until_output(0, "fan=fan-0")
+    await rig.delete_pod()
+    await rig.agent.reconcile()
+    assert rig.output(0) == ""
+
+
+async def test_a_node_that_was_deleted_and_is_started_again_is_there_again(rig):
+    await rig.stop_driver()
+    await rig.stop_agent()
+    await rig.client.delete(NODES, NODE)
+
+    async def slices_are_gone():
+        return not await rig.slices()
+
+    await rig.until(slices_are_gone, "slices to go with their node")
+    await rig.start_agent()
+    await rig.start_driver()
+    await rig.create_pod()
+    await rig.until_phase("Running")
+
+
+async def test_a_driver_that_is_there_before_its_node_waits_for_it(rig):
+    await rig.stop_driver()
+    await rig.stop_agent()
+    await rig.client.delete(NODES, NODE)
+    starting = asyncio.create_task(rig.start_driver())
+    await asyncio.sleep(0.3)
+    assert not starting.done()
+    await rig.start_agent()
+    await asyncio.wait_for(starting, 30)
+    assert {each.metadata.owner_references[0].name for each in await rig.slices()} == {NODE}
+
+
+async def test_the_events_of_a_pod_tell_its_story(rig):
+    await rig.create_pod()
+    await rig.until_phase("Running")
+    await rig.client.delete(PODS, "p", "default", grace_seconds=1)
+    await rig.until_gone()
+
+    async def is_told():
+        return "Killing" in [reason for reason, _ in await rig.events()]
+
+    await rig.until(is_told, "the last event")
+    reasons = [reason for reason, _ in await rig.events()]
+    assert {"Scheduled", "Pulled", "Created", "Started", "Killing"} <= set(reasons)
