@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.apiserver.certificates import Authority
-from dray.store.errors import Compacted, StoreError, StoreUnavailable, ValueTooLarge
+from dray.store.errors import Compacted, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Page, Store
 from dray.store.opening import StoreAddress, open_store
@@ -223,7 +223,7 @@ async def test_users_and_passwords(own_etcd, tmp_path: Path) -> None:  # type: i
     store._connection._token = "stale.1"
     assert await store.update("/a", b"2", revision) > revision
     await store.close()
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(StoreRefuses):
         await open_store(f"etcd://root:wrong@{own_etcd.address}", tmp_path)
 
 

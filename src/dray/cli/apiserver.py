@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -11,8 +12,12 @@ from dray.atomic_files import write_private
 from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector, stop_signal
 from dray.cli.main import BrokenWorld
 from dray.cli.serving import Serving, serving_options
-from dray.store.errors import StoreError
+from dray.store.errors import StoreError, StoreRefuses, StoreUnavailable
 from dray.store.opening import open_store
+
+# How long a start waits for etcd, and how often it looks. Once started, the server waits for ever.
+ETCD_PATIENCE_S = 20.0
+ETCD_RETRY_S = 0.5
 
 
 @click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")
@@ -48,9 +53,27 @@ def apiserver(
             overbooking=allow_overbooking,
         )
         try:
-            run_loop(_serve(options, serving))
+            _run_patiently(options, serving)
         except (StoreError, OSError, ValueError) as error:
             raise BrokenWorld(str(error)) from None
+
+
+def _run_patiently(options: ServerOptions, serving: Serving) -> None:
+    """An etcd that starts at the same time as we do, or chooses a new leader, is waited for.
+
+    Each attempt has an event loop of its own, so nothing of a start that failed half way goes on.
+    """
+    deadline = time.monotonic() + (ETCD_PATIENCE_S if serving.store.startswith("etcd") else 0.0)
+    while True:
+        try:
+            return run_loop(_serve(options, serving))
+        except StoreRefuses:
+            raise
+        except StoreUnavailable as error:
+            if time.monotonic() >= deadline:
+                raise
+            click.echo(f"{error}; trying again", err=True)
+            time.sleep(ETCD_RETRY_S)
 
 
 async def _serve(options: ServerOptions, serving: Serving) -> None:

@@ -56,6 +56,10 @@ class StoreUnavailable(StoreError):
     """
 
 
+class StoreRefuses(StoreUnavailable):
+    """The etcd cluster answers, but does not let us in: waiting will not help."""
+
+
 class ValueTooLarge(StoreError):
     """The value is larger than this store accepts; nothing was written."""
 

@@ -261,7 +261,7 @@ class EtcdStore:
                 # What came between is lost: watches must start over from a list, and so does the tail.
                 self._followers.fail_all(error)
                 self._published = await self._tick_until_answered()
-            except StoreUnavailable:
+            except StoreError:
                 await self._clock.sleep(RECONNECT_S)
 
     async def _tick_until_answered(self) -> int:

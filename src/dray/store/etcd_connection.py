@@ -8,7 +8,7 @@ import grpc
 
 from dray.proto import etcd_pb2 as pb
 from dray.proto import etcd_pb2_grpc as rpc
-from dray.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable, ValueTooLarge
+from dray.store.errors import Compacted, FutureRevision, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
 from dray.store.opening import StoreAddress
 
 CALL_TIMEOUT_S = 10.0
@@ -18,7 +18,17 @@ _OPTIONS = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    # An etcd that is back is used at once; gRPC alone would wait up to two minutes between attempts.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    ("grpc.max_reconnect_backoff_ms", 2000),
 ]
+
+_REFUSALS = (
+    grpc.StatusCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.INVALID_ARGUMENT,
+)
 
 
 class Endpoint:
@@ -112,7 +122,8 @@ class Connection:
             self._token = ""
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             self._current = (self._current + 1) % len(self._endpoints)
-        return StoreUnavailable(f"etcd at {','.join(self._address.endpoints)}: {text or code.name}")
+        kind = StoreRefuses if code in _REFUSALS else StoreUnavailable
+        return kind(f"etcd at {','.join(self._address.endpoints)}: {text or code.name}")
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:
         """The responses of one watch; ends with a StoreError when the stream breaks."""
