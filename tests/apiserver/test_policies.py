@@ -186,6 +186,31 @@ async def test_warn_and_audit_let_pass() -> None:
     ]
 
 
+async def test_what_is_to_be_remembered_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    annotations = [
+        {"key": "count", "valueExpression": "string(object.spec.count) + '\\nforged'"},
+        {"key": "nothing", "valueExpression": "null"},
+    ]
+    policy = a_policy(validations=[{"expression": "false", "message": "never"}], auditAnnotations=annotations)
+    plugin = plugin_for(policy, a_binding(validationActions=["Audit"]))
+    with caplog.at_level("INFO", "dray.audit"):
+        await plugin.validate(a_claim_write(3))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("alice create resourceclaims/ns/c: ")
+    assert lines[0].endswith('"p/count=3\\nforged"')
+    assert lines[1].endswith("\"ValidatingAdmissionPolicy 'p' with binding 'b': never\"")
+
+
+async def test_an_annotation_without_a_value_is_no_answer() -> None:
+    annotations = [{"key": "k", "valueExpression": "object.missing"}]
+    validations = [{"expression": "true"}]
+    closed = plugin_for(a_policy(validations=validations, auditAnnotations=annotations), a_binding())
+    assert "no such key: missing" in (await refused(closed, a_claim_write())).message
+    policy = a_policy(validations=validations, auditAnnotations=annotations, failurePolicy="Ignore")
+    await plugin_for(policy, a_binding()).validate(a_claim_write())
+
+
 async def test_match_conditions() -> None:
     conditions = [{"name": "others", "expression": "request.userInfo.username != 'alice'"}]
     plugin = plugin_for(a_policy(validations=[SMALL], matchConditions=conditions), a_binding())
@@ -327,6 +352,22 @@ async def test_a_policy_that_does_not_compile_is_refused_when_written() -> None:
         (
             a_policy(validations=[SMALL], matchConstraints=rules(["*"], ["READ"])),
             "spec.matchConstraints.resourceRules[0].operations[0]",
+        ),
+        (a_policy(validations=[{**SMALL, "reason": "Mood"}]), "spec.validations[0].reason"),
+        (a_policy(validations=[SMALL], paramKind={"kind": "ConfigMap"}), "spec.paramKind.apiVersion"),
+        (a_policy(validations=[SMALL], variables=[{"name": "1x", "expression": "1"}]), "spec.variables[0].name"),
+        (
+            a_policy(validations=[SMALL], matchConditions=[{"name": "a b", "expression": "true"}]),
+            "spec.matchConditions[0].name",
+        ),
+        (a_policy(auditAnnotations=[{"valueExpression": "'x'"}]), "spec.auditAnnotations[0].key"),
+        (
+            a_policy(auditAnnotations=[{"key": "k", "valueExpression": "'x"}]),
+            "spec.auditAnnotations[0].valueExpression",
+        ),
+        (
+            a_policy(auditAnnotations=[{"key": "k", "valueExpression": "'x'"}] * 2),
+            "spec.auditAnnotations[1].key",
         ),
         (a_binding(policy=""), "spec.policyName"),
         (a_binding(validationActions=[]), "spec.validationActions"),

@@ -1,7 +1,9 @@
 """Policies that administrators write: every binding that looks at a request is asked, and one "no" is enough."""
 
+import logging
 from collections.abc import AsyncIterator
 
+from dray.api.jsontext import go_json
 from dray.api.scheme import RESOURCES
 from dray.apiserver import errors
 from dray.apiserver.admission.base import AdmissionPlugin, forbidden, row_of
@@ -11,11 +13,13 @@ from dray.apiserver.label_selectors import selects
 from dray.apiserver.objects import Objects
 from dray.apiserver.parts import labels_of, mapping, text
 from dray.apiserver.policies.authorizer_library import Decide
-from dray.apiserver.policies.evaluation import Denial, PolicyError, Scene, applies, denials
+from dray.apiserver.policies.evaluation import Denial, PolicyError, Scene, applies, judge
 from dray.apiserver.policies.index import GROUP, Binding, PolicyIndex
 from dray.apiserver.policies.matching import matches
 from dray.apiserver.policies.problems import binding_problems, policy_problems
 from dray.apiserver.policies.programs import CompiledPolicy
+
+audit = logging.getLogger("dray.audit")
 
 CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
 
@@ -61,7 +65,10 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         try:
             async for params in self._params(policy, binding, admission):
                 if applies(policy, scene, params):
-                    for denial in denials(policy, scene, params):
+                    judgement = judge(policy, scene, params)
+                    for name, value in judgement.annotations.items():
+                        _remember(admission, f"{name}={value}")
+                    for denial in judgement.denials:
                         self._act(policy, binding, admission, denial)
         except PolicyError as error:
             if policy.fails_closed:
@@ -69,6 +76,8 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
 
     def _act(self, policy: CompiledPolicy, binding: Binding, admission: Admission, denial: Denial) -> None:
         names = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+        if "Audit" in binding.actions:
+            _remember(admission, f"{names}: {denial.message}")
         if "Warn" in binding.actions:
             admission.warnings.append(f"Validation failed for {names}: {denial.message}")
         if "Deny" in binding.actions:
@@ -104,6 +113,13 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
             return [found] if found else []
         everything = await self._objects.list(row.group, row.plural, namespace)
         return [found for found in everything if selects(mapping(reference, "selector"), labels_of(found))]
+
+
+def _remember(admission: Admission, what: str) -> None:
+    """In place of an audit event: one line of the log, whatever a user put into names and values."""
+    asked = admission.attributes
+    place = "/".join(part for part in (asked.resource, asked.subresource, asked.namespace, admission.name) if part)
+    audit.info("%s %s %s: %s", admission.user.name, admission.operation.lower(), place, go_json(what))
 
 
 def _check_policy(admission: Admission) -> None:

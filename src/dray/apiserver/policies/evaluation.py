@@ -11,6 +11,7 @@ from dray.apiserver.policies.programs import CompiledPolicy, NamedProgram, Valid
 from dray.cel import CelRuntimeError, CompileFailure, Program
 
 MAX_MESSAGE = 5 * 1024
+MAX_ANNOTATION = 10 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +90,32 @@ def applies(policy: CompiledPolicy, scene: Scene, params: Document | None) -> bo
     return True
 
 
-def denials(policy: CompiledPolicy, scene: Scene, params: Document | None) -> list[Denial]:
-    """What the policy has against the request. Raises PolicyError if an expression gives no answer."""
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a policy has against a request, and what it wants to be remembered of it."""
+
+    denials: tuple[Denial, ...]
+    annotations: dict[str, str]
+
+
+def judge(policy: CompiledPolicy, scene: Scene, params: Document | None) -> Judgement:
+    """Raises PolicyError if an expression gives no answer."""
     values: dict[str, Any] = {**scene.values, "params": params, "variables": {}}
     broken = _fill_variables(policy.variables, values)
-    return [denial for validation in policy.validations if (denial := _denial(validation, values, broken))]
+    found = tuple(denial for validation in policy.validations if (denial := _denial(validation, values, broken)))
+    return Judgement(found, _annotations(policy, values))
+
+
+def _annotations(policy: CompiledPolicy, values: dict[str, Any]) -> dict[str, str]:
+    """A null or an empty text leaves an annotation out; a long one is cut."""
+    found: dict[str, str] = {}
+    for annotation in policy.annotations:
+        value = _value(annotation.program, values)
+        if value is not None and not isinstance(value, str):
+            raise PolicyError(f"valueExpression of audit annotation '{annotation.name}' is neither a text nor null")
+        if value and value.strip():
+            found[f"{policy.name}/{annotation.name}"] = value.strip()[:MAX_ANNOTATION]
+    return found
 
 
 def _fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any]) -> dict[str, str]:

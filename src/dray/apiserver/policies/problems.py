@@ -3,8 +3,9 @@
 Not in `dray.validation`: whether an expression compiles depends on what this server lets policies see.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from dray.api import names
 from dray.api.jsontext import go_json
 from dray.apiserver.attributes import Document
 from dray.apiserver.errors import OptionError
@@ -16,6 +17,7 @@ from dray.cel.environment import MAX_EXPRESSION_LENGTH
 MAX_CONDITIONS = 64
 ACTIONS = ("Audit", "Deny", "Warn")
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 NOT_FOUND_ACTIONS = ("Allow", "Deny")
 
 
@@ -88,18 +90,53 @@ def _expression_problems(document: Document) -> Iterator[OptionError]:
     if len(conditions) > MAX_CONDITIONS:
         why = f"Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
         yield OptionError("TooMany", "spec.matchConditions", why)
+    yield from _name_problems(spec)
     for index, named in enumerate(compiled.conditions):
         source = text(conditions[index], "expression")
         yield from _problems(f"spec.matchConditions[{index}].expression", source, named.program)
     for index, named in enumerate(compiled.variables):
         source = text(mappings(spec, "variables")[index], "expression")
         yield from _problems(f"spec.variables[{index}].expression", source, named.program)
+    for index, named in enumerate(compiled.annotations):
+        source = text(mappings(spec, "auditAnnotations")[index], "valueExpression")
+        yield from _problems(f"spec.auditAnnotations[{index}].valueExpression", source, named.program)
     for index, validation in enumerate(compiled.validations):
         path = f"spec.validations[{index}]"
+        if validation.reason and validation.reason not in REASONS:
+            yield _unsupported(f"{path}.reason", validation.reason, REASONS)
         yield from _problems(f"{path}.expression", validation.text, validation.program)
         if validation.message_program is not None:
             source = text(mappings(spec, "validations")[index], "messageExpression")
             yield from _problems(f"{path}.messageExpression", source, validation.message_program)
+
+
+def _name_problems(spec: Document) -> Iterator[OptionError]:
+    if kind := mapping(spec, "paramKind"):
+        for field in ("apiVersion", "kind"):
+            if not text(kind, field):
+                yield _required(f"spec.paramKind.{field}")
+    for index, variable in enumerate(mappings(spec, "variables")):
+        name, path = text(variable, "name"), f"spec.variables[{index}].name"
+        if not name:
+            yield _required(path, "name is required")
+        elif names.c_identifier_problems(name):
+            yield _invalid(path, name, "name is not a valid CEL identifier")
+    yield from _key_problems(mappings(spec, "matchConditions"), "spec.matchConditions", "name")
+    yield from _key_problems(mappings(spec, "auditAnnotations"), "spec.auditAnnotations", "key")
+
+
+def _key_problems(entries: Sequence[Document], path: str, field: str) -> Iterator[OptionError]:
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        here, name = f"{path}[{index}].{field}", text(entry, field)
+        if not name:
+            yield _required(here)
+            continue
+        for problem in names.qualified_name_problems(name):
+            yield _invalid(here, name, problem)
+        if name in seen:
+            yield OptionError("Duplicate", here, f"Duplicate value: {go_json(name)}")
+        seen.add(name)
 
 
 def _problems(path: str, source: str, program: Program | CompileFailure) -> Iterator[OptionError]:

@@ -52,6 +52,7 @@ class CompiledPolicy:
     conditions: tuple[NamedProgram, ...]
     variables: tuple[NamedProgram, ...]
     validations: tuple[Validation, ...]
+    annotations: tuple[NamedProgram, ...] = ()
 
     @property
     def has_params(self) -> bool:
@@ -76,6 +77,10 @@ def compile_policy(document: Document) -> CompiledPolicy:
             for entry in mappings(spec, "variables")
         ),
         validations=tuple(_validation(entry, inner) for entry in mappings(spec, "validations")),
+        annotations=tuple(
+            NamedProgram(text(entry, "key"), compile_expression(text(entry, "valueExpression"), inner))
+            for entry in mappings(spec, "auditAnnotations")
+        ),
     )
 
 
