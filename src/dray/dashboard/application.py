@@ -18,7 +18,7 @@ from dray.dashboard.devices import device_documents
 from dray.dashboard.live import Live, Viewing
 from dray.dashboard.rows import why_row
 from dray.features import FeatureGates
-from dray.sim.explaining import PodNotFound, explain_pod
+from dray.sim.explaining import Circumstances, PodNotFound, explain_pod
 
 log = logging.getLogger(__name__)
 
@@ -201,8 +201,9 @@ class Dashboard:
         namespace, _, name = query.get("pod", "").partition("/")
         async with self._explaining:
             world = live.cluster.world()
+            around = Circumstances(gates=self._gates, is_live=True)
             try:
-                verdict = await asyncio.to_thread(explain_pod, world, namespace, name, gates=self._gates)
+                verdict = await asyncio.to_thread(explain_pod, world, namespace, name, around)
             except PodNotFound as problem:
                 raise Refused(404, str(problem)) from None
         return msgspec.json.encode(verdict.document())
