@@ -1,0 +1,140 @@
+"""A store with everything that decides about writes, and builders for what is written."""
+
+import asyncio
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dray.api.scheme import by_kind, by_plural
+from dray.apiserver.admission.chain import Chain
+from dray.apiserver.attributes import CREATE, DELETE, UPDATE, Admission, Attributes
+from dray.apiserver.errors import ApiError
+from dray.apiserver.identity import MASTERS, User
+from dray.apiserver.keys import object_key
+from dray.apiserver.objects import StoredObjects
+from dray.apiserver.security import Security, SecurityOptions, prepare_store, start_security
+from dray.apiserver.stored import to_value
+from dray.clock import RealClock
+from dray.features import FeatureGates
+from dray.store.interface import Put
+from dray.store.sqlite import SqliteStore
+
+Document = dict[str, Any]
+DRA = "resource.k8s.io"
+ADMIN = User("admin", (MASTERS, "system:authenticated"))
+ALICE = User("alice", ("dev", "system:authenticated"))
+N1 = User("system:node:n1", ("system:nodes", "system:authenticated"))
+
+
+class World:
+    def __init__(self, store: SqliteStore, security: Security) -> None:
+        self.store = store
+        self.security = security
+
+    @property
+    def chain(self) -> Chain:
+        return self.security.admission
+
+    async def put(self, kind: str, name: str, namespace: str = "", **body: Any) -> Document:
+        row = by_kind(kind)
+        metadata = {"name": name, "uid": f"uid-{name}", **({"namespace": namespace} if namespace else {})}
+        metadata |= body.pop("metadata", {})
+        document = {"kind": kind, "apiVersion": row.api_version(), "metadata": metadata, **body}
+        await self.store.commit([Put(object_key(row.group, row.plural, namespace, name), to_value(document))])
+        await asyncio.sleep(0.01)
+        return document
+
+    async def read(self, kind: str, name: str, namespace: str = "") -> Document:
+        row = by_kind(kind)
+        entry = await self.store.get(object_key(row.group, row.plural, namespace, name))
+        assert entry is not None
+        found: Document = msgspec.json.decode(entry.value)
+        return found
+
+    async def admit(
+        self,
+        resource: str,
+        document: Document | None,
+        old: Document | None = None,
+        *,
+        user: User = ADMIN,
+        operation: str = "",
+        namespace: str = "ns",
+        name: str = "",
+        dry_run: bool = False,
+        verb: str = "",
+    ) -> Document | None:
+        """Both rounds, as a handler runs them; the document as it would be stored."""
+        group, _, plural = resource.rpartition(":")
+        plural, _, subresource = plural.partition("/")
+        operation = operation or (DELETE if document is None else UPDATE if old else CREATE)
+        row = by_plural(group, plural)
+        assert row is not None
+        found = document or old or {}
+        name = name or found.get("metadata", {}).get("name", "")
+        verb = verb or {CREATE: "create", UPDATE: "update", DELETE: "delete"}[operation]
+        namespace = namespace if row.namespaced else ""
+        attributes = Attributes(user, verb, group, "v1", plural, subresource, namespace, name, dry_run=dry_run)
+        admission = Admission(attributes, operation, row.kind, copy.deepcopy(document), copy.deepcopy(old))
+        await self.chain.mutate(admission)
+        await self.chain.validate(admission)
+        return admission.document
+
+    async def refused(self, resource: str, document: Document | None, *args: Any, **more: Any) -> ApiError:
+        with pytest.raises(ApiError) as error:
+            await self.admit(resource, document, *args, **more)
+        return error.value
+
+
+async def open_world(tmp_path: Path, options: SecurityOptions) -> World:
+    store = SqliteStore(tmp_path / "dray.db")
+    clock = RealClock()
+    credentials = await prepare_store(store, tmp_path, clock)
+    objects = StoredObjects(store)
+    security = await start_security(store, objects, credentials, clock, FeatureGates.default(), options)
+    world = World(store, security)
+    await world.put("Namespace", "ns", status={"phase": "Active"})
+    await world.put("ServiceAccount", "default", "ns")
+    return world
+
+
+def meta(name: str, **more: Any) -> Document:
+    return {"name": name, "namespace": "ns", "uid": f"uid-{name}", **more}
+
+
+def a_pod(name: str = "p", **spec: Any) -> Document:
+    metadata = meta(name, **spec.pop("metadata", {}))
+    status = spec.pop("status", {"phase": "Pending"})
+    container = {"name": "main", "image": "x", "resources": spec.pop("resources", {})}
+    spec = {"containers": [container], **spec}
+    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def a_claim(name: str = "c", *requests: Document, **status: Any) -> Document:
+    return {
+        "kind": "ResourceClaim",
+        "apiVersion": f"{DRA}/v1",
+        "metadata": meta(name),
+        "spec": {"devices": {"requests": list(requests)}},
+        "status": status,
+    }
+
+
+def exact(device_class: str = "gold", **more: Any) -> Document:
+    return {
+        "name": "r",
+        "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": 1, **more},
+    }
+
+
+async def grant(world: World, user: User, *rules: Document) -> None:
+    await world.put("ClusterRole", "granted", rules=list(rules))
+    await world.put(
+        "ClusterRoleBinding",
+        "granted",
+        subjects=[{"kind": "User", "name": user.name}],
+        roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "granted"},
+    )
