@@ -45,6 +45,22 @@ async def test_what_an_event_says(clock):
     assert event["firstTimestamp"] == event["lastTimestamp"] == "2024-01-01T00:00:00Z"
 
 
+async def test_two_events_at_one_moment_are_two(clock):
+    recorder, transport = a_recorder(clock)
+    await say(recorder, "one", "two")
+    names = [json.loads(call.body)["metadata"]["name"] for call in transport.calls]
+    assert len(set(names)) == 2
+
+
+async def test_a_long_name_leaves_room_for_the_time(clock):
+    recorder, transport = a_recorder(clock)
+    long = Pod(metadata=ObjectMeta(namespace="ns", name=f"{'a' * 200}.{'b' * 52}", uid="u"))
+    await say(recorder, "no", obj=long)
+    event = json.loads(transport.calls[0].body)
+    assert len(event["metadata"]["name"]) <= 253
+    assert event["involvedObject"]["name"] == long.metadata.name
+
+
 async def test_repeats_raise_the_count_of_one_event(clock):
     recorder, transport = a_recorder(clock)
     await say(recorder, "no", "no")

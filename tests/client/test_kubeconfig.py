@@ -119,6 +119,74 @@ def test_a_missing_file_and_an_unknown_context(tmp_path):
         load_connection(write(tmp_path / "config", config()), "x")
 
 
+def test_several_contexts(tmp_path):
+    content = config({"token": "t"})
+    content["contexts"].append({"name": "other", "context": {"cluster": "k2", "user": "u", "namespace": "n"}})
+    content["clusters"].append({"name": "k2", "cluster": {"server": "https://other/k8s/clusters/c-1"}})
+    path = write(tmp_path / "config", content)
+    assert load_connection(path).server == "https://host:6443"
+    other = load_connection(path, "other")
+    assert (other.server, other.namespace) == ("https://other/k8s/clusters/c-1", "n")
+
+
+def test_settings_of_the_cluster(tmp_path):
+    cluster = {"tls-server-name": "inner", "proxy-url": "http://proxy:3128", "insecure-skip-tls-verify": True}
+    connection = load_connection(write(tmp_path / "config", config(None, cluster)))
+    assert (connection.tls_server_name, connection.proxy, connection.verify) == ("inner", "http://proxy:3128", False)
+
+
+@pytest.mark.parametrize("url", ["socks5://proxy:1080", "proxy:3128"])
+def test_a_proxy_that_is_not_spoken_is_refused_at_once(url):
+    with pytest.raises(KubeconfigError, match="only http:// and https:// proxies are spoken"):
+        connection_from_config(config(None, {"proxy-url": url}))
+
+
+def test_an_authority_and_no_verification_exclude_each_other(tmp_path):
+    from dray.apiserver.certificates import Authority
+    from dray.client.credentials import Proof
+    from dray.client.https import ssl_context
+
+    ca = base64.b64encode(Authority.create("ca").certificate_pem).decode()
+    cluster = {"certificate-authority-data": ca, "insecure-skip-tls-verify": True}
+    with pytest.raises(KubeconfigError, match="exclude each other"):
+        ssl_context(connection_from_config(config(None, cluster)), Proof())
+
+
+async def test_certificate_files_that_are_renewed_are_read_again(tmp_path, monkeypatch):
+    certificate, key = tmp_path / "client.crt", tmp_path / "client.key"
+    certificate.write_text("one")
+    key.write_text("key one")
+    user = {"client-certificate": "client.crt", "client-key": "client.key", "token": "t"}
+    credentials = load_connection(write(tmp_path / "config", config(user))).credentials
+    proof = await credentials.proof()
+    assert (proof.client_certificate, proof.client_key, proof.authorization) == (b"one", b"key one", "Bearer t")
+    certificate.write_text("two")
+    assert (await credentials.proof()).client_certificate == b"one"
+    monkeypatch.setattr("dray.client.credentials.CERTIFICATE_FILE_LIFETIME_S", -1.0)
+    assert (await credentials.proof()).client_certificate == b"two"
+    certificate.unlink()
+    with pytest.raises(CredentialsError, match="client certificate"):
+        await credentials.proof()
+
+
+async def test_a_token_of_a_pod_that_is_renewed_is_read_again(tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("one")
+    credentials = in_cluster_connection({"KUBERNETES_SERVICE_HOST": "h"}, tmp_path).credentials
+    assert (await credentials.proof()).authorization == "Bearer one"
+    (tmp_path / "token").write_text("two")
+    monkeypatch.setattr("dray.client.credentials.TOKEN_FILE_LIFETIME_S", -1.0)
+    assert (await credentials.proof()).authorization == "Bearer two"
+
+
+def test_inside_a_pod_without_a_kubeconfig(tmp_path, monkeypatch):
+    (tmp_path / "token").write_text("t")
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setattr("dray.client.kubeconfig.in_cluster_connection.__defaults__", (os.environ, tmp_path))
+    assert load_connection().server == "https://10.0.0.1:443"
+
+
 # --- exec plugins
 
 
@@ -154,6 +222,54 @@ async def test_an_expired_credential_is_fetched_anew(tmp_path):
     await plugin.proof()
     await plugin.proof()
     assert count.read_text() == "x\nx\n"
+
+
+async def test_what_a_plugin_is_told_of_the_cluster(tmp_path):
+    (tmp_path / "ca.crt").write_text("CA")
+    a_plugin(tmp_path, f"""echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info; echo '{{"status":{{"token":"T"}}}}'""")
+    cluster = {
+        "certificate-authority": "ca.crt",
+        "tls-server-name": "inner",
+        "extensions": [
+            {"name": "other", "extension": {"x": 1}},
+            {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "me"}},
+        ],
+    }
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "./plugin",
+        "interactiveMode": "IfAvailable",
+        "provideClusterInfo": True,
+    }
+    path = write(tmp_path / "config", config({"exec": plugin}, cluster))
+    await load_connection(path).credentials.proof()
+    assert json.loads((tmp_path / "info").read_text()) == {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "spec": {
+            "interactive": False,
+            "cluster": {
+                "server": "https://host:6443/",
+                "tls-server-name": "inner",
+                "certificate-authority-data": b64("CA"),
+                "config": {"audience": "me"},
+            },
+        },
+    }
+
+
+def test_a_plugin_that_must_ask_somebody_is_refused():
+    with pytest.raises(KubeconfigError, match="there is nobody"):
+        connection_from_config(config({"exec": {"command": "login", "interactiveMode": "Always"}}))
+
+
+async def test_a_plugin_may_give_a_certificate_until_it_expires(tmp_path):
+    status = {"clientCertificateData": "CERT", "clientKeyData": "KEY", "expirationTimestamp": "2999-01-01T00:00:00Z"}
+    plugin = ExecPlugin(str(a_plugin(tmp_path, f"echo x >> {tmp_path}/count; echo '{json.dumps({'status': status})}'")))
+    for _ in range(2):
+        proof = await plugin.proof()
+    assert (proof.authorization, proof.client_certificate, proof.client_key) == ("", b"CERT", b"KEY")
+    assert (tmp_path / "count").read_text() == "x\n"
 
 
 @pytest.mark.parametrize(

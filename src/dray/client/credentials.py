@@ -16,7 +16,13 @@ from typing import Any, Protocol
 from dray.client.errors import CredentialsError, KubeconfigError
 
 TOKEN_FILE_LIFETIME_S = 60.0
+CERTIFICATE_FILE_LIFETIME_S = 300.0
 EXEC_TIMEOUT_S = 60.0
+PLUGIN_EXTENSION = "client.authentication.k8s.io/exec"
+CLUSTER_FIELDS = (
+    *("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data"),
+    *("proxy-url", "disable-compression"),
+)
 # A credential that expires this soon is fetched anew, so that no request travels with a dead one.
 EXPIRY_MARGIN_S = 10.0
 
@@ -91,6 +97,35 @@ class TokenFile:
         return had_one
 
 
+class CertificateFiles:
+    """A client certificate that somebody else renews on disk, beside whatever else the user proves to be."""
+
+    def __init__(self, certificate: Path, key: Path, others: Credentials) -> None:
+        self._certificate, self._key = certificate, key
+        self._others = others
+        self._pair: tuple[bytes, bytes] | None = None
+        self._read_at = 0.0
+
+    async def proof(self) -> Proof:
+        certificate, key = self._read()
+        inner = await self._others.proof()
+        return inner if inner.client_certificate else Proof(inner.authorization, certificate, key)
+
+    def refused(self) -> bool:
+        had_one, self._pair = self._pair is not None, None
+        return self._others.refused() or had_one
+
+    def _read(self) -> tuple[bytes, bytes]:
+        now = time.monotonic()
+        if self._pair is None or now - self._read_at > CERTIFICATE_FILE_LIFETIME_S:
+            try:
+                self._pair = self._certificate.read_bytes(), self._key.read_bytes()
+            except OSError as error:
+                raise CredentialsError(f"client certificate: {error}") from None
+            self._read_at = now
+        return self._pair
+
+
 @dataclass(slots=True)
 class ExecPlugin:
     """A program that prints an ExecCredential (client.authentication.k8s.io/v1 or v1beta1)."""
@@ -109,13 +144,15 @@ class ExecPlugin:
     def from_config(cls, config: Mapping[str, Any], cluster: Mapping[str, Any]) -> ExecPlugin:
         if not config.get("command"):
             raise KubeconfigError("kubeconfig: exec: command is missing")
+        if config.get("interactiveMode") == "Always":
+            raise KubeconfigError(f"kubeconfig: exec: {config['command']} wants to ask a person, and there is nobody")
         environment = {str(pair["name"]): str(pair["value"]) for pair in config.get("env") or ()}
         return cls(
             command=str(config["command"]),
             args=tuple(str(argument) for argument in config.get("args") or ()),
             environment=environment,
             api_version=str(config.get("apiVersion") or "client.authentication.k8s.io/v1"),
-            cluster=dict(cluster) if config.get("provideClusterInfo") else None,
+            cluster=_told_to_plugins(cluster) if config.get("provideClusterInfo") else None,
             install_hint=str(config.get("installHint") or ""),
         )
 
@@ -175,6 +212,21 @@ class ExecPlugin:
             certificate.encode() if certificate and key else None,
             key.encode() if certificate and key else None,
         )
+
+
+def _told_to_plugins(cluster: Mapping[str, Any]) -> dict[str, Any]:
+    """The cluster as an ExecCredential carries it: certificates as data, and the plugin's own settings as `config`."""
+    told = {field: cluster[field] for field in CLUSTER_FIELDS if field in cluster}
+    path = cluster.get("certificate-authority")
+    if path and "certificate-authority-data" not in told:
+        try:
+            told["certificate-authority-data"] = base64.b64encode(Path(path).read_bytes()).decode()
+        except OSError as error:
+            raise KubeconfigError(f"kubeconfig: certificate-authority: {error}") from None
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == PLUGIN_EXTENSION:
+            told["config"] = extension.get("extension")
+    return told
 
 
 def _timestamp(text: str) -> float:

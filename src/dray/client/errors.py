@@ -14,28 +14,33 @@ RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 class ApiError(Exception):
     """The server answered, and the answer is no. `code` is the HTTP status, `reason` the API's word for it."""
 
-    def __init__(self, code: int, reason: str, message: str, status: Status | None = None) -> None:
+    def __init__(
+        self, code: int, reason: str, message: str, status: Status | None = None, retry_after: str = ""
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.status = status or Status(status="Failure", code=code, reason=reason, message=message)
+        # As the header of that name had it: flow control answers in plain text, without a Status to put it in.
+        self._retry_after = retry_after
 
     @classmethod
     def from_status(cls, status: Status) -> ApiError:
         return cls(status.code, status.reason, status.message, status)
 
     @classmethod
-    def from_answer(cls, code: int, body: bytes) -> ApiError:
+    def from_answer(cls, code: int, body: bytes, retry_after: str = "") -> ApiError:
         """Read a Status body; a server or proxy that answers plain text still gives a readable error."""
         try:
             status = msgspec.json.decode(body, type=Status)
         except msgspec.MsgspecError:
             status = Status()
         if status.kind == "Status" and status.message:
-            return cls(status.code or code, status.reason, status.message, status)
+            return cls(status.code or code, status.reason, status.message, status, retry_after)
         text = body[:500].decode(errors="replace").strip()
-        return cls(code, _REASONS.get(code, ""), text or f"the server answered with status {code}")
+        text = text or f"the server answered with status {code}"
+        return cls(code, _REASONS.get(code, ""), text, retry_after=retry_after)
 
     @property
     def is_not_found(self) -> bool:
@@ -62,7 +67,9 @@ class ApiError(Exception):
     @property
     def retry_after_s(self) -> float | None:
         details = self.status.details
-        return float(details.retry_after_seconds) if details and details.retry_after_seconds else None
+        if details and details.retry_after_seconds:
+            return float(details.retry_after_seconds)
+        return float(self._retry_after) if self._retry_after.isdigit() else None
 
     def _causes(self) -> tuple[StatusCause, ...]:
         return self.status.details.causes if self.status.details else ()

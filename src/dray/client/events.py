@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 from dray.api.core import Event, EventSource, ObjectReference
@@ -29,6 +30,7 @@ BURST_PER_OBJECT, REFILL_PER_S = 25, 1 / 300
 SIMILAR_LIMIT, SIMILAR_WINDOW_S = 10, 600.0
 MAX_WAITING = 1000
 MAX_MESSAGE = 1024
+MAX_NAME = 253
 COMBINED = "(combined from similar events): "
 
 
@@ -73,6 +75,7 @@ class EventRecorder:
         self._folding = _Folding(client.clock)
         self._written: OrderedDict[tuple[str, ...], _Written] = OrderedDict()
         self._sender: asyncio.Task[None] | None = None
+        self._stamp = 0
 
     def event(
         self, reference: ObjectReference, event_type: str, reason: str, message: str, *, action: str = ""
@@ -84,7 +87,7 @@ class EventRecorder:
         namespace = reference.namespace or "default"
         self._waiting.append(
             Event(
-                metadata=ObjectMeta(namespace=namespace, name=f"{reference.name}.{int(now.timestamp() * 1e9):x}"),
+                metadata=ObjectMeta(namespace=namespace, name=self._name(reference, now)),
                 involved_object=reference,
                 reason=reason,
                 message=message,
@@ -100,6 +103,12 @@ class EventRecorder:
         )
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send_all(), name=f"events of {self._component}")
+
+    def _name(self, reference: ObjectReference, now: datetime) -> str:
+        """Named by the object and the time. Two at one moment still are two; a long name leaves room for the time."""
+        self._stamp = max(self._stamp + 1, int(now.timestamp() * 1e9))
+        stamp = f"{self._stamp:x}"
+        return f"{reference.name[: MAX_NAME - len(stamp) - 1].rstrip('.-')}.{stamp}"
 
     async def flush(self) -> None:
         """Wait until everything recorded so far was sent, or given up."""

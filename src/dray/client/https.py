@@ -83,7 +83,8 @@ class HttpsTransport:
             response = await self._open(call)
         try:
             if response.status >= 400:
-                raise ApiError.from_answer(response.status, await response.read())
+                retry_after = response.headers.get("Retry-After", "")
+                raise ApiError.from_answer(response.status, await response.read(), retry_after)
             yield self._frames(response)
         except _BROKEN as error:
             raise self._unreachable(error) from error
@@ -183,6 +184,9 @@ def ssl_context(connection: Connection, proof: Proof) -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
         if connection.ca:
+            if not connection.verify:
+                # A typing error away from trusting everybody; kubectl refuses it as well.
+                raise ValueError("a certificate-authority and insecure-skip-tls-verify exclude each other")
             context = ssl.create_default_context(cadata=connection.ca.decode())
         if not connection.verify:
             context.check_hostname = False

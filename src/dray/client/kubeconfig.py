@@ -12,9 +12,18 @@ from typing import Any
 
 import yaml
 
-from dray.client.credentials import BasicAuth, Credentials, ExecPlugin, NoCredentials, StaticToken, TokenFile
+from dray.client.credentials import (
+    BasicAuth,
+    CertificateFiles,
+    Credentials,
+    ExecPlugin,
+    NoCredentials,
+    StaticToken,
+    TokenFile,
+)
 from dray.client.errors import KubeconfigError
 
+PROXY_SCHEMES = ("http://", "https://")
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -84,12 +93,19 @@ def connection_from_config(config: Mapping[str, Any], context: str = "") -> Conn
         tls_server_name=str(cluster.get("tls-server-name", "")),
         client_certificate=_pem(user, "client-certificate"),
         client_key=_pem(user, "client-key"),
-        proxy=str(cluster.get("proxy-url", "")),
+        proxy=_proxy(str(cluster.get("proxy-url") or "")),
         namespace=str(chosen.get("namespace") or "default"),
     )
 
 
 def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> Credentials:
+    found = _proofs(user, cluster)
+    certificate, key = user.get("client-certificate"), user.get("client-key")
+    has_data = user.get("client-certificate-data") or user.get("client-key-data")
+    return CertificateFiles(Path(certificate), Path(key), found) if certificate and key and not has_data else found
+
+
+def _proofs(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> Credentials:
     if user.get("exec"):
         return ExecPlugin.from_config(user["exec"], cluster)
     if user.get("tokenFile"):
@@ -101,6 +117,12 @@ def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> Credent
     if user.get("auth-provider"):
         raise KubeconfigError("kubeconfig: auth-provider users are gone from Kubernetes: use an exec plugin")
     return NoCredentials()
+
+
+def _proxy(url: str) -> str:
+    if url and not url.startswith(PROXY_SCHEMES):
+        raise KubeconfigError(f"kubeconfig: proxy-url {url!r}: only {' and '.join(PROXY_SCHEMES)} proxies are spoken")
+    return url
 
 
 def _pem(entry: Mapping[str, Any], field: str) -> bytes | None:
@@ -179,6 +201,17 @@ def _absolute(entries: Any, directory: Path) -> list[dict[str, Any]]:
                 for field in FILE_FIELDS:
                     if fields.get(field):
                         fields[field] = str(directory / str(fields[field]))
-                copy[part] = fields
+                copy[part] = _with_plugin_path(fields, directory)
         result.append(copy)
     return result
+
+
+def _with_plugin_path(user: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """A plugin with a slash in its name is a file like the others; one without is looked for in PATH."""
+    plugin = user.get("exec")
+    if not isinstance(plugin, Mapping):
+        return user
+    command = plugin.get("command")
+    if not isinstance(command, str) or os.sep not in command:
+        return user
+    return {**user, "exec": {**plugin, "command": str(directory / command)}}

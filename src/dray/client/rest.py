@@ -293,7 +293,7 @@ class Client:
                 return answer
             wait_s = _retry_after_s(answer)
             if wait_s is None or retries <= 0:
-                raise ApiError.from_answer(answer.status, answer.body)
+                raise ApiError.from_answer(answer.status, answer.body, answer.headers.get("retry-after", ""))
             retries -= 1
             await self.clock.sleep(wait_s)
 
