@@ -226,4 +226,4 @@ def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
     view = overview_of(read_dump([written(cluster, tmp_path)]).world())
     for lines in (1, 3, 10, 24):
         assert len(text_of(view, lines).splitlines()) <= lines
-    assert "... 47 more" in text_of(view, 24)
+    assert "... 44 more" in text_of(view, 24)

@@ -233,10 +233,14 @@ def fetch_dump(kubeconfig: str | None) -> Dump:
     from dray.cli.main import BrokenWorld
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
+    dump = Dump()
     try:
-        return asyncio.run(_fetch(kubeconfig))
+        # Filled and not returned: asyncio prints what a coroutine returns when it puts the signal handlers back, and
+        # throws the text away. A large cluster is printed for seconds.
+        asyncio.run(_fetch(kubeconfig, dump))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
+    return dump
 
 
 def default_namespace(kubeconfig: str | None) -> str:
@@ -246,7 +250,7 @@ def default_namespace(kubeconfig: str | None) -> str:
     return load_connection(kubeconfig).namespace
 
 
-async def _fetch(kubeconfig: str | None) -> Dump:
+async def _fetch(kubeconfig: str | None, dump: Dump) -> None:
     from dray.client import (
         CLAIMS,
         DEVICE_CLASSES,
@@ -263,7 +267,6 @@ async def _fetch(kubeconfig: str | None) -> Dump:
     from dray.client.kinds import Kind
 
     client = connect(kubeconfig)
-    dump = Dump()
     needed: list[Kind[Any]] = [NODES, PODS, CLAIMS, SLICES, DEVICE_CLASSES]
     # A cluster may not serve these, or not to everybody; most questions have an answer without them.
     welcome: list[Kind[Any]] = [TEMPLATES, TAINT_RULES, NAMESPACES, PRIORITY_CLASSES]
@@ -279,7 +282,6 @@ async def _fetch(kubeconfig: str | None) -> Dump:
                 dump.add(type(obj).__name__, obj)
     finally:
         await client.close()
-    return dump
 
 
 def source_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import shutil
 import sys
 from typing import Any
@@ -11,9 +11,14 @@ from typing import Any
 import click
 
 from dray.cli.dump import fetch_dump, read_dump, source_options
+from dray.cli.event_loop import run_loop, until_signalled
 from dray.cli.main import BrokenWorld
 from dray.cli.top_view import overview_of, text_of
+from dray.client import Client
+from dray.dashboard.probe import problem_with
 from dray.explain.world import World
+
+PROBE_S = 3.0
 
 
 @click.command()
@@ -37,15 +42,12 @@ def top(files: tuple[str, ...], kubeconfig: str | None, once: bool, interval: fl
         dump = read_dump(files) if files else fetch_dump(kubeconfig)
         click.echo(text_of(overview_of(dump.world())))
         return
-    with contextlib.suppress(KeyboardInterrupt):
-        _follow(kubeconfig, interval)
-
-
-def _follow(kubeconfig: str | None, interval: float) -> None:
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
+    # Lines of a log would be drawn across the tables; what is wrong with the server is said in the first line.
+    logging.getLogger("dray").setLevel(logging.CRITICAL)
     try:
-        asyncio.run(_live(kubeconfig, interval))
+        run_loop(until_signalled(_live(kubeconfig, interval)))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
 
@@ -65,15 +67,38 @@ async def _live(kubeconfig: str | None, interval: float) -> None:
     watched = [informers.of(kind) for kind in kinds]
     informers.start()
     await informers.synced()
+    server = _Server(client)
+    probing = asyncio.create_task(server.probe())
+    drawn: object = None
     try:
         with Live(screen=True, auto_refresh=False) as screen:
             while True:
-                world = World.of(obj for informer in watched for obj in informer)
-                size = shutil.get_terminal_size()
-                screen.update(
-                    Text(text_of(overview_of(world), size.lines), no_wrap=True, overflow="crop"), refresh=True
-                )
+                # What there is to draw: the revision of each kind, a server that is gone, the size of the terminal.
+                now = ([informer.revision for informer in watched], server.problem, shutil.get_terminal_size())
+                if now != drawn:
+                    drawn = now
+                    world = World.of(obj for informer in watched for obj in informer)
+                    text = text_of(overview_of(world), shutil.get_terminal_size().lines, server.problem)
+                    screen.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
                 await asyncio.sleep(interval)
     finally:
+        probing.cancel()
         await informers.stop()
         await client.close()
+
+
+class _Server:
+    """What is wrong with the server, as of the last look at it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.problem = ""
+
+    async def probe(self) -> None:
+        while True:
+            problem = await problem_with(self._client)
+            if problem and not self.problem:
+                self.problem = f"{self._client.clock.now():%H:%M:%S} UTC: {problem}; what follows is from before"
+            elif not problem:
+                self.problem = ""
+            await asyncio.sleep(PROBE_S)

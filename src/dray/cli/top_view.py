@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dray.accounting import AccountingError, ClusterLedger, NodeLedger, PodRef, as_quantity, pod_demand
@@ -38,14 +39,32 @@ def overview_of(world: World) -> Overview:
     return Overview(world, device_rows(world), list(cluster), waiting)
 
 
-def text_of(view: Overview, lines: int | None = None) -> str:
-    """All of it, or as much as fits on so many lines: the tables share the room."""
-    room = None if lines is None else max(3, (lines - 9) // 3)
-    parts = [_headline(view), "", _drivers(view, room), "", _nodes(view, room)]
+def text_of(view: Overview, lines: int | None = None, problem: str = "") -> str:
+    """All of it, or as much as fits on so many lines: the tables share the room. A `problem` comes first."""
+    counts = (len({row.device_id.driver for row in view.devices}), len(view.ledgers), len(view.waiting))
+    drivers, nodes, waiting = _rooms(counts, lines - bool(problem) if lines is not None else None)
+    parts = [_headline(view), "", _drivers(view, drivers), "", _nodes(view, nodes)]
     if view.waiting:
-        parts += ["", _waiting(view.waiting, room)]
-    text = "\n".join(parts)
+        parts += ["", _waiting(view.waiting, waiting)]
+    text = "\n".join([problem, *parts] if problem else parts)
     return text if lines is None else "\n".join(text.splitlines()[:lines])
+
+
+def _rooms(counts: tuple[int, ...], lines: int | None) -> list[int | None]:
+    """How many rows each table may have: what one does not need is left to the next."""
+    if lines is None:
+        return [None] * len(counts)
+    # Under the headline each table has a blank line and a title.
+    left = lines - 1 - 2 * len([count for count in counts if count])
+    rooms: list[int | None] = []
+    for place, count in enumerate(counts):
+        room = min(count, max(3, left // (len(counts) - place)))
+        # The last table with rows takes all that is left.
+        if not any(counts[place + 1 :]):
+            room = max(3, left)
+        rooms.append(room)
+        left -= room
+    return rooms
 
 
 def _headline(view: Overview) -> str:
@@ -54,30 +73,33 @@ def _headline(view: Overview) -> str:
     return (
         f"{len(view.ledgers)} nodes, {running} pods placed, {len(view.waiting)} waiting; "
         f"{len(view.devices)} devices: {states['taken'] + states['shared']} in use, {states['free']} free"
+        + (f", {states['blocked']} blocked" if states["blocked"] else "")
         + (f", {states['gone']} gone" if states["gone"] else "")
     )
 
 
 def _drivers(view: Overview, room: int | None) -> str:
-    total: Counter[str] = Counter()
-    used: Counter[str] = Counter()
-    for row in view.devices:
-        if row.state != "gone":
-            total[row.device_id.driver] += 1
-            used[row.device_id.driver] += row.state not in ("free", "blocked")
+    total, used = _use(view, lambda row: row.device_id.driver)
     rows = [(name, bar(used[name], count), f"{used[name]}/{count}") for name, count in sorted(total.items())]
     return columns(("DRIVER", "DEVICES", "USED"), _cut(rows, room)) if rows else "no devices are published"
 
 
-def _nodes(view: Overview, room: int | None) -> str:
+def _use(view: Overview, group: Callable[[DeviceRow], str]) -> tuple[Counter[str], Counter[str]]:
+    """Devices in use, and those together with the free ones. What is blocked is part of something in use."""
     total: Counter[str] = Counter()
     used: Counter[str] = Counter()
     for row in view.devices:
-        total[row.node] += 1
-        used[row.node] += row.state not in ("free", "blocked")
+        if row.state not in ("gone", "blocked"):
+            total[group(row)] += 1
+            used[group(row)] += row.state != "free"
+    return total, used
+
+
+def _nodes(view: Overview, room: int | None) -> str:
+    total, used = _use(view, lambda row: row.node)
     rows = []
     for ledger in sorted(
-        view.ledgers, key=lambda each: (-_fullness(each, used[each.name], total[each.name]), each.name)
+        view.ledgers, key=lambda each: (-_fullness(each, used[each.name], total[each.name]), natural(each.name))
     ):
         devices = f"{bar(used[ledger.name], total[ledger.name])} {used[ledger.name]}/{total[ledger.name]}"
         rows.append(
@@ -90,6 +112,11 @@ def _nodes(view: Overview, room: int | None) -> str:
             )
         )
     return columns(("NODE", "DEVICES", "CPU", "MEMORY", "PODS"), _cut(rows, room)) if rows else "no nodes"
+
+
+def natural(name: str) -> tuple[tuple[int, str], ...]:
+    """node-2 before node-10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))
 
 
 def _fullness(ledger: NodeLedger, used: int, total: int) -> float:

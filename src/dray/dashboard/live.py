@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from dray.client import ApiError, Client, CredentialsError, ServerUnreachable
-from dray.client.transport import Call
+from dray.client import Client
 from dray.dashboard.board import Board
 from dray.dashboard.cluster import Cluster
+from dray.dashboard.probe import problem_with
 from dray.features import FeatureGates
 
 # Events that come together are sent together.
@@ -19,7 +19,6 @@ GATHER_S = 0.15
 # So long the cluster is followed after the last page was closed; a reload finds everything in place.
 LINGER_S = 30.0
 PROBE_S = 10.0
-PROBE_TIMEOUT_S = 5.0
 # A reader that is so many messages behind is cut off; it comes back and starts with everything.
 MOST_BEHIND = 256
 
@@ -120,25 +119,14 @@ class Live:
             self._send(message("delta", delta))
 
     async def _probe(self) -> None:
-        """Watches do not say when the server is gone; a stale page must not look alive."""
         while True:
-            problem = await self._problem()
+            problem = await problem_with(self._client)
             status = {"reachable": not problem, "problem": problem}
             text = message("status", msgspec.json.encode(status))
             if text != self._status:
                 self._status = text
             self._send(text)
             await asyncio.sleep(PROBE_S)
-
-    async def _problem(self) -> str:
-        try:
-            async with asyncio.timeout(PROBE_TIMEOUT_S):
-                answer = await self._client.transport.request(Call("GET", "/version", timeout_s=PROBE_TIMEOUT_S))
-        except TimeoutError:
-            return "the API server does not answer"
-        except (ServerUnreachable, CredentialsError, ApiError) as error:
-            return str(error)
-        return f"the API server answers {answer.status}" if answer.status >= 500 else ""
 
     def _send(self, text: bytes) -> None:
         for follower in self._followers:

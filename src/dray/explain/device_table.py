@@ -46,18 +46,24 @@ def device_rows(world: World) -> list[DeviceRow]:
     holders = Holders(world.claims)
     rows: dict[DeviceID, DeviceRow] = {}
     kinds = KindTable()
-    for published in _newest(world.slices):
+    newest = list(_newest(world.slices))
+    # Nodes of one kind share their lists of devices: what a device says of itself is written out once.
+    texts: dict[int, _Texts] = {}
+    for published in newest:
         compiled = CompiledSlice(published, kinds, world.taint_rules)
         for device, kind in zip(compiled.devices, compiled.kinds, strict=True):
             device_id = DeviceID(published.spec.driver, published.spec.pool.name, device.name)
-            taints = tuple(_taint(taint.key, taint.value, taint.effect) for taint in kind.taints)
-            rows.setdefault(device_id, _row(device_id, published, device, taints, holders))
+            text = texts.get(id(device))
+            if text is None:
+                text = texts[id(device)] = _Texts.of(device)
+            taints = tuple(_taint(taint.key, taint.value, taint.effect) for taint in kind.taints) if kind.taints else ()
+            rows.setdefault(device_id, _row(device_id, _reach(published, device), text, taints, holders))
     for device_id in holders.devices():
         if device_id not in rows:
             rows[device_id] = DeviceRow(
                 device_id, "", "gone", tuple(holders.of(device_id, with_admins=True)), {}, {}, {}, ()
             )
-    _mark_blocked(rows, list(_newest(world.slices)))
+    _mark_blocked(rows, newest)
     return [rows[key] for key in sorted(rows)]
 
 
@@ -66,6 +72,8 @@ Counters = dict[tuple[str, str, str, str], int]
 
 def _mark_blocked(rows: dict[DeviceID, DeviceRow], slices: list[ResourceSlice]) -> None:
     """Free devices whose counters no longer suffice, since other devices of their pool draw from them."""
+    used = {row.device_id[:2] for row in rows.values() if row.state in ("taken", "shared")}
+    slices = [each for each in slices if (each.spec.driver, each.spec.pool.name) in used]
     left: Counters = {}
     for each in slices:
         for counters in each.spec.shared_counters:
@@ -104,24 +112,27 @@ def _newest(slices: tuple[ResourceSlice, ...]) -> Iterator[ResourceSlice]:
             yield each
 
 
-def _row(
-    device_id: DeviceID, published: ResourceSlice, device: Device, taints: tuple[str, ...], holders: Holders
-) -> DeviceRow:
+@dataclass(frozen=True, slots=True)
+class _Texts:
+    capacity: dict[str, str]
+    attributes: dict[str, str]
+
+    @classmethod
+    def of(cls, device: Device) -> _Texts:
+        return cls(
+            {name: str(capacity.value) for name, capacity in device.capacity.items()},
+            {name: _value(attribute) for name, attribute in device.attributes.items()},
+        )
+
+
+def _row(device_id: DeviceID, node: str, text: _Texts, taints: tuple[str, ...], holders: Holders) -> DeviceRow:
     held = tuple(holders.of(device_id, with_admins=True))
     takers = [holder for holder in held if not holder.has_admin_access]
     state = "free"
     if takers:
         state = "shared" if any(holder.is_share for holder in takers) else "taken"
-    return DeviceRow(
-        device_id,
-        _reach(published, device),
-        state,
-        held,
-        {name: str(capacity.value) for name, capacity in device.capacity.items()},
-        holders.consumed(device_id),
-        {name: _value(attribute) for name, attribute in device.attributes.items()},
-        taints,
-    )
+    consumed = holders.consumed(device_id) if held else {}
+    return DeviceRow(device_id, node, state, held, text.capacity, consumed, text.attributes, taints)
 
 
 def _reach(published: ResourceSlice, device: Device) -> str:
