@@ -55,6 +55,9 @@ class RecordingDriver(Driver):
     def __init__(self) -> None:
         self.calls: list[str] = []
 
+    def pools(self, node_name):
+        return []
+
     def prepare(self, claim):
         self.calls.append(f"prepare {claim.reference.name}")
         if claim.reference.name == "bad":

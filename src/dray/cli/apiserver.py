@@ -9,9 +9,10 @@ import click
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.atomic_files import write_private
-from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector, stop_signal
+from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
 from dray.cli.serving import Serving, serving_options
+from dray.signals import stop_signal
 from dray.store.errors import StoreError, StoreRefuses, StoreUnavailable
 from dray.store.opening import open_store
 

@@ -23,14 +23,6 @@ def run_loop(main: Coroutine[Any, Any, None]) -> None:
         runner.run(main)
 
 
-def stop_signal() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, from now on."""
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    return stopped
-
-
 async def until_signalled(work: Coroutine[Any, Any, None]) -> None:
     """Do `work` to its end or until SIGTERM or SIGINT."""
     task = asyncio.create_task(work)

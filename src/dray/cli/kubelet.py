@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dray.cli.event_loop import stop_signal
+from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
+from dray.signals import stop_signal
 
 if TYPE_CHECKING:
     from dray.clock import Clock
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     "--capacity", "capacity", multiple=True, metavar="NAME=QUANTITY", help="Instead of the machine's own, e.g. cpu=8."
 )
 @click.option("--node-label", "labels", multiple=True, metavar="KEY=VALUE")
-@click.option("--feature-gates", default="", metavar="A=true,B=false")
+@gate_options
 @click.option(
     "--enforcement",
     type=click.Choice(["kep", "kubernetes"]),
@@ -65,6 +66,7 @@ def kubelet(
     capacity: tuple[str, ...],
     labels: tuple[str, ...],
     feature_gates: str,
+    emulate: str | None,
     enforcement: str,
     healthz_port: int,
     verbose: int,
@@ -76,7 +78,6 @@ def kubelet(
     from dray.accounting import Enforcement
     from dray.api.quantity import Quantity, QuantityError
     from dray.client import KubeconfigError, connect, load_connection
-    from dray.features import FeatureGateError, FeatureGates
     from dray.kubelet.node import NodeDescription, machine_capacity
     from dray.kubelet.server import Kubelet, KubeletOptions
     from dray.telemetry import set_up_logging
@@ -84,9 +85,9 @@ def kubelet(
     set_up_logging(verbose)
     try:
         amounts = machine_capacity() | {name: Quantity.parse(text) for name, text in map(_pair, capacity)}
-        gates = FeatureGates.parse(feature_gates)
-    except (QuantityError, FeatureGateError) as error:
+    except QuantityError as error:
         raise click.UsageError(str(error)) from error
+    gates = gates_from(feature_gates, emulate)
     description = NodeDescription(
         node_name,
         amounts,

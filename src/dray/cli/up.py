@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from dray.atomic_files import write_private
-from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector, stop_signal
+from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
 from dray.cli.progress import Progress
 from dray.cli.serving import Serving, serving_options
+from dray.signals import stop_signal
 
 if TYPE_CHECKING:
     from dray.sim.nodes import RealNodes, SimulatedNodes

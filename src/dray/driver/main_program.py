@@ -3,13 +3,13 @@
 import argparse
 import asyncio
 import os
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from dray.client import connect
 from dray.driver.plugin import Driver
 from dray.driver.running import KUBELET_ROOT, DriverPaths, RunningDriver
+from dray.signals import stop_signal
 from dray.telemetry import set_up_logging
 
 
@@ -20,10 +20,12 @@ def run(driver: Driver, arguments: Sequence[str] | None = None) -> None:
     asyncio.run(serve(driver, options))
 
 
+class DriverBroken(OSError):
+    """The driver cannot go on; whoever runs it should start it again."""
+
+
 async def serve(driver: Driver, options: argparse.Namespace) -> None:
-    stopping = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    stopping = stop_signal()
     client = connect(options.kubeconfig, component=driver.name)
     running = RunningDriver(
         driver,
@@ -33,11 +35,29 @@ async def serve(driver: Driver, options: argparse.Namespace) -> None:
         instance=options.instance,
     )
     try:
-        await running.start()
-        await stopping.wait()
+        await _until_stopped(running, stopping)
     finally:
         await running.stop()
         await client.close()
+
+
+async def _until_stopped(running: RunningDriver, stopping: asyncio.Event) -> None:
+    """A signal counts at any time, also while the driver waits for its node."""
+    stopped = asyncio.create_task(stopping.wait())
+    life = asyncio.create_task(_live(running))
+    try:
+        await asyncio.wait({stopped, life}, return_when=asyncio.FIRST_COMPLETED)
+        if life.done():
+            life.result()
+    finally:
+        for task in (stopped, life):
+            task.cancel()
+        await asyncio.gather(stopped, life, return_exceptions=True)
+
+
+async def _live(running: RunningDriver) -> None:
+    await running.start()
+    raise DriverBroken(f"driver {running.driver.name}: {await running.broken()}")
 
 
 def _absolute(text: str) -> Path:

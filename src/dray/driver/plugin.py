@@ -1,5 +1,6 @@
 """The protocol a driver implements, and the values it gives and gets."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,7 @@ class DeviceHealth:
     timeout_s: int = 0
 
 
-class Driver:
+class Driver(ABC):
     """Subclass this. `prepare`, `unprepare` and `health` may be plain or async; plain ones run in a thread."""
 
     name: str = ""
@@ -121,12 +122,12 @@ class Driver:
     published_pools: tuple[Pool, ...] = ()
     """What `pools` answered last; set by the kit."""
 
-    def restore(self, data_dir: Path) -> None:
+    def restore(self, data_dir: Path) -> None:  # noqa: B027
         """Called before anything else: where the driver may keep files, and a chance to read those of an earlier life."""
 
+    @abstractmethod
     def pools(self, node_name: str) -> Iterable[Pool]:
         """The devices this driver offers on a node."""
-        raise NotImplementedError
 
     def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice] | Awaitable[Iterable[PreparedDevice]]:
         """Make the devices usable. May be called again for the same claim and must then answer the same."""

@@ -71,6 +71,10 @@ class SlicePublisher:
         await self._informer.synced()
         self._task = asyncio.create_task(self._queue.run(self._reconcile), name=f"slices of {self._publisher.driver}")
 
+    @property
+    def is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
     async def stop(self) -> None:
         """Stop publishing. Slices stay: a driver that restarts finds them as they were."""
         self._queue.shut_down()

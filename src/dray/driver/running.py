@@ -24,6 +24,7 @@ from dray.driver.sockets import socket_paths
 log = logging.getLogger(__name__)
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
+LOOK_AT_SOCKETS_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,17 @@ class RunningDriver:
         """Wait until the API has every device as described."""
         assert self.publisher is not None, "start the driver first"
         await self.publisher.settled()
+
+    async def broken(self) -> str:
+        """Waits until the driver cannot go on, which is usually never; the answer says why."""
+        assert self.publisher is not None, "start the driver first"
+        while True:
+            lost = self.server.lost_sockets()
+            if lost:
+                return f"socket {lost[0]} was removed, or another driver listens there now"
+            if not self.publisher.is_running:
+                return "publishing ResourceSlices ended unexpectedly"
+            await self._client.clock.sleep(LOOK_AT_SOCKETS_EVERY_S)
 
     async def stop(self) -> None:
         if self._leftovers is not None:

@@ -11,6 +11,7 @@ import grpc
 from dray.driver.checkpoint import StoredClaim, StoredDevice
 from dray.driver.claims import ClaimError
 from dray.driver.health import HealthReports
+from dray.driver.listening import OwnSocket, listen
 from dray.driver.plugin import ClaimReference
 from dray.driver.prepare import ClaimPreparer
 from dray.proto import (
@@ -131,6 +132,7 @@ class DriverServer:
         health: HealthReports | None = None,
         services: tuple[str, ...] = DRA_SERVICES,
     ) -> None:
+        self._sockets: list[OwnSocket] = []
         self._service_socket = service_socket
         self._registration_socket = registration_socket
         self._service = grpc.aio.server()
@@ -159,23 +161,16 @@ class DriverServer:
         return self._registration.is_registered
 
     async def start(self) -> None:
-        await _listen(self._service, self._service_socket)
-        await _listen(self._registrar, self._registration_socket)
+        self._sockets.append(await listen(self._service, self._service_socket))
+        self._sockets.append(await listen(self._registrar, self._registration_socket))
+
+    def lost_sockets(self) -> list[Path]:
+        """Sockets that were taken away or over since they were made: nobody can call us there any more."""
+        return [socket.path for socket in self._sockets if not socket.is_there()]
 
     async def stop(self) -> None:
-        self._registration_socket.unlink(missing_ok=True)
+        """The registration goes first, so that nobody calls a service that is about to end."""
+        for socket in reversed(self._sockets):
+            socket.remove()
         await self._registrar.stop(None)
         await self._service.stop(None)
-        self._service_socket.unlink(missing_ok=True)
-
-
-async def _listen(server: grpc.aio.Server, socket: Path) -> None:
-    if len(str(socket)) > 107:
-        raise OSError(f"socket path {socket}: {len(str(socket))} characters, at most 107 are possible")
-    socket.parent.mkdir(parents=True, exist_ok=True)
-    socket.unlink(missing_ok=True)
-    try:
-        server.add_insecure_port(f"unix:{socket.absolute()}")
-    except RuntimeError as error:
-        raise OSError(f"socket {socket}: {error}") from error
-    await server.start()
