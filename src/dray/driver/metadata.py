@@ -20,6 +20,7 @@ from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, 
 
 log = logging.getLogger(__name__)
 
+GROUP, KIND = "metadata.resource.k8s.io", "DeviceMetadata"
 VERSIONS = ("v1beta1", "v1alpha1")
 CONTAINER_ROOT = "/var/run/kubernetes.io/dra-device-attributes"
 
@@ -100,10 +101,7 @@ class DeviceMetadata:
         if pod_claim:
             content["podClaimName"] = pod_claim
         content["requests"] = [{"name": name, "devices": entries} for name, entries in requests.items()]
-        return [
-            {"apiVersion": f"metadata.resource.k8s.io/{version}", "kind": "DeviceMetadata", **content}
-            for version in VERSIONS
-        ]
+        return [{"apiVersion": f"{GROUP}/{version}", "kind": KIND, **content} for version in VERSIONS]
 
     def _device_document(self, device: AllocatedDevice) -> dict[str, Any]:
         document: dict[str, Any] = {"driver": self._driver, "pool": device.pool, "name": device.device}
