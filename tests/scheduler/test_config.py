@@ -177,6 +177,8 @@ def test_order_of_plugins_at_an_extension_point():
         "TaintToleration": 3,
         "NodeAffinity": 2,
         "NodeResourcesFit": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
         "DynamicResources": 2,
         "NodeResourcesBalancedAllocation": 1,
     }

@@ -97,6 +97,8 @@ class NodeList:
         self._in_order: list[NodeState] = []
         self._added: list[NodeState] = []
         self._reordered = False
+        self._labels: dict[str, dict[str, int]] = {}
+        self._labels_at = (-1, -1)
 
     def __len__(self) -> int:
         return len(self._in_order)
@@ -121,6 +123,20 @@ class NodeList:
             if state is not None:
                 mask |= state.bit
         return mask
+
+    def by_label(self, key: str) -> dict[str, int]:
+        """Nodes by the value of a label; those without it are left out. Worked out again when nodes have changed."""
+        at = (self._log.position(Facet.OBJECT), len(self._in_order))
+        if at != self._labels_at:
+            self._labels, self._labels_at = {}, at
+        found = self._labels.get(key)
+        if found is None:
+            found = self._labels[key] = {}
+            for state in self._in_order:
+                value = state.labels.get(key)
+                if value is not None:
+                    found[value] = found.get(value, 0) | state.bit
+        return found
 
     def set(self, node: Node) -> None:
         """Add the node or replace its object."""

@@ -5,7 +5,7 @@ contains every write of our own.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dray.accounting.ask import RequestOptions
@@ -40,6 +40,8 @@ class Snapshot:
         self._assumed: dict[str, PlacedPod] = {}
         self._pods_without_node: dict[str, dict[str, PlacedPod]] = {}
         self._with_anti_affinity: dict[str, PlacedPod] = {}
+        self._with_pod_wishes: dict[str, PlacedPod] = {}
+        self._by_controller: dict[str, Counter[str]] = {}
 
     # --- nodes
 
@@ -117,6 +119,14 @@ class Snapshot:
         """Placed pods that keep others away; most clusters have none."""
         return self._with_anti_affinity.values()
 
+    def with_pod_wishes(self) -> Iterable[PlacedPod]:
+        """Placed pods that would like others near or far; they count in the score of a node."""
+        return self._with_pod_wishes.values()
+
+    def pods_of_controller(self, uid: str) -> Mapping[str, int]:
+        """How many pods of a ReplicaSet or the like are on which node, without those that are leaving."""
+        return self._by_controller.get(uid, {})
+
     def refresh(self) -> None:
         """Before an attempt: let added and removed nodes take their places."""
         self.nodes.refresh()
@@ -174,15 +184,22 @@ class Snapshot:
         state = self.nodes.get(pod.spec.node_name)
         pods = state.pods if state is not None else self._pods_without_node[pod.spec.node_name]
         pods[uid] = PlacedPod(pod, old.ref, old.demand, old.ports)
-        if uid in self._with_anti_affinity:
-            self._with_anti_affinity[uid] = pods[uid]
+        for index in (self._with_anti_affinity, self._with_pod_wishes):
+            if uid in index:
+                index[uid] = pods[uid]
+        if pod.metadata.deletion_timestamp is not None and old.pod.metadata.deletion_timestamp is None:
+            self._count_with_siblings(old.pod, pod.spec.node_name, -1)
 
     def _enter(self, pod: Pod, node_name: str) -> PlacedPod:
         placed = self.as_placed(pod)
         self._node_of[pod.metadata.uid] = node_name
         self.priorities[placed.priority] += 1
-        if has_anti_affinity(pod):
-            self._with_anti_affinity[pod.metadata.uid] = placed
+        if pod.spec.affinity is not None:
+            if has_anti_affinity(pod):
+                self._with_anti_affinity[pod.metadata.uid] = placed
+            if has_pod_wishes(pod):
+                self._with_pod_wishes[pod.metadata.uid] = placed
+        self._count_with_siblings(pod, node_name, 1)
         state = self.nodes.get(node_name)
         if state is None:
             self._pods_without_node.setdefault(node_name, {})[pod.metadata.uid] = placed
@@ -194,15 +211,31 @@ class Snapshot:
     def _leave(self, uid: str) -> None:
         name = self._node_of.pop(uid)
         self._with_anti_affinity.pop(uid, None)
+        self._with_pod_wishes.pop(uid, None)
         state = self.nodes.get(name)
         placed = self._pods_without_node.get(name, {}).pop(uid, None) if state is None else state.leave(uid)
         if placed is None:
             return
+        self._count_with_siblings(placed.pod, name, -1)
         self.priorities[placed.priority] -= 1
         if not self.priorities[placed.priority]:
             del self.priorities[placed.priority]
         if state is not None:
             self._touch(state)
+
+    def _count_with_siblings(self, pod: Pod, node_name: str, change: int) -> None:
+        """Pods that are leaving do not count: the next one takes their place."""
+        if not pod.metadata.owner_references or pod.metadata.deletion_timestamp is not None:
+            return
+        controller = controller_of(pod)
+        if not controller:
+            return
+        counts = self._by_controller.setdefault(controller, Counter())
+        counts[node_name] += change
+        if not counts[node_name]:
+            del counts[node_name]
+            if not counts:
+                del self._by_controller[controller]
 
     def _touch(self, state: NodeState) -> None:
         for facet in _POD_FACETS:
@@ -218,6 +251,25 @@ class Snapshot:
                     raise AssertionError(
                         f"pod {uid} is counted on {state.name}, but belongs to {self._node_of.get(uid)}"
                     )
+
+
+def controller_of(pod: Pod) -> str:
+    """The UID of the ReplicaSet or similar that makes pods like this one; empty if nobody does."""
+    for owner in pod.metadata.owner_references:
+        if owner.controller and owner.kind in ("ReplicaSet", "StatefulSet", "ReplicationController"):
+            return owner.uid
+    return ""
+
+
+def has_pod_wishes(pod: Pod) -> bool:
+    """Terms about other pods that score nodes: what must be near, and what should be near or far."""
+    affinity = pod.spec.affinity
+    near, far = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else (None, None)
+    return bool(
+        (near and near.required_during_scheduling_ignored_during_execution)
+        or (near and near.preferred_during_scheduling_ignored_during_execution)
+        or (far and far.preferred_during_scheduling_ignored_during_execution)
+    )
 
 
 def has_anti_affinity(pod: Pod) -> bool:

@@ -132,6 +132,15 @@ class ScorePlugin(Protocol):
 
 
 @runtime_checkable
+class BulkScorePlugin(Protocol):
+    """A score that is worked out for all nodes at once: masks of nodes by score, instead of `score`."""
+
+    name: str
+
+    def scores(self, cycle: CycleState, pod: Pod, snapshot: "Snapshot", feasible: int) -> dict[int, int]: ...
+
+
+@runtime_checkable
 class RememberedScore(Protocol):
     name: str
     score_depends_on: frozenset[Facet]

@@ -92,6 +92,11 @@ def resolve(
     return Profile(config.scheduler_name, at, weights, percentage if chosen_percentage is None else chosen_percentage)
 
 
+def _implements(plugin: Plugin, method: str) -> bool:
+    # Scores come one by one or, as `scores`, for all nodes at once.
+    return hasattr(plugin, method) or (method == "score" and hasattr(plugin, "scores"))
+
+
 def _at_point(
     multi: tuple[EnabledPlugin, ...], custom: PluginSet, instances: Mapping[str, Plugin], method: str
 ) -> list[EnabledPlugin]:
@@ -103,7 +108,7 @@ def _at_point(
         if plugin.name not in named
         and "*" not in custom.disabled
         and plugin.name not in custom.disabled
-        and hasattr(instances[plugin.name], method)
+        and _implements(instances[plugin.name], method)
     ]
     moved_ahead = [plugin for plugin in custom.enabled if plugin.name in everywhere]
     only_here = [plugin for plugin in custom.enabled if plugin.name not in everywhere]

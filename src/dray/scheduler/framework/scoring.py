@@ -48,7 +48,11 @@ class ScoreRun:
         return totals(self._feasible, self.rows(plugins, weights))
 
     def _normalized(self, plugin: Any) -> dict[int, int]:
-        raw = self._answers(plugin).ask(self._feasible, self._question(plugin))
+        raw: dict[int, int]
+        if hasattr(plugin, "scores"):
+            raw = plugin.scores(self._cycle, self._pod, self._snapshot, self._feasible)
+        else:
+            raw = self._answers(plugin).ask(self._feasible, self._question(plugin))
         if not hasattr(plugin, "normalize"):
             return raw
         nodes_by_score: dict[int, int] = {}

@@ -1,13 +1,15 @@
-"""Pod affinity and anti-affinity that must hold, of the pod itself and of pods already placed."""
+"""Pod affinity and anti-affinity, of the pod itself and of pods already placed: required terms filter, preferred ones score."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dray.api.core import Pod, PodAffinityTerm
 from dray.api.matching import matches_labels
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, Resource
+from dray.scheduler.framework.scores import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
@@ -18,6 +20,8 @@ UNWELCOME = unschedulable("node(s) didn't satisfy existing pods anti-affinity ru
 
 Domain = tuple[str, str]
 """A topology key and its value."""
+Labels = Mapping[str, Mapping[str, str]]
+"""Labels of namespaces by name."""
 
 
 def required_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
@@ -30,6 +34,19 @@ def required_anti_affinity(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity
     wanted = affinity.pod_anti_affinity if affinity else None
     return wanted.required_during_scheduling_ignored_during_execution if wanted else ()
+
+
+def preferred(pod: Pod) -> list[tuple[PodAffinityTerm, int]]:
+    """Terms with points: below zero for pods that should be far."""
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return []
+    near, far = affinity.pod_affinity, affinity.pod_anti_affinity
+    wanted = near.preferred_during_scheduling_ignored_during_execution if near else ()
+    unwanted = far.preferred_during_scheduling_ignored_during_execution if far else ()
+    return [(row.pod_affinity_term, row.weight) for row in wanted] + [
+        (row.pod_affinity_term, -row.weight) for row in unwanted
+    ]
 
 
 def term_matches(term: PodAffinityTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
@@ -59,8 +76,31 @@ class Neighbours:
     is_own_friend: bool = False
 
 
+@dataclass(slots=True)
+class Wishes:
+    """What being in a topology domain is worth."""
+
+    points: Counter[Domain] = field(default_factory=Counter)
+
+    def add(self, term: PodAffinityTerm, points: int, owner: Pod, other: Pod, node: NodeState, names: Labels) -> None:
+        """If `owner`'s term speaks of `other`; `node` is where the one of them is that is placed already."""
+        value = node.labels.get(term.topology_key)
+        if points and value is not None and term_matches(term, owner, other, names):
+            self.points[(term.topology_key, value)] += points
+
+
 class InterPodAffinity:
     name = "InterPodAffinity"
+
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        args = args or {}
+        weight = args.get("hardPodAffinityWeight", 1)
+        if not isinstance(weight, int) or not 0 <= weight <= 100:
+            raise ValueError(f"hardPodAffinityWeight: Invalid value: {weight}: not in valid range [0, 100]")
+        self._required_points = weight
+        self._ignores_placed = bool(args.get("ignorePreferredTermsOfExistingPods"))
+
+    # --- filter
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
         near, far = required_affinity(pod), required_anti_affinity(pod)
@@ -91,6 +131,52 @@ class InterPodAffinity:
         if any(node.labels.get(key) == value for key, value in seen.unwelcome_in):
             return UNWELCOME
         return None
+
+    # --- score
+
+    def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
+        mine = preferred(pod)
+        wishes, names = Wishes(), snapshot.namespace_labels
+        if mine:
+            for node in snapshot.nodes:
+                for placed in node.pods.values():
+                    for term, points in mine:
+                        wishes.add(term, points, pod, placed.pod, node, names)
+        if mine or not self._ignores_placed:
+            for placed in snapshot.with_pod_wishes():
+                there = snapshot.nodes.get(snapshot.node_of(placed.pod.metadata.uid) or "")
+                if there is not None:
+                    for term, points in self._wishes_of(placed.pod):
+                        wishes.add(term, points, placed.pod, pod, there, names)
+        if not wishes.points:
+            return SKIP
+        cycle.write(wishes)
+        return None
+
+    def _wishes_of(self, placed: Pod) -> Iterable[tuple[PodAffinityTerm, int]]:
+        """A pod that must be near others likes it when such others come to it."""
+        yield from ((term, self._required_points) for term in required_affinity(placed))
+        yield from preferred(placed)
+
+    def scores(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> dict[int, int]:
+        cells = {0: feasible}
+        for (key, value), worth in cycle.expect(Wishes).points.items():
+            members = snapshot.nodes.by_label(key).get(value, 0)
+            refined: dict[int, int] = {}
+            for total, mask in cells.items():
+                for part, score in ((mask & members, total + worth), (mask & ~members, total)):
+                    if part:
+                        refined[score] = refined.get(score, 0) | part
+            cells = refined
+        return cells
+
+    def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
+        """From the worst at 0 to the best at 100; where all are alike, nothing."""
+        found = set(scores)
+        least, most = min(found, default=0), max(found, default=0)
+        return {score: MAX_SCORE * (score - least) // (most - least) if most > least else 0 for score in found}
+
+    # --- queue
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL

@@ -1,11 +1,13 @@
-"""Topology spread constraints that must hold (`whenUnsatisfiable: DoNotSchedule`)."""
+"""Topology spread constraints: `DoNotSchedule` turns nodes away, `ScheduleAnyway` scores them."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
+from dray.api.codec import to_object
 from dray.api.core import Pod, TopologySpreadConstraint
 from dray.api.matching import HARD, matches_labels, untolerated
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
@@ -14,7 +16,8 @@ from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventR
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.node_affinity import matches_pod_affinity
-from dray.scheduler.snapshot import Snapshot
+from dray.scheduler.plugins.soft_spread import SYSTEM_DEFAULTS, SoftRow, SoftSpread, evenly
+from dray.scheduler.snapshot import Snapshot, controller_of
 
 TOO_UNEVEN = unschedulable("node(s) didn't match pod topology spread constraints")
 NO_LABEL = unresolvable("node(s) didn't match pod topology spread constraints (missing required label)")
@@ -47,6 +50,19 @@ class Spreads:
 class PodTopologySpread:
     name = "PodTopologySpread"
 
+    def __init__(self, args: Mapping[str, Any] | None = None) -> None:
+        args = args or {}
+        is_list = args.get("defaultingType", "System") == "List"
+        rows = [to_object(row, TopologySpreadConstraint) for row in args.get("defaultConstraints") or ()]
+        if rows and not is_list:
+            raise ValueError("defaultConstraints: Invalid value: when .defaultingType is not List")
+        if any(row.label_selector is not None for row in rows):
+            raise ValueError("defaultConstraints: Forbidden: a default constraint must not have a labelSelector")
+        self._are_system_defaults = not is_list
+        self._defaults = tuple(rows) if is_list else SYSTEM_DEFAULTS
+
+    # --- filter
+
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
         hard = [row for row in pod.spec.topology_spread_constraints if row.when_unsatisfiable == "DoNotSchedule"]
         if not hard:
@@ -66,6 +82,41 @@ class PodTopologySpread:
             if skew > row.constraint.max_skew:
                 return TOO_UNEVEN
         return None
+
+    # --- score
+
+    def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
+        own = pod.spec.topology_spread_constraints
+        if own:
+            soft = [row for row in own if row.when_unsatisfiable != "DoNotSchedule"]
+            rows = _count_soft([_spread(row, pod) for row in soft], pod, snapshot)
+        else:
+            rows = self._default_rows(pod, snapshot)
+        if not rows:
+            return SKIP
+        cycle.write(SoftSpread(rows, needs_all_keys=bool(own) or not self._are_system_defaults))
+        return None
+
+    def _default_rows(self, pod: Pod, snapshot: Snapshot) -> tuple[SoftRow, ...]:
+        """For pods without constraints that have siblings: those of one ReplicaSet or the like."""
+        controller = controller_of(pod)
+        if not controller:
+            return ()
+        counts = {
+            name: count
+            for name, count in snapshot.pods_of_controller(controller).items()
+            if (state := snapshot.nodes.get(name)) is not None and matches_pod_affinity(pod, state)
+        }
+        soft = (row for row in self._defaults if row.when_unsatisfiable != "DoNotSchedule")
+        return tuple(SoftRow(row.topology_key, row.max_skew, counts) for row in soft)
+
+    def scores(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> dict[int, int]:
+        return cycle.expect(SoftSpread).scores(feasible, snapshot.nodes)
+
+    def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
+        return evenly(scores)
+
+    # --- queue
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
@@ -111,12 +162,34 @@ def _count(rows: tuple[Spread, ...], pod: Pod, node: NodeState) -> None:
         if not _takes_part(row.constraint, pod, node):
             continue
         value = node.labels[row.constraint.topology_key]
-        row.pods_by_value[value] += sum(
-            placed.pod.metadata.namespace == pod.metadata.namespace
-            and placed.pod.metadata.deletion_timestamp is None
-            and matches_labels(row.selector, placed.pod.metadata.labels)
-            for placed in node.pods.values()
-        )
+        row.pods_by_value[value] += _matching(row.selector, pod, node)
+
+
+def _count_soft(spreads: list[Spread], pod: Pod, snapshot: Snapshot) -> tuple[SoftRow, ...]:
+    """Every node that has all the keys counts, whether or not it is feasible."""
+    counts: list[dict[str, int]] = [{} for _ in spreads]
+    keys = {row.constraint.topology_key for row in spreads}
+    for node in snapshot.nodes if spreads else ():
+        if not node.pods or not keys <= node.labels.keys():
+            continue
+        for row, by_node in zip(spreads, counts, strict=True):
+            if _takes_part(row.constraint, pod, node):
+                found = _matching(row.selector, pod, node)
+                if found:
+                    by_node[node.name] = found
+    return tuple(
+        SoftRow(row.constraint.topology_key, row.constraint.max_skew, by_node)
+        for row, by_node in zip(spreads, counts, strict=True)
+    )
+
+
+def _matching(selector: LabelSelector | None, pod: Pod, node: NodeState) -> int:
+    return sum(
+        placed.pod.metadata.namespace == pod.metadata.namespace
+        and placed.pod.metadata.deletion_timestamp is None
+        and matches_labels(selector, placed.pod.metadata.labels)
+        for placed in node.pods.values()
+    )
 
 
 def _takes_part(constraint: TopologySpreadConstraint, pod: Pod, node: NodeState) -> bool:
