@@ -160,6 +160,17 @@ def without_devices(c: Cluster) -> None:
     c.pod["spec"]["nodeName"] = "node-1"
 
 
+def bound(c: Cluster) -> None:
+    c.pod["spec"]["nodeName"] = "node-1"
+    c.pod["status"] = {"phase": "Pending"}
+    held(c.claim, "gpu-0", pod="train")
+
+
+def driver_is_dead(c: Cluster) -> None:
+    bound(c)
+    c.slice["spec"]["driver"] = "other.example.com"
+
+
 def on_missing_node(c: Cluster) -> None:
     c.add(a_pod("lost", "", nodeName="node-9"))
 
@@ -203,6 +214,8 @@ TRAPS: list[tuple[Trap, str, str, str]] = [
     (missing_template, "missing-template", "pod default/other", "template none"),
     (missing_claim, "missing-claim", "pod default/other", "claim nowhere"),
     (without_devices, "pod-without-devices", "pod default/train", "has no devices"),
+    (bound, "pod-not-started", "pod default/train", f"driver {DRIVER} says: kubectl describe pod/train -n default"),
+    (driver_is_dead, "dead-driver", "pod default/train", f"waits on node node-1 for driver {DRIVER}"),
     (on_missing_node, "pod-on-missing-node", "pod default/lost", "node-9"),
     (overcommitted, "node-overcommitted", "node node-1", "Insufficient cpu"),
     (node_operations, "gate-mismatch", "slice node-1-gpus", "DRAOptionalNodeOperations"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
-from dray.explain.examination import OVER, Examination, Finding, claim_names, error, named, warning
+from dray.api.core import Pod
+from dray.explain.examination import OVER, Examination, Finding, claim_names, error, kubectl_name, named, warning
 
 
 def missing_claims(e: Examination) -> Iterator[Finding]:
@@ -64,6 +65,49 @@ def unserved_pods(e: Examination) -> Iterator[Finding]:
             )
 
 
+def pods_that_do_not_start(e: Examination) -> Iterator[Finding]:
+    """On a node with all their devices, but still pending: the drivers have not prepared them."""
+    for pod in e.world.pods:
+        node = pod.spec.node_name
+        if node not in e.world.nodes_by_name or pod.status.phase != "Pending":
+            continue
+        if pod.metadata.deletion_timestamp is not None:
+            continue
+        drivers = _drivers_of(e, pod)
+        if not drivers:
+            continue
+        silent = sorted(drivers - e.drivers_on(node))
+        if silent:
+            yield error(
+                "dead-driver",
+                named(pod),
+                f"waits on node {node} for {_drivers(silent)}, with nothing published there",
+                f"start {_drivers(silent)} on node {node}",
+            )
+        else:
+            yield warning(
+                "pod-not-started",
+                named(pod),
+                f"is on node {node} with its devices, and has not started",
+                f"see what {_drivers(sorted(drivers))} says: kubectl describe {kubectl_name(pod)}",
+            )
+
+
+def _drivers_of(e: Examination, pod: Pod) -> set[str]:
+    """The drivers of all its claims; none as long as a claim has no devices."""
+    drivers: set[str] = set()
+    for name in claim_names(pod):
+        claim = e.world.claims_by_name.get((pod.metadata.namespace, name))
+        if claim is None or claim.status.allocation is None:
+            return set()
+        drivers |= {result.driver for result in claim.status.allocation.devices.results}
+    return drivers
+
+
+def _drivers(names: list[str]) -> str:
+    return f"driver {names[0]}" if len(names) == 1 else f"drivers {', '.join(names)}"
+
+
 def pods_on_missing_nodes(e: Examination) -> Iterator[Finding]:
     if not e.world.nodes:
         return
@@ -99,4 +143,4 @@ def overcommitted_nodes(e: Examination) -> Iterator[Finding]:
             )
 
 
-POD_CHECKS = (missing_claims, unserved_pods, pods_on_missing_nodes, overcommitted_nodes)
+POD_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes, overcommitted_nodes)

@@ -68,6 +68,17 @@ class Examination:
             inventory.apply_taint_rule(rule)
         return inventory
 
+    def drivers_on(self, node: str) -> set[str]:
+        """Drivers that publish something for the node, or for many nodes."""
+        return self._drivers_by_node.get(node, set()) | self._drivers_by_node.get("", set())
+
+    @cached_property
+    def _drivers_by_node(self) -> dict[str, set[str]]:
+        drivers: dict[str, set[str]] = {}
+        for each in self.world.slices:
+            drivers.setdefault(each.spec.node_name or "", set()).add(each.spec.driver)
+        return drivers
+
     @cached_property
     def users_of_claim(self) -> dict[tuple[str, str], list[Pod]]:
         """Pods that name a claim in spec or status and are not over."""
