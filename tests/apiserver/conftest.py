@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -134,7 +135,7 @@ class Live:
     directory: Path
 
 
-def start_live(directory: Path, *options: str) -> Live:
+def start_live(directory: Path, *options: str, most_files: int = 0) -> Live:
     ready, kubeconfig = directory / "ready", directory / "kubeconfig"
     ready.unlink(missing_ok=True)
     process = subprocess.Popen(
@@ -144,6 +145,7 @@ def start_live(directory: Path, *options: str) -> Live:
         ],
         stdout=subprocess.DEVNULL,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))) if most_files else None,
     )  # fmt: skip
     deadline = time.monotonic() + 30
     while not ready.exists() or not ready.read_text():

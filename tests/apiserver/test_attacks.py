@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 import urllib3
@@ -216,14 +217,20 @@ def test_broken_protobuf(server: Server, body: bytes) -> None:
     assert answer.status in (400, 415)
 
 
+@cache
+def tls(certificate: str = "", key: str = "") -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate:
+        context.load_cert_chain(certificate, key)
+    return context
+
+
 def connect(live: Live, user: Server | None = None) -> ssl.SSLSocket:
     """A connection to write to by hand, as nobody or as the administrator."""
     host, port = live.url.removeprefix("https://").split(":")
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if user:
-        files = user.pool.connection_pool_kw
-        context.load_cert_chain(files["cert_file"], files["key_file"])
+    files = user.pool.connection_pool_kw if user else {}
+    context = tls(files.get("cert_file", ""), files.get("key_file", ""))
     return context.wrap_socket(socket.create_connection((host, int(port)), 10))
 
 
