@@ -228,3 +228,103 @@ async def test_an_informer_survives_cut_connections(authority, server_tls):
         assert added == [f"p{number}" for number in range(1, total + 1)]
         await informer.stop()
         await client.close()
+
+
+async def name_of(client):
+    return (await client.get(PODS, "p", "ns")).metadata.name
+
+
+async def answer_with_path(request):
+    if "watch" in request.query:
+        return web.Response(text="")
+    return web.json_response({"metadata": {"name": request.path}})
+
+
+async def test_a_server_behind_a_path(authority, server_tls):
+    """As management planes offer their clusters."""
+    async with serving(server_tls, answer_with_path) as url:
+        client = client_for(f"{url}/k8s/clusters/c-1", authority)
+        assert await name_of(client) == "/k8s/clusters/c-1/api/v1/namespaces/ns/pods/p"
+        async with client.watch(PODS) as events:
+            assert [event async for event in events] == []
+        await client.close()
+
+
+@pytest.fixture
+def inner_tls(authority, tmp_path):
+    """A certificate for a name that is not the address one connects to."""
+    pair = authority.issue_server("inner", ["inner.example"])
+    (tmp_path / "inner.pem").write_bytes(pair.certificate_pem + pair.key_pem)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "inner.pem")
+    return context
+
+
+async def test_the_name_to_expect_may_be_another_than_the_address(authority, inner_tls):
+    async with serving(inner_tls, answer_with_path) as url:
+        wrong = client_for(url, authority)
+        with pytest.raises(ServerUnreachable, match="certificate"):
+            await name_of(wrong)
+        await wrong.close()
+        right = client_for(url, authority, tls_server_name="inner.example")
+        assert await name_of(right)
+        async with right.watch(PODS) as events:
+            assert [event async for event in events] == []
+        await right.close()
+
+
+class Proxy:
+    """Tunnels whoever asks it to, and counts."""
+
+    def __init__(self):
+        self.tunnels = []
+
+    async def start(self):
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def stop(self):
+        self._server.close()
+
+    async def _connected(self, reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        method, target, _ = head.split("\r\n")[0].split(" ")
+        self.tunnels.append((method, target))
+        host, _, port = target.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer), return_exceptions=True)
+
+
+async def _pump(reader, writer):
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("named_by", ["kubeconfig", "environment"])
+async def test_calls_and_watches_go_through_a_proxy(authority, server_tls, named_by, monkeypatch):
+    proxy = Proxy()
+    where = await proxy.start()
+    for name in ("HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    if named_by == "environment":
+        monkeypatch.setenv("HTTPS_PROXY", where)
+    async with serving(server_tls, answer_with_path) as url:
+        client = client_for(url, authority, **({"proxy": where} if named_by == "kubeconfig" else {}))
+        assert await name_of(client) == "/api/v1/namespaces/ns/pods/p"
+        async with client.watch(PODS) as events:
+            assert [event async for event in events] == []
+        await client.close()
+        assert set(proxy.tunnels) == {("CONNECT", url.removeprefix("https://"))}
+    await proxy.stop()
+
+
+async def test_a_proxy_that_is_away_is_an_unreachable_server(authority):
+    client = client_for("https://127.0.0.1:1", authority, proxy="http://127.0.0.1:1")
+    with pytest.raises(ServerUnreachable):
+        await name_of(client)
+    await client.close()
