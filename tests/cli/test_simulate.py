@@ -13,6 +13,7 @@ import yaml
 from click.testing import CliRunner, Result
 from tests.explain.manifests import RESOURCE, a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice, held
 
+from dray.cli.plots import distribution
 from dray.cli.simulate import simulate
 
 Document = dict[str, Any]
@@ -211,12 +212,43 @@ def test_the_report_is_one_file_without_links(tmp_path: Path) -> None:
     pods = [a_waiting_pod(f"pod-{number}") for number in range(3)]
     run(tmp_path, [*BASE, *pods], "--report", str(report))
     text = report.read_text()
-    assert text.count("<svg") >= 4
+    assert text.count("<svg") >= 2
+    assert text.count('class="bars"') >= 3
     for section in ("Device use", "Fragmentation", "Ledger by node", "Waiting pods by reason"):
         assert section in text
     assert "http://" not in text
     assert "https://" not in text
     assert "<script" not in text
+
+
+def test_devices_that_others_block_are_not_called_free(tmp_path: Path) -> None:
+    counters = {"memory": {"value": "40Gi"}}
+    devices = [
+        a_device(name, consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": amount}}}])
+        for name, amount in (("gpu-0", "40Gi"), ("part-0", "20Gi"), ("part-1", "20Gi"))
+    ]
+    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 2}
+    sets = a_slice(devices=[], pool=pool, sharedCounters=[{"name": "card", "counters": counters}])
+    sets["metadata"]["name"] = "counters"
+    del sets["spec"]["devices"]
+    documents = [a_node(), a_class(), a_template(), sets, a_slice(devices=devices, pool=pool), a_waiting_pod("train")]
+    report = tmp_path / "report.html"
+    run(tmp_path, documents, "--report", str(report))
+    text = report.read_text()
+    assert "1 of 3 taken, 2 blocked" in text
+    assert "0 devices are free on 0 nodes; each of them alone" in text
+
+
+@pytest.mark.parametrize(
+    ("amounts", "columns"),
+    [
+        ({}, [("0", 0)]),
+        ({0: 2, 2: 1}, [("0", 2), ("1", 0), ("2", 1)]),
+        ({208: 3, 0: 1}, [("0–17", 1), *[(f"{low}–{low + 17}", 0) for low in range(18, 198, 18)], ("198–215", 3)]),
+    ],
+)
+def test_many_different_numbers_share_columns(amounts: dict[int, int], columns: list[tuple[str, int]]) -> None:
+    assert distribution(amounts) == columns
 
 
 def test_names_in_the_report_are_escaped(tmp_path: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 from dray.accounting import NodeLedger, as_quantity
 from dray.accounting.lines import Line, lines_of
 from dray.api.resource import ResourceClaim, ResourceSlice
-from dray.cli.svg import Bar, Part, Square, bars, columns_plot, square_map
+from dray.cli.plots import Bar, Part, Square, bars, columns_plot, distribution, square_map
+from dray.explain.device_table import ALL_NODES, BY_SELECTOR, device_rows
+from dray.explain.world import World
 from dray.sim.rehearsal import Rehearsal
 
 Document = dict[str, Any]
@@ -39,35 +41,39 @@ def report_html(rehearsal: Rehearsal, document: Document) -> str:
 
 
 class DeviceUse:
-    """Published and taken devices, by driver and by node; pools that no single node owns stand for themselves."""
+    """Devices by driver and by node, in three states; pools that no single node owns stand for themselves."""
 
     def __init__(self, rehearsal: Rehearsal) -> None:
+        cluster = rehearsal.cluster
+        slices = tuple(cluster.all(ResourceSlice))
+        world = World(slices=slices, claims=tuple(cluster.all(ResourceClaim)))
         self.published: dict[str, Counter[str]] = defaultdict(Counter)
         self.taken: dict[str, Counter[str]] = defaultdict(Counter)
-        place_of = {}
-        published = rehearsal.published_devices()
-        for each in rehearsal.cluster.all(ResourceSlice):
-            spec = each.spec
-            for device in spec.devices:
-                key = (spec.driver, spec.pool.name, device.name)
-                if key in published and key not in place_of:
-                    place_of[key] = spec.node_name or device.node_name or f"pool {spec.pool.name}"
-                    self.published[spec.driver][place_of[key]] += 1
-        held = {
-            (row.driver, row.pool, row.device)
-            for claim in rehearsal.cluster.all(ResourceClaim)
-            if claim.status.allocation is not None
-            for row in claim.status.allocation.devices.results
-            if not row.admin_access
-        }
-        for key in held & place_of.keys():
-            self.taken[key[0]][place_of[key]] += 1
+        self.blocked: dict[str, Counter[str]] = defaultdict(Counter)
+        self.drivers_with_counters = {each.spec.driver for each in slices if each.spec.shared_counters}
+        for row in device_rows(world):
+            if row.state == "gone":
+                continue
+            driver = row.device_id.driver
+            place = f"pool {row.device_id.pool}" if row.node in (ALL_NODES, BY_SELECTOR) else row.node
+            self.published[driver][place] += 1
+            if row.state == "blocked":
+                self.blocked[driver][place] += 1
+            elif row.state != "free":
+                self.taken[driver][place] += 1
+
+    def free(self, driver: str) -> dict[str, int]:
+        """How many devices a place has left."""
+        taken, blocked = self.taken[driver], self.blocked[driver]
+        return {place: total - taken[place] - blocked[place] for place, total in self.published[driver].items()}
 
     def squares(self) -> list[Square]:
+        """What is blocked is part of something taken, and counts for nothing."""
         places: Counter[str] = Counter()
         taken: Counter[str] = Counter()
         for driver, counts in self.published.items():
             places += counts
+            places.subtract(self.blocked[driver])
             taken += self.taken[driver]
         found = [
             Square(_level(taken[place], total), f"{place}: {taken[place]} of {total} devices taken")
@@ -83,10 +89,15 @@ def _level(taken: int, total: int) -> int:
 def _use_by_driver(use: DeviceUse) -> str:
     rows = []
     for driver, counts in sorted(use.published.items()):
-        total, taken = sum(counts.values()), sum(use.taken[driver].values())
-        parts = (Part(taken, "taken", f"{taken} taken"), Part(total - taken, "free", f"{total - taken} free"))
-        rows.append(Bar(driver, parts, f"{taken} of {total} taken"))
-    return bars(rows)
+        total, taken, blocked = (sum(each.values()) for each in (counts, use.taken[driver], use.blocked[driver]))
+        free = total - taken - blocked
+        parts = (
+            Part(taken / total, "taken", f"{taken} taken"),
+            Part(blocked / total, "blocked", f"{blocked} blocked by what others draw from their counters"),
+            Part(free / total, "free", f"{free} free"),
+        )
+        rows.append(Bar(driver, parts, f"{taken} of {total} taken" + (f", {blocked} blocked" if blocked else "")))
+    return bars(rows, 1.0)
 
 
 def _legend() -> str:
@@ -98,17 +109,23 @@ def _legend() -> str:
 def _fragmentation(use: DeviceUse) -> str:
     """How many nodes have how many devices left: what large requests need is many on one node."""
     out = []
-    for driver, counts in sorted(use.published.items()):
-        left = Counter(total - use.taken[driver][place] for place, total in counts.items())
+    for driver in sorted(use.published):
+        left = Counter(use.free(driver).values())
         free = sum(number * nodes for number, nodes in left.items())
-        largest = max(left, default=0)
-        whole = [(str(number), left.get(number, 0)) for number in range(min(largest, 32) + 1)]
+        at_most = (
+            "each of them alone: some exclude each other, since they draw from the same counters"
+            if driver in use.drivers_with_counters
+            else f"the largest request that one node can serve is {max(left, default=0)}"
+        )
         out.append(
-            f"<h3>{escape(driver)}</h3><p>{free} devices are free on {sum(left.values()) - left.get(0, 0)} nodes; "
-            f"the largest request that one node can serve is {largest}. Nodes by number of free devices:</p>"
-            f"{columns_plot(whole)}"
+            f"<h3>{escape(driver)}</h3><p>{free} devices are free on {_nodes(sum(left.values()) - left.get(0, 0))}; "
+            f"{at_most}. Nodes by number of free devices:</p>{columns_plot(distribution(left))}"
         )
     return "".join(out) or '<p class="none">no devices are published</p>'
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
 
 
 def _ledgers(ledgers: list[NodeLedger]) -> str:
@@ -160,7 +177,7 @@ def _pods(pods: list[Document]) -> str:
         for row in pods[:MOST_PODS]
     )
     more = f"<p>and {len(pods) - MOST_PODS} more</p>" if len(pods) > MOST_PODS else ""
-    return f"<table><tr><th>pod</th><th>outcome</th><th>node</th><th>message</th></tr>{rows}</table>{more}"
+    return f"<div class='wide'><table><tr><th>pod</th><th>outcome</th><th>node</th><th>message</th></tr>{rows}</table></div>{more}"
 
 
 def _numbers(summary: Document) -> str:
@@ -178,18 +195,27 @@ def _numbers(summary: Document) -> str:
 
 
 _STYLE = """
-:root{--ink:#1c2430;--soft:#5b6675;--page:#fff;--rail:#eceff3;--taken:#2f6fde;--free:#c8d6ef;--claims:#d9822b;--wait:#c23b4b}
+:root{--ink:#1c2430;--soft:#5b6675;--page:#fff;--rail:#eceff3;--taken:#2f6fde;--free:#c8d6ef;--claims:#d9822b;--wait:#c23b4b;
+--blocked:#8b97a8;--level1:#9dc0f5;--level2:#6a9bea;--level3:#3f78d8;--level4:#1f4fa3}
 @media(prefers-color-scheme:dark){:root{--ink:#e7ebf1;--soft:#9aa6b6;--page:#12161c;--rail:#242b35;--taken:#6ea0ff;
---free:#2c3a55;--claims:#f0a75a;--wait:#f0717f}}
+--free:#2c3a55;--claims:#f0a75a;--wait:#f0717f;--blocked:#566274;--level1:#24406f;--level2:#3763ad;--level3:#5b8fe8;--level4:#a9c8ff}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:900px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.4rem}h2{font-size:1.15rem;margin:2rem 0 .5rem;border-bottom:1px solid var(--rail)}h3{font-size:1rem;margin:1rem 0 .3rem}
 svg{width:100%;height:auto;display:block;margin:.4rem 0}svg text{font-size:12px;fill:var(--ink)}svg .value{fill:var(--soft)}
-.rail{fill:var(--rail)}.taken,.spec{fill:var(--taken)}.free{fill:var(--free)}.claims{fill:var(--claims)}.waiting{fill:var(--wait)}
-.level0{fill:var(--rail);background:var(--rail)}.level1{fill:#9dc0f5;background:#9dc0f5}.level2{fill:#6a9bea;background:#6a9bea}
-.level3{fill:#3f78d8;background:#3f78d8}.level4{fill:#1f4fa3;background:#1f4fa3}.absent{fill:none}
-i.spec{background:var(--taken)}i.claims{background:var(--claims)}
+svg .taken{fill:var(--taken)}
+.bars{display:grid;grid-template-columns:minmax(5rem,12rem) 1fr minmax(5rem,max-content);gap:.3rem .6rem;align-items:center;font-size:13px}
+.bars .label{text-align:right;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}.bars .value{color:var(--soft)}
+@media(max-width:600px){.bars{grid-template-columns:1fr max-content;grid-auto-flow:dense;gap:.1rem .6rem}.bars .label{text-align:left}
+.bars .rail{grid-column:1/-1;margin-bottom:.4rem}.bars .value{grid-column:2}}
+.bars .rail{display:flex;height:14px;background:var(--rail);border-radius:2px;overflow:hidden}
+i.taken,i.spec{background:var(--taken)}i.free{background:var(--free)}i.claims{background:var(--claims)}i.waiting{background:var(--wait)}
+i.blocked{background:var(--blocked)}
+.level0{fill:var(--rail);background:var(--rail)}.level1{fill:var(--level1);background:var(--level1)}
+.level2{fill:var(--level2);background:var(--level2)}.level3{fill:var(--level3);background:var(--level3)}
+.level4{fill:var(--level4);background:var(--level4)}.absent{fill:none}
 .facts{display:flex;flex-wrap:wrap;gap:1.5rem}.facts b{display:block;font-size:1.5rem}.facts span{color:var(--soft)}
 .legend span{margin-right:1rem;color:var(--soft)}.legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.35em}
+.wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:13px}td,th{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--rail);vertical-align:top}
 .number{text-align:right}tr[class] td:nth-child(-n+3){white-space:nowrap}.none{color:var(--soft)}tr.unschedulable td:nth-child(2),tr.error td:nth-child(2){color:var(--wait)}
 """

@@ -11,6 +11,10 @@ from dray.api.resource import Device, ResourceSlice
 from dray.explain.holders import Holder, Holders
 from dray.explain.world import World
 
+# What stands for the node of a device that several nodes see.
+ALL_NODES = "all nodes"
+BY_SELECTOR = "by selector"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
@@ -139,7 +143,7 @@ def _reach(published: ResourceSlice, device: Device) -> str:
     spec = published.spec
     if spec.node_name or device.node_name:
         return spec.node_name or device.node_name or ""
-    return "all nodes" if spec.all_nodes or device.all_nodes else "by selector"
+    return ALL_NODES if spec.all_nodes or device.all_nodes else BY_SELECTOR
 
 
 def _taint(key: str, value: str, effect: str) -> str:
