@@ -17,6 +17,7 @@ from tests.scheduler.builders import (
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, Hint, Resource
 from dray.scheduler.plugins.dynamic_resources.hints import _Hints
+from dray.scheduler.pod_groups import PodGroups
 
 DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
 ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
@@ -45,14 +46,14 @@ PROTECTED = replace(MINE, metadata=replace(MINE.metadata, finalizers=(CLAIM_FINA
 def test_claim_hint(change, hint):
     pod = a_pod("pod", "claim")
     world = World(MINE, pod)
-    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
     assert hints.claim_changed(pod, change) is hint
 
 
 def test_claim_hint_is_no_while_another_claim_is_missing():
     pod = a_pod("pod", "claim", "missing")
     world = World(MINE, pod)
-    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
     assert hints.claim_changed(pod, Change(ADDED, new=MINE)) is Hint.SKIP
 
 
@@ -62,7 +63,7 @@ def test_pod_hint_waits_until_all_claims_are_there(complete):
     named = with_claim_status(pod, a="pod-a", b="pod-b")
     claims = [a_claim("pod-a", owner=pod), *([a_claim("pod-b", owner=pod)] if complete else [])]
     world = World(*claims)
-    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
     change = Change(ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS), pod, named)
     assert hints.pod_changed(pod, change) is (Hint.QUEUE if complete else Hint.SKIP)
     assert hints.pod_changed(a_pod("another"), change) is Hint.SKIP
@@ -71,7 +72,7 @@ def test_pod_hint_waits_until_all_claims_are_there(complete):
 def test_index_looks_only_at_pods_of_the_claim():
     pod = a_pod("pod", "claim")
     world = World(MINE, OTHER, pod, *template_pod("made"))
-    hints = _Hints(world.scheduler.handle.devices.claims, world.scheduler.handle.claim_users)
+    hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
     assert set(hints.users_of_claim(Change(ADDED, new=MINE))) == {"uid-pod"}
     assert set(hints.users_of_claim(Change(ADDED, new=OTHER))) == set()
     assert set(hints.users_of_claim(Change(ADDED, new=world.claim("made-dev")))) == {"uid-made"}

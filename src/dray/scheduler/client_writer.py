@@ -3,7 +3,7 @@
 from typing import Any
 
 from dray.api.core import Pod
-from dray.api.resource import ResourceClaim
+from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, EventRecorder, reference_to
 from dray.client.rest import MERGE_PATCH, STRATEGIC_PATCH
 from dray.clock import rfc3339
@@ -28,12 +28,12 @@ class ClientWriter:
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
         return await self._client.update_status(CLAIMS, claim)
 
-    async def unreserve_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    async def unreserve_claim(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
         metadata = claim.metadata
         return await self._client.patch(
             CLAIMS,
             metadata.name,
-            {"status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]}},
+            {"status": {"reservedFor": [{"$patch": "delete", "uid": user.uid}]}},
             metadata.namespace,
             patch_type=STRATEGIC_PATCH,
             subresource="status",

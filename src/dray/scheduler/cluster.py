@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from dray.api.core import Namespace, Node, Pod
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
+from dray.api.workloads import PodGroup
 from dray.scheduler.framework.events import ASSIGNED_POD_ADDED, ASSIGNED_POD_DELETED, Change, ClusterEvent, Resource
 from dray.scheduler.framework.profile import Profile
 from dray.scheduler.handle import Handle
@@ -17,6 +18,7 @@ from dray.scheduler.what_changed import (
     CLASS_UPDATED,
     NODE_ADDED,
     NODE_DELETED,
+    POD_GROUP_SET,
     SLICE_ADDED,
     SLICE_DELETED,
     SLICE_UPDATED,
@@ -122,6 +124,13 @@ class Cluster:
 
     def remove_namespace(self, namespace: Namespace) -> None:
         self._handle.snapshot.namespace_labels.pop(namespace.metadata.name, None)
+
+    def set_pod_group(self, group: PodGroup) -> None:
+        self._handle.groups.set(group)
+        self._move(POD_GROUP_SET, new=group)
+
+    def remove_pod_group(self, group: PodGroup) -> None:
+        self._handle.groups.remove(group)
 
     # --- devices
 

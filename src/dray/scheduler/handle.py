@@ -12,6 +12,7 @@ from dray.scheduler.claim_users import ClaimUsers
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.nominations import Nominations
+from dray.scheduler.pod_groups import PodGroups
 from dray.scheduler.snapshot import Snapshot
 from dray.scheduler.writer import ClusterWriter
 
@@ -32,6 +33,7 @@ class Handle:
     metrics: SchedulerMetrics
     nominations: Nominations = field(default_factory=Nominations)
     claim_users: ClaimUsers = field(default_factory=ClaimUsers)
+    groups: PodGroups = field(default_factory=PodGroups)
     share_ids: Callable[[], str] = _random_uuid
     chance: random.Random = field(default_factory=random.Random)
     steps: int = 0

@@ -19,6 +19,7 @@ from dray.api.resource import (
     DeviceClass,
     DeviceTaintRule,
     ResourceClaim,
+    ResourceClaimConsumerReference,
     ResourceSlice,
 )
 from dray.client.errors import ApiError
@@ -154,12 +155,12 @@ class MemoryCluster:
         stored: ResourceClaim = self._store(replace(known, status=claim.status))
         return stored
 
-    async def unreserve_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
+    async def unreserve_claim(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
         self._begin("unreserve claim", claim.metadata.name)
         known: ResourceClaim | None = self.get(ResourceClaim, claim.metadata.name, claim.metadata.namespace)
         if known is None or known.metadata.uid != claim.metadata.uid:
             raise not_found("resourceclaims.resource.k8s.io", claim.metadata.name)
-        users = tuple(user for user in known.status.reserved_for if user.uid != pod.metadata.uid)
+        users = tuple(other for other in known.status.reserved_for if other.uid != user.uid)
         stored: ResourceClaim = self._store(replace(known, status=replace(known.status, reserved_for=users)))
         return stored
 
@@ -295,5 +296,6 @@ _WATCHED = {
     "ResourceSlice": ("set_slice", "remove_slice"),
     "DeviceClass": ("set_class", "remove_class"),
     "DeviceTaintRule": ("set_taint_rule", "remove_taint_rule"),
+    "PodGroup": ("set_pod_group", "remove_pod_group"),
 }
 _TOLD_OF_OLD = {"ResourceSlice", "DeviceClass", "DeviceTaintRule"}

@@ -11,6 +11,7 @@ from dray.client import (
     DEVICE_CLASSES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     SLICES,
     TAINT_RULES,
@@ -80,6 +81,7 @@ class SchedulerService:
         """Schedule until cancelled."""
         self._subscribe()
         await self._follow_taint_rules()
+        await self._follow_pod_groups()
         if self._owns_informers:
             self.informers.start()
         await self.informers.synced()
@@ -165,6 +167,15 @@ class SchedulerService:
             return
         kind = TAINT_RULES.at_version(version)
         self._follow(kind, cluster.set_taint_rule, cluster.remove_taint_rule, told_of_old=True)
+
+    async def _follow_pod_groups(self) -> None:
+        """Their pods share claims where the feature is on and the server serves them."""
+        if not self.scheduler.handle.gates.enabled("DRAWorkloadResourceClaims"):
+            return
+        version = await served_version(self.client, POD_GROUPS)
+        if version is not None:
+            cluster = self.scheduler.cluster
+            self._follow(POD_GROUPS.at_version(version), cluster.set_pod_group, cluster.remove_pod_group)
 
     def _follow(
         self,

@@ -12,6 +12,7 @@ SLICE_UPDATED = ClusterEvent(Resource.RESOURCE_SLICE, Action.UPDATE_OTHER, "Reso
 SLICE_DELETED = ClusterEvent(Resource.RESOURCE_SLICE, Action.DELETE, "ResourceSliceDelete")
 CLASS_ADDED = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD, "DeviceClassAdd")
 CLASS_UPDATED = ClusterEvent(Resource.DEVICE_CLASS, Action.UPDATE_OTHER, "DeviceClassUpdate")
+POD_GROUP_SET = ClusterEvent(Resource.POD_GROUP, Action.ADD, "PodGroupAdd")
 CLAIM_ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD, "ResourceClaimAdd")
 CLAIM_UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "ResourceClaimUpdate")
 CLAIM_DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE, "ResourceClaimDelete")

@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from dray.api.core import Pod
-from dray.api.resource import ResourceClaim
+from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 
 
 class ClusterWriter(Protocol):
@@ -17,8 +17,8 @@ class ClusterWriter(Protocol):
 
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim: ...
 
-    async def unreserve_claim(self, claim: ResourceClaim, pod: Pod) -> ResourceClaim:
-        """Take the pod, and nobody else, out of `reservedFor`; the claim's UID is a precondition."""
+    async def unreserve_claim(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
+        """Take the user, and nobody else, out of `reservedFor`; the claim's UID is a precondition."""
         ...
 
     async def delete_claim(self, claim: ResourceClaim) -> None: ...

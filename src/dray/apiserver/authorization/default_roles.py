@@ -129,6 +129,7 @@ SYSTEM_ROLES: dict[str, list[Document]] = {
         rule(("update",), "", "pods/finalizers"),
         rule(READ, "apps", "replicasets"),
         rule(READ, "policy", "poddisruptionbudgets"),
+        rule(READ, _SCHEDULING, "podgroups"),
         rule(READ, _RESOURCE, "deviceclasses", "resourceslices", "devicetaintrules"),
         rule(("patch", "update", *READ), _RESOURCE, "resourceclaims", "resourceclaims/status"),
         rule(("create", "delete"), _RESOURCE, "resourceclaims"),

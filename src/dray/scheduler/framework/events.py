@@ -17,6 +17,7 @@ class Resource(enum.Enum):
     RESOURCE_CLAIM = "ResourceClaim"
     RESOURCE_SLICE = "ResourceSlice"
     DEVICE_CLASS = "DeviceClass"
+    POD_GROUP = "PodGroup"
     WILDCARD = "*"
 
 

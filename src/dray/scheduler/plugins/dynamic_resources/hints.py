@@ -8,19 +8,21 @@ from dray.scheduler.assumed import AssumedClaims
 from dray.scheduler.claim_users import ClaimUsers, named_claims
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.plugins.dynamic_resources.pod_claims import ClaimNotReady, claims_of, is_made_for
+from dray.scheduler.pod_groups import PodGroups
 
 
 def registrations(
-    claims: AssumedClaims, users: ClaimUsers, short_of_room: Callable[[], Iterable[str]]
+    claims: AssumedClaims, groups: PodGroups, users: ClaimUsers, short_of_room: Callable[[], Iterable[str]]
 ) -> Iterable[EventRegistration]:
     """`short_of_room` gives the UIDs of pods whose devices would have taken more of a node than it had left."""
-    hints = _Hints(claims, users)
+    hints = _Hints(claims, groups, users)
     node = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE | Action.UPDATE_NODE_TAINT
     changed = Action.ADD | Action.UPDATE
     return [
         EventRegistration(ClusterEvent(Resource.NODE, node)),
         EventRegistration(ClusterEvent(Resource.RESOURCE_SLICE, changed)),
         EventRegistration(ClusterEvent(Resource.DEVICE_CLASS, changed)),
+        EventRegistration(ClusterEvent(Resource.POD_GROUP, changed)),
         EventRegistration(
             ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS), hints.pod_changed, hints.only_that_pod
         ),
@@ -35,8 +37,9 @@ def registrations(
 
 
 class _Hints:
-    def __init__(self, claims: AssumedClaims, users: ClaimUsers) -> None:
+    def __init__(self, claims: AssumedClaims, groups: PodGroups, users: ClaimUsers) -> None:
         self._claims = claims
+        self._groups = groups
         self._users = users
 
     def only_that_pod(self, change: Change) -> Iterable[str]:
@@ -49,7 +52,7 @@ class _Hints:
 
     def _are_ready(self, pod: Pod) -> bool:
         try:
-            claims_of(pod, self._claims)
+            claims_of(pod, self._claims, self._groups)
         except ClaimNotReady:
             return False
         return True
@@ -69,7 +72,9 @@ class _Hints:
             return Hint.SKIP
         if is_release(change):
             return Hint.QUEUE
-        if (new.metadata.namespace, new.metadata.name) not in named_claims(pod) and not is_made_for(new, pod):
+        if (new.metadata.namespace, new.metadata.name) not in named_claims(pod) and not is_made_for(
+            new, pod.metadata.uid
+        ):
             return Hint.SKIP
         if old is not None and old.status == new.status:
             return Hint.SKIP

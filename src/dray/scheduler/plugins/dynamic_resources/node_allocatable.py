@@ -71,10 +71,12 @@ def why_no_room(
 
 
 def _not_shared(attempt: Attempt, pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:
-    by_name = {claim.metadata.name: claim for claim in attempt.allocated}
+    by_name = {row.claim.metadata.name: row for row in attempt.claims}
+    allocated = {claim.metadata.name: claim for claim in attempt.allocated}
     for charge in charges:
-        claim = by_name.get(charge.claim)
-        conflict = sharing_conflict(claim, charge, {pod.metadata.uid}) if claim is not None else None
+        claim, row = allocated.get(charge.claim), by_name.get(charge.claim)
+        users = {pod.metadata.uid, row.user.uid} if row is not None else {pod.metadata.uid}
+        conflict = sharing_conflict(claim, charge, users) if claim is not None else None
         if conflict is not None:
             return unresolvable(conflict)
     return None

@@ -64,10 +64,11 @@ class DynamicResources:
     # --- queue
 
     def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
-        return pre_enqueue(pod, self._handle.devices.claims)
+        return pre_enqueue(pod, self._handle.devices.claims, self._handle.groups)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        return registrations(self._handle.devices.claims, self._handle.claim_users, lambda: self._short_of_room)
+        handle = self._handle
+        return registrations(handle.devices.claims, handle.groups, handle.claim_users, lambda: self._short_of_room)
 
     # --- filter
 
@@ -77,7 +78,7 @@ class DynamicResources:
         served = delegated(pod, devices.extended) if self._serves_extended else frozenset()
         if not pod.spec.resource_claims and not served:
             return SKIP
-        attempt = sort_claims(pod, devices)
+        attempt = sort_claims(pod, devices, self._handle.groups)
         if isinstance(attempt, PluginStatus):
             return attempt
         if not attempt.claims and not served:

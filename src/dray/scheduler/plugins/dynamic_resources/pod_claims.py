@@ -3,17 +3,20 @@
 from dataclasses import dataclass
 
 from dray.api.core import Pod, PodResourceClaim
-from dray.api.resource import ResourceClaim
+from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from dray.api.workloads import PodGroup
 from dray.scheduler.assumed import AssumedClaims
 from dray.scheduler.framework.status import PluginStatus, unresolvable
+from dray.scheduler.pod_groups import PodGroups, user_of
 
 
 @dataclass(frozen=True, slots=True)
 class PodClaim:
-    """One entry of `spec.resourceClaims` and the claim behind it."""
+    """One entry of `spec.resourceClaims`, the claim behind it, and for whom it is reserved: the pod, or its group."""
 
     entry: str
     claim: ResourceClaim
+    user: ResourceClaimConsumerReference
 
 
 class ClaimNotReady(Exception):
@@ -36,33 +39,40 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
     raise ClaimNotReady(f'pod "{where}": ResourceClaim not created yet')
 
 
-def is_made_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
+def is_made_for(claim: ResourceClaim, uid: str) -> bool:
+    """Was it made from a template for this pod or group?"""
+    return any(owner.controller and owner.uid == uid for owner in claim.metadata.owner_references)
 
 
-def _usable_claim(pod: Pod, entry: PodResourceClaim, name: str, claims: AssumedClaims) -> ResourceClaim:
+def _usable_claim(
+    pod: Pod, entry: PodResourceClaim, name: str, claims: AssumedClaims, group: PodGroup | None
+) -> ResourceClaim:
     namespace = pod.metadata.namespace
     claim = claims.get(namespace, name)
     if claim is None:
         raise ClaimNotReady(f'could not find ResourceClaim "{namespace}/{name}"')
     if claim.metadata.deletion_timestamp is not None:
         raise ClaimNotReady(f'resourceclaim "{name}" is being deleted')
-    if not entry.resource_claim_name and not is_made_for(claim, pod):
+    owner = pod if group is None else group
+    if not entry.resource_claim_name and not is_made_for(claim, owner.metadata.uid):
+        why = "Pod is not owner" if group is None else f"neither Pod nor PodGroup {group.metadata.name} is the owner"
         raise ClaimNotReady(
-            f"ResourceClaim {namespace}/{name} was not created for Pod {namespace}/{pod.metadata.name} (Pod is not owner)"
+            f"ResourceClaim {namespace}/{name} was not created for Pod {namespace}/{pod.metadata.name} ({why})"
         )
     return claim
 
 
-def claims_of(pod: Pod, claims: AssumedClaims) -> list[PodClaim]:
+def claims_of(pod: Pod, claims: AssumedClaims, groups: PodGroups) -> list[PodClaim]:
     """All claims of the pod in the order of its spec. Raises `ClaimNotReady` at the first that cannot be used."""
     found = []
     for entry in pod.spec.resource_claims:
         name = claim_name(pod, entry)
         if name is not None:
-            found.append(PodClaim(entry.name, _usable_claim(pod, entry, name, claims)))
+            group = groups.sharing(pod, entry)
+            claim = _usable_claim(pod, entry, name, claims, group)
+            found.append(PodClaim(entry.name, claim, user_of(pod, group)))
     return found
 
 
-def is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
-    return any(user.uid == pod.metadata.uid for user in claim.status.reserved_for)
+def is_reserved_for(claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
+    return any(known.uid == user.uid for known in claim.status.reserved_for)

@@ -11,6 +11,7 @@ from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.status import PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.unreserve import is_group_placed
 
 # From a stored reservation to the bound pod; a scheduler that was stopped in between takes longer and is not waited for.
 BINDING_TAKES = timedelta(seconds=30)
@@ -22,7 +23,12 @@ NOTHING_TO_DO = unschedulable()
 async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatus:
     if attempt.leftover is not None:
         return await _delete(attempt.leftover, handle)
-    candidates = [claim for claim in attempt.unavailable.values() if _is_unused(claim, pod)]
+    users = {row.claim.metadata.uid: row.user.uid for row in attempt.claims}
+    candidates = [
+        claim
+        for claim in attempt.unavailable.values()
+        if _is_unused(claim, users.get(claim.metadata.uid, ""), pod, handle)
+    ]
     if not candidates:
         return NOTHING_TO_DO
     claim = handle.chance.choice(candidates)
@@ -55,6 +61,9 @@ def _is_fresh(claim: ResourceClaim, handle: Handle) -> bool:
     return abs(age) < BINDING_TAKES
 
 
-def _is_unused(claim: ResourceClaim, pod: Pod) -> bool:
+def _is_unused(claim: ResourceClaim, user: str, pod: Pod, handle: Handle) -> bool:
+    """Nobody has it but this pod, or its group, of which no other pod has a node."""
     users = claim.status.reserved_for
-    return not users or (len(users) == 1 and users[0].uid == pod.metadata.uid)
+    if any(known.uid != user for known in users):
+        return False
+    return not users or user == pod.metadata.uid or not is_group_placed(pod, handle)

@@ -19,6 +19,7 @@ from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.extended_resources import to_create
 from dray.scheduler.plugins.dynamic_resources.pod_claims import is_reserved_for
 from dray.scheduler.plugins.dynamic_resources.reserve import with_finalizer
+from dray.scheduler.pod_groups import user_of
 
 TRIES = 5
 PAUSE_S = 0.01
@@ -39,7 +40,7 @@ async def bind_claims(attempt: Attempt, pod: Pod, handle: Handle) -> None:
         uid = row.claim.metadata.uid
         if uid not in done:
             done.add(uid)
-            stored = await bind_claim(row.claim, attempt.results.get(uid), pod, handle)
+            stored = await bind_claim(row.claim, attempt.results.get(uid), row.user, handle)
             if stored is not None:
                 attempt.reserved.add(uid)
     if attempt.chosen is not None and attempt.chosen.extended_claim is not None:
@@ -58,7 +59,7 @@ async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> No
         handle.metrics.claim_creates.inc("failure", "false", "", "Pod")
         raise BindingProblem(f"create claim for extended resources {_name(in_memory)}: {problem}") from problem
     handle.metrics.claim_creates.inc("success", "false", "", "Pod")
-    stored = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], pod, handle)
+    stored = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], user_of(pod, None), handle)
     attempt.made = stored or attempt.made
     handle.devices.give_up(in_memory.metadata.uid)
     status = {
@@ -73,7 +74,7 @@ async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> No
 
 
 async def bind_claim(
-    claim: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle
+    claim: ResourceClaim, result: AllocationResult | None, user: ResourceClaimConsumerReference, handle: Handle
 ) -> ResourceClaim | None:
     """Write allocation (if new) and reservation; None if both are there already.
 
@@ -85,11 +86,11 @@ async def bind_claim(
         if tried:
             await handle.clock.sleep(PAUSE_S)
             current = await _read_again(claim, handle)
-        if result is None and is_reserved_for(current, pod):
+        if result is None and is_reserved_for(current, user):
             return None
         _check(current, result, handle)
         try:
-            stored = await _write(current, result, pod, handle)
+            stored = await _write(current, result, user, handle)
         except ApiError as problem:
             if not problem.is_conflict or is_device_conflict(problem) or tried == TRIES - 1:
                 raise BindingProblem(_refused(claim, result, problem)) from problem
@@ -121,18 +122,21 @@ def _check(current: ResourceClaim, result: AllocationResult | None, handle: Hand
         raise BindingProblem(f"claim {name} got deallocated elsewhere in the meantime")
 
 
-async def _write(current: ResourceClaim, result: AllocationResult | None, pod: Pod, handle: Handle) -> ResourceClaim:
+async def _write(
+    current: ResourceClaim, result: AllocationResult | None, user: ResourceClaimConsumerReference, handle: Handle
+) -> ResourceClaim:
     """The finalizer comes first, so that there is never an allocation without an object that holds it."""
     if result is not None and CLAIM_FINALIZER not in current.metadata.finalizers:
         current = await handle.writer.update_claim(with_finalizer(current))
-    user = ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
+    if is_reserved_for(current, user):
+        users = current.status.reserved_for
+    else:
+        users = (*current.status.reserved_for, user)
     allocation = current.status.allocation if result is None else result
     # Only what is new is stamped: the server lets nobody change an allocation that somebody else wrote.
     if result is not None and result.allocation_timestamp is None and handle.devices.features.binds_with_conditions:
         allocation = replace(result, allocation_timestamp=rfc3339(handle.clock.now()))
-    status = ResourceClaimStatus(
-        allocation=allocation, reserved_for=(*current.status.reserved_for, user), devices=current.status.devices
-    )
+    status = ResourceClaimStatus(allocation=allocation, reserved_for=users, devices=current.status.devices)
     return await handle.writer.update_claim_status(replace(current, status=status))
 
 

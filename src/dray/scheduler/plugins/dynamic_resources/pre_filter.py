@@ -9,11 +9,12 @@ from dray.scheduler.framework.status import PluginStatus, unresolvable
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt, Variant
 from dray.scheduler.plugins.dynamic_resources.extended_resources import claim_for, demand_for
 from dray.scheduler.plugins.dynamic_resources.pod_claims import ClaimNotReady, PodClaim, claims_of
+from dray.scheduler.pod_groups import PodGroups
 
 
-def sort_claims(pod: Pod, devices: DeviceState) -> Attempt | PluginStatus:
+def sort_claims(pod: Pod, devices: DeviceState, groups: PodGroups) -> Attempt | PluginStatus:
     try:
-        claims = claims_of(pod, devices.claims)
+        claims = claims_of(pod, devices.claims, groups)
     except ClaimNotReady as problem:
         return problem.status()
     distinct = {row.claim.metadata.uid: row.claim for row in claims}

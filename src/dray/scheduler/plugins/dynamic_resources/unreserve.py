@@ -3,11 +3,11 @@
 import logging
 
 from dray.api.core import Pod
-from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
-from dray.scheduler.plugins.dynamic_resources.pod_claims import is_reserved_for
+from dray.scheduler.plugins.dynamic_resources.pod_claims import PodClaim, is_reserved_for
+from dray.scheduler.pod_groups import group_name
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ async def unreserve(attempt: Attempt, pod: Pod, handle: Handle) -> None:
     if attempt.reserved and not await _has_a_node(pod, handle):
         for row in attempt.claims:
             if row.claim.metadata.uid in attempt.reserved:
-                await _leave_claim(row.claim, pod, handle)
+                await _leave_claim(row, pod, handle)
 
 
 async def _has_a_node(pod: Pod, handle: Handle) -> bool:
@@ -32,17 +32,29 @@ async def _has_a_node(pod: Pod, handle: Handle) -> bool:
         return True  # Nobody knows; a reservation too many can be given back later, one too few ends in a lost device.
 
 
-async def _leave_claim(claim: ResourceClaim, pod: Pod, handle: Handle) -> None:
-    metadata = claim.metadata
+async def _leave_claim(row: PodClaim, pod: Pod, handle: Handle) -> None:
+    metadata = row.claim.metadata
+    if row.user.uid != pod.metadata.uid and is_group_placed(pod, handle):
+        return
     current = handle.devices.claims.get(metadata.namespace, metadata.name)
-    if current is None or current.metadata.uid != metadata.uid or not is_reserved_for(current, pod):
+    if current is None or current.metadata.uid != metadata.uid or not is_reserved_for(current, row.user):
         return
     try:
-        stored = await handle.writer.unreserve_claim(current, pod)
+        stored = await handle.writer.unreserve_claim(current, row.user)
     except (ApiError, ServerUnreachable) as problem:
         log.warning("claim %s/%s: reservation not removed: %s", metadata.namespace, metadata.name, problem)
     else:
         handle.devices.claims.wrote(stored)
+
+
+def is_group_placed(pod: Pod, handle: Handle) -> bool:
+    """Does another pod of the group have a node, or is about to?"""
+    name, namespace = group_name(pod), pod.metadata.namespace
+    return any(
+        group_name(placed.pod) == name and placed.pod.metadata.namespace == namespace
+        for placed in handle.snapshot.pods()
+        if placed.pod.metadata.uid != pod.metadata.uid
+    )
 
 
 async def _delete_made(attempt: Attempt, handle: Handle) -> None:
