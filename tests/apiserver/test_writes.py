@@ -270,3 +270,22 @@ async def test_a_namespace_with_a_generated_name_wears_it_as_a_label(server: Cli
     made = await server.post("/api/v1/namespaces", {"metadata": {"generateName": "team-"}})
     metadata = made.body["metadata"]
     assert metadata["labels"] == {"kubernetes.io/metadata.name": metadata["name"]}
+
+
+async def test_an_update_with_a_value_of_another_type_is_refused_although_python_calls_it_equal(server: Client) -> None:
+    made = (await server.post(CLAIMS, a_claim())).body
+    request = made["spec"]["devices"]["requests"][0]["exactly"]
+    assert request["count"] == 1
+    request["count"] = True
+    refused = await server.send("PUT", f"{CLAIMS}/c", made)
+    assert (refused.status, "cannot unmarshal bool" in refused.body["message"]) == (400, True)
+
+
+async def test_an_update_that_leaves_the_spec_alone_keeps_it_and_names_unknown_fields(server: Client) -> None:
+    made = (await server.post(CLAIMS, a_claim())).body
+    made["metadata"]["labels"] = {"a": "b"}
+    made["surprise"] = 1
+    changed = await server.send("PUT", f"{CLAIMS}/c", made)
+    assert (changed.status, changed.body["metadata"]["labels"]) == (200, {"a": "b"})
+    assert changed.body["spec"] == made["spec"]
+    assert any("surprise" in warning for warning in changed.warnings)

@@ -10,7 +10,6 @@ YAML, files with several documents and List kinds are in `dray.api.manifests`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
@@ -145,8 +144,7 @@ def encode_document(document: Document) -> bytes:
     return _encoder.encode(document)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """A document in the shape of its kind, and what was strange about it."""
 
     document: Document

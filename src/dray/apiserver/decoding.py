@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from dray.api.codec import shape_document
 from dray.api.errors import DecodeError
@@ -19,12 +20,16 @@ from dray.apiserver.negotiation import PROTOBUF, YAML, unknown_format
 Document = dict[str, Any]
 
 SUMMARY = 30
+# What most writes either change or leave alone as a whole.
+PARTS = ("spec", "status")
 MAX_WARNINGS = 100
 SCHEME_TEXT = 'in scheme "pkg/api/legacyscheme/scheme.go:30"'
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Decoded(msgspec.Struct, frozen=True):
     """`problems` are what strict validation refuses and what otherwise becomes warnings."""
 
     document: Document
@@ -50,8 +55,13 @@ def parse(body: bytes, media_type: str) -> tuple[Any, tuple[str, ...]]:
     return tree, duplicate_fields(body, tree)
 
 
-def decode_object(body: bytes, media_type: str, row: Resource, version: str, kind: str = "") -> Decoded:
-    """A body as an object of the kind (or of another `kind` that a subresource takes); raises 400."""
+def decode_object(
+    body: bytes, media_type: str, row: Resource, version: str, kind: str = "", before: Document | None = None
+) -> Decoded:
+    """A body as an object of the kind (or of another `kind` that a subresource takes); raises 400.
+
+    `before` is the object as it is stored, in the same version: what is equal in it was read and checked before.
+    """
     expected_kind, expected_version = kind or row.kind, group_version(row.group, version)
     try:
         tree, duplicates = parse(body, media_type)
@@ -62,7 +72,17 @@ def decode_object(body: bytes, media_type: str, row: Resource, version: str, kin
         why = f"json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string; Kind string }}"
         raise _unrecognized(body, expected_kind, why)
     check_type(tree, expected_version, expected_kind)
-    return shaped(tree, expected_version, expected_kind, duplicates)
+    if before is not None:
+        _share_equal_parts(tree, before)
+    return shaped(tree, expected_version, expected_kind, duplicates, before)
+
+
+def _share_equal_parts(tree: Document, before: Document) -> None:
+    """In Python 1 equals True and 1.0; in JSON they differ."""
+    for part in PARTS:
+        sent, known = tree.get(part), before.get(part)
+        if sent and sent == known and _canonical(sent) == _canonical(known):
+            tree[part] = known
 
 
 def _unrecognized(body: bytes, kind: str, why: str) -> ApiError:
@@ -101,10 +121,16 @@ def check_type(tree: Document, expected_version: str, expected_kind: str) -> Non
     )
 
 
-def shaped(tree: Document, api_version: str, kind: str, duplicates: tuple[str, ...] = ()) -> Decoded:
+def shaped(
+    tree: Document,
+    api_version: str,
+    kind: str,
+    duplicates: tuple[str, ...] = (),
+    before: Document | None = None,
+) -> Decoded:
     """A tree in the shape of the kind; raises 400 for values of the wrong type."""
     try:
-        return shaped_or_fail(tree, api_version, kind, duplicates)
+        return shaped_or_fail(tree, api_version, kind, duplicates, before)
     except DecodeError as error:
         short = api_version.rpartition("/")[2]
         raise bad_request(f'{kind} in version "{short}" cannot be handled as a {kind}: {error.answer}') from None
@@ -136,7 +162,7 @@ def _untouched(tree: Document, before: Document) -> Document:
     """Whole parts of the object that are still the stored ones, copied as far as admission may write into them."""
     return {
         part: dict(tree[part])
-        for part in ("spec", "status")
+        for part in PARTS
         if part in tree and tree[part] is before.get(part) and isinstance(tree[part], dict)
     }
 

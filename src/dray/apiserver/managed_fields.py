@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from dray.api.schemas import StructSchema
 from dray.apiserver import fieldsets
 from dray.apiserver.errors import ApiError
@@ -33,8 +35,7 @@ SYSTEM_FIELDS: FieldSet = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Manager:
+class Manager(msgspec.Struct, frozen=True):
     """What tells one entry from another. An applier is the same whatever version it speaks."""
 
     name: str
@@ -53,8 +54,7 @@ class Manager:
         return f"{text} using {self.api_version}" if self.operation == UPDATE else text
 
 
-@dataclass(frozen=True, slots=True)
-class Owned:
+class Owned(msgspec.Struct, frozen=True):
     manager: Manager
     fields: FieldSet
     time: str

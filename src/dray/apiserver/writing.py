@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from dray.api.codec import NEWER_THAN_US
 from dray.api.defaults import apply_defaults
 from dray.api.preparation import new_metadata, settle, with_kept_metadata
 from dray.api.scheme import Resource, group_version
@@ -56,6 +57,13 @@ class Outcome:
     document: Document | None = None
 
 
+class Seen(NamedTuple):
+    """A stored object and its document, which is read once and shared by all steps of one write."""
+
+    stored: Stored
+    document: Document
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A wish to change one object.
@@ -71,6 +79,7 @@ class Change:
     # What validation and strategies take for the endpoint, if that is not the subresource.
     endpoint: str | None = None
     skip_admission: bool = False
+    seen: Seen | None = None
 
 
 class Writer:
@@ -84,9 +93,9 @@ class Writer:
         decoded = self.decode(call, options)
         return await self.create_decoded(call, decoded, options)
 
-    def decode(self, call: Call, options: WriteOptions, kind: str = "") -> Decoded:
+    def decode(self, call: Call, options: WriteOptions, kind: str = "", *, before: Document | None = None) -> Decoded:
         media_type = body_type(call.content_type)
-        decoded = decode_object(call.request.body, media_type, call.row, call.version, kind)
+        decoded = decode_object(call.request.body, media_type, call.row, call.version, kind, before)
         self.report(call, decoded.problems, options)
         return decoded
 
@@ -201,7 +210,8 @@ class Writer:
     async def replace(self, call: Call, subresource: str = "") -> Outcome:
         """PUT."""
         options = write_options(call.query, "UpdateOptions")
-        decoded = self.decode(call, options)
+        seen = self._seen(call)
+        decoded = self.decode(call, options, before=seen.document if seen else None)
         metadata = decoded.document["metadata"]
         self._match_name(call, metadata)
         self._match_namespace(call, metadata)
@@ -216,7 +226,14 @@ class Writer:
             document = views.to_storage(call.row, apply_defaults(_copied(decoded.document), self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
 
-        return await self.change(call, Change(build, subresource, options.dry_run))
+        return await self.change(call, Change(build, subresource, options.dry_run, seen=seen))
+
+    def _seen(self, call: Call) -> Seen | None:
+        """The object as the cache has it: most writes leave most of it alone, and that needs no second look."""
+        if call.row.kind in NEWER_THAN_US or not views.is_stored_form(call.row, call.version):
+            return None  # fields that we do not know must be named each time they are sent
+        stored = self._core.cache(call.row).get(call.namespace, call.name)
+        return Seen(stored, stored.document()) if stored else None
 
     def _match_name(self, call: Call, metadata: Document) -> None:
         problem = name_problem(metadata, call.name)
@@ -239,7 +256,8 @@ class Writer:
 
     async def _change_once(self, call: Call, change: Change, cache: KindCache, stored: Stored) -> Outcome:
         row, core = call.row, self._core
-        old = stored.document()
+        seen = change.seen
+        old = seen.document if seen is not None and seen.stored is stored else stored.document()
         built = change.build(old)
         document = built if isinstance(built, dict) else await built
         named_revision = self._check_identity(call, document, old)

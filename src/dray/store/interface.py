@@ -5,12 +5,13 @@ watch in one batch. A commit that was acknowledged survives the death of the pro
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+
+class Entry(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: bytes
     revision: int  # of the commit that wrote this value
@@ -26,32 +27,28 @@ class Page:
     remaining: int = 0  # entries of the same list after the last one here
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: bytes
     # Seconds after which the key may vanish by itself (a delete like any other); 0 means never.
-    ttl_s: int = field(default=0, kw_only=True)
+    ttl_s: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True, gc=False):
     key: str
 
 
 Operation = Put | Delete
 
 
-@dataclass(frozen=True, slots=True)
-class Precondition:
+class Precondition(msgspec.Struct, frozen=True, gc=False):
     """`key` was last written by the commit `revision`; 0 means it does not exist."""
 
     key: str
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One key written (`value` set) or deleted (`value` None) by the commit `revision`.
 
     `previous` is the value before, or None if the key is new. A store may have lost it for a change that is older
@@ -66,8 +63,7 @@ class Change:
     created: int  # for a deletion: when the deleted key had been created
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Changes in order. Everything up to and including `revision` has been delivered; `changes` may be empty."""
 
     revision: int
