@@ -146,7 +146,7 @@ _EVENT_COLUMNS = (
     Column("Message"),
     Column("First Seen", priority=1),
     Column("Count", priority=1),
-    Column("Name", format="name", priority=1),
+    Column("Name", priority=1),
 )
 
 RESOURCES: tuple[Resource, ...] = (
@@ -207,7 +207,7 @@ RESOURCES: tuple[Resource, ...] = (
         "configmaps",
         True,
         short_names=("cm",),
-        columns=(NAME, Column("Data", type="integer"), AGE),
+        columns=(NAME, Column("Data"), AGE),
     ),
     Resource("", "Event", "events", True, short_names=("ev",), columns=_EVENT_COLUMNS),
     Resource(
@@ -271,7 +271,7 @@ RESOURCES: tuple[Resource, ...] = (
         subresources=(STATUS,),
         columns=(NAME, *text("Request", "Limit"), AGE),
     ),
-    Resource("", "Secret", "secrets", True, columns=(NAME, Column("Type"), Column("Data", type="integer"), AGE)),
+    Resource("", "Secret", "secrets", True, columns=(NAME, Column("Type"), Column("Data"), AGE)),
     Resource(
         "",
         "Service",
