@@ -1,14 +1,14 @@
 """Deployments: a ReplicaSet per edition of the template, and the way from the old one to the new one.
 
 RollingUpdate (with maxSurge and maxUnavailable), Recreate, pause, history limit, revisions (so that `kubectl rollout
-history` and `undo` work) and conditions are supported; `minReadySeconds` is not waited for.
+history` and `undo` work), `minReadySeconds`, the progress deadline and conditions are supported.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from dray.api.workloads import Deployment, DeploymentStatus, ReplicaSet, WorkloadCondition
+from dray.api.workloads import Deployment, ReplicaSet
 from dray.client import (
     DEPLOYMENTS,
     NORMAL,
@@ -23,9 +23,9 @@ from dray.client import (
     reference_to,
 )
 from dray.client.rest import Document
-from dray.clock import rfc3339
 from dray.controllers.context import Context
 from dray.controllers.daemon_sets import template_hash
+from dray.controllers.deployment_status import report
 from dray.controllers.owned_pods import BY_CONTROLLER, controller_of
 from dray.controllers.rollout import next_sizes, surge_and_unavailable
 from dray.controllers.workload_status import write_status
@@ -74,26 +74,35 @@ class DeploymentController:
             return
         if deployment.metadata.deletion_timestamp is None:
             await self._roll(deployment)
-        sets = self._owned(deployment)
-        await write_status(self._client, DEPLOYMENTS, deployment, self._status(deployment, sets))
+        found = report(deployment, *self._editions(deployment), self._clock.now())
+        await write_status(self._client, DEPLOYMENTS, deployment, found.status)
+        if found.look_again_s is not None:
+            self.queue.add_after(key, found.look_again_s)
 
     def _owned(self, deployment: Deployment) -> list[ReplicaSet]:
         return self._sets.by_index(BY_CONTROLLER, deployment.metadata.uid)
 
-    async def _roll(self, deployment: Deployment) -> None:
+    def _editions(self, deployment: Deployment) -> tuple[ReplicaSet | None, list[ReplicaSet]]:
+        """The set of the template as it is now, if there is one, and all others."""
         edition = template_hash(deployment.spec.template)
         sets = self._owned(deployment)
         new = next((item for item in sets if item.metadata.labels.get(HASH_LABEL) == edition), None)
-        old = [item for item in sets if item is not new]
+        return new, [item for item in sets if item is not new]
+
+    async def _roll(self, deployment: Deployment) -> None:
+        new, old = self._editions(deployment)
+        wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
         if deployment.spec.paused:
+            await self._resize_paused(deployment, [item for item in (new, *old) if item is not None], wanted)
             return
         revision = str(1 + max((revision_of(item) for item in old), default=0))
         if new is None:
-            new = await self._create(deployment, edition, revision)
+            new = await self._create(deployment, template_hash(deployment.spec.template), revision)
         elif revision_of(new) < int(revision):
             new = await self._annotate_set(deployment, new, revision)
+        if new.spec.min_ready_seconds != deployment.spec.min_ready_seconds:
+            new = await self._patch_set(new, {"spec": {"minReadySeconds": deployment.spec.min_ready_seconds}})
         await self._number(deployment, new)
-        wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
         if deployment.spec.strategy.type == "Recreate":
             surge, unavailable = 0, wanted
             new_size = 0 if any(item.status.replicas or item.spec.replicas for item in old) else wanted
@@ -132,6 +141,7 @@ class DeploymentController:
             },
             "spec": {
                 "replicas": 0,
+                "minReadySeconds": deployment.spec.min_ready_seconds,
                 "selector": selector,
                 "template": {**template, "metadata": {**(template.get("metadata") or {}), "labels": labels}},
             },
@@ -146,10 +156,19 @@ class DeploymentController:
         before = metadata.annotations.get(REVISION, "")
         history = ",".join(filter(None, (metadata.annotations.get(REVISION_HISTORY, ""), before)))
         annotations = {**_passed_on(deployment), REVISION: revision, REVISION_HISTORY: history}
-        patch: Document = {"metadata": {"annotations": annotations}}
+        return await self._patch_set(replica_set, {"metadata": {"annotations": annotations}})
+
+    async def _patch_set(self, replica_set: ReplicaSet, patch: Document) -> ReplicaSet:
+        metadata = replica_set.metadata
         updated = await self._client.patch(REPLICA_SETS, metadata.name, patch, metadata.namespace, uid=metadata.uid)
         self._sets.remember(updated)
         return updated
+
+    async def _resize_paused(self, deployment: Deployment, sets: list[ReplicaSet], wanted: int) -> None:
+        """A pause stops the roll-out, not the scaling: whoever runs the pods grows or shrinks."""
+        running = [item for item in sets if item.spec.replicas]
+        if len(running) == 1:
+            await self._scale(deployment, running[0], wanted)
 
     async def _number(self, deployment: Deployment, new: ReplicaSet) -> None:
         """The Deployment says which revision it is at."""
@@ -165,14 +184,11 @@ class DeploymentController:
             return
         metadata = replica_set.metadata
         try:
-            updated = await self._client.patch(
-                REPLICA_SETS, metadata.name, {"spec": {"replicas": size}}, metadata.namespace, uid=metadata.uid
-            )
+            await self._patch_set(replica_set, {"spec": {"replicas": size}})
         except ApiError as error:
             if error.is_not_found:
                 return
             raise
-        self._sets.remember(updated)
         direction = "up" if size > before else "down"
         message = f"Scaled {direction} replica set {metadata.name} from {before} to {size}"
         self._recorder.event(reference_to(DEPLOYMENTS, deployment), NORMAL, "ScalingReplicaSet", message)
@@ -188,59 +204,6 @@ class DeploymentController:
             except ApiError as error:
                 if not error.is_not_found:
                     raise
-
-    def _status(self, deployment: Deployment, sets: list[ReplicaSet]) -> DeploymentStatus:
-        edition = template_hash(deployment.spec.template)
-        wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
-        new = [item for item in sets if item.metadata.labels.get(HASH_LABEL) == edition]
-        replicas = sum(item.status.replicas for item in sets)
-        available = sum(item.status.available_replicas for item in sets)
-        updated = sum(item.status.replicas for item in new)
-        _, unavailable = surge_and_unavailable(deployment.spec.strategy.rolling_update, wanted)
-        is_available = available >= wanted - unavailable
-        new_available = sum(item.status.available_replicas for item in new)
-        is_complete = updated == replicas == wanted and new_available == wanted
-        return DeploymentStatus(
-            observed_generation=deployment.metadata.generation,
-            replicas=replicas,
-            updated_replicas=updated,
-            ready_replicas=sum(item.status.ready_replicas for item in sets),
-            available_replicas=available,
-            unavailable_replicas=max(0, max(wanted, replicas) - available),
-            conditions=(
-                self._condition(
-                    deployment,
-                    *("Available", "True" if is_available else "False"),
-                    "MinimumReplicasAvailable" if is_available else "MinimumReplicasUnavailable",
-                    "Deployment has minimum availability."
-                    if is_available
-                    else "Deployment does not have minimum availability.",
-                ),
-                self._condition(
-                    deployment,
-                    *("Progressing", "True", "NewReplicaSetAvailable" if is_complete else "ReplicaSetUpdated"),
-                    f'ReplicaSet "{deployment.metadata.name}-{edition}" '
-                    + ("has successfully progressed." if is_complete else "is progressing."),
-                ),
-            ),
-        )
-
-    def _condition(
-        self, deployment: Deployment, type_: str, status: str, reason: str, message: str
-    ) -> WorkloadCondition:
-        old = next((item for item in deployment.status.conditions if item.type == type_), None)
-        if old is not None and (old.status, old.reason, old.message) == (status, reason, message):
-            return old
-        now = rfc3339(self._clock.now())
-        changed = old.last_transition_time if old is not None and old.status == status else now
-        return WorkloadCondition(
-            type=type_,
-            status=status,
-            reason=reason,
-            message=message,
-            last_update_time=now,
-            last_transition_time=changed,
-        )
 
 
 def _passed_on(deployment: Deployment) -> dict[str, str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dray.api.core import Pod
 from dray.api.workloads import ReplicaSet, ReplicaSetStatus
 from dray.client import REPLICA_SETS, EventRecorder, Handler, Recorder, WorkQueue, object_key
+from dray.controllers.availability import Availability, availability
 from dray.controllers.context import Context
-from dray.controllers.owned_pods import OwnedPods, first_to_go, is_active, is_ready
+from dray.controllers.owned_pods import OwnedPods, first_to_go, is_active
 from dray.controllers.workload_status import write_status
 
 WORKERS = 5
@@ -19,6 +20,7 @@ class ReplicaSetController:
     def __init__(self, context: Context, *, recorder: Recorder | None = None) -> None:
         self._client = context.client.named("replicaset-controller")
         self._informers = context.informers
+        self._clock = context.clock
         self._sets = context.informers.of(REPLICA_SETS)
         self.queue: WorkQueue[str] = WorkQueue("replicaset", clock=context.clock, registry=context.registry)
         recorder = recorder or EventRecorder(self._client, "replicaset-controller")
@@ -43,7 +45,10 @@ class ReplicaSetController:
             except Exception as error:
                 failure = error
         pods = [pod for pod in self._pods.of(replica_set) if is_active(pod)]
-        await write_status(self._client, REPLICA_SETS, replica_set, status_of(replica_set, pods))
+        found = availability(pods, replica_set.spec.min_ready_seconds, self._clock.now())
+        await write_status(self._client, REPLICA_SETS, replica_set, status_of(replica_set, pods, found))
+        if found.next_s is not None:
+            self.queue.add_after(key, found.next_s)
         if failure is not None:
             raise failure
 
@@ -60,15 +65,13 @@ class ReplicaSetController:
             await self._pods.delete(replica_set, pod)
 
 
-def status_of(replica_set: ReplicaSet, pods: list[Pod]) -> ReplicaSetStatus:
-    """Available means ready: `minReadySeconds` is not waited for."""
-    ready = sum(is_ready(pod) for pod in pods)
+def status_of(replica_set: ReplicaSet, pods: list[Pod], found: Availability) -> ReplicaSetStatus:
     labels = ((replica_set.spec.template.get("metadata") or {}).get("labels") or {}).items()
     fully_labeled = sum(labels <= pod.metadata.labels.items() for pod in pods)
     return ReplicaSetStatus(
         replicas=len(pods),
         fully_labeled_replicas=fully_labeled,
-        ready_replicas=ready,
-        available_replicas=ready,
+        ready_replicas=found.ready,
+        available_replicas=found.available,
         observed_generation=replica_set.metadata.generation,
     )
