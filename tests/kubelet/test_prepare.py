@@ -13,6 +13,7 @@ from dray.clock import RealClock
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.drivers import Drivers
+from dray.kubelet.endpoint import Endpoint
 from dray.kubelet.errors import DriverError
 from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2
@@ -334,3 +335,17 @@ async def test_other_files_in_the_registry_do_no_harm(rig, tmp_path):
     (registry / ".hidden-reg.sock").touch()
     await rig.drivers.look()
     assert rig.drivers.names() == []
+
+
+async def test_an_answer_at_the_moment_of_a_cancellation_does_not_undo_it(tmp_path):
+    """A pod that is deleted while its driver answers: its worker must end, not go on and start containers."""
+    answer = asyncio.get_running_loop().create_future()
+    endpoint = Endpoint(DRIVER, str(tmp_path / "dra.sock"), "v1.DRAPlugin", None, lambda *_: None)
+    endpoint._stub.NodePrepareResources = lambda request, timeout: answer
+    asking = asyncio.create_task(endpoint.prepare([]))
+    await asyncio.sleep(0)
+    answer.set_result(dra_v1_pb2.NodePrepareResourcesResponse())
+    asking.cancel()
+    await asyncio.wait({asking})
+    assert asking.cancelled()
+    await endpoint.close()

@@ -1,5 +1,6 @@
 """Containers as real processes."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -79,6 +80,13 @@ async def test_a_polite_process_ends_at_once_and_a_stubborn_one_after_the_grace(
     assert (await stubborn.wait()).code == 137
 
 
+def has_ended(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
 async def test_no_process_of_the_group_survives(runtime, tmp_path):
     container = await start(runtime, a_spec(tmp_path, "sh", "-c", "sleep 61 & echo $!; wait"))
     log = tmp_path / "logs" / "0.log"
@@ -86,8 +94,10 @@ async def test_no_process_of_the_group_survives(runtime, tmp_path):
         pass
     child = int(log.read_text())
     await container.stop(1)
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    # Killed is not gone: the machine may be busy.
+    async with asyncio.timeout(20):
+        while not has_ended(child):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
 
 async def test_a_container_without_a_command_stays_up_until_it_is_stopped(runtime, tmp_path):

@@ -185,7 +185,8 @@ class ExecPlugin:
         except OSError as error:
             raise CredentialsError(f"exec plugin {self.command}: {error}. {self.install_hint}".rstrip(". ")) from None
         try:
-            output, complaint = await asyncio.wait_for(process.communicate(), EXEC_TIMEOUT_S)
+            async with asyncio.timeout(EXEC_TIMEOUT_S):
+                output, complaint = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

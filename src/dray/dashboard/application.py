@@ -144,7 +144,8 @@ class Dashboard:
             raise Refused(404, "There is no such page.")
         async with self._viewing.live() as live:
             try:
-                await asyncio.wait_for(live.ready(), SYNC_TIMEOUT_S)
+                async with asyncio.timeout(SYNC_TIMEOUT_S):
+                    await live.ready()
             except TimeoutError:
                 raise Refused(503, "The cluster's objects have not arrived yet.") from None
             await _send(send, 200, await answer(live, query), _TYPES["json"])

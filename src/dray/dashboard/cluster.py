@@ -98,7 +98,8 @@ class Cluster:
         needed = (self.slices, self.nodes, self.claims, self.pods, self.classes)
         await asyncio.gather(*(informer.synced() for informer in needed))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._informers.synced(), OPTIONAL_KINDS_S)
+            async with asyncio.timeout(OPTIONAL_KINDS_S):
+                await self._informers.synced()
 
     async def stop(self) -> None:
         await self._informers.stop()

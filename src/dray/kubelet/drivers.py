@@ -146,7 +146,8 @@ class Drivers:
 
     async def _register(self, path: Path) -> Endpoint:
         async with grpc.aio.insecure_channel(f"unix:{path.absolute()}", options=CHANNEL_OPTIONS) as channel:
-            await asyncio.wait_for(channel.channel_ready(), DIAL_TIMEOUT_S)
+            async with asyncio.timeout(DIAL_TIMEOUT_S):
+                await channel.channel_ready()
             stub = pluginregistration_pb2_grpc.RegistrationStub(channel)
             info = await stub.GetInfo(pluginregistration_pb2.InfoRequest(), timeout=GET_INFO_TIMEOUT_S)
             try:

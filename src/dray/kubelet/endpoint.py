@@ -118,7 +118,8 @@ class Endpoint:
         started = time.perf_counter()
         code = "OK"
         try:
-            return await asyncio.wait_for(getattr(self._stub, method)(request, timeout=timeout_s), timeout_s + 1)
+            async with asyncio.timeout(timeout_s + 1):
+                return await getattr(self._stub, method)(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             code = "".join(word.capitalize() for word in error.code().name.split("_"))
             raise DriverError(f"{method}: rpc error: code = {code} desc = {error.details()}") from error

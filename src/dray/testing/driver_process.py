@@ -108,7 +108,8 @@ class DriverProcess:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(number)
         try:
-            await asyncio.wait_for(process.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await process.wait()
         except TimeoutError:
             return False
         return True

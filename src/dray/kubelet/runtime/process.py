@@ -67,7 +67,8 @@ class ProcessContainer:
         await _until_command_runs(self._pid)
         _signal_group(self._pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(ended), grace_s)
+            async with asyncio.timeout(grace_s):
+                await asyncio.shield(ended)
             return
         _signal_group(self._pid, signal.SIGKILL)
         await ended
@@ -313,7 +314,8 @@ async def _run_hook(hook: Hook, stage: str) -> None:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
         )
-        code = await asyncio.wait_for(process.wait(), hook.timeout or 30)
+        async with asyncio.timeout(hook.timeout or 30):
+            code = await process.wait()
         problem = f"exit code {code}" if code else ""
     except TimeoutError:
         process.kill()
