@@ -15,6 +15,8 @@ DRAY = (sys.executable, "-m", "dray")
 class Process:
     """One `dray` command; its output goes to a file."""
 
+    program: tuple[str, ...] = DRAY
+
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
@@ -24,7 +26,7 @@ class Process:
     def start(self) -> None:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*DRAY, *self._arguments], stdout=output, stderr=output, start_new_session=True
+                [*self.program, *self._arguments], stdout=output, stderr=output, start_new_session=True
             )
 
     def stop(self, number: int = signal.SIGTERM) -> None:

@@ -86,7 +86,7 @@ async def live(plane: SmallCluster, seed: int, steps: int, *, pause_s: float = 0
     await until_nothing_is_left(client, workload)
     for follower in followers:
         await follower.finish()
-    return check(history), workload
+    return check(history, bound_must_fit=True), workload
 
 
 async def until_all_run(client: Client, timeout_s: float = 90.0) -> None:

@@ -1,4 +1,4 @@
-"""Random faults from one seed: processes die, stop and come back; connections break, crawl and hang."""
+"""Random faults from one seed: processes die, stop and come back; connections break, crawl and hang; clocks jump."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Faults:
             (5, self._cut),
             (3, self._crawl),
             (3, self._hang),
+            (4, self._set_clock),
         ]
         if self._rig.etcd is not None:
             faults.append((4, self._kill_etcd_member))
@@ -71,6 +72,16 @@ class Faults:
         self._rig.proxies[name].heal()
         if self._chance.random() < 0.5:
             self._rig.proxies[name].cut()
+
+    async def _set_clock(self) -> None:
+        """Somebody sets the clock of one part; now and then nobody sets it right again before the end."""
+        name = self._chance.choice(list(self._rig.parts))
+        wrong_by_s = self._chance.choice([self._chance.uniform(-90, 90), self._chance.uniform(-30, 30) * 3600])
+        self._count(f"clock jump {name}")
+        self._rig.parts[name].set_clock(wrong_by_s)
+        await asyncio.sleep(self._chance.uniform(0.5, 5.0))
+        if self._chance.random() < 0.8:
+            self._rig.parts[name].set_clock(0.0)
 
     async def _kill_etcd_member(self) -> None:
         etcd = self._rig.etcd

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sqlite3
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.torture.proxy import Proxy
 
 DRIVERS = {"a": ("gpu", "nic"), "b": ("gpu", "cpu")}
 RUNTIMES = {"a": "process", "b": "none"}
+WITH_CLOCK = Path(__file__).parent / "with_clock.py"
 CAPACITY = ("cpu=4", "memory=8Gi", "pods=30")
 
 
@@ -38,6 +40,9 @@ class Part(Process):
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         super().__init__(folder, name, *arguments)
         self.is_wanted = False
+        self._clock_file = folder / f"{name}.clock"
+        self.set_clock(0.0)
+        self.program = (sys.executable, str(WITH_CLOCK), str(self._clock_file))
 
     def start(self) -> None:
         """Two faults may overlap: what runs is not started a second time."""
@@ -49,6 +54,14 @@ class Part(Process):
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
+
+    def set_clock(self, wrong_by_s: float) -> None:
+        """From now on its wall clock is wrong by so much."""
+        self._clock_file.write_text(f"{wrong_by_s:.3f}\n")
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.returncode if self._process is not None else None
 
     def pause(self) -> None:
         self.send(signal.SIGSTOP)
@@ -105,7 +118,7 @@ class Rig:
             await asyncio.sleep(0.5)
             for name, part in self.parts.items():
                 if part.is_wanted and not part.is_running:
-                    self.exits[name] += 1
+                    self.exits[f"{name} with exit code {part.exit_code}"] += 1
                     part.start()
 
     async def _start_apiserver(self) -> None:
@@ -204,6 +217,7 @@ class Rig:
                     member.start()
             await self._until(self.etcd.is_healthy, "etcd to be healthy")
         for part in self.parts.values():
+            part.set_clock(0.0)
             part.resume()
             if not part.is_running:
                 part.start()
@@ -246,10 +260,11 @@ class Rig:
         return left
 
     def guard_keys(self) -> list[str]:
-        """The double-allocation guard's records; with SQLite only while the server is down."""
+        """The double-allocation guard's records; with SQLite only while the server is down. Nodes keep theirs."""
         if self.etcd is not None:
             answer = self.etcd.control("get", "--prefix", "--keys-only", "/dray/guard/")
-            return [line for line in answer.stdout.split() if line]
+            nodes = {f"/dray/guard/nodes/{node}" for node in self.nodes}
+            return [line for line in answer.stdout.split() if line not in nodes]
         with sqlite3.connect(f"file:{self.folder / 'data' / 'dray.db'}?mode=ro", uri=True) as database:
             rows = database.execute("SELECT key FROM current").fetchall()
         return [str(key) for (key,) in rows if "/guard/" in str(key)]

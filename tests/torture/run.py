@@ -95,11 +95,12 @@ async def _torture(rig: Rig, history: History, seed: int, seconds: float) -> Out
     rig.parts["apiserver"].stop()
     problems += [f"guard keeps {key}" for key in rig.guard_keys()]
     problems += workload.surprises
+    problems += [f"{name} ended by itself" for name in sorted(rig.exits)]
     return Outcome(
         seed,
         rig.options.store,
         seconds,
-        check(history, bound_must_fit=rig.options.schedulers == 1),
+        check(history, bound_must_fit=True),
         workload.outcomes,
         faults.counts,
         rig.exits,

@@ -1,7 +1,8 @@
 """No node beyond its allocatable.
 
 Two counts: pods that the node has taken in (they have a start time), which must hold always; and pods that are bound to it,
-which must hold with one scheduler. Two schedulers may both bind to the last free cpu; the node agent then refuses one.
+which must hold where the server refuses to overbook. Elsewhere two schedulers may both bind to the last free cpu; the node
+agent then refuses one.
 """
 
 from __future__ import annotations
