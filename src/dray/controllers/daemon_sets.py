@@ -12,8 +12,10 @@ from dray.api.matching import HARD, pod_wants_node, required_nodes, untolerated
 from dray.api.workloads import DaemonSet, DaemonSetStatus
 from dray.client import DAEMON_SETS, NODES, EventRecorder, Handler, Recorder, WorkQueue, object_key
 from dray.client.rest import Document
+from dray.controllers.availability import Availability, availability
 from dray.controllers.context import Context
-from dray.controllers.owned_pods import OwnedPods, first_to_go, is_active, is_ready
+from dray.controllers.daemon_rollout import NodePods, Plan, limits, manual_plan, rolling_plan
+from dray.controllers.owned_pods import OwnedPods, is_active, is_ready
 from dray.controllers.workload_status import write_status
 
 HASH_LABEL = "controller-revision-hash"
@@ -34,6 +36,7 @@ class DaemonSetController:
 
     def __init__(self, context: Context, *, recorder: Recorder | None = None) -> None:
         self._client = context.client.named("daemonset-controller")
+        self._clock = context.clock
         self._informers = context.informers
         self._sets = context.informers.of(DAEMON_SETS)
         self._nodes = context.informers.of(NODES)
@@ -70,6 +73,9 @@ class DaemonSetController:
             except Exception as error:
                 failure = error
         await write_status(self._client, DAEMON_SETS, daemon_set, self._status(daemon_set))
+        next_s = self._availability(daemon_set, *self._pods.of(daemon_set)).next_s
+        if next_s is not None:
+            self.queue.add_after(key, next_s)
         if failure is not None:
             raise failure
 
@@ -80,31 +86,33 @@ class DaemonSetController:
     async def _reach(self, daemon_set: DaemonSet) -> None:
         wanted = self._wanted_nodes(daemon_set)
         edition = template_hash(daemon_set.spec.template)
-        missing = set(wanted)
-        for node_name, pods in self._pods_by_node(daemon_set).items():
-            keep, surplus = self._choose(daemon_set, pods, edition, is_wanted=node_name in wanted)
-            for pod in surplus:
-                await self._pods.delete(daemon_set, pod)
-            if keep is not None or any(pod.metadata.deletion_timestamp for pod in pods):
-                missing.discard(node_name)  # Also while the old pod is still stopping there.
-        documents = [self._document(daemon_set, name, edition) for name in sorted(missing)]
+        by_node = self._pods_by_node(daemon_set)
+        nodes = {name: self._node_pods(by_node.get(name, []), edition) for name in wanted}
+        plan = self._plan(daemon_set, nodes)
+        misplaced = [pod for name, pods in by_node.items() if name not in wanted for pod in pods]
+        for pod in plan.delete + [pod for pod in misplaced if not self._pods.is_stopping(pod)]:
+            await self._pods.delete(daemon_set, pod)
+        documents = [self._document(daemon_set, name, edition) for name in plan.create_on]
         await self._pods.create_many(daemon_set, documents)
 
-    def _choose(
-        self, daemon_set: DaemonSet, pods: list[Pod], edition: str, *, is_wanted: bool
-    ) -> tuple[Pod | None, list[Pod]]:
-        """Of a node's pods one stays: the best of the right edition. Finished ones are replaced."""
-        updates = daemon_set.spec.update_strategy.type != "OnDelete"
-        live = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
-        good = [
-            pod for pod in live if is_active(pod) and (not updates or pod.metadata.labels.get(HASH_LABEL) == edition)
-        ]
-        keep = max(good, key=first_to_go) if good and is_wanted else None
-        return keep, [pod for pod in live if pod is not keep]
+    def _node_pods(self, pods: list[Pod], edition: str) -> NodePods:
+        live = [pod for pod in pods if not self._pods.is_stopping(pod)]
+        return NodePods.of(live, edition, HASH_LABEL, is_stopping=len(live) < len(pods))
+
+    def _plan(self, daemon_set: DaemonSet, nodes: dict[str, NodePods]) -> Plan:
+        strategy = daemon_set.spec.update_strategy
+        if strategy.type == "OnDelete":
+            return manual_plan(nodes)
+        pods = [pod for found in nodes.values() for pod in (found.new, found.old) if pod is not None]
+        available = frozenset(pod.metadata.uid for pod in pods if self._availability(daemon_set, pod).available)
+        return rolling_plan(nodes, available, *limits(strategy.rolling_update, len(nodes)))
+
+    def _availability(self, daemon_set: DaemonSet, *pods: Pod) -> Availability:
+        return availability(pods, daemon_set.spec.min_ready_seconds, self._clock.now())
 
     def _pods_by_node(self, daemon_set: DaemonSet) -> dict[str, list[Pod]]:
         by_node: dict[str, list[Pod]] = {}
-        for pod in self._pods.of(daemon_set):
+        for pod in self._pods.including_stopping(daemon_set):
             by_node.setdefault(pod.spec.node_name or _target(pod), []).append(pod)
         return by_node
 
@@ -117,18 +125,20 @@ class DaemonSetController:
         wanted = self._wanted_nodes(daemon_set)
         edition = template_hash(daemon_set.spec.template)
         by_node = {
-            name: [pod for pod in pods if is_active(pod)] for name, pods in self._pods_by_node(daemon_set).items()
+            name: [pod for pod in pods if is_active(pod) and not self._pods.is_stopping(pod)]
+            for name, pods in self._pods_by_node(daemon_set).items()
         }
         placed = {name: pods for name, pods in by_node.items() if pods and name in wanted}
         ready = sum(any(is_ready(pod) for pod in pods) for pods in placed.values())
+        available = sum(bool(self._availability(daemon_set, *pods).available) for pods in placed.values())
         updated = sum(any(p.metadata.labels.get(HASH_LABEL) == edition for p in pods) for pods in placed.values())
         return DaemonSetStatus(
             desired_number_scheduled=len(wanted),
             current_number_scheduled=len(placed),
             number_misscheduled=sum(1 for name, pods in by_node.items() if pods and name not in wanted),
             number_ready=ready,
-            number_available=ready,
-            number_unavailable=len(wanted) - ready,
+            number_available=available,
+            number_unavailable=len(wanted) - available,
             updated_number_scheduled=updated,
             observed_generation=daemon_set.metadata.generation,
         )

@@ -20,7 +20,6 @@ from dray.client import (
     Kind,
     OwnWrites,
     Recorder,
-    object_key,
     reference_to,
 )
 from dray.client.rest import Document
@@ -69,8 +68,14 @@ class OwnedPods(Generic[T]):
                 self._wake(f"{pod.metadata.namespace}/{owner.name}")
 
     def of(self, owner: T) -> list[Pod]:
-        pods = self._written.by_index(BY_CONTROLLER, owner.metadata.uid)
-        return [pod for pod in pods if pod.metadata.uid not in self._deleted]
+        return [pod for pod in self.including_stopping(owner) if pod.metadata.uid not in self._deleted]
+
+    def including_stopping(self, owner: T) -> list[Pod]:
+        """Also those that we deleted and that are not gone yet: they may still hold what the next one needs."""
+        return self._written.by_index(BY_CONTROLLER, owner.metadata.uid)
+
+    def is_stopping(self, pod: Pod) -> bool:
+        return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._deleted
 
     async def create_many(self, owner: T, documents: list[Document]) -> None:
         """In batches that double while all goes well: a quota that refuses one pod is not asked a thousand times."""
@@ -104,7 +109,6 @@ class OwnedPods(Generic[T]):
             self._recorder.event(reference, WARNING, "FailedDelete", f"Error deleting: {error}")
             raise
         self._deleted.add(pod.metadata.uid)
-        self._written.forget(object_key(pod))
         self._recorder.event(reference, NORMAL, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
 
     def document(self, owner: T, template: Document, *, labels: dict[str, str] | None = None) -> Document:
