@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -30,13 +31,22 @@ from dray.scheduler.memory_cluster import MemoryCluster
 from dray.scheduler.scheduler import Scheduler
 
 WORKLOADS = Path(__file__).parent / "workloads" / "cluster"
-WARM, MEASURED = 60, 240
+WARM, ROUNDS, PER_ROUND = 60, 6, 30
 MAX_DECISION_US = 3000.0
+MAX_WHOLE_US = 1000.0
+
+
+class Cost(NamedTuple):
+    """Seconds: to decide; and for all of it, from the events of the pod and its claim to the bound pod seen again."""
+
+    decision: float
+    whole: float
 
 
 class Bench:
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
+        self.nodes = workload.nodes
         self.cluster = MemoryCluster()
         self.scheduler = Scheduler(self.cluster, RealClock())
         self.cluster.apply(*(to_object(document, DeviceClass) for document in workload.classes))
@@ -54,16 +64,18 @@ class Bench:
         made = {"kind": "ResourceClaim", "metadata": metadata, "spec": _defaulted(claim)}
         self.cluster.apply(to_object(made, ResourceClaim), to_object(document, Pod))
 
-    async def place(self, prefix: str, count: int) -> list[float]:
-        """Seconds of processor time per decision."""
-        times = []
+    async def place(self, prefix: str, count: int) -> list["Cost"]:
+        """Processor time of each pod."""
+        costs = []
         for index in range(count):
+            created = time.process_time()
             self.create(f"{prefix}-{index}", self._workload.claim)
             started = time.process_time()
             await self.scheduler.schedule_next()
-            times.append(time.process_time() - started)
+            decided = time.process_time()
             await self.scheduler.settled()
-        return times
+            costs.append(Cost(decided - started, time.process_time() - created))
+        return costs
 
     async def park(self, count: int) -> None:
         for index in range(count):
@@ -82,24 +94,40 @@ def _defaulted(claim: dict) -> dict:
 
 
 def run(report: Report) -> None:
-    medians = {}
     for name in ("burst", "selector", "match", "shares", "partitions", "large"):
-        workload = load_workload(WORKLOADS / f"{name}.yaml")
-        bench = Bench(workload)
-        medians[name] = _measure(bench)
-        report.record(f"decision, {name}, {workload.nodes} nodes (median)", medians[name], "us", MAX_DECISION_US)
-    report.record("decision, 5,000 nodes over 500 nodes", medians["large"] / medians["burst"], "x", 2.0)
-    workload = load_workload(WORKLOADS / "burst.yaml")
-    waiting = Bench(workload)
+        bench = _bench(name)
+        cost = _measure({name: bench})[name]
+        where = f"{name}, {bench.nodes} nodes (median)"
+        report.record(f"decision, {where}", cost.decision * 1e6, "us", MAX_DECISION_US)
+        report.record(f"all for one pod, {where}", cost.whole * 1e6, "us", MAX_WHOLE_US)
+    report.record("one pod, 5,000 nodes over 500 nodes", _ratio(_bench("large"), _bench("burst")), "x", 2.0)
+    waiting = _bench("burst")
     asyncio.run(waiting.park(1000))
-    report.record("decision, with 1,000 pods waiting", _measure(waiting) / medians["burst"], "x", 1.5)
+    report.record("one pod, with 1,000 pods waiting", _ratio(waiting, _bench("burst")), "x", 1.2)
 
 
-def _measure(bench: Bench) -> float:
-    asyncio.run(bench.place("warm", WARM))
+def _bench(name: str) -> Bench:
+    return Bench(load_workload(WORKLOADS / f"{name}.yaml"))
+
+
+def _ratio(one: Bench, other: Bench) -> float:
+    costs = _measure({"one": one, "other": other}, rounds=3 * ROUNDS)
+    return costs["one"].whole / costs["other"].whole
+
+
+def _measure(benches: dict[str, Bench], rounds: int = ROUNDS) -> dict[str, Cost]:
+    """The best round of each; they take turns, so that a busy moment of the machine hits all of them."""
+    for bench in benches.values():
+        asyncio.run(bench.place("warm", WARM))
+    best: dict[str, Cost] = {}
     gc.collect()
     gc.disable()
     try:
-        return statistics.median(asyncio.run(bench.place("pod", MEASURED))) * 1e6
+        for turn in range(rounds):
+            for name, bench in benches.items():
+                found = asyncio.run(bench.place(f"pod-{turn}", PER_ROUND))
+                medians = Cost(*(statistics.median(column) for column in zip(*found, strict=True)))
+                best[name] = Cost(*map(min, medians, best.get(name, medians)))
     finally:
         gc.enable()
+    return best

@@ -224,3 +224,41 @@ async def test_scheduling_gates_hold_a_pod_back():
     world.apply(replace(pod, spec=replace(pod.spec, scheduling_gates=())))
     await world.settle()
     assert world.node_of() == "node-1"
+
+
+@pytest.mark.parametrize(
+    ("labels", "happens", "woken"),
+    [
+        pytest.param({"app": "web"}, "comes", True, id="friend-comes"),
+        pytest.param({"app": "db"}, "comes", False, id="stranger-comes"),
+        pytest.param({"app": "db"}, "leaves", False, id="stranger-leaves"),
+    ],
+)
+async def test_pod_affinity_wakes_for_friends_only(labels, happens, woken):
+    world = World(a_node("node-1", labels={"zone": "a"}), a_pod("stranger", labels={"app": "db"}, node_name="node-1"))
+    near = PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "web"}))
+    affinity = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(near,)))
+    world.apply(a_pod("pod", affinity=affinity))
+    await world.settle()
+    assert world.where() == "unschedulable"
+    if happens == "comes":
+        world.apply(a_pod("other", labels=labels, node_name="node-1"))
+    else:
+        world.cluster.delete(world.pod("stranger"))
+    assert (world.where() != "unschedulable") == woken
+
+
+@pytest.mark.parametrize(("leaving", "woken"), [("enemy", True), ("stranger", False)])
+async def test_anti_affinity_wakes_when_an_enemy_leaves(leaving, woken):
+    far = PodAffinityTerm(topology_key="zone", label_selector=LabelSelector(match_labels={"app": "web"}))
+    affinity = Affinity(pod_anti_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(far,)))
+    world = World(
+        a_node("node-1", labels={"zone": "a"}),
+        a_pod("enemy", labels={"app": "web"}, node_name="node-1"),
+        a_pod("stranger", labels={"app": "db"}, node_name="node-1"),
+        a_pod("pod", affinity=affinity),
+    )
+    await world.settle()
+    assert world.where() == "unschedulable"
+    world.cluster.delete(world.pod(leaving))
+    assert (world.where() != "unschedulable") == woken

@@ -5,7 +5,7 @@ contains every write of our own.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from dray.accounting.ask import RequestOptions
@@ -115,11 +115,11 @@ class Snapshot:
     def sizes(self) -> dict[str, int]:
         return {"nodes": len(self.nodes), "pods": len(self._node_of), "assumed_pods": len(self._assumed)}
 
-    def with_anti_affinity(self) -> Iterable[PlacedPod]:
+    def with_anti_affinity(self) -> Collection[PlacedPod]:
         """Placed pods that keep others away; most clusters have none."""
         return self._with_anti_affinity.values()
 
-    def with_pod_wishes(self) -> Iterable[PlacedPod]:
+    def with_pod_wishes(self) -> Collection[PlacedPod]:
         """Placed pods that would like others near or far; they count in the score of a node."""
         return self._with_pod_wishes.values()
 

@@ -11,6 +11,8 @@ from dray.api.core import Pod
 class Resource(enum.Enum):
     """What an event is about. The pod that waits, and pods placed on nodes, are told apart."""
 
+    __hash__ = object.__hash__  # as for Facet
+
     NODE = "Node"
     ASSIGNED_POD = "AssignedPod"
     UNSCHEDULED_POD = "UnscheduledPod"

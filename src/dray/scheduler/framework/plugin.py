@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 class Facet(enum.Enum):
     """The parts of a node that change apart from each other."""
 
+    # Members are equal only to themselves. The hash of an Enum is worked out in Python, a hundred times for each pod.
+    __hash__ = object.__hash__
+
     OBJECT = "object"  # labels, taints, unschedulable, allocatable
     RESOURCES = "resources"  # what its pods request, and how many there are
     PODS = "pods"  # which pods, with their labels and ports

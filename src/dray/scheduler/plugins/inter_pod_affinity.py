@@ -8,7 +8,7 @@ from typing import Any
 from dray.api.core import Pod, PodAffinityTerm
 from dray.api.matching import matches_labels
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, Resource
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.scores import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
@@ -103,6 +103,8 @@ class InterPodAffinity:
     # --- filter
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
+        if pod.spec.affinity is None and not snapshot.with_anti_affinity():
+            return SKIP
         near, far = required_affinity(pod), required_anti_affinity(pod)
         seen = Neighbours([Counter() for _ in near])
         names = snapshot.namespace_labels
@@ -136,18 +138,19 @@ class InterPodAffinity:
 
     def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
         mine = preferred(pod)
+        if not mine and (self._ignores_placed or not snapshot.with_pod_wishes()):
+            return SKIP
         wishes, names = Wishes(), snapshot.namespace_labels
         if mine:
             for node in snapshot.nodes:
                 for placed in node.pods.values():
                     for term, points in mine:
                         wishes.add(term, points, pod, placed.pod, node, names)
-        if mine or not self._ignores_placed:
-            for placed in snapshot.with_pod_wishes():
-                there = snapshot.nodes.get(snapshot.node_of(placed.pod.metadata.uid) or "")
-                if there is not None:
-                    for term, points in self._wishes_of(placed.pod):
-                        wishes.add(term, points, placed.pod, pod, there, names)
+        for placed in snapshot.with_pod_wishes():
+            there = snapshot.nodes.get(snapshot.node_of(placed.pod.metadata.uid) or "")
+            if there is not None:
+                for term, points in self._wishes_of(placed.pod):
+                    wishes.add(term, points, placed.pod, pod, there, names)
         if not wishes.points:
             return SKIP
         cycle.write(wishes)
@@ -178,12 +181,32 @@ class InterPodAffinity:
 
     # --- queue
 
+    @staticmethod
+    def _pod_hint(pod: Pod, change: Change) -> Hint:
+        """A friend that came or an enemy that left may help; most pods are neither."""
+        if change.new is not None and any(_may_concern(term, pod, change.new) for term in required_affinity(pod)):
+            return Hint.QUEUE
+        gone: Pod | None = change.old
+        if gone is None:
+            return Hint.SKIP
+        was_enemy = any(_may_concern(term, pod, gone) for term in required_anti_affinity(pod))
+        if was_enemy or any(_may_concern(term, gone, pod) for term in required_anti_affinity(gone)):
+            return Hint.QUEUE
+        return Hint.SKIP
+
     def events_to_register(self) -> Iterable[EventRegistration]:
         pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
         return [
-            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, pods)),
+            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, pods), self._pod_hint),
             EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
         ]
+
+
+def _may_concern(term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
+    """As `term_matches`, without knowing the labels of namespaces: rather once too often."""
+    if term.namespace_selector is None and not _in_namespaces(term, owner, other.metadata.namespace, {}):
+        return False
+    return matches_labels(term.label_selector, other.metadata.labels)
 
 
 def _note_unwelcome(

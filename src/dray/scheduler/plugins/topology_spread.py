@@ -64,7 +64,8 @@ class PodTopologySpread:
     # --- filter
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
-        hard = [row for row in pod.spec.topology_spread_constraints if row.when_unsatisfiable == "DoNotSchedule"]
+        own = pod.spec.topology_spread_constraints
+        hard = [row for row in own if row.when_unsatisfiable == "DoNotSchedule"] if own else ()
         if not hard:
             return SKIP
         rows = tuple(_spread(row, pod) for row in hard)
