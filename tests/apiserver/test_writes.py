@@ -289,3 +289,21 @@ async def test_an_update_that_leaves_the_spec_alone_keeps_it_and_names_unknown_f
     assert (changed.status, changed.body["metadata"]["labels"]) == (200, {"a": "b"})
     assert changed.body["spec"] == made["spec"]
     assert any("surprise" in warning for warning in changed.warnings)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            b"{bad",
+            "couldn't get version/kind; json parse error: invalid character 'b' looking for beginning of object key",
+        ),
+        (b'{"kind":"Pod","apiVersion":"v1"}', "decoded object cannot be converted to DeleteOptions"),
+    ],
+)
+async def test_a_deletion_with_options_that_are_none(server: Client, body: bytes, expected: str) -> None:
+    await server.post(CLAIMS, a_claim("c"))
+    refused = await server.send("DELETE", f"{CLAIMS}/c", body)
+    assert refused.status == 400
+    assert refused.body["message"].startswith(expected)
+    assert (await server.get(f"{CLAIMS}/c")).status == 200

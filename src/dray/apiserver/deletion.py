@@ -77,6 +77,9 @@ def _decoded(call: Call) -> Document:
     assert schema is not None
     try:
         tree, _ = parse(call.request.body, body_type(call.content_type))
+    except DecodeError as error:
+        raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+    try:
         if not isinstance(tree, dict):
             raise DecodeError("json: cannot unmarshal the body into Go value of type v1.DeleteOptions")
         kind = tree.get("kind") or "DeleteOptions"
