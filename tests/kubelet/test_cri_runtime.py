@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import grpc
 import pytest
@@ -216,6 +217,16 @@ async def test_what_the_runtime_cannot_resolve_is_told(rig, tmp_path):
     with pytest.raises(ContainerError, match="unresolvable CDI devices") as caught:
         await runtime.start_container(POD, sandbox, a_spec(tmp_path, devices=("v/c=missing",)))
     assert caught.value.reason == "CreateContainerError"
+
+
+async def test_a_runtime_that_ignores_cdi_names_still_gets_the_containers_own_environment(rig, tmp_path):
+    """What devices would set is not passed on twice, and what the pod sets is never left to CDI."""
+    runtime, contract = rig
+    sandbox = await runtime.start_pod(POD, None)
+    spec = replace(a_spec(tmp_path), env={"A": "1", "FROM_CDI": "the pod's own"})
+    await runtime.start_container(POD, sandbox, spec)
+    config = contract.containers["container-2"]["config"]
+    assert {env.key: env.value for env in config.envs} == {"A": b"1", "FROM_CDI": b"the pod's own"}
 
 
 async def test_images_are_found_and_pulled(rig):

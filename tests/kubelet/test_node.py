@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dray.client import CLAIMS, NODES, PODS, SLICES, Answer, Client
+from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client
 from tests.kubelet.node_rig import FAN, NODE, NodeRig
 
 
@@ -215,6 +215,20 @@ async def test_a_driver_that_is_there_before_its_node_waits_for_it(rig):
     await rig.start_agent()
     await asyncio.wait_for(starting, 30)
     assert {each.metadata.owner_references[0].name for each in await rig.slices()} == {NODE}
+
+
+async def test_a_driver_is_removed_once_nothing_of_it_is_in_use(rig):
+    """Taint its devices, wait until no claim is in use, remove it: nothing hangs."""
+    await rig.create_pod()
+    await rig.until_phase("Running")
+    assert rig.agent.claims.claims_in_use() == {"<any>": 1, FAN: 1}
+    taint = {"key": "leaving", "effect": "NoExecute"}
+    rule = {"metadata": {"name": "leaving"}, "spec": {"deviceSelector": {"driver": FAN}, "taint": taint}}
+    await rig.client.create(TAINT_RULES, rule)
+    await rig.until_gone()
+    await rig.until(lambda: rig.agent.claims.claims_in_use() == {"<any>": 0}, "nothing to be in use")
+    await rig.stop_driver()
+    await rig.until_clean()
 
 
 async def test_the_events_of_a_pod_tell_its_story(rig):
