@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dray.cel import CelDevice, Environment, Program, compile_selector, explain
+from dray.cel import CelDevice, Environment, Explanation, Program, compile_selector, explain
 from dray.cli.cel import cel
 from tests.cel.conftest import spelled_out
 
@@ -177,3 +177,16 @@ def test_command_warns_of_what_cannot_be_stored(slices: str) -> None:
     result = CliRunner().invoke(cel, ["type(device.driver) == string", "-f", slices])
     assert result.exit_code == 1
     assert "too complex, exceeds cost limit" in result.output
+
+
+def test_devices_of_one_kind_are_judged_once(two_drivers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def counting(program: Program, device: CelDevice) -> Explanation:
+        asked.append(device)
+        return explain(program, device)
+
+    monkeypatch.setattr("dray.cli.cel.explain", counting)
+    lines = said('device.driver == "nic.example.com"', two_drivers)
+    assert lines[-1].startswith("8 of 10 devices match")
+    assert len(asked) == 4

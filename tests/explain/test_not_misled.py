@@ -217,3 +217,18 @@ def test_claims_of_a_pod_that_is_not_created_have_names_that_are_made_up(tmp_pat
     verdict = explained(cluster, tmp_path)
     assert verdict["code"] == "too-few-devices"
     assert verdict["notes"] == ["the pod is not created yet: names of claims that would be made for it are made up"]
+
+
+def test_the_nearest_device_misses_what_makes_the_request_short(tmp_path: Path) -> None:
+    """Three are asked for and two are of the class: that one of the two is taken is not what keeps the pod waiting."""
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    other = a_device("gpu-9")
+    other["attributes"]["model"] = {"string": "toy"}
+    cluster.devices.append(other)
+    cluster.device_class["spec"]["selectors"][0]["cel"]["expression"] = f'device.attributes["{DRIVER}"].model == "a100"'
+    cluster.add(held(a_claim("taken"), "gpu-0"))
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "class-selector"
+    assert "wants 3: 3 exist, 2 match the class gpu, 1 is free" in verdict["message"]
+    assert verdict["nodes"][0]["nearest"]["device"] == f"{DRIVER}/node-1/gpu-9"

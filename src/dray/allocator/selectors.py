@@ -79,8 +79,13 @@ class Selectors:
 
     def explain(self, expression: str, kind: DeviceKind) -> cel.Explanation | cel.CompileFailure:
         """Which part of the expression decided, and what it saw on the device."""
-        program = self._program(expression)
-        return program if isinstance(program, cel.CompileFailure) else cel.explain(program, cel_device(kind))
+        key = ("explained", expression)
+        known: cel.Explanation | cel.CompileFailure | None = kind.answers.get(key)
+        if known is None:
+            program = self._program(expression)
+            known = program if isinstance(program, cel.CompileFailure) else cel.explain(program, cel_device(kind))
+            kind.remember(kind.answers, key, known)
+        return known
 
     def derived(self, expression: str, kind: DeviceKind) -> object | SelectorFailure:
         """The value of a derived attribute's expression, as CEL gives it."""

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dray.cel import exact
@@ -77,11 +78,8 @@ def explain(program: Program, device: CelDevice) -> Explanation:
 
 def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
     """The last value of every node, by the node's identity."""
-    traced: dict[int, Node] = {}
+    run, traced = _traced_code(program)
     values: dict[int, Any] = {}
-    limit = program.environment.cost_limit
-    with deep_stack(program.text):
-        run = exact.generate(program.root, program.variables, limit, traced)
 
     def tell(number: int, value: Any) -> None:
         values[id(traced[number])] = value
@@ -89,6 +87,14 @@ def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
     with contextlib.suppress(CostExceeded):
         run(0, device, tell)
     return values
+
+
+@lru_cache(maxsize=64)
+def _traced_code(program: Program) -> tuple[exact.ExactCode, dict[int, Node]]:
+    """Code that tells the value of every node by number, and the nodes by number."""
+    traced: dict[int, Node] = {}
+    with deep_stack(program.text):
+        return exact.generate(program.root, program.variables, program.environment.cost_limit, traced), traced
 
 
 class _Decider:
@@ -227,7 +233,8 @@ def _missing_name(kind: str, domain: str, name: str, device: CelDevice) -> Missi
     return Missing(what, f'"{elsewhere}" has `{name}`' if elsewhere else "")
 
 
-def referenced_names(program: Program) -> list[tuple[str, str, str]]:
+@lru_cache(maxsize=64)
+def referenced_names(program: Program) -> tuple[tuple[str, str, str], ...]:
     """(attributes or capacity, domain, id or "") wherever an expression names them literally."""
     longest: dict[tuple[str, str, str], None] = {}
     for node in nodes(program.root):
@@ -240,7 +247,7 @@ def referenced_names(program: Program) -> list[tuple[str, str, str]]:
         if keys[0] in ("attributes", "capacity") and type(keys[1]) is str:
             name = keys[2] if len(keys) > 2 and type(keys[2]) is str else ""
             longest[(keys[0], keys[1], name)] = None
-    return [key for key in longest if key[2] or not any(k[:2] == key[:2] and k[2] for k in longest)]
+    return tuple(key for key in longest if key[2] or not any(k[:2] == key[:2] and k[2] for k in longest))
 
 
 def _closest(name: str, known: Iterable[str]) -> str:

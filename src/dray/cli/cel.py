@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from dray.allocator.devices import DeviceKind, KindTable
 from dray.api.resource import ResourceSlice
 from dray.cel import (
     COST_LIMIT,
@@ -112,7 +113,7 @@ def cel(
         _refuse(refusal or program.message, output)
         return
     slices = (read_dump(files) if files else fetch_dump(kubeconfig)).of(ResourceSlice)
-    verdicts = [Verdict(name, explain(program, device)) for name, device in _devices(slices)]
+    verdicts = list(_verdicts(program, slices))
     if output in ("json", "yaml"):
         write_document(_document(expression, program, refusal, verdicts), output)
     else:
@@ -141,18 +142,22 @@ def _refuse(message: str, output: str | None) -> None:
     sys.exit(EXIT_NO)
 
 
-def _devices(slices: list[ResourceSlice]) -> list[tuple[str, CelDevice]]:
+def _verdicts(program: Program, slices: list[ResourceSlice]) -> Iterator[Verdict]:
+    """Of every device of the newest generation of each pool. Devices of one kind are judged once."""
     newest: dict[tuple[str, str], int] = {}
     for each in slices:
         key = (each.spec.driver, each.spec.pool.name)
         newest[key] = max(newest.get(key, 0), each.spec.pool.generation)
-    out = []
+    table = KindTable()
+    judged: dict[DeviceKind, Explanation] = {}
     for each in slices:
         spec = each.spec
-        if spec.pool.generation == newest[(spec.driver, spec.pool.name)]:
-            for device in spec.devices:
-                out.append((f"{spec.driver}/{spec.pool.name}/{device.name}", CelDevice.of(spec.driver, device)))
-    return out
+        if spec.pool.generation != newest[(spec.driver, spec.pool.name)]:
+            continue
+        for device, kind in zip(spec.devices, table.kinds_of(spec.driver, spec.devices, skips=False), strict=True):
+            if kind not in judged:
+                judged[kind] = explain(program, CelDevice.of(spec.driver, device))
+            yield Verdict(f"{spec.driver}/{spec.pool.name}/{device.name}", judged[kind])
 
 
 def _document(expression: str, program: Program, refusal: str | None, verdicts: list[Verdict]) -> dict[str, Any]:

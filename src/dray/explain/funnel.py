@@ -60,7 +60,8 @@ class Funnel:
         for stage in _ORDER:
             count = self.counts[stage]
             if count != before or stage in ("exist", self.short_stage):
-                parts.append(f"{count or 'none'} {_verb(stage, count)}")
+                name = f" {self.device_class}" if stage == "matchClass" == self.short_stage else ""
+                parts.append(f"{count or 'none'} {_verb(stage, count)}{name}")
             before = count
             is_short = is_short or stage == self.short_stage
             if is_short and not count:
@@ -88,10 +89,15 @@ def _verb(stage: str, count: int) -> str:
     return f"{single} {rest}".strip()
 
 
+def stage_failed(code: str) -> str:
+    """The first stage that a device with this code does not reach."""
+    return _FAILS_AT.get(code, "fit")
+
+
 def funnel_of(surveyed: SurveyedRequest) -> Funnel:
     counts = dict.fromkeys(_ORDER, 0)
     for device in surveyed.devices:
-        reached = len(_ORDER) if device.code == USABLE else _ORDER.index(_FAILS_AT.get(device.code, "fit"))
+        reached = len(_ORDER) if device.code == USABLE else _ORDER.index(stage_failed(device.code))
         for stage in _ORDER[:reached]:
             counts[stage] += 1
     wants_all = not surveyed.wanted

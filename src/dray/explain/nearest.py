@@ -9,6 +9,7 @@ from dray.allocator import DeviceID
 from dray.allocator.devices import DeviceKind
 from dray.allocator.selectors import Selectors
 from dray.allocator.survey import USABLE, SurveyedDevice, SurveyedRequest
+from dray.explain.funnel import Funnel, stage_failed
 from dray.explain.holders import Holder, Holders
 
 # In the order of the tests; later is closer.
@@ -65,9 +66,12 @@ class NearestMiss:
         }
 
 
-def nearest_miss(surveyed: SurveyedRequest, selectors: Selectors, holders: Holders) -> NearestMiss | None:
-    """The closest of the devices that the request cannot have."""
+def nearest_miss(
+    surveyed: SurveyedRequest, funnel: Funnel, selectors: Selectors, holders: Holders
+) -> NearestMiss | None:
+    """The closest of the devices that the request cannot have, for what makes the request short."""
     misses = [device for device in surveyed.devices if device.code not in (USABLE, "other-node")]
+    misses = [device for device in misses if stage_failed(device.code) == funnel.short_stage] or misses
     if not misses:
         return None
     furthest = max(map(_rank, misses))

@@ -158,7 +158,7 @@ def device_verdict(
         code, message = _short_request(*cause)
     else:
         code, message = _together(answer)
-    nearest = nearest_miss(cause[0], allocator.selectors, holders) if cause is not None else None
+    nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
     helps = what_would_help(allocator, question.claims, node, surveyed, holders, asker) if asker is not None else []
     return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
 
@@ -197,8 +197,6 @@ def _short_request(request: SurveyedRequest, funnel: Funnel) -> tuple[str, str]:
         return "other-node", f"{where} {funnel.sentence()} on this node, the others belong to other nodes"
     if stage == "exist" and funnel.counts["exist"]:
         return "too-few-devices", f"{where} {funnel.sentence()}"
-    if stage == "matchClass":
-        return code, f"{where} {funnel.sentence()} {request.device_class}"
     if stage == "matchSelectors" and any(device.code == "selector-error" for device in request.devices):
         return "selector-error", f"{where} {funnel.sentence()}, and a selector fails"
     return code, f"{where} {funnel.sentence()}"
