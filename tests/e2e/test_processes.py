@@ -3,7 +3,9 @@
 import json
 import shutil
 import socket
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +124,60 @@ def kill(cluster, part):
     else:
         cluster.apiserver.kill()
         cluster.start_apiserver()
+
+
+TALKER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: talker}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: main
+    image: any
+    command: [sh, -c, 'echo first; sleep 2; echo second; echo third; [ -e %s ] || { touch %s; exit 3; }; exec sleep 1000']
+"""
+
+
+def test_logs_as_kubectl_asks_for_them(cluster):
+    flag = cluster.folder / "was-here"
+    manifest = cluster.folder / "talker.yaml"
+    manifest.write_text(TALKER % (flag, flag))
+    cluster.kubectl("apply", "-f", str(manifest))
+
+    def logs(*options):
+        return cluster.kubectl("logs", "talker", *options, check=False)
+
+    wait_until(lambda: "third" in logs("--previous"), "the first container to end", cluster)
+    wait_until(lambda: "third" in logs(), "the second container to speak", cluster)
+    assert logs() == logs("--previous") == "first\nsecond\nthird\n"
+    assert logs("--tail=1") == "third\n"
+    assert logs("--limit-bytes=8") == "first\nse"
+    stamped = logs("--timestamps").splitlines()
+    times = [line.partition(" ")[0] for line in stamped]
+    assert [line.partition(" ")[2] for line in stamped] == ["first", "second", "third"]
+    assert times == sorted(times)
+    assert times[0][:10] == time.strftime("%Y-%m-%d", time.gmtime())
+    assert logs(f"--since-time={times[1]}") == "second\nthird\n"
+    assert logs("--since=1h") == "first\nsecond\nthird\n"
+    wait_until(lambda: logs("--since=1s") == "", "a second without words", cluster)
+    following = subprocess.Popen(
+        ["kubectl", "--kubeconfig", str(cluster.kubeconfig), "logs", "talker", "-f", "--tail=1"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout.readline() == "third\n"
+    cluster.kubectl("delete", "pod", "talker", "--wait=true")
+    assert following.wait(30) == 0, "following ends with the container"
+    assert "not found" in logs()
+
+
+def test_what_is_said_about_a_pod(cluster):
+    cluster.kubectl("apply", "-f", str(EXAMPLES / "gpu/one-gpu.yaml"))
+    wait_until(lambda: phase(cluster, "one-gpu") == "Running", "the pod to run", cluster)
+    wait_until(lambda: "Started" in cluster.kubectl("describe", "pod", "one-gpu"), "its events", cluster)
+    text = cluster.kubectl("describe", "pod", "one-gpu")
+    for line in ("Container created", "Container started", "already present on machine and can be accessed by the pod"):
+        assert line in text
+    cluster.kubectl("delete", "pod", "one-gpu", "--wait=true")
+    wait_until(lambda: is_clean(cluster), "everything to be given back", cluster)
