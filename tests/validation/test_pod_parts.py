@@ -55,6 +55,51 @@ def test_pods(pod, expected):
     assert texts(validate_create(pod, Context())) == expected
 
 
+def sized(cpu, **more):
+    return {"resources": {"requests": {"cpu": cpu}, "limits": {"cpu": cpu}}, **more}
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        pytest.param(a_pod(sized("2"), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}), [], id="fits"),
+        pytest.param(
+            a_pod(sized("1500m"), resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}),
+            [
+                'spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container '
+                "requests of 1500m"
+            ],
+            id="asks-for-more-than-the-pod",
+        ),
+        pytest.param(
+            a_pod(sized("1"), resources={"limits": {"cpu": "500m"}}),
+            [
+                'spec.containers[0].resources.limits[cpu]: Invalid value: "1": must be less than or equal to pod limits '
+                "of 500m"
+            ],
+            id="limit-above-the-pods",
+        ),
+        pytest.param(
+            a_pod(
+                sized("1"),
+                initContainers=[
+                    {"name": "side", "image": "i", "restartPolicy": "Always", **sized("1")},
+                    {"name": "step", "image": "i", **sized("2")},
+                ],
+                resources={"requests": {"cpu": "2500m"}},
+            ),
+            [
+                'spec.resources.requests[cpu]: Invalid value: "2500m": must be greater than or equal to aggregate '
+                "container requests of 3"
+            ],
+            id="a-step-beside-a-sidecar-counts-most",
+        ),
+    ],
+)
+def test_budgets_of_pods(pod, expected):
+    assert texts(validate_create(pod, Context())) == expected
+
+
 def a_deployment(selector, labels, kind="Deployment", **pod):
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}], **pod}}
     return {

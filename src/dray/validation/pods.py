@@ -8,7 +8,7 @@ from typing import Any
 
 from dray.api import names
 from dray.api.quantity import Quantity
-from dray.validation import pod_parts
+from dray.validation import pod_budget, pod_parts
 from dray.validation.equality import same
 from dray.validation.errors import Context, Document, Errors
 
@@ -42,6 +42,8 @@ def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors) 
     _check_containers(spec, path, _Known(claim_names, volumes), context, errors)
     if (spec.get("resources") or {}).get("claims"):
         errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
+    if spec.get("resources"):
+        pod_budget.check_budget(spec, path, errors)
     policy = spec.get("restartPolicy")
     if policy and policy not in RESTART_POLICIES:
         errors.not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
