@@ -9,7 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from dray.cli.explain import explain
-from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, a_claim, a_device, a_slice, held
+from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, a_claim, a_device, a_node, a_slice, held
 
 
 def explained(cluster: Cluster, path: Path) -> dict[str, Any]:
@@ -232,3 +232,11 @@ def test_the_nearest_device_misses_what_makes_the_request_short(tmp_path: Path) 
     assert verdict["code"] == "class-selector"
     assert "wants 3: 3 exist, 2 match the class gpu, 1 is free" in verdict["message"]
     assert verdict["nodes"][0]["nearest"]["device"] == f"{DRIVER}/node-1/gpu-9"
+
+
+def test_of_two_nodes_the_one_with_more_devices_left_is_nearer(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    cluster.add(a_node("node-2"), a_slice("node-2"), held(a_claim("taken"), "gpu-0"))
+    verdict = explained(cluster, tmp_path)
+    assert [row["node"] for row in verdict["nodes"]] == ["node-2", "node-1"]

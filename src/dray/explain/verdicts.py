@@ -78,16 +78,15 @@ class NodeVerdict:
         return "; ".join(refusal.message for refusal in self.refusals)
 
     @property
-    def distance(self) -> tuple[int, int]:
-        """How far the node is from taking the pod: by what is in the way, then by how many devices are missing."""
-        missing = 0
-        if self.devices is not None:
-            missing = sum(
-                funnel.wanted - funnel.counts[funnel.short_stage]
-                for funnel in self.devices.requests
-                if funnel.short_stage
-            )
-        return sum(distance(refusal.code) for refusal in self.refusals), missing
+    def distance(self) -> tuple[int, int, int]:
+        """How far the node is from taking the pod: by what is in the way, then by how many devices are missing where a
+        request is short, and after all tests."""
+        short = [funnel for funnel in self.devices.requests if funnel.short_stage] if self.devices is not None else []
+        return (
+            sum(distance(refusal.code) for refusal in self.refusals),
+            sum(funnel.wanted - funnel.counts[funnel.short_stage] for funnel in short),
+            sum(funnel.wanted - funnel.counts["satisfy"] for funnel in short),
+        )
 
     def document(self) -> dict[str, object]:
         devices = self.devices
