@@ -59,24 +59,17 @@ def _choose(directory: Path, names: tuple[str, ...]) -> list[Workload]:
 def _run(workload: Workload, profile: Path | None) -> Measured:
     try:
         with fast_runner() as runner:
-            if profile is None:
-                return runner.run(_measure(workload))
-            import cProfile
-
-            profiler = cProfile.Profile()
-            result = profiler.runcall(runner.run, _measure(workload))
-            profiler.dump_stats(profile)
-            return result
+            return runner.run(_measure(workload, profile))
     except (OSError, RuntimeError, TimeoutError) as error:
         raise BrokenWorld(f"{workload.name}: {error}") from None
 
 
-async def _measure(workload: Workload) -> Measured:
+async def _measure(workload: Workload, profile: Path | None) -> Measured:
     from dray.cli.bench_cluster import bench_cluster
     from dray.cli.bench_load import Load
 
     spare_the_collector()
-    async with bench_cluster() as cluster:
+    async with bench_cluster(profile) as cluster:
         return await Load(cluster, workload).run()
 
 
@@ -97,5 +90,5 @@ def _line(workload: Workload, measured: Measured) -> str:
     return (
         f"{measured.workload:<28} {measured.pods_per_second:>7.1f} pods/s  decision p50 {measured.decision_p50_ms:.2f} "
         f"p99 {measured.decision_p99_ms:.2f} ms  attempt p99 {measured.attempt_p99_ms:.1f} ms  "
-        f"cpu {measured.cpu_ms_per_pod:.2f}+{measured.server_cpu_ms_per_pod:.2f} ms/pod  {measured.memory_mb:.0f} MB  {verdict}"
+        f"cpu {measured.plane_cpu_ms_per_pod:.2f} ms/pod (load {measured.cpu_ms_per_pod:.2f})  {measured.memory_mb:.0f} MB  {verdict}"
     )

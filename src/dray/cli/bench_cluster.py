@@ -1,9 +1,10 @@
-"""The cluster under the benchmark: an API server in a process of its own, controllers and scheduler in this one."""
+"""The cluster under the benchmark: a control plane in a process of its own, reached over HTTPS like any other."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 import tempfile
@@ -11,35 +12,66 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dray.client import Client, Informers, connect
-from dray.controllers.context import Context
-from dray.controllers.node_lifecycle import NodeLifecycleController
-from dray.controllers.roster import Choices, Roster
-from dray.scheduler.service import SchedulerService
 
 START_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+LONGEST_ANSWER = 64 * 2**20
+
+Document = dict[str, Any]
+
+
+class Plane:
+    """The other process; `ask` it how far it has come and what it measured."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    async def ask(self, question: str) -> Document:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{question}\n".encode())
+        return await self.answer(ANSWER_TIMEOUT_S)
+
+    async def answer(self, timeout_s: float) -> Document:
+        assert self._process.stdout is not None
+        async with asyncio.timeout(timeout_s):
+            line = await self._process.stdout.readline()
+        if not line:
+            last = self._log.read_text().strip().rpartition("\n")[2]
+            raise RuntimeError(f"the control plane ended: {last}")
+        found: Document = json.loads(line)
+        return found
+
+    def memory_mb(self) -> float:
+        return _resident_mb(self._process.pid)
+
+    async def stop(self) -> None:
+        if self._process.returncode is not None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_S):
+                await self._process.wait()
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
 
 
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
-    """`users` creates pods over its own connections, as somebody outside would."""
+    """`users` creates pods, and `informers` looks at them, as somebody outside would."""
 
     users: Client
     informers: Informers
-    service: SchedulerService
-    server_pid: int
+    plane: Plane
 
     def memory_mb(self) -> float:
-        return sum(_resident_mb(pid) for pid in (self.server_pid, os.getpid()))
-
-    def server_cpu_seconds(self) -> float:
-        try:
-            fields = Path(f"/proc/{self.server_pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return self.plane.memory_mb() + _resident_mb(os.getpid())
 
 
 def _resident_mb(pid: int) -> float:
@@ -51,61 +83,29 @@ def _resident_mb(pid: int) -> float:
 
 
 @asynccontextmanager
-async def bench_cluster() -> AsyncIterator[BenchCluster]:
-    with tempfile.TemporaryDirectory(prefix="dray-bench-") as directory:
-        async with _api_server(Path(directory)) as (kubeconfig, pid), contextlib.AsyncExitStack() as stack:
-            components, users = connect(kubeconfig, component="dray-bench"), connect(kubeconfig, component="load")
+async def bench_cluster(profile: Path | None = None) -> AsyncIterator[BenchCluster]:
+    with tempfile.TemporaryDirectory(prefix="dray-bench-") as name:
+        directory = Path(name)
+        async with _plane(directory, profile) as plane, contextlib.AsyncExitStack() as stack:
+            users, watcher = (connect(directory / "kubeconfig", component=name) for name in ("load", "observer"))
             stack.push_async_callback(users.close)
-            stack.push_async_callback(components.close)
-            informers = Informers(components)
-            service = SchedulerService(components, informers=informers)
-            # There are no kubelets here, so nobody may miss their heartbeats.
-            choices = Choices(("*", f"-{NodeLifecycleController.name}"))
-            roster = Roster(Context(components, informers), choices)
-            tasks = [asyncio.create_task(roster.run()), asyncio.create_task(service.run())]
-            stack.push_async_callback(_cancel, tasks)
-            async with asyncio.timeout(START_TIMEOUT_S):
-                await roster.ready.wait()
-                await service.ready.wait()
-            yield BenchCluster(users, informers, service, pid)
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+            stack.push_async_callback(watcher.close)
+            informers = Informers(watcher)
+            stack.push_async_callback(informers.stop)
+            yield BenchCluster(users, informers, plane)
 
 
 @asynccontextmanager
-async def _api_server(directory: Path) -> AsyncIterator[tuple[Path, int]]:
-    kubeconfig, ready, log = directory / "kubeconfig", directory / "ready", directory / "log"
-    arguments = ["apiserver", "--listen", "127.0.0.1:0", "--data", str(directory / "data")]
-    arguments += ["--kubeconfig", str(kubeconfig), "--ready-file", str(ready)]
-    program = "from dray.cli.main import main; main()"
+async def _plane(directory: Path, profile: Path | None) -> AsyncIterator[Plane]:
+    log, arguments = directory / "log", [str(path) for path in (directory, profile) if path]
     with log.open("wb") as output:
-        server = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", program, *arguments, stdout=output, stderr=output
-        )
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "dray.cli.bench_plane", *arguments,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=output, limit=LONGEST_ANSWER,
+        )  # fmt: skip
+    plane = Plane(process, log)
     try:
-        async with asyncio.timeout(START_TIMEOUT_S):
-            while not ready.exists():
-                if server.returncode is not None:
-                    raise RuntimeError(
-                        f"the API server did not start: {log.read_text().strip().rpartition(chr(10))[2]}"
-                    )
-                await asyncio.sleep(0.05)
-        yield kubeconfig, server.pid
+        await plane.answer(START_TIMEOUT_S)
+        yield plane
     finally:
-        await _end(server)
-
-
-async def _end(server: asyncio.subprocess.Process) -> None:
-    if server.returncode is not None:
-        return
-    server.terminate()
-    try:
-        async with asyncio.timeout(STOP_TIMEOUT_S):
-            await server.wait()
-    except TimeoutError:
-        server.kill()
-        await server.wait()
+        await plane.stop()

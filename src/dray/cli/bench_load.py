@@ -26,6 +26,7 @@ from dray.client import DEVICE_CLASSES, NODES, PODS, SLICES, TEMPLATES, Handler,
 
 WRITERS = 16
 STUCK_S = 120.0
+POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Measured:
     steps: int
     memory_mb: float
     cpu_ms_per_pod: float
-    server_cpu_ms_per_pod: float
+    plane_cpu_ms_per_pod: float
 
     def document(self) -> dict[str, object]:
         return asdict(self)
@@ -64,39 +65,29 @@ class Load:
         self._created: dict[str, float] = {}
         self._bindings: dict[str, asyncio.Future[None]] = {}
         self._changed = asyncio.Event()
-        self._decisions: list[float] = []
-        self._attempts: list[float] = []
 
     async def run(self) -> Measured:
-        self._observe()
+        await self._observe()
         await self._set_up()
         if self._workload.before:
             await self._burst("before", self._workload.before, "claims")
         if self._workload.unschedulable:
             await self._park("waiting", self._workload.unschedulable)
-        self._decisions.clear()
-        self._attempts.clear()
-        steps, started = self._steps, time.perf_counter()
-        cpu, server_cpu = _cpu_seconds(), self._cluster.server_cpu_seconds()
+        await self._cluster.plane.ask("mark")
+        started, own_cpu = time.perf_counter(), _cpu_seconds()
         prefix = "pod"
         if self._workload.steady:
             await self._steady(prefix, self._workload.pods)
         else:
             await self._burst(prefix, self._workload.pods, "claims")
-        seconds = time.perf_counter() - started
-        used = (_cpu_seconds() - cpu, self._cluster.server_cpu_seconds() - server_cpu)
-        return self._measured(prefix, seconds, self._steps - steps, used)
+        seconds, own_cpu = time.perf_counter() - started, _cpu_seconds() - own_cpu
+        return self._measured(prefix, seconds, own_cpu, await self._cluster.plane.ask("report"))
 
-    @property
-    def _steps(self) -> int:
-        return self._cluster.service.scheduler.handle.steps
-
-    def _observe(self) -> None:
+    async def _observe(self) -> None:
         pods = self._cluster.informers.of(PODS)
         pods.add_handler(Handler(on_add=self._seen, on_update=lambda old, new: self._seen(new)))
-        metrics = self._cluster.service.metrics
-        _tap(metrics.algorithm_duration, self._decisions)
-        _tap(metrics.attempt_duration, self._attempts)
+        self._cluster.informers.start()
+        await self._cluster.informers.synced()
 
     def _seen(self, pod: Pod) -> None:
         if pod.spec.node_name and pod.metadata.name not in self._bound:
@@ -114,11 +105,8 @@ class Load:
             await self._create(TEMPLATES, [template_document("impossible", impossible(workload.claim))])
         await self._create_nodes()
         await self._create(SLICES, slice_documents(workload))
-        snapshot = self._cluster.service.scheduler.handle
         published = workload.nodes * sum(2 if entry.get("sharedCounters") else 1 for entry in workload.slices)
-        await self._until(lambda: len(snapshot.devices.inventory.slices) >= published)
-        nodes = self._cluster.informers.of(NODES)
-        await self._until(lambda: len(nodes) >= workload.nodes and not any(node.spec.taints for node in nodes))
+        await self._until_plane(slices=published, nodes=workload.nodes)
 
     async def _create(self, kind: Kind[Any], documents: Iterable[Document]) -> None:
         queue = iter(documents)
@@ -157,8 +145,7 @@ class Load:
 
     async def _park(self, prefix: str, count: int) -> None:
         await self._create_pods((f"{prefix}-{index}" for index in range(count)), "impossible")
-        queue = self._cluster.service.scheduler.queue
-        await self._until(lambda: sum(entry.attempts > 0 for entry in queue.waiting()) >= count)
+        await self._until_plane(parked=count)
 
     async def _steady(self, prefix: str, count: int) -> None:
         """A few pods at a time, each deleted once it is bound, which makes room for the next at once."""
@@ -174,6 +161,14 @@ class Load:
                 await self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0)
 
         await asyncio.gather(*(lane() for _ in range(self._workload.outstanding)))
+
+    async def _until_plane(self, **least: int) -> None:
+        async with asyncio.timeout(STUCK_S):
+            while True:
+                state = await self._cluster.plane.ask("state")
+                if all(state[name] >= number for name, number in least.items()):
+                    return
+                await asyncio.sleep(POLL_S)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Raises if nothing is bound for long."""
@@ -192,8 +187,9 @@ class Load:
             async with asyncio.timeout(0.05):
                 await self._changed.wait()
 
-    def _measured(self, prefix: str, seconds: float, steps: int, cpu: tuple[float, float]) -> Measured:
+    def _measured(self, prefix: str, seconds: float, own_cpu: float, report: Document) -> Measured:
         count = self._workload.pods
+        decisions, attempts = report["decisions"], report["attempts"]
         latencies = [
             (bound - self._created[name]) * 1e3
             for name, bound in self._bound.items()
@@ -205,29 +201,18 @@ class Load:
             count,
             round(seconds, 3),
             round(count / seconds, 1),
-            round(percentile(self._decisions, 0.5) * 1e3, 3),
-            round(percentile(self._decisions, 0.99) * 1e3, 3),
-            round(percentile(self._attempts, 0.5) * 1e3, 2),
-            round(percentile(self._attempts, 0.99) * 1e3, 2),
+            round(percentile(decisions, 0.5) * 1e3, 3),
+            round(percentile(decisions, 0.99) * 1e3, 3),
+            round(percentile(attempts, 0.5) * 1e3, 2),
+            round(percentile(attempts, 0.99) * 1e3, 2),
             round(percentile(latencies, 0.5), 1),
             round(percentile(latencies, 0.99), 1),
-            steps,
+            report["steps"],
             round(self._cluster.memory_mb(), 1),
-            *(round(part * 1e3 / count, 2) for part in cpu),
+            *(round(part * 1e3 / count, 2) for part in (own_cpu, report["cpuSeconds"])),
         )
 
 
 def _cpu_seconds() -> float:
     own = resource.getrusage(resource.RUSAGE_SELF)
     return own.ru_utime + own.ru_stime
-
-
-def _tap(histogram: object, into: list[float]) -> None:
-    """Keep every number a histogram is given."""
-    observe = histogram.observe  # type: ignore[attr-defined]
-
-    def noted(number: float, *labels: str) -> None:
-        into.append(number)
-        observe(number, *labels)
-
-    histogram.observe = noted  # type: ignore[attr-defined]

@@ -33,6 +33,8 @@ class ControlPlaneOptions:
     minor: str = "37"
     scheduler: SchedulerConfig | None = None
     with_controllers: bool = True
+    # Which of them, as the controller manager's option names them.
+    controllers: tuple[str, ...] = ("*",)
     with_scheduler: bool = True
     # Names and addresses that the server's certificate is for.
     hosts: tuple[str, ...] = ("127.0.0.1",)
@@ -66,18 +68,25 @@ class ControlPlane:
         )
         self.running = await start_server(self._store, server_options, self._clock)
         ready = []
+        # One look at the cluster for all of them: each change is read once.
+        self._informers = Informers(self.client("dray-informers"))
         if options.with_controllers:
             client = self.client("dray-controller-manager")
             ca = self.running.credentials.authority.certificate_pem.decode()
-            roster = Roster(Context(client, Informers(client), options.gates), Choices(root_ca=ca))
+            context = Context(client, self._informers.share(), options.gates)
+            roster = Roster(context, Choices(options.controllers, root_ca=ca))
             self._run(roster.run(), "controllers")
             ready.append(roster.ready.wait())
         if options.with_scheduler:
             self.scheduler = SchedulerService(
-                self.client("dray-scheduler"), config=options.scheduler, gates=options.gates
+                self.client("dray-scheduler"),
+                config=options.scheduler,
+                gates=options.gates,
+                informers=self._informers.share(),
             )
             self._run(self.scheduler.run(), "scheduler")
             ready.append(self.scheduler.ready.wait())
+        self._informers.start()
         await asyncio.gather(*ready)
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
@@ -100,6 +109,7 @@ class ControlPlane:
         for task in self._tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._informers.stop()
         await self.running.stop()
         if self._store is not None:
             await self._store.close()
