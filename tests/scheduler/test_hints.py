@@ -15,7 +15,12 @@ from tests.scheduler.builders import (
 )
 
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, Hint, Resource
+from dray.scheduler.assembly import OURS
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
+from dray.scheduler.framework.registry import Registry
+from dray.scheduler.framework.status import unschedulable
 from dray.scheduler.plugins.dynamic_resources.hints import _Hints
 from dray.scheduler.pod_groups import PodGroups
 
@@ -119,3 +124,54 @@ async def test_slices_classes_and_nodes_wake_everybody(event):
         case "node":
             world.apply(a_node("node-2"))
     assert world.where("p2") in ("active", "backoff")
+
+
+class Confused:
+    """Refuses every pod, and its hint breaks."""
+
+    name = "Confused"
+
+    def filter(self, cycle, pod, node):
+        return unschedulable("not now")
+
+    def events_to_register(self):
+        def hint(pod, change):
+            raise RuntimeError("what was that?")
+
+        return [EventRegistration(ClusterEvent(Resource.NODE, Action.ADD), hint)]
+
+
+async def test_hint_that_breaks_counts_as_yes():
+    registry = Registry({**OURS, "Confused": lambda args, handle: Confused()})
+    plugins = {"filter": PluginSet((EnabledPlugin("Confused"),))}
+    config = SchedulerConfig(profiles=(ProfileConfig(plugins=plugins),))
+    world = World(a_node(), a_pod(), config=config, plugins=registry)
+    await world.settle()
+    assert world.where() == "unschedulable"
+    world.apply(a_node("node-2"))
+    assert world.where() in ("active", "backoff")
+
+
+@pytest.mark.parametrize(
+    ("change", "woken"),
+    [
+        pytest.param({"labels": {"new": "label"}}, True, id="labels"),
+        pytest.param({"cpu": "16"}, True, id="allocatable"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+async def test_changed_node_wakes_pods_that_wait_for_devices(change, woken):
+    world = World(a_node(), a_slice(devices=0), a_class(), a_claim(), a_pod("pod", "claim"))
+    await world.settle()
+    assert world.where() == "unschedulable"
+    world.apply(a_node(**change))
+    assert (world.where() != "unschedulable") == woken
+
+
+async def test_class_that_changes_wakes_the_pod():
+    world = World(a_node(), a_slice(), a_class(expression="false"), a_claim(), a_pod("pod", "claim"))
+    await world.settle()
+    assert world.where() == "unschedulable"
+    world.apply(a_class(expression="true"))
+    await world.settle(seconds=2)
+    assert world.node_of() == "node-1"

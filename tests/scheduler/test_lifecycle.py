@@ -218,3 +218,49 @@ async def test_freed_device_wakes_a_waiting_pod():
     world.cluster.release_claims_of(running)
     await world.settle(seconds=2)
     assert world.node_of(waiting) == "node-1"
+
+
+async def test_pod_that_is_over_before_it_was_placed_is_forgotten():
+    world = World(a_pod())
+    assert world.where() == "active"
+    pod = world.pod()
+    world.apply(replace(pod, status=replace(pod.status, phase="Failed")))
+    assert world.where() == ""
+    assert not await world.attempt()
+
+
+async def test_many_pods_share_one_claim_one_after_the_other():
+    world = World(a_node("node-1"), a_node("node-2"), a_slice("node-1", 1), a_class(), a_claim())
+    for index in range(10):
+        world.apply(a_pod(f"p{index}", "claim"))
+        await world.settle()
+        assert world.node_of(f"p{index}") == "node-1"
+    assert len(world.claim().status.reserved_for) == 10
+    assert world.devices_of() == ["node-1/gpu-0"]
+
+
+async def test_finalizer_that_somebody_removed_is_put_back_before_the_allocation():
+    world = World(a_node(), a_slice(), a_class(), a_claim(), a_pod("pod", "claim"))
+    removed = []
+
+    def remove(verb, name):
+        if verb == "update claim status" and not removed:
+            removed.append(True)
+            known = world.claim()
+            world.apply(replace(known, metadata=replace(known.metadata, finalizers=())))
+        return
+
+    world.cluster.fault = remove
+    await world.settle(seconds=1)
+    assert world.node_of() == "node-1"
+    assert world.claim().metadata.finalizers == ("resource.kubernetes.io/delete-protection",)
+
+
+async def test_already_allocated_claim_of_a_good_node_is_followed():
+    """The devices decide where the pod goes, however much room is elsewhere."""
+    world = World(a_node("node-1", cpu="64"), a_node("node-2", cpu="2"), a_slice("node-2", 1), a_class(), a_claim())
+    world.apply(a_pod("first", "claim"))
+    await world.settle()
+    world.apply(a_pod("second", "claim", cpu="1"))
+    await world.settle()
+    assert world.node_of("first") == world.node_of("second") == "node-2"

@@ -24,9 +24,12 @@ from dray.api.core import (
 )
 from dray.api.resource import Device
 from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
+from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from dray.scheduler.plugins.dynamic_resources.score import score_of
 from dray.scheduler.plugins.node_affinity import scaled_to_best
+from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.plugins.resource_scores import Shape, least_allocated, most_allocated, strategy_from
 from dray.scheduler.policies import with_policy
 
@@ -180,3 +183,53 @@ async def test_mix_of_allocated_and_new_claims_is_scored_together():
     world.apply(a_claim("new", request, a_request("extra", device_class="small")), a_pod("p2", "old", "new"))
     await world.settle()
     assert "cannot allocate all claims" in world.message("p2")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "used_cpu", "expected"),
+    [
+        # 50 + (50 + s_with - s_without) / 2, with s = (1 - |cpu - memory| / 2) * 100 over shares of the node
+        pytest.param("4", "4Gi", "", 75, id="even-before-and-after"),
+        pytest.param("4", "", "", 62, id="half-the-cpu-only"),
+        pytest.param("", "4Gi", "4", 87, id="evens-out"),
+    ],
+)
+def test_even_use_scores_as_in_kubernetes(cpu, memory, used_cpu, expected):
+    world = World(a_node(cpu="8", memory="8Gi"))
+    if used_cpu:
+        world.apply(a_pod("there", cpu=used_cpu, node_name="node-1"))
+    cycle, pod = CycleState(), a_pod(cpu=cpu, memory=memory)
+    NodeResourcesFit().pre_filter(cycle, pod, world.scheduler.handle.snapshot)
+    plugin = NodeResourcesBalancedAllocation()
+    node = world.scheduler.handle.snapshot.nodes.get("node-1")
+    assert plugin.pre_score(cycle, pod, world.scheduler.handle.snapshot, 1) is None
+    assert plugin.score(cycle, pod, node) == expected
+
+
+def test_evenness_is_not_scored_for_pods_that_ask_for_nothing():
+    world = World(a_node())
+    cycle, pod = CycleState(), a_pod()
+    NodeResourcesFit().pre_filter(cycle, pod, world.scheduler.handle.snapshot)
+    answer = NodeResourcesBalancedAllocation().pre_score(cycle, pod, world.scheduler.handle.snapshot, 1)
+    assert answer.code.value == "Skip"
+
+
+def test_room_left_counts_a_little_for_pods_that_do_not_say():
+    """A container without requests counts as 100m and 200Mi: a tenth and a fifth of this node."""
+    world = World(a_node(cpu="1", memory="1000Mi"))
+    cycle, pod = CycleState(), a_pod()
+    plugin = NodeResourcesFit()
+    plugin.pre_filter(cycle, pod, world.scheduler.handle.snapshot)
+    node = world.scheduler.handle.snapshot.nodes.get("node-1")
+    assert plugin.score(cycle, pod, node) == (90 + 80) // 2
+
+
+async def test_single_feasible_node_is_not_scored():
+    world = World(a_node("node-1"), a_node("node-2", unschedulable=True), a_pod())
+    asked = []
+    plugin = world.scheduler.profiles["default-scheduler"].plugins()["NodeResourcesFit"]
+    original = plugin.score
+    plugin.score = lambda *args: asked.append(args) or original(*args)
+    await world.settle()
+    assert world.node_of() == "node-1"
+    assert asked == []

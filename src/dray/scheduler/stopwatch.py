@@ -1,5 +1,6 @@
 """How long the extension points of an attempt take."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,6 +8,8 @@ from dray.api.core import Pod
 from dray.clock import Clock
 from dray.scheduler.framework.events import Change, EventRegistration, Hint
 from dray.scheduler.metrics import SchedulerMetrics
+
+log = logging.getLogger(__name__)
 
 PluginTimer = Callable[[str, str, str], None]
 
@@ -37,7 +40,7 @@ class Stopwatches:
         return note
 
     def timed(self, plugin: str, row: EventRegistration) -> EventRegistration:
-        """The same interest, whose hint notes how long it took."""
+        """The same interest, whose hint notes how long it took; one that fails counts as yes."""
         hint = row.hint
         if hint is None:
             return row
@@ -45,7 +48,12 @@ class Stopwatches:
 
         def timed_hint(pod: Pod, change: Change) -> Hint:
             started = now()
-            answer = hint(pod, change)
+            try:
+                answer = hint(pod, change)
+            except Exception:
+                # Nobody knows whether the change helps, so the pod is tried; a plugin's bug must not stop the watch.
+                log.exception("%s: hint about %s", plugin, change.event.label)
+                answer = Hint.QUEUE
             observe(now() - started, plugin, change.event.label, answer.value)
             return answer
 

@@ -122,12 +122,21 @@ def _check(current: ResourceClaim, result: AllocationResult | None, handle: Hand
         raise BindingProblem(f"claim {name} got deallocated elsewhere in the meantime")
 
 
+async def _protect(claim: ResourceClaim, handle: Handle) -> ResourceClaim:
+    try:
+        return await handle.writer.update_claim(with_finalizer(claim))
+    except (ApiError, ServerUnreachable) as problem:
+        if isinstance(problem, ApiError) and problem.is_conflict:
+            raise
+        raise BindingProblem(f"add finalizer to claim {_name(claim)}: {problem}") from problem
+
+
 async def _write(
     current: ResourceClaim, result: AllocationResult | None, user: ResourceClaimConsumerReference, handle: Handle
 ) -> ResourceClaim:
     """The finalizer comes first, so that there is never an allocation without an object that holds it."""
     if result is not None and CLAIM_FINALIZER not in current.metadata.finalizers:
-        current = await handle.writer.update_claim(with_finalizer(current))
+        current = await _protect(current, handle)
     if is_reserved_for(current, user):
         users = current.status.reserved_for
     else:
