@@ -85,11 +85,7 @@ async def test_A1_a_claim_deleted_before_it_is_locked_is_not_allocated(cluster, 
     wire.before("PUT", CLAIM_WRITE, lambda: cluster.client.delete(CLAIMS, "claim", "ns"))
     await cluster.client.create(PODS, a_user())
 
-    async def tried():
-        return wire.count("PUT", CLAIM_WRITE)
-
-    await cluster.eventually(tried, PATIENCE_S)
-    assert await cluster.claim() is None
+    await gone(cluster)
     assert not (await cluster.pod()).spec.node_name
     # The next one under that name serves the pod.
     again = await cluster.client.create(CLAIMS, a_claim())
