@@ -1,5 +1,6 @@
 """The event recorder: repeats become counts, floods become a trickle, nothing ever blocks or fails."""
 
+import asyncio
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.client import NORMAL, PODS, WARNING, Client, EventRecorder, ServerUnreachable, reference_to
+from dray.client.events import AT_ONCE
 from dray.clock import SimulatedClock
 from tests.client.scripted import ScriptedTransport, ok, refusal
 
@@ -50,6 +52,30 @@ async def test_two_events_at_one_moment_are_two(clock):
     await say(recorder, "one", "two")
     names = [json.loads(call.body)["metadata"]["name"] for call in transport.calls]
     assert len(set(names)) == 2
+
+
+async def test_events_of_many_pods_do_not_wait_for_each_other_but_repeats_do(clock):
+    under_way, most, methods = 0, 0, []
+
+    class Slow(ScriptedTransport):
+        async def request(self, call):
+            nonlocal under_way, most
+            under_way += 1
+            most = max(most, under_way)
+            methods.append(call.method)
+            await asyncio.sleep(0.001)
+            under_way -= 1
+            return ok({"metadata": {"name": "e"}})
+
+    recorder = EventRecorder(Client(Slow([]), clock=clock), "scheduler")
+    for number in range(40):
+        pod = Pod(metadata=ObjectMeta(namespace="ns", name=f"p{number}", uid=f"u{number}"))
+        recorder.event(reference_to(PODS, pod), NORMAL, "Scheduled", "assigned")
+    for _ in range(3):
+        recorder.event(reference_to(PODS, POD), WARNING, "Failed", "no")
+    await recorder.flush()
+    assert most == AT_ONCE
+    assert methods == ["POST"] * 41 + ["PATCH"] * 2
 
 
 async def test_a_long_name_leaves_room_for_the_time(clock):

@@ -28,6 +28,8 @@ REMEMBERED = 4096
 BURST_PER_OBJECT, REFILL_PER_S = 25, 1 / 300
 # More than this many different messages of one reason within the window become one combined event.
 SIMILAR_LIMIT, SIMILAR_WINDOW_S = 10, 600.0
+# Requests under way: one at a time would fall behind a scheduler at full speed.
+AT_ONCE = 8
 MAX_WAITING = 1000
 MAX_MESSAGE = 1024
 MAX_NAME = 253
@@ -122,19 +124,31 @@ class EventRecorder:
 
     async def _send_all(self) -> None:
         while self._waiting:
-            event = self._waiting.popleft()
-            try:
-                await self._send(event)
-            except ApiError as error:
-                level = logging.DEBUG if error.is_namespace_terminating else logging.WARNING
-                log.log(level, "event for %s refused: %s", event.involved_object.name, error)
-            except Exception as error:
-                # Events are told on a best-effort basis; the component's work does not depend on them.
-                is_expected = isinstance(error, ServerUnreachable | CredentialsError)
-                log.info("event for %s lost: %s", event.involved_object.name, error, exc_info=not is_expected)
+            await asyncio.gather(*(self._try(identity, event) for identity, event in self._next().items()))
 
-    async def _send(self, event: Event) -> None:
-        identity = _identity(event.involved_object, event.type, event.reason, event.message)
+    def _next(self) -> dict[tuple[str, ...], Event]:
+        """The events to send now: some at once, but one after the other where they count the same thing."""
+        chosen: dict[tuple[str, ...], Event] = {}
+        while self._waiting and len(chosen) < AT_ONCE:
+            event = self._waiting[0]
+            identity = _identity(event.involved_object, event.type, event.reason, event.message)
+            if identity in chosen:
+                break
+            chosen[identity] = self._waiting.popleft()
+        return chosen
+
+    async def _try(self, identity: tuple[str, ...], event: Event) -> None:
+        try:
+            await self._send(identity, event)
+        except ApiError as error:
+            level = logging.DEBUG if error.is_namespace_terminating else logging.WARNING
+            log.log(level, "event for %s refused: %s", event.involved_object.name, error)
+        except Exception as error:
+            # Events are told on a best-effort basis; the component's work does not depend on them.
+            is_expected = isinstance(error, ServerUnreachable | CredentialsError)
+            log.info("event for %s lost: %s", event.involved_object.name, error, exc_info=not is_expected)
+
+    async def _send(self, identity: tuple[str, ...], event: Event) -> None:
         known = self._written.pop(identity, None)
         if known is not None:
             counted = replace(known, count=known.count + 1)
