@@ -20,6 +20,7 @@ from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, strategy_of
 from dray.apiserver import checks, errors, managed_fields, views
+from dray.apiserver import spelling as spellings
 from dray.apiserver.attributes import CREATE, UPDATE, Admission
 from dray.apiserver.cache import KindCache
 from dray.apiserver.call import Call
@@ -27,10 +28,11 @@ from dray.apiserver.core import Core
 from dray.apiserver.decoding import Decoded, decode_object, strict_error
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.names import fill_name
-from dray.apiserver.negotiation import body_type
+from dray.apiserver.negotiation import JSON, body_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.pod_resize import resized, with_ephemeral_containers
+from dray.apiserver.spelling import Spelling
 from dray.apiserver.stored import Stored, to_value
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
@@ -190,7 +192,7 @@ class Writer:
             if await self.current(cache, namespace, name):
                 raise AlreadyExists(name)
             return Outcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
-        value, key = to_value(document), cache.key(namespace, name)
+        value, key = _value(document, self._spelling(call)), cache.key(namespace, name)
         try:
             revision = await core.commit(
                 [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
@@ -280,13 +282,24 @@ class Writer:
         for text in checks.warnings_about(row, document):
             call.warn(text)
         document = admission.document = as_written(document)
+        spelling = self._spelling(call, stored, endpoint)
+        respelled = spelling is not None and _respell(document, stored, spelling)
         if not change.skip_admission:
             await core.admission.validate(admission)
         if ready_to_go(row, document):
             return await self._let_go(call, cache, stored, document, dry_run=change.dry_run)
-        if unchanged(document, old):
+        if unchanged(document, old) and not respelled:
             return Outcome(stored)
-        return await self._store(call, cache, stored, document, old, named_revision, dry_run=change.dry_run)
+        return await self._store(
+            call, cache, stored, document, old, named_revision, _value(document, spelling), dry_run=change.dry_run
+        )
+
+    def _spelling(self, call: Call, stored: Stored | None = None, endpoint: str = "") -> Spelling | None:
+        """How opaque values of the outcome are to be spelled."""
+        if call.row.kind not in spellings.KINDS:
+            return None
+        is_text = call.request.method != "PATCH" and body_type(call.content_type) == JSON
+        return spellings.after_write(call.request.body if is_text else b"", stored.value if stored else b"", endpoint)
 
     def _prepared(self, strategy: Strategy, endpoint: str, document: Document, old: Document) -> Document:
         setting = Setting(self._core.gates, self._core.now())
@@ -332,10 +345,10 @@ class Writer:
         document: Document,
         old: Document,
         named_revision: str,
+        value: bytes,
         *,
         dry_run: bool,
     ) -> Outcome:
-        value = to_value(document)
         if dry_run:
             await self._core.check_holdings(old, document)
             return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
@@ -360,6 +373,19 @@ class Writer:
         if not dry_run:
             await self._core.remove(stored, document)
         return Outcome(shown)
+
+
+def _value(document: Document, spelling: Spelling | None) -> bytes:
+    return to_value(document) if spelling is None else spellings.spelled(document, spelling)
+
+
+def _respell(document: Document, stored: Stored, spelling: Spelling) -> bool:
+    """Whether the spelling changes; in a spec that counts as a change of the spec."""
+    before, after = (spellings.spelling_of(data) for data in (stored.value, spellings.spelled(document, spelling)))
+    metadata, generation = document["metadata"], stored.document()["metadata"].get("generation")
+    if before.spec != after.spec and generation and metadata.get("generation") == generation:
+        metadata["generation"] = generation + 1
+    return before != after
 
 
 def name_problem(metadata: Document, expected: str) -> str:

@@ -1,0 +1,83 @@
+"""Opaque values are kept as they were sent: a new spelling is a change, in a spec even a new generation."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.apiserver import manifests
+from tests.apiserver.conftest import CLAIMS, Client
+
+from dray.apiserver.spelling import Spelling, spelled, spelling_of
+
+CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+PARAMETERS = {"apiVersion": "x/v1", "size": 1.50, "list": [1, 2]}
+
+
+def a_class(**metadata: Any) -> dict[str, Any]:
+    document = manifests.device_class("c")
+    document["metadata"] |= metadata
+    document["spec"]["config"] = [{"opaque": {"driver": "d.example.com", "parameters": PARAMETERS}}]
+    return document
+
+
+def state(body: dict[str, Any]) -> tuple[int, str]:
+    return body["metadata"]["generation"], body["metadata"]["resourceVersion"]
+
+
+def plainly(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+async def test_a_patch_leaves_the_plain_spelling_behind(server: Client) -> None:
+    made = (await server.post(CLASSES, a_class())).body
+    same = (await server.send("PUT", f"{CLASSES}/c", a_class())).body
+    assert state(same) == state(made)
+    patched = (await server.patch(f"{CLASSES}/c", {"metadata": {"labels": {"a": "b"}}})).body
+    assert patched["metadata"]["generation"] == 2
+    again = (await server.patch(f"{CLASSES}/c", {"metadata": {"labels": {"a": "c"}}})).body
+    assert again["metadata"]["generation"] == 2
+    assert again["spec"] == made["spec"]
+
+
+async def test_putting_the_same_in_other_words_is_a_change(server: Client) -> None:
+    made = (await server.send("POST", CLASSES, plainly(a_class()))).body
+    assert state((await server.send("PUT", f"{CLASSES}/c", plainly(a_class()))).body) == state(made)
+    spaced = (await server.send("PUT", f"{CLASSES}/c", a_class())).body
+    assert spaced["metadata"]["generation"] == 2
+    assert state((await server.send("PUT", f"{CLASSES}/c", a_class())).body) == state(spaced)
+
+
+async def test_what_may_not_change_is_judged_by_its_meaning(server: Client) -> None:
+    claim = manifests.claim("c")
+    claim["spec"]["devices"]["config"] = [{"opaque": {"driver": "d.example.com", "parameters": PARAMETERS}}]
+    assert (await server.post(CLAIMS, claim)).status == 201
+    assert (await server.send("PUT", f"{CLAIMS}/c", plainly(claim))).status == 200
+    labelled = await server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {"a": "b"}}})
+    assert labelled.status == 200, labelled.body
+
+
+async def test_a_watch_sends_one_line_however_a_value_was_sent(server: Client) -> None:
+    body = json.dumps(a_class(), indent="\t").encode()
+    made = await server.send("POST", CLASSES, body)
+    assert made.status == 201
+    watch = await server.watch(f"{CLASSES}?watch=true")
+    event = await watch.next()
+    assert event is not None
+    assert event["object"]["spec"]["config"][0]["opaque"]["parameters"] == PARAMETERS
+    await watch.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b'{"spec": 5}', b'{"spec": {"config": {}}}', b'{"spec": {"config": [7]}}']
+)
+def test_what_is_no_object_has_no_spelling(data: bytes) -> None:
+    assert spelling_of(data) == Spelling()
+
+
+def test_a_spelling_that_does_not_fit_is_left_out() -> None:
+    document = {**a_class(), "kind": "DeviceClass", "apiVersion": "resource.k8s.io/v1"}
+    plain = spelled(document, Spelling())
+    assert spelled(document, Spelling((b"1", b"2"))) == plain
+    assert spelled(document, Spelling((b'{"a": 1}',))) != plain
