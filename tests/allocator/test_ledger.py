@@ -120,3 +120,16 @@ def test_many_nodes_one_event(allocator):
     fits, misses = question.fitting(nodes, 3)
     assert [fit.node_name for fit in fits] == ["node-1", "node-3", "node-4"]
     assert [node.metadata.name for node, _ in misses] == ["node-2"]
+
+
+def test_census_counts_what_a_request_can_see():
+    inventory = Inventory()
+    inventory.apply_slice(a_slice([a_device("a", attributes={"size": 1}), a_device("b", attributes={"size": 2}), "c"]))
+    inventory.apply_slice(a_slice(3, name="elsewhere", node="node-2", pool="other"))
+    ledger = Ledger(claims=[a_holder("a")])
+    allocator = Allocator(inventory, ledger, [a_class()])
+    sized = 'has(device.attributes["gpu.example.com"].size)'
+    assert allocator.question([a_claim(a_request(selectors=[sized]))]).census(a_node()) == (2, 1)
+    assert allocator.question([a_claim()]).census(a_node()) == (3, 1)
+    assert allocator.question([a_claim()]).census(a_node("node-2")) == (3, 0)
+    assert allocator.question([a_claim(a_request(deviceClassName="none"))]).census(a_node()) == (0, 0)

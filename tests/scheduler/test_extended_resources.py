@@ -7,7 +7,9 @@ from dray.api.core import Container, ResourceRequirements
 from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from dray.client.errors import ApiError
 from dray.features import FeatureGates
+from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.extended_classes import ExtendedClasses
+from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.extended_resources import demand_for
 
 NAME = "example.com/gpu"
@@ -202,3 +204,25 @@ async def test_a_class_that_comes_later_wakes_the_pod():
     world.apply(SERVING)
     await world.settle(15)
     assert world.node_of() == "node-1"
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("LeastAllocated", "node-2"), ("MostAllocated", "node-1")])
+async def test_devices_behind_the_resource_count_in_the_score(strategy, expected):
+    """Two of four devices of node-1 are taken, none of two on node-2; cpu and memory do not matter."""
+    scoring = {"type": strategy, "resources": [{"name": "example.com/gpu", "weight": 10}]}
+    config = SchedulerConfig(profiles=(ProfileConfig(args={"NodeResourcesFit": {"scoringStrategy": scoring}}),))
+    world = World(
+        a_node("node-1"),
+        a_node("node-2"),
+        a_slice("node-1", 4),
+        a_slice("node-2", 2),
+        a_class(extended_resource_name="example.com/gpu"),
+        config=config,
+    )
+    world.apply(a_node("node-2", unschedulable=True))
+    world.apply(a_pod("first", requests={"example.com/gpu": "2"}))
+    await world.settle()
+    assert world.node_of("first") == "node-1"
+    world.apply(a_node("node-2"), a_pod("second", requests={"example.com/gpu": "1"}))
+    await world.settle()
+    assert world.node_of("second") == expected

@@ -2,8 +2,10 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import World, a_class, a_node, a_pod, a_request, a_slice, template_pod
+from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
 
+from dray.api.quantity import Quantity
+from dray.api.resource import Device, NodeAllocatableResourceMapping
 from dray.scheduler.plugins.victims import Plan, best_plan
 
 
@@ -158,3 +160,14 @@ async def test_nomination_stays_while_victims_are_leaving_and_goes_when_hope_is_
     await world.settle(seconds=3)
     assert world.pod("high").status.nominated_node_name == ""
     assert world.scheduler.handle.nominations.node_of("uid-high") is None
+
+
+async def test_room_that_devices_need_is_preempted_for():
+    """The devices are free, but they bring along more cpu than is left beside a pod of lower priority."""
+    mapping = {"cpu": NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse("2"))}
+    cores = (Device(name="core-0", node_allocatable_resource_mappings=mapping),)
+    world = World(a_node(cpu="4"), a_slice(devices=cores), a_class(), a_claim())
+    world.apply(a_pod("low", cpu="3", node_name="node-1", priority=0), a_pod("high", "claim", priority=10))
+    await world.settle(seconds=3)
+    assert world.node_of("high") == "node-1"
+    assert world.pod("low") is None

@@ -26,6 +26,8 @@ clock, no I/O, nothing random. Nothing here writes: the caller stores what it is
     question.fitting(nodes, limit)             the first `limit` nodes that fit, in the given order, with allocations, and
                                                the failures; a node costs a dict lookup if nothing changed on it
 
+    question.census(node)                      how many devices the first request can see there, and how many are in use
+
     allocation.results(share_ids)              one AllocationResult per claim; `share_ids()` gives a fresh ID each time
     allocation.devices()                       just the devices; allocation.score is what scheduling adds for alternatives
     no_fit.reasons, no_fit.nearest_miss        worked out when first asked, on the state as it is then

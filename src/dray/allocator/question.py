@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-from dray.allocator.attempt import Attempt
+from dray.allocator.attempt import Attempt, Sight
 from dray.allocator.first_fit import first_fit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
@@ -256,6 +256,20 @@ class Question:
             if isinstance(answer, Failure) and not answer.for_this_node_only:
                 break
         return fits, misses
+
+    def census(self, node: Node) -> tuple[int, int]:
+        """Devices within the node's reach that the first request can see, and how many of them are in use."""
+        problem, ledger = self._inquiry.problem, self._allocator.ledger
+        if problem is None:
+            return 0, 0
+        pools = self._allocator.inventory.pools_on(node)
+        sight = Sight(problem.options[0].screen, pools, 0)
+        sight.ask_all()
+        matching, in_use = sight.yes & ~pools.unreachable, 0
+        for view, offset in zip(pools.pools, pools.offsets, strict=True):
+            taken = ledger.taken(view)
+            in_use |= (taken.dedicated | taken.shared) << offset
+        return matching.bit_count(), (matching & in_use).bit_count()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -22,14 +22,20 @@ class NodeDemand:
         return claim_statuses(self.charges)
 
 
+def no_devices(resource: str, node: NodeState) -> tuple[int, int]:
+    return 0, 0
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceDemands:
     """`delegated` are the extended resources that devices serve where no device plugin does.
 
     `on_node` says what the pod asks of a node with its devices, None if they take nothing there; it is None itself when no
-    device of this attempt can take anything. Pods with equal `key` and equal spec get equal amounts.
+    device of this attempt can take anything. Pods with equal `key` and equal spec get equal amounts. `census` counts the devices
+    behind a delegated resource on a node: all, and those in use.
     """
 
     delegated: frozenset[str] = frozenset()
     key: Hashable = None
     on_node: Callable[[NodeState], NodeDemand | None] | None = None
+    census: Callable[[str, NodeState], tuple[int, int]] = no_devices

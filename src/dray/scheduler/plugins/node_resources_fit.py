@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from dray.accounting.demand import SCHEDULING_WITHOUT_CLAIMS, Demand, pod_demand
 from dray.accounting.fit import Fits, NoFit
-from dray.accounting.node_ledger import NodeLedger
 from dray.accounting.resources import is_node_allocatable
 from dray.api.core import Pod
 from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX
@@ -79,11 +78,11 @@ class NodeResourcesFit:
     # --- score
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        return (cycle.expect(SpecDemand).demand, self._strategy, device_key(cycle))
+        return (cycle.expect(SpecDemand).demand, self._strategy, device_key(cycle), _delegated(cycle))
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
         demand = demand_on(cycle, node)
-        return self._strategy.score([_used(name, demand, node.ledger) for name, _ in self._strategy.weights])
+        return self._strategy.score([used_of(name, demand, node, cycle) for name, _ in self._strategy.weights])
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         pod = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
@@ -124,8 +123,12 @@ def _without(demand: Demand, names: Set[str]) -> Demand:
     return replace(demand, scalars=tuple(entry for entry in demand.scalars if entry[0] not in names))
 
 
-def _used(name: str, demand: Demand, ledger: NodeLedger) -> tuple[int, int]:
-    """(requested with the pod, allocatable); an extended resource the pod does not ask for does not count."""
+def used_of(name: str, demand: Demand, node: NodeState, cycle: CycleState) -> tuple[int, int]:
+    """(requested with the pod, allocatable); an extended resource the pod does not ask for does not count.
+
+    Where devices serve it, they are what is there and what is taken.
+    """
+    ledger = node.ledger
     match name:
         case "cpu":
             return ledger.non_zero_milli_cpu + demand.non_zero_milli_cpu, ledger.allocatable_milli_cpu
@@ -134,6 +137,10 @@ def _used(name: str, demand: Demand, ledger: NodeLedger) -> tuple[int, int]:
     wanted = demand.amount(name)
     if not wanted and is_extended(name):
         return 0, 0
+    devices = cycle.read(DeviceDemands)
+    if devices is not None and name in devices.delegated and not ledger.allocatable(name):
+        there, in_use = devices.census(name, node)
+        return in_use + wanted, there
     return ledger.requested(name) + wanted, ledger.allocatable(name)
 
 

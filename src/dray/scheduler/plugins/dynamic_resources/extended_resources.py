@@ -1,22 +1,26 @@
 """Extended resources that devices serve: one claim per pod, made by the scheduler (KEP-5004)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from dray.accounting.resources import is_node_allocatable
+from dray.allocator import Question
 from dray.api.core import Container, ContainerExtendedResourceRequest, Pod
 from dray.api.meta import ObjectMeta, OwnerReference
 from dray.api.resource import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     DeviceClaim,
+    DeviceClass,
     DeviceRequest,
     ExactDeviceRequest,
     ResourceClaim,
     ResourceClaimSpec,
 )
+from dray.scheduler.devices import DeviceState
 from dray.scheduler.extended_classes import ExtendedClasses
+from dray.scheduler.nodes import NodeState
 
 IN_MEMORY_NAME = "<extended-resources>"
 
@@ -51,6 +55,28 @@ def extended_requests(container: Container) -> dict[str, int]:
         for name, quantity in asked.items()
         if "/" in name and not is_node_allocatable(name) and quantity.value() > 0
     }
+
+
+def census_of(devices: DeviceState) -> Callable[[str, NodeState], tuple[int, int]]:
+    """Counts the devices that could serve an extended resource on a node, and those of them in use."""
+    questions: dict[str, Question | None] = {}
+
+    def count(resource: str, node: NodeState) -> tuple[int, int]:
+        if resource not in questions:
+            device_class = devices.extended.serving(resource)
+            questions[resource] = (
+                devices.allocator.question((_one_of(device_class),)) if device_class is not None else None
+            )
+        question = questions[resource]
+        return question.census(node.node) if question is not None else (0, 0)
+
+    return count
+
+
+def _one_of(device_class: DeviceClass) -> ResourceClaim:
+    exactly = ExactDeviceRequest(device_class_name=device_class.metadata.name, allocation_mode="ExactCount", count=1)
+    request = DeviceRequest(name="one", exactly=exactly)
+    return ResourceClaim(spec=ResourceClaimSpec(devices=DeviceClaim(requests=(request,))))
 
 
 def delegated(pod: Pod, classes: ExtendedClasses) -> frozenset[str]:

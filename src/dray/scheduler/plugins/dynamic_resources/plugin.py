@@ -8,7 +8,7 @@ from typing import Any
 from dray.accounting import pod_demand
 from dray.allocator import Allocation, Patience
 from dray.api.core import Pod
-from dray.scheduler.device_demand import DeviceDemands
+from dray.scheduler.device_demand import DeviceDemands, no_devices
 from dray.scheduler.durations import parse_duration
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import EventRegistration
@@ -19,7 +19,7 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import waits_for_conditions
-from dray.scheduler.plugins.dynamic_resources.extended_resources import delegated
+from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
 from dray.scheduler.plugins.dynamic_resources.freeing import hypothetically_freed
 from dray.scheduler.plugins.dynamic_resources.hints import registrations
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import demand_by_node
@@ -92,7 +92,8 @@ class DynamicResources:
         cycle.write(attempt)
         if takes_node_resources or served:
             on_node = demand_by_node(attempt, pod, self._handle, lambda node: self._allocation(attempt, node))
-            cycle.write(DeviceDemands(served, attempt.key, on_node if takes_node_resources else None))
+            census = census_of(devices) if served else no_devices
+            cycle.write(DeviceDemands(served, attempt.key, on_node if takes_node_resources else None, census))
         return None
 
     def _patience(self, cycle: CycleState) -> Patience:
