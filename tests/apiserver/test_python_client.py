@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import kubernetes
+import kubernetes.dynamic
 import pytest
 from kubernetes.client.exceptions import ApiException
 from tests.apiserver import manifests
@@ -173,3 +175,43 @@ def test_conflicts(core: kubernetes.client.CoreV1Api) -> None:
         core.replace_namespaced_config_map("raced", "default", made)
     assert late.value.status == 409
     assert "the object has been modified" in late.value.body
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        ("device_class", manifests.device_class("typed")),
+        ("resource_slice", manifests.resource_slice("typed")),
+        ("device_taint_rule", manifests.taint_rule("typed")),
+    ],
+)
+def test_typed_cluster_kinds(api: kubernetes.client.ApiClient, kind: str, document: dict) -> None:  # type: ignore[type-arg]
+    """Read, changed and written back as objects of the client, with nothing lost on the way."""
+    typed = kubernetes.client.ResourceV1Api(api)
+    made = getattr(typed, f"create_{kind}")(document)
+    made.metadata.labels = {"a": "b"}
+    replaced = getattr(typed, f"replace_{kind}")("typed", made)
+    assert replaced.metadata.generation == 1
+    assert replaced.spec == made.spec
+    assert [item.metadata.name for item in getattr(typed, f"list_{kind}")(label_selector="a=b").items] == ["typed"]
+    getattr(typed, f"delete_{kind}")("typed")
+    with pytest.raises(ApiException) as gone:
+        getattr(typed, f"read_{kind}")("typed")
+    assert (gone.value.status, gone.value.reason) == (404, "Not Found")
+
+
+def test_the_dynamic_client_applies(api: kubernetes.client.ApiClient, tmp_path: Path) -> None:
+    client = kubernetes.dynamic.DynamicClient(api, cache_file=str(tmp_path / "discovery"))
+    templates = client.resources.get(api_version="resource.k8s.io/v1", kind="ResourceClaimTemplate")
+    body = {**manifests.template("dynamic"), "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+    applied = templates.server_side_apply(body=body, field_manager="dynamic")
+    assert applied.metadata.managedFields[0].operation == "Apply"
+    events = templates.watch(namespace="default", timeout=1, name="dynamic")
+    assert [event["type"] for event in events] == ["ADDED"]
+    templates.delete(name="dynamic", namespace="default")
+
+
+def test_who_issues_tokens(api: kubernetes.client.ApiClient) -> None:
+    issuer = kubernetes.client.WellKnownApi(api).get_service_account_issuer_open_id_configuration()
+    assert "https://kubernetes.default.svc" in str(issuer)
+    assert "ES256" in str(kubernetes.client.OpenidApi(api).get_service_account_issuer_open_id_keyset())
