@@ -252,3 +252,32 @@ async def test_two_schedulers_with_a_pod_each_for_the_last_room():
     for scheduler in (world.scheduler, other):
         scheduler.handle.snapshot.check()
         assert scheduler.handle.snapshot.nodes.get("node-1").ledger.requested("cpu") == 1000
+
+
+async def test_devices_are_freed_when_their_node_turns_out_to_be_full():
+    """The claim was allocated there already; it must not tie the pod to a node that another scheduler has filled."""
+    world = World(
+        a_node("node-1", cpu="2"),
+        a_node("node-2", cpu="1"),
+        a_slice("node-1", 1),
+        a_slice("node-2", 1),
+        a_class(),
+        a_claim(),
+        a_pod("pod", "claim", cpu="1"),
+    )
+    taken: list[str] = []
+
+    def beaten(verb, name):
+        if verb != "bind" or taken:
+            return None
+        (where,) = {row.partition("/")[0] for row in world.devices_of()}
+        taken.append(where)
+        world.apply(a_pod("foreign", cpu="2" if where == "node-1" else "1", node_name=where))
+        return conflict(f"node {where}: Insufficient cpu")
+
+    world.cluster.fault = beaten
+    await world.settle(seconds=5)
+    (full,) = taken
+    assert world.node_of() not in ("", full)
+    assert world.devices_of() == [f"{world.node_of()}/gpu-0"]
+    assert [user.name for user in world.claim().status.reserved_for] == ["pod"]
