@@ -256,6 +256,18 @@ async def test_a_job_finds_its_pods_by_its_uid(server: Client) -> None:
     assert relabelled.status == 200, relabelled.body
 
 
+async def test_an_owner_named_twice_counts_once(server: Client) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    made = await server.post(CLAIMS, a_claim("c", ownerReferences=[owner, owner]))
+    assert made.body["metadata"]["ownerReferences"] == [owner]
+    assert made.warnings[0].endswith("please fix your requests; duplicate UID(s) observed: u")
+    patch = [{"op": "add", "path": "/metadata/ownerReferences/-", "value": owner}]
+    patched = await server.patch(f"{CLAIMS}/c", patch, "json")
+    assert patched.body["metadata"]["ownerReferences"] == [owner]
+    assert patched.body["metadata"]["resourceVersion"] == made.body["metadata"]["resourceVersion"]
+    assert len(patched.warnings) == 1
+
+
 async def test_text_of_a_secret_comes_back_as_data(server: Client) -> None:
     secrets = "/api/v1/namespaces/default/secrets"
     secret = {"kind": "Secret", "apiVersion": "v1", "metadata": {"name": "s"}, "data": {"a": "MQ==", "b": "MQ=="}}

@@ -12,7 +12,7 @@ from dray.api.scalars import Shaping
 from dray.api.schemas import StructSchema, schema_for
 from dray.api.scheme import group_version
 from dray.api.shaping import empty_object, shape_of
-from dray.apiserver import errors, managed_fields, views
+from dray.apiserver import errors, managed_fields, owner_references, views
 from dray.apiserver.attributes import Attributes
 from dray.apiserver.call import Call
 from dray.apiserver.core import Core
@@ -153,6 +153,7 @@ class Patcher:
             raise _invalid_patch(shown(tree), error.answer) from None
         if decoded.problems:
             self._report(call, decoded.problems, options, shown(tree))
+        owner_references.keep_each_once(decoded.document["metadata"], call.warn)
         return decoded.document, decoded.resets_managers
 
     def _match(self, call: Call, document: Document, old: Document) -> None:

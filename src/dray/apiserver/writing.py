@@ -19,7 +19,7 @@ from dray.api.preparation import new_metadata, settle, with_kept_metadata
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, strategy_of
-from dray.apiserver import checks, errors, managed_fields, views
+from dray.apiserver import checks, errors, managed_fields, owner_references, views
 from dray.apiserver import spelling as spellings
 from dray.apiserver.attributes import CREATE, UPDATE, Admission
 from dray.apiserver.cache import KindCache
@@ -99,6 +99,7 @@ class Writer:
         media_type = body_type(call.content_type)
         decoded = decode_object(call.request.body, media_type, call.row, call.version, kind, before)
         self.report(call, decoded.problems, options)
+        owner_references.keep_each_once(decoded.document["metadata"], call.warn)
         return decoded
 
     def report(self, call: Call, problems: tuple[str, ...], options: WriteOptions) -> None:
