@@ -8,12 +8,13 @@ from dray.allocator.devices import DeviceKind
 from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import Amounts, Ledger
 from dray.allocator.policies import Order, Policy
-from dray.allocator.requests import Lens, Option, Problem, Screen, named_error
+from dray.allocator.requests import Option, Problem, named_error
 from dray.allocator.rules import Rule
 from dray.allocator.rules.capacity import Capacity
 from dray.allocator.rules.compatibility import Compatibility, Groups, SetKey
 from dray.allocator.rules.constraints import Scope, constraint_rule
 from dray.allocator.rules.counters import Counters, Drawn, PoolBudget
+from dray.allocator.screens import Lens, Screen
 from dray.allocator.types import FatalError, bits
 
 
