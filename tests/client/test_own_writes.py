@@ -73,3 +73,11 @@ async def test_limits_in_number_and_time(informer, writes, clock):
 def test_revisions_that_are_no_numbers_are_never_newer():
     assert not is_newer(pod("a", "x"), pod("a", "y"))
     assert is_newer(pod("a", "10"), pod("a", "9"))
+
+
+def test_what_the_watch_has_shown_is_forgotten_though_nobody_asks(informer, writes):
+    writes.remember(pod("a", 11))
+    writes.remember(pod("b", 12))
+    informer.revision = "12"
+    writes.remember(pod("c", 13))
+    assert len(writes) == 1

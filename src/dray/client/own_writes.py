@@ -42,6 +42,7 @@ class OwnWrites(Generic[T]):
             return
         key = object_key(obj)
         self.forget(key)
+        self._forget_seen()
         self._written.put(obj)
         self._expiry[key] = self._clock.monotonic() + LIFETIME_S
         if len(self._expiry) > self._limit:
@@ -50,6 +51,15 @@ class OwnWrites(Generic[T]):
     def forget(self, key: str) -> None:
         self._written.remove(key)
         self._expiry.pop(key, None)
+
+    def _forget_seen(self) -> None:
+        """The oldest writes, up to one that the watch has not shown yet: nobody may ever ask for them again."""
+        while self._expiry:
+            oldest = next(iter(self._expiry))
+            written = self._written.get(oldest)
+            if written is not None and not self._was_seen(written):
+                return
+            self.forget(oldest)
 
     def get(self, key: str) -> T | None:
         written = self._unseen(self._written.get(key))
