@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from dray.api import core, resource
+from dray.api import core, resource, schemas
 from dray.api.schemas import known_kinds, schema_for, struct, struct_names
 
 WHOLE = [
@@ -91,3 +91,10 @@ def test_lists_know_their_keys():
     assert claim["devices"].list_type == "map"
     assert claim["devices"].merge_key is None
     assert struct("core.v1.Pod").openapi_name == "io.k8s.api.core.v1.Pod"
+
+
+def test_kinds_that_are_not_there_are_not_remembered():
+    before = len(schemas._by_kind)
+    assert [schemas.schema_for("v1", f"NoSuchKind{number}") for number in range(100)] == [None] * 100
+    assert schemas.schema_for("v1", "Pod") is schemas.schema_for("v1", "Pod")
+    assert len(schemas._by_kind) <= before + 1

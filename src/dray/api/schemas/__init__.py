@@ -78,10 +78,18 @@ def struct_names() -> tuple[str, ...]:
     return tuple(_table()["types"])
 
 
-@cache
+_by_kind: dict[tuple[str, str], StructSchema] = {}
+
+
 def schema_for(api_version: str, kind: str) -> StructSchema | None:
-    name = _table()["kinds"].get(f"{api_version}/{kind}")
-    return struct(name) if name else None
+    found = _by_kind.get((api_version, kind))
+    if found is None:
+        name = _table()["kinds"].get(f"{api_version}/{kind}")
+        if name is None:
+            # Not remembered: what there is not may come from a stranger, of any length and any number.
+            return None
+        found = _by_kind[api_version, kind] = struct(name)
+    return found
 
 
 @cache
