@@ -1,4 +1,4 @@
-"""The small kinds around: quotas, events, leases, priorities, secrets and settings."""
+"""The small kinds around: nodes, events, leases, priorities, secrets and settings."""
 
 from __future__ import annotations
 
@@ -9,41 +9,8 @@ from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
 from dray.validation.pod_parts import PROTOCOLS
 
-_QUOTA_NAMES = frozenset(
-    [
-        "cpu",
-        "memory",
-        "ephemeral-storage",
-        "requests.cpu",
-        "requests.memory",
-        "requests.storage",
-        "requests.ephemeral-storage",
-        "limits.cpu",
-        "limits.memory",
-        "limits.ephemeral-storage",
-        "pods",
-        "services",
-        "replicationcontrollers",
-        "resourcequotas",
-        "secrets",
-        "configmaps",
-        "persistentvolumeclaims",
-        "services.nodeports",
-        "services.loadbalancers",
-    ]
-)
 MAX_EVENT_FIELD = 128
 MAX_EVENT_MESSAGE = 1024
-
-
-def check_quota(document: Document, errors: Errors) -> None:
-    for name, amount in ((document.get("spec") or {}).get("hard") or {}).items():
-        path = f"spec.hard[{name}]"
-        errors.each_invalid(path, name, names.qualified_name_problems(name))
-        if "/" not in name and name not in _QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
-            errors.invalid(path, name, "must be a standard resource for quota")
-        if Quantity.parse(amount).nanos < 0:
-            errors.invalid(path, amount, "must be greater than or equal to 0")
 
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

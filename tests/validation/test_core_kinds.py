@@ -1,4 +1,4 @@
-"""Pods and the kinds that make them: the ground rules, in the words Kubernetes has for them."""
+"""Pods, the kinds that make them, and quotas: the ground rules, in the words Kubernetes has for them."""
 
 import pytest
 
@@ -130,4 +130,51 @@ def test_a_selector_stays():
     new = a_deployment({"matchLabels": {"c": "d"}}, {"a": "b", "c": "d"})
     assert texts(validate_update(new, old, Context())) == [
         'spec.selector: Invalid value: {"matchLabels":{"c":"d"}}: field is immutable'
+    ]
+
+
+def a_quota(**spec):
+    return {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "q", "namespace": "default", "resourceVersion": "1", "uid": "u"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [
+        pytest.param(a_quota(hard={"pods": "1"}, scopes=["BestEffort"]), [], id="fine"),
+        pytest.param(
+            a_quota(scopes=["Mine"]), ['spec.scopes: Invalid value: ["Mine"]: unsupported scope'], id="unknown-scope"
+        ),
+        pytest.param(
+            a_quota(hard={"requests.cpu": "1"}, scopes=["BestEffort"]),
+            ['spec.scopes: Invalid value: ["BestEffort"]: unsupported scope applied to resource'],
+            id="scope-without-meaning",
+        ),
+        pytest.param(
+            a_quota(scopes=["Terminating", "NotTerminating"]),
+            ['spec.scopes: Invalid value: ["Terminating","NotTerminating"]: conflicting scopes'],
+            id="opposites",
+        ),
+        pytest.param(
+            a_quota(scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}),
+            [
+                "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is "
+                "'In' or 'NotIn' for scope selector"
+            ],
+            id="selector-without-values",
+        ),
+    ],
+)
+def test_scopes_of_quotas(quota, expected):
+    assert texts(validate_create(quota, Context())) == expected
+
+
+def test_scopes_of_a_quota_stay():
+    new, old = a_quota(scopes=["BestEffort"]), a_quota(scopes=["NotBestEffort"])
+    assert texts(validate_update(new, old, Context())) == [
+        'spec.scopes: Invalid value: ["BestEffort"]: field is immutable'
     ]

@@ -1,0 +1,102 @@
+"""ResourceQuota: what can be limited, and for which pods."""
+
+from __future__ import annotations
+
+from dray.api import names
+from dray.api.quantity import Quantity
+from dray.validation.errors import Document, Errors
+from dray.validation.formats import IMMUTABLE
+
+_QUOTA_NAMES = frozenset(
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.storage",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ]
+)
+_POD_AMOUNTS = frozenset(["pods", "cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"])
+# Scope to the names that make sense with it.
+SCOPES = {
+    "Terminating": _POD_AMOUNTS,
+    "NotTerminating": _POD_AMOUNTS,
+    "BestEffort": frozenset(["pods"]),
+    "NotBestEffort": _POD_AMOUNTS,
+    "PriorityClass": _POD_AMOUNTS,
+    "CrossNamespacePodAffinity": _POD_AMOUNTS,
+    "VolumeAttributesClass": frozenset(["persistentvolumeclaims", "requests.storage"]),
+}
+OPPOSITES = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+
+
+def check_quota(document: Document, old: Document | None, errors: Errors) -> None:
+    spec = document.get("spec") or {}
+    _check_hard(spec.get("hard") or {}, errors)
+    _check_scopes(spec, errors)
+    _check_selector(spec.get("scopeSelector") or {}, errors)
+    if old is not None:
+        _check_scopes_kept(spec, old.get("spec") or {}, errors)
+
+
+def _check_hard(hard: Document, errors: Errors) -> None:
+    for name, amount in hard.items():
+        path = f"spec.hard[{name}]"
+        errors.each_invalid(path, name, names.qualified_name_problems(name))
+        if "/" not in name and name not in _QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
+            errors.invalid(path, name, "must be a standard resource for quota")
+        if Quantity.parse(amount).nanos < 0:
+            errors.invalid(path, amount, "must be greater than or equal to 0")
+
+
+def _check_scopes(spec: Document, errors: Errors) -> None:
+    scopes = spec.get("scopes") or []
+    limited = sorted(name for name in spec.get("hard") or {} if name in _QUOTA_NAMES)
+    for scope in scopes:
+        if scope not in SCOPES:
+            errors.invalid("spec.scopes", scopes, "unsupported scope")
+        for name in limited:
+            if name not in SCOPES.get(scope, ()):
+                errors.invalid("spec.scopes", scopes, "unsupported scope applied to resource")
+    for pair in OPPOSITES:
+        if set(pair) <= set(scopes):
+            errors.invalid("spec.scopes", scopes, "conflicting scopes")
+
+
+def _check_selector(selector: Document, errors: Errors) -> None:
+    path = "spec.scopeSelector.matchExpressions"
+    for entry in selector.get("matchExpressions") or ():
+        scope, operator, values = entry.get("scopeName") or "", entry.get("operator") or "", entry.get("values") or []
+        if scope not in SCOPES:
+            errors.invalid(f"{path}.scopeName", scope, "unsupported scope")
+        if operator in ("In", "NotIn") and not values:
+            errors.required(
+                f"{path}.values", "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+            )
+        if operator in ("Exists", "DoesNotExist") and values:
+            detail = "must be no value when `operator` is 'Exists' or 'DoesNotExist' for scope selector"
+            errors.invalid(f"{path}.values", values, detail)
+        if operator not in OPERATORS:
+            errors.invalid(f"{path}.operator", operator, "not a valid selector operator")
+
+
+def _check_scopes_kept(spec: Document, before: Document, errors: Errors) -> None:
+    for field in ("scopes", "scopeSelector"):
+        now, was = spec.get(field) or None, before.get(field) or None
+        if (sorted(now or ()) != sorted(was or ())) if field == "scopes" else (now != was):
+            errors.invalid(f"spec.{field}", spec.get(field), IMMUTABLE)
