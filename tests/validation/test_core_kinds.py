@@ -178,3 +178,21 @@ def test_scopes_of_a_quota_stay():
     assert texts(validate_update(new, old, Context())) == [
         'spec.scopes: Invalid value: ["BestEffort"]: field is immutable'
     ]
+
+
+@pytest.mark.parametrize(
+    ("taints", "expected"),
+    [
+        ([{"key": "k"}], ["metadata.taints[0].effect: Required value"]),
+        (
+            [{"key": "k", "effect": "NoSchedule"}, {"key": "k", "value": "v", "effect": "NoSchedule"}],
+            [
+                'metadata.taints[1]: Duplicate value: {"Key":"k","Value":"v","Effect":"NoSchedule","TimeAdded":null}: '
+                "taints must be unique by key and effect pair"
+            ],
+        ),
+    ],
+)
+def test_taints_of_nodes(taints, expected):
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": taints}}
+    assert texts(validate_create(node, Context())) == expected

@@ -135,8 +135,8 @@ class Errors:
         detail = f"may not be more than {limit} {unit}"
         self.found.append(FieldError("FieldValueTooLong", path, None, detail, declarative))
 
-    def duplicate(self, path: str, value: Any, *, declarative: bool = False) -> None:
-        self.found.append(FieldError("FieldValueDuplicate", path, value, "", declarative))
+    def duplicate(self, path: str, value: Any, detail: str = "", *, declarative: bool = False) -> None:
+        self.found.append(FieldError("FieldValueDuplicate", path, value, detail, declarative))
 
     def not_supported(self, path: str, value: Any, supported: Iterable[str], *, declarative: bool = False) -> None:
         # Generated rules list the values by name, handwritten ones in the order of the API.

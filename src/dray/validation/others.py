@@ -18,14 +18,22 @@ TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 def check_node(document: Document, old: Document | None, errors: Errors) -> None:
     spec = document.get("spec") or {}
+    seen: set[tuple[str, str]] = set()
     for i, taint in enumerate(spec.get("taints") or ()):
         # Kubernetes says metadata here, although taints are in the spec.
         path = f"metadata.taints[{i}]"
         key, value, effect = (taint.get(field) or "" for field in ("key", "value", "effect"))
         errors.each_invalid(f"{path}.key", key, names.qualified_name_problems(key))
         errors.each_invalid(f"{path}.value", value, names.label_value_problems(value))
-        if effect not in TAINT_EFFECTS:
+        if not effect:
+            errors.required(f"{path}.effect")
+        elif effect not in TAINT_EFFECTS:
             errors.not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
+        if (key, effect) in seen:
+            # Shown in Kubernetes' own, inner form.
+            taint = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
+            errors.duplicate(path, taint, "taints must be unique by key and effect pair")
+        seen.add((key, effect))
     for field in ("allocatable", "capacity"):
         for name, amount in ((document.get("status") or {}).get(field) or {}).items():
             if Quantity.parse(amount).nanos < 0:
