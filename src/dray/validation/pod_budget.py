@@ -50,7 +50,5 @@ def _aggregated(spec: Document, field: str) -> Amounts:
 
 
 def _merged(one: Amounts, other: Amounts, combine: Callable[[Quantity, Quantity], Quantity]) -> Amounts:
-    return {
-        name: combine(one[name], other[name]) if name in one and name in other else (one.get(name) or other[name])
-        for name in one | other
-    }
+    both = {name: combine(one[name], other[name]) for name in one if name in other}
+    return one | other | both
