@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dray.features import FeatureGates
@@ -47,7 +48,7 @@ class Feature:
 
 def drop_disabled_fields(new: Document, old: Document | None, gates: FeatureGates) -> Document:
     """`new` without what is switched off; the same object if nothing had to go."""
-    features = [f for f in _FEATURES.get(str(new.get("kind")), ()) if not gates.all_enabled(f.gates)]
+    features = _switched_off(str(new.get("kind")), gates)
     doomed = [f for f in features if f.is_used_by(new) and not (old is not None and f.is_used_by(old))]
     if not doomed:
         return new
@@ -55,6 +56,11 @@ def drop_disabled_fields(new: Document, old: Document | None, gates: FeatureGate
     for feature in doomed:
         feature.drop_from(made)
     return made
+
+
+@lru_cache(maxsize=256)
+def _switched_off(kind: str, gates: FeatureGates) -> tuple[Feature, ...]:
+    return tuple(feature for feature in _FEATURES.get(kind, ()) if not gates.all_enabled(feature.gates))
 
 
 def dropped_features(document: Document, gates: FeatureGates) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -18,6 +18,8 @@ from dray.store.interface import Change, Operation, Precondition, Put
 
 # Operations per group: bounds how long one group keeps the event loop.
 GROUP_LIMIT = 256
+# Rows that are remembered; their values are those that the server's caches hold anyway.
+MOST_RECENT = 4096
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ class GroupCommit:
         self._publish = publish
         self.revision = tables.number(connection, "revision")
         self.expiries = tables.read_expiries(connection)
+        self._recent: dict[str, tables.Row | None] = {}
         self._waiting: deque[PendingCommit] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-commit")
         self._busy = False
@@ -146,7 +149,7 @@ class GroupCommit:
 
     def _apply(self, group: Group, pending: PendingCommit) -> int | StoreError:
         connection = self._connection
-        known = {wanted.key: tables.read_row(connection, wanted.key) for wanted in pending.preconditions}
+        known = {wanted.key: self._row(wanted.key) for wanted in pending.preconditions}
         failed = [
             wanted.key
             for wanted in pending.preconditions
@@ -159,15 +162,26 @@ class GroupCommit:
         for position, operation in enumerate(pending.operations):
             value = operation.value if isinstance(operation, Put) else None
             key = operation.key
-            old = known[key] if key in known else tables.read_row(connection, key)
+            old = known[key] if key in known else self._row(key)
             change = tables.write(connection, revision, position, key, value, old)
             if change:
                 changed = True
+                self._recent[key] = tables.row_after(change, position)
                 group.changes.append(change)
                 self._note_expiry(group, operation)
         if changed:
             group.revision = revision
         return group.revision
+
+    def _row(self, key: str) -> tables.Row | None:
+        """What is under a key. Nobody else writes the file, so what was written or read last need not be read again."""
+        recent = self._recent
+        if key in recent:
+            return recent[key]
+        if len(recent) >= MOST_RECENT:
+            recent.clear()
+        row = recent[key] = tables.read_row(self._connection, key)
+        return row
 
     def _note_expiry(self, group: Group, operation: Operation) -> None:
         at = self._now_s() + operation.ttl_s if isinstance(operation, Put) and operation.ttl_s else None
@@ -200,6 +214,7 @@ class GroupCommit:
         self._finish()
 
     def _rollback(self) -> None:
+        self._recent.clear()
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 

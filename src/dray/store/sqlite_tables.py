@@ -152,6 +152,13 @@ def write(
     return Change(key, revision, value, old_value, revision_of(old_seq), created)
 
 
+def row_after(change: Change, position: int) -> Row | None:
+    """What `read_row` would find after a change that was the `position`th of its commit."""
+    if change.value is None:
+        return None
+    return change.key, change.value, first_seq(change.revision) + position, change.created
+
+
 def forget_history(connection: sqlite3.Connection, revision: int, limit: int) -> bool:
     """Drop up to `limit` versions that were replaced or deleted at `revision`; False when none is left.
 
