@@ -94,6 +94,15 @@ def sized(cpu, **more):
             ],
             id="a-step-beside-a-sidecar-counts-most",
         ),
+        pytest.param(
+            a_pod(
+                sized("1"),
+                initContainers=[{"name": "step", "image": "i", "resources": {"requests": {"memory": "0"}}}],
+                resources={"requests": {"cpu": "1"}},
+            ),
+            [],
+            id="nothing-asked-for-by-one-alone",
+        ),
     ],
 )
 def test_budgets_of_pods(pod, expected):
@@ -196,3 +205,90 @@ def test_scopes_of_a_quota_stay():
 def test_taints_of_nodes(taints, expected):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": taints}}
     assert texts(validate_create(node, Context())) == expected
+
+
+def an_event(**changes):
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": "e", "namespace": "default", "resourceVersion": "1", "uid": "u"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "eventTime": "2026-01-02T03:04:05.000000Z",
+        "reportingComponent": "example.com/controller",
+        "reportingInstance": "one",
+        "action": "Look",
+        "reason": "Seen",
+        "type": "Normal",
+        **changes,
+    }
+
+
+MODERN = Context(api_version="events.k8s.io/v1")
+
+
+@pytest.mark.parametrize(
+    ("event", "context", "expected"),
+    [
+        pytest.param(an_event(), MODERN, [], id="complete"),
+        pytest.param(an_event(eventTime=None, type=""), Context(), [], id="core-is-lenient"),
+        pytest.param(
+            an_event(eventTime=None, type="Odd"),
+            MODERN,
+            ["eventTime: Required value", 'type: Invalid value: "": has invalid value: Odd'],
+            id="incomplete",
+        ),
+        pytest.param(an_event(count=2), MODERN, ['count: Invalid value: "": needs to be unset'], id="old-field"),
+        pytest.param(
+            an_event(series={"count": 1}),
+            MODERN,
+            ['series.count: Invalid value: "": should be at least 2', "series.lastObservedTime: Required value"],
+            id="series-of-one",
+        ),
+        pytest.param(
+            an_event(message="x" * 1025),
+            Context(),
+            ['message: Invalid value: "": can have at most 1024 characters'],
+            id="long-story",
+        ),
+    ],
+)
+def test_events(event, context, expected):
+    assert texts(validate_create(event, context)) == expected
+
+
+def test_only_the_series_of_an_event_changes():
+    series = {"count": 2, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}
+    assert validate_update(an_event(series=series), an_event(), MODERN) == []
+    assert texts(validate_update(an_event(reason="Heard"), an_event(), MODERN)) == [
+        'reason: Invalid value: "Heard": field is immutable'
+    ]
+    assert validate_update(an_event(reason="Heard"), an_event(), Context()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "expected"),
+    [
+        ("system-node-critical", {"value": 2000001000}, []),
+        (
+            "system-mine",
+            {"value": 5},
+            [
+                "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system use only. "
+                "error: system-mine is not a known system priority class"
+            ],
+        ),
+        (
+            "high",
+            {"value": 1000000001},
+            ["value: Forbidden: maximum allowed value of a user defined priority is 1000000000"],
+        ),
+        (
+            "odd",
+            {"value": 1, "preemptionPolicy": "Odd"},
+            ['preemptionPolicy: Unsupported value: "Odd": supported values: "PreemptLowerPriority", "Never"'],
+        ),
+    ],
+)
+def test_priority_classes(name, fields, expected):
+    document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, **fields}
+    assert texts(validate_create(document, Context())) == expected
