@@ -12,6 +12,7 @@ from dray.validation import (
     claim_status,
     claims,
     classes,
+    events,
     others,
     pod_groups,
     pod_status,
@@ -54,11 +55,6 @@ def _pool_status(new: Document, old: Document | None, context: Context, errors: 
         pool_status.check_request_update(new, old, errors)
 
 
-def _priorities(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
-    if old is not None:
-        others.check_priority_class_update(new, old, errors)
-
-
 _CHECKS: dict[str, Check] = {
     "ResourceSlice": slices.check_slice,
     "ResourceClaim": _claims,
@@ -69,11 +65,11 @@ _CHECKS: dict[str, Check] = {
     "Pod": _pods,
     "Node": lambda new, old, context, errors: others.check_node(new, old, errors),
     "ResourceQuota": lambda new, old, _, errors: quotas.check_quota(new, old, errors),
-    "Event": _once(others.check_event),
+    "Event": events.check_event,
     "Lease": _once(others.check_lease),
     "Service": _once(others.check_service),
     **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: others.check_key_values(new, old, errors)),
-    "PriorityClass": _priorities,
+    "PriorityClass": lambda new, old, _, errors: others.check_priority_class(new, old, errors),
     "PodGroup": lambda new, old, _, errors: pod_groups.check_group(new, old, errors),
     "Workload": lambda new, old, _, errors: pod_groups.check_workload(new, old, errors),
     **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),

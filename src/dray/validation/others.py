@@ -9,10 +9,6 @@ from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
 from dray.validation.pod_parts import PROTOCOLS
 
-MAX_EVENT_FIELD = 128
-MAX_EVENT_MESSAGE = 1024
-
-
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -49,23 +45,6 @@ def _check_node_addresses(spec: Document, before: Document, errors: Errors) -> N
         errors.forbidden("spec.providerID", 'node updates may not change providerID except from "" to valid')
 
 
-def check_event(document: Document, errors: Errors) -> None:
-    namespace = (document.get("metadata") or {}).get("namespace") or ""
-    involved = (document.get("involvedObject") or {}).get("namespace") or ""
-    if involved != namespace and not (involved == "" and namespace == "default"):
-        errors.invalid("involvedObject.namespace", involved, "does not match event.namespace")
-    if not document.get("eventTime"):
-        return
-    for field in ("reportingComponent", "reportingInstance", "action", "reason"):
-        text = document.get(field) or ""
-        if not text:
-            errors.required(field)
-        elif byte_length(text) > MAX_EVENT_FIELD:
-            errors.too_long(field, MAX_EVENT_FIELD)
-    if byte_length(document.get("message") or "") > MAX_EVENT_MESSAGE:
-        errors.too_long("message", MAX_EVENT_MESSAGE)
-
-
 def check_lease(document: Document, errors: Errors) -> None:
     spec = document.get("spec") or {}
     if (duration := spec.get("leaseDurationSeconds")) is not None and duration <= 0:
@@ -96,11 +75,36 @@ def check_service(document: Document, errors: Errors) -> None:
         errors.not_supported("spec.type", kind, SERVICE_TYPES)
 
 
-def check_priority_class_update(new: Document, old: Document, errors: Errors) -> None:
-    if (new.get("value") or 0) != (old.get("value") or 0):
-        errors.forbidden("value", "may not be changed in an update.")
-    if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
-        errors.invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE)
+HIGHEST_PRIORITY = 1_000_000_000
+SYSTEM_PRIORITIES = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
+PREEMPTION_POLICIES = ("PreemptLowerPriority", "Never")
+
+
+def check_priority_class(new: Document, old: Document | None, errors: Errors) -> None:
+    if old is not None:
+        if (new.get("value") or 0) != (old.get("value") or 0):
+            errors.forbidden("value", "may not be changed in an update.")
+        if new.get("preemptionPolicy") != old.get("preemptionPolicy"):
+            errors.invalid("preemptionPolicy", new.get("preemptionPolicy"), IMMUTABLE)
+        return
+    name, value = (new.get("metadata") or {}).get("name") or "", new.get("value") or 0
+    if name.startswith("system-"):
+        if why := _system_priority_problem(name, value, is_default=bool(new.get("globalDefault"))):
+            detail = f"priority class names with 'system-' prefix are reserved for system use only. error: {why}"
+            errors.forbidden("metadata.name", detail)
+    elif value > HIGHEST_PRIORITY:
+        errors.forbidden("value", f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}")
+    policy = new.get("preemptionPolicy")
+    if policy and policy not in PREEMPTION_POLICIES:
+        errors.not_supported("preemptionPolicy", policy, PREEMPTION_POLICIES)
+
+
+def _system_priority_problem(name: str, value: int, *, is_default: bool) -> str:
+    if name not in SYSTEM_PRIORITIES:
+        return f"{name} is not a known system priority class"
+    if value != SYSTEM_PRIORITIES[name]:
+        return f"value of {name} PriorityClass must be {SYSTEM_PRIORITIES[name]}"
+    return f"globalDefault of {name} PriorityClass must be false" if is_default else ""
 
 
 _KEY_RULE = (
