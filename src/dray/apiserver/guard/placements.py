@@ -1,6 +1,6 @@
 """What the pods of each node take from it, kept next to the pod cache; bindings ask whether there is room for one more.
 
-Pods are read when the next binding asks, not when they change, and of many changes of a pod only the last.
+Pods are read when a binding asks for their node, not when they change, and of many changes of a pod only the last.
 """
 
 from __future__ import annotations
@@ -34,8 +34,19 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# How every pod that has a node is written in the store. Finding it in a pod without one only costs the reading.
+# How every pod that has a node is written in the store. Finding it in a pod without one only costs a look.
 _HAS_NODE = b'"nodeName":'
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _PodOnNode(msgspec.Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+
+_decode_node = msgspec.json.Decoder(_PodOnNode).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +89,9 @@ class Placements:
         self._counts = counts
         self._ledger = ClusterLedger()
         self._refs: dict[str, PodRef] = {}
+        # Pods that have changed since their node was asked for last: by node and key, and where each key is.
+        self._unread: dict[str, dict[str, Stored]] = {}
+        self._unread_on: dict[str, str] = {}
         self._declared: dict[str, tuple[Stored, frozenset[str]]] = {}
         self._follower: _Follower | None = None
         # Between the answer of `take` and the call of `stored` or `give_back`.
@@ -98,6 +112,9 @@ class Placements:
     def shortages(self, binding: Binding) -> list[Shortage]:
         """What the node would give away more of than it has. Only what it says it has counts."""
         self._catch_up()
+        for key, stored in self._unread.pop(binding.node_name, {}).items():
+            del self._unread_on[key]
+            self._read(key, stored)
         declared = self._declares(binding.node_name)
         if not declared:
             return []
@@ -141,6 +158,7 @@ class Placements:
         cache = self._pods()
         cache.watch(self._follower)
         self._ledger, self._refs, self._expected = ClusterLedger(), {}, {}
+        self._unread, self._unread_on = {}, {}
         self._declared.clear()
         for stored in cache.list():
             self._note(stored.key, stored)
@@ -149,15 +167,24 @@ class Placements:
 
     def _note(self, key: str, stored: Stored | None) -> None:
         expected = self._expected.pop(key, None)
+        waiting_on = self._unread_on.pop(key, None)
+        if waiting_on is not None:
+            del self._unread[waiting_on][key]
         ours = expected or self._under_way.get(key)
         if ours is not None and stored is not None and ours.value == stored.value:
             self._place(key, ours.node_name, ours.ref, ours.demand)
             return
         if expected is not None and self._is_assumed(expected):
             self._ledger.forget(expected.node_name, expected.ref)
-        if stored is None or _HAS_NODE not in stored.value:
+        node_name = _node_of(stored)
+        ref = self._refs.get(key)
+        if ref is not None and self._ledger.node_of(ref) != node_name:
             self._drop(key)
-            return
+        if stored is not None and node_name:
+            self._unread.setdefault(node_name, {})[key] = stored
+            self._unread_on[key] = node_name
+
+    def _read(self, key: str, stored: Stored) -> None:
         pod = _readable(Pod, stored.value)
         demand = self._demand(pod) if pod is not None and takes_from_node(pod) else None
         if pod is None or demand is None:
@@ -204,6 +231,16 @@ class Placements:
             self._ledger.set_node(node)
             known = self._declared[name] = stored, frozenset(node.status.allocatable)
         return known[1]
+
+
+def _node_of(stored: Stored | None) -> str:
+    """Without reading all of the pod; empty if it has no node."""
+    if stored is None or _HAS_NODE not in stored.value:
+        return ""
+    try:
+        return _decode_node(stored.value).spec.node_name
+    except msgspec.MsgspecError:
+        return ""
 
 
 def _is_basic(row: Shortage) -> bool:
