@@ -5,12 +5,18 @@ import contextlib
 import gc
 import resource
 import signal
+import sys
 from collections.abc import Coroutine
 from typing import Any
 
 
+# How long a thread waits for the interpreter while the loop is busy; each commit of the store waits a few times.
+SWITCH_S = 0.0005
+
+
 def fast_runner() -> asyncio.Runner:
     """uvloop where it is installed, else asyncio's own loop."""
+    sys.setswitchinterval(SWITCH_S)
     try:
         import uvloop
     except ImportError:
