@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from dray.api.claim_users import group_name, lets_in, was_made_for
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 
@@ -109,13 +110,13 @@ def claims_of_pod(pod: Pod) -> list[PodClaim]:
 def check_claim(pod: Pod, pod_claim: PodClaim, claim: ResourceClaim, *, may_skip_operations: bool) -> None:
     """Everything about the claim itself that must hold before a driver is called."""
     metadata = claim.metadata
-    if pod_claim.is_from_template and not any(
-        o.controller and o.uid == pod.metadata.uid for o in metadata.owner_references
-    ):
+    if pod_claim.is_from_template and not was_made_for(claim, pod):
+        group = group_name(pod)
+        why = "Pod is not owner" if group is None else f"neither Pod nor PodGroup {group} is the owner"
         raise ClaimRefused(
-            f"ResourceClaim {metadata.namespace}/{metadata.name} was not created for Pod {_pod_key(pod)} (Pod is not owner)"
+            f"ResourceClaim {metadata.namespace}/{metadata.name} was not created for Pod {_pod_key(pod)} ({why})"
         )
-    if not any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for):
+    if not lets_in(claim, pod):
         raise ClaimRefused(
             f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {metadata.name} ({metadata.uid})"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dray.api.claim_users import group_name
 from dray.api.core import Pod, PodResourceClaim
 from dray.api.resource import ResourceClaim, ResourceClaimTemplate
 from dray.api.workloads import PodGroup
@@ -29,7 +30,6 @@ from dray.controllers.claims.pods import (
     NoKnownSource,
     claim_name,
     controller_uid,
-    group_name,
     is_done,
     is_owned_by,
     is_reserved_for,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from dray.api.claim_users import GROUP_API, group_name
 from dray.api.core import Pod
 from dray.api.workloads import PodGroup
 from dray.client import Hopeless, Informer
-from dray.controllers.claims.pods import GROUP_API, group_name
 from dray.features import FeatureGates
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from dray.api.claim_users import GROUP_API, GROUP_RESOURCE
 from dray.api.core import Pod, PodResourceClaim
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.workloads import PodGroup
 
 TERMINAL_PHASES = ("Succeeded", "Failed")
-GROUP_API, GROUP_RESOURCE = "scheduling.k8s.io", "podgroups"
 
 # Both list claims in the same shape and have claims of their own made from templates.
 ClaimOwner = Pod | PodGroup
@@ -87,11 +87,6 @@ def is_owned_by(claim: ResourceClaim, owner: ClaimOwner) -> bool:
 
 
 # --- pods in groups --------------------------------------------------------------------------------------------------
-
-
-def group_name(pod: Pod) -> str | None:
-    group = pod.spec.scheduling_group
-    return (group.pod_group_name or None) if group is not None else None
 
 
 def is_shared(entry: PodResourceClaim, group: PodGroup | None) -> bool:

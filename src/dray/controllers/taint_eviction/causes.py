@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from dray.api.claim_users import lets_in, was_made_for
 from dray.api.core import Pod
 from dray.api.resource import DeviceRequestAllocationResult, DeviceTaint, DeviceTaintRule, ResourceClaim
 from dray.client import Informer
 from dray.clock import Clock
-from dray.controllers.claims.pods import TERMINAL_PHASES, claim_name, is_owned_by, is_reserved_for, known_claim_names
+from dray.controllers.claims.pods import TERMINAL_PHASES, claim_name, known_claim_names
 from dray.controllers.taint_eviction.deadlines import (
     NO_EXECUTE,
     Cause,
@@ -90,15 +91,15 @@ class EvictionCauses:
                 yield rule.spec.taint, rule.metadata.name
 
     def _claims_in_use(self, pod: Pod) -> Iterator[ResourceClaim]:
-        """Allocated, reserved for this very pod, and made for it where it was made from a template."""
+        """Allocated, reserved for this pod or its group, and made for it where it was made from a template."""
         for entry in pod.spec.resource_claims:
             if entry.resource_claim_name is None and entry.resource_claim_template_name is None:
                 continue
             known = claim_name(pod, entry)
             claim = self._claims.get(f"{pod.metadata.namespace}/{known.name}") if known.name else None
-            if claim is None or claim.status.allocation is None or not is_reserved_for(claim, pod):
+            if claim is None or claim.status.allocation is None or not lets_in(claim, pod):
                 continue
-            if not known.is_generated or is_owned_by(claim, pod):
+            if not known.is_generated or was_made_for(claim, pod):
                 yield claim
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dray.api.claim_users import lets_in
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.proof.history import ObjectKey
@@ -94,7 +95,7 @@ def lacks(claim: ResourceClaim | None, pod: Pod) -> str:
         return "does not exist"
     if claim.status.allocation is None:
         return "is not allocated"
-    if not any(user.uid == pod.metadata.uid for user in claim.status.reserved_for):
+    if not lets_in(claim, pod):
         return "is not reserved for it"
     return ""
 

@@ -1,0 +1,60 @@
+"""Who may use a claim, as far as pods and claims alone can tell."""
+
+import msgspec
+import pytest
+
+from dray.api.claim_users import lets_in, was_made_for
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
+
+
+def a_pod(group=None):
+    spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
+    return msgspec.convert({"kind": "Pod", "metadata": {"name": "p", "uid": "pod-1"}, "spec": spec}, Pod)
+
+
+def a_claim(*users, owner=None):
+    metadata = {"name": "c", "ownerReferences": [owner] if owner else []}
+    document = {"kind": "ResourceClaim", "metadata": metadata, "status": {"reservedFor": list(users)}}
+    return msgspec.convert(document, ResourceClaim)
+
+
+GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "group-1"}
+
+
+@pytest.mark.parametrize(
+    ("users", "group", "expected"),
+    [
+        pytest.param([], None, False, id="nobody"),
+        pytest.param([{"resource": "pods", "name": "p", "uid": "pod-1"}], None, True, id="the-pod"),
+        pytest.param([{"resource": "pods", "name": "p", "uid": "pod-0"}], None, False, id="one-of-the-same-name"),
+        pytest.param([GROUP], "g", True, id="its-group"),
+        pytest.param([GROUP], "h", False, id="another-group"),
+        pytest.param([GROUP], None, False, id="no-member"),
+        pytest.param([{**GROUP, "apiGroup": "example.com"}], "g", False, id="something-else-of-that-name"),
+        pytest.param([{"resource": "pods", "name": "x", "uid": "x"}, GROUP], "g", True, id="one-of-several"),
+    ],
+)
+def test_who_is_let_in(users, group, expected):
+    assert lets_in(a_claim(*users), a_pod(group)) == expected
+
+
+def an_owner(kind="Pod", name="p", uid="pod-1", api="v1", controller=True):
+    return {"apiVersion": api, "kind": kind, "name": name, "uid": uid, "controller": controller}
+
+
+@pytest.mark.parametrize(
+    ("owner", "group", "expected"),
+    [
+        pytest.param(None, None, False, id="nobody"),
+        pytest.param(an_owner(), None, True, id="the-pod"),
+        pytest.param(an_owner(controller=False), None, False, id="not-its-controller"),
+        pytest.param(an_owner(uid="pod-0"), None, False, id="one-of-the-same-name"),
+        pytest.param(an_owner("PodGroup", "g", "u", "scheduling.k8s.io/v1beta1"), "g", True, id="its-group"),
+        pytest.param(an_owner("PodGroup", "g", "u", "scheduling.k8s.io/v1alpha3"), "g", True, id="in-any-version"),
+        pytest.param(an_owner("PodGroup", "g", "u", "example.com/v1"), "g", False, id="of-another-api"),
+        pytest.param(an_owner("PodGroup", "g", "u", "scheduling.k8s.io/v1beta1"), None, False, id="no-member"),
+    ],
+)
+def test_for_whom_it_was_made(owner, group, expected):
+    assert was_made_for(a_claim(owner=owner), a_pod(group)) == expected
