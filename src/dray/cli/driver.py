@@ -77,7 +77,7 @@ def test(target: str, timeout_s: float, verbose: int) -> None:
             if verdict.problem or verdict.skipped:
                 click.echo(f"     {verdict.problem or verdict.skipped}")
             failed += bool(verdict.problem)
-        click.echo("the driver conforms" if not failed else f"{failed} checks failed")
+        click.echo("the driver conforms" if not failed else f"{failed} {'check' if failed == 1 else 'checks'} failed")
         return failed
 
     sys.exit(1 if asyncio.run(run()) else 0)

@@ -41,6 +41,7 @@ class _Socket:
     retry_at: float = 0.0
     failures: int = 0
     attempt: asyncio.Task[None] | None = None
+    problem: str = ""
 
 
 class Drivers:
@@ -81,6 +82,10 @@ class Drivers:
     def plugins(self) -> list[tuple[str, str]]:
         """Registration sockets, and whether the kubelet has registered what is behind each or only wants to."""
         return [(str(path), "actual" if each.endpoint else "desired") for path, each in sorted(self._sockets.items())]
+
+    def problems(self) -> list[str]:
+        """Why plugins that are there could not be registered, as of the last attempt."""
+        return [f"{path.name}: {each.problem}" for path, each in sorted(self._sockets.items()) if each.problem]
 
     def names(self) -> list[str]:
         return sorted(self._endpoints)
@@ -132,6 +137,7 @@ class Drivers:
         try:
             socket.endpoint = await self._register(path)
             socket.failures = 0
+            socket.problem = ""
             if self._sockets.get(path) is not socket:
                 # Gone while it was being registered.
                 await self._deregister(socket.endpoint)
@@ -139,8 +145,8 @@ class Drivers:
             socket.failures += 1
             wait_s = min(RETRY_START_S * 2 ** (socket.failures - 1), RETRY_CAP_S)
             socket.retry_at = self._clock.monotonic() + wait_s
-            text = error.details() if isinstance(error, grpc.aio.AioRpcError) else error
-            log.error("plugin at %s cannot be registered: %s; next try in %.1f s", path, text, wait_s)
+            socket.problem = _told(error)
+            log.error("plugin at %s cannot be registered: %s; next try in %.1f s", path, socket.problem, wait_s)
         finally:
             socket.attempt = None
 
@@ -224,6 +230,12 @@ class Drivers:
         log.warning("driver %s stayed away for %.0f s: removing its ResourceSlices", driver, WIPE_DELAY_S)
         await self._wipe_slices(driver)
         self._wipes.pop(driver, None)
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) or f"no answer ({type(error).__name__})"
 
 
 def _check_name(driver: str, endpoint: str) -> None:

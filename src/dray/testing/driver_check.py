@@ -6,11 +6,12 @@ The run plays the kubelet's part on the real sockets. Each check is told apart, 
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from dray.api.cdi import decode_spec
 from dray.api.core import Node
 from dray.client import CLAIMS, DEVICE_CLASSES, PODS, SLICES, ApiError, Client
 from dray.clock import RealClock
@@ -86,13 +87,27 @@ class Rig:
             found = self._newest_endpoint()
             return found if found is not None and found is not before and found.is_connected else None
 
-        return await self.until(endpoint, "the driver to register in plugins_registry and to serve its endpoint")
+        what = "the driver to register in plugins_registry and to serve its endpoint"
+        return await self.until(endpoint, what, self._why_not_registered)
+
+    def _why_not_registered(self) -> str:
+        if problems := self.drivers.problems():
+            return "; ".join(problems)
+        found = self._newest_endpoint()
+        if found is not None and not found.is_connected:
+            return f"{found.driver} is registered, and nobody listens at {found.path}"
+        registry = self.root / "plugins_registry"
+        if found is None and not any(path.is_socket() for path in registry.iterdir()):
+            return "no socket is there"
+        return ""
 
     def _newest_endpoint(self) -> Endpoint | None:
         names = self.drivers.names()
         return self.drivers.endpoint(names[0]) if names else None
 
-    async def until(self, ask: Callable[[], Awaitable[T | None]], what: str) -> T:
+    async def until(
+        self, ask: Callable[[], Awaitable[T | None]], what: str, why_not: Callable[[], str] = lambda: ""
+    ) -> T:
         """The first answer that is something; Failed after the time is up or when the driver has ended."""
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         while True:
@@ -100,10 +115,15 @@ class Rig:
             if found:
                 return found
             if self.process.has_ended:
-                raise Failed(f"the driver ended with exit code {self.process.exit_code}: {self.process.last_words()}")
+                raise Failed(self.end())
             if asyncio.get_running_loop().time() > deadline:
-                raise Failed(f"waited {self.timeout_s:g} s for {what}")
+                reason = why_not()
+                raise Failed(f"waited {self.timeout_s:g} s for {what}" + (f": {reason}" if reason else ""))
             await asyncio.sleep(0.05)
+
+    def end(self) -> str:
+        """How the driver ended."""
+        return f"the driver ended with exit code {self.process.exit_code}: {self.process.last_words()}"
 
     async def restart(self) -> None:
         """As after a crash: no warning, and everything only on disk stays.
@@ -211,7 +231,15 @@ class Rig:
         try:
             CdiDirectories([self.cdi_dir]).edits_for(names)
         except ContainerError as error:
-            raise Failed(f"a container runtime could not use the answer: {error}") from error
+            broken = "".join(f"; CDI file {name}: {problem}" for name, problem in self._broken_cdi_files())
+            raise Failed(f"a container runtime could not use the answer: {error}{broken}") from error
+
+    def _broken_cdi_files(self) -> Iterator[tuple[str, str]]:
+        for path in sorted(self.cdi_dir.glob("*.json")):
+            try:
+                decode_spec(path.read_bytes())
+            except (OSError, ValueError) as error:
+                yield path.name, str(error)
 
     async def revisions(self) -> dict[str, str]:
         found = (await self.client.list(SLICES, field_selector=f"spec.driver={self.driver}")).items

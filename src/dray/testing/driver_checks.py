@@ -1,15 +1,19 @@
 """The checks of a conformance run, in order: each builds on what the ones before have shown."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
 from dray.api.names import subdomain_problems
-from dray.client import SLICES
-from dray.kubelet.claims import ClaimState
+from dray.api.resource import ResourceSlice
+from dray.client import CLAIMS, SLICES
+from dray.kubelet.claims import ClaimState, PreparedDevice
 from dray.kubelet.errors import DriverError
 from dray.testing.driver_check import NODE, Failed, Rig, Skipped, Verdict, make_class, rig_for
 from dray.testing.driver_process import Target
+
+CRASH_SHOWS_WITHIN_S = 0.5
 
 Check = Callable[[Rig], Awaitable[None]]
 
@@ -25,21 +29,15 @@ async def registers(rig: Rig) -> None:
 
 async def publishes(rig: Rig) -> None:
     """Complete pools of this node, owned by it."""
+    gaps: list[str] = []
 
     async def complete() -> bool:
         found = (await rig.client.list(SLICES, field_selector=f"spec.driver={rig.driver}")).items
-        pools = {each.spec.pool.name for each in found}
-        newest = {
-            name: max(each.spec.pool.generation for each in found if each.spec.pool.name == name) for name in pools
-        }
-        current = [each for each in found if each.spec.pool.generation == newest[each.spec.pool.name]]
-        counts = [
-            each.spec.pool.resource_slice_count == sum(o.spec.pool.name == each.spec.pool.name for o in current)
-            for each in current
-        ]
-        return bool(found) and all(counts) and any(each.spec.devices for each in current)
+        gaps[:] = _gaps(found) if found else ["no ResourceSlice with this driver's name is there"]
+        return not gaps
 
-    await rig.until(complete, "ResourceSlices that make complete pools with at least one device")
+    what = "ResourceSlices that make complete pools with at least one device"
+    await rig.until(complete, what, lambda: "; ".join(gaps))
     for each in (await rig.client.list(SLICES, field_selector=f"spec.driver={rig.driver}")).items:
         if each.spec.node_name == NODE and not any(
             o.kind == "Node" and o.name == NODE for o in each.metadata.owner_references
@@ -48,11 +46,26 @@ async def publishes(rig: Rig) -> None:
     await make_class(rig)
 
 
+def _gaps(slices: Sequence[ResourceSlice]) -> list[str]:
+    """What keeps the pools from being whole."""
+    gaps = []
+    devices = 0
+    for name in sorted({each.spec.pool.name for each in slices}):
+        of_pool = [each for each in slices if each.spec.pool.name == name]
+        newest = max(each.spec.pool.generation for each in of_pool)
+        current = [each for each in of_pool if each.spec.pool.generation == newest]
+        devices += sum(len(each.spec.devices) for each in current)
+        wanted = max(each.spec.pool.resource_slice_count for each in current)
+        if len(current) != wanted:
+            gaps.append(f"pool {name}: {len(current)} of {wanted} slices of generation {newest} are there")
+    return gaps if devices else [*gaps, "no slice has a device"]
+
+
 async def prepares(rig: Rig) -> None:
     claim = await rig.a_claim()
     devices = await rig.prepared(claim)
-    if any(device.requests and device.requests != ("device",) for device in devices):
-        raise Failed(f"devices are for requests {[device.requests for device in devices]}, the claim has only device")
+    if wrong := sorted({name for device in devices for name in device.requests} - {"device"}):
+        raise Failed(f"devices are said to be for request {', '.join(wrong)}; the claim's only request is named device")
     rig.resolve(devices)
     await give_back(rig, claim)
 
@@ -61,7 +74,7 @@ async def prepares_again(rig: Rig) -> None:
     claim = await rig.a_claim()
     first, second = await rig.prepared(claim), await rig.prepared(claim)
     if first != second:
-        raise Failed(f"the second answer differs: {second} instead of {first}")
+        raise Failed(f"the second answer differs: {_shown(second)} instead of {_shown(first)}")
     await give_back(rig, claim)
 
 
@@ -71,7 +84,7 @@ async def remembers(rig: Rig) -> None:
     await rig.restart()
     second = await rig.prepared(claim)
     if first != second:
-        raise Failed(f"after a restart the answer differs: {second} instead of {first}")
+        raise Failed(f"after a restart the answer differs: {_shown(second)} instead of {_shown(first)}")
     rig.resolve(second)
     await rig.restart()
     await give_back(rig, claim)
@@ -98,17 +111,30 @@ async def refuses_unknown(rig: Rig) -> None:
 
 async def refuses_replaced(rig: Rig) -> None:
     claim = await rig.a_claim()
-    await _refused(rig, replace(claim, uid="00000000-0000-0000-0000-000000000000"), "a claim whose UID is another")
+    other = replace(claim, uid="00000000-0000-0000-0000-000000000000")
+    try:
+        await _refused(rig, other, "a claim whose UID is another")
+    finally:
+        await rig.unprepare(other)
     await give_back(rig, claim)
 
 
 async def _refused(rig: Rig, claim: ClaimState, what: str) -> None:
     try:
         answer = (await rig.prepare(claim)).get(claim.uid)
-    except DriverError:
+    except DriverError as error:
+        if await rig.process.ends_within(CRASH_SHOWS_WITHIN_S):
+            raise Failed(f"{what} is no reason to crash: {error}") from error
         return
+    if answer is None:
+        raise Failed(f"{what} has no entry in the answer; it must have one with an error")
     if not isinstance(answer, str):
-        raise Failed(f"{what} was prepared: {answer}")
+        raise Failed(f"{what} was prepared: {_shown(answer)}")
+
+
+def _shown(devices: Iterable[PreparedDevice]) -> str:
+    parts = (f"{each.pool}/{each.device} as {', '.join(each.cdi_device_ids) or 'no CDI device'}" for each in devices)
+    return "; ".join(parts) or "no devices"
 
 
 async def serves_many(rig: Rig) -> None:
@@ -144,6 +170,27 @@ async def _claims(rig: Rig, most: int) -> list[ClaimState]:
     finally:
         rig.timeout_s = patience
     return claims
+
+
+async def refuses_taken(rig: Rig) -> None:
+    """The last line of defence: whatever the API says, a device is not given away while another claim holds it."""
+    first = await rig.a_claim()
+    held = await rig.prepared(first)
+    if any(device.share_id for device in held):
+        raise Skipped("its devices are shared by claims")
+    await rig.drop(first.name)
+    second = await rig.a_claim()
+    results = (await rig.client.get(CLAIMS, second.name, "default")).status.allocation
+    wanted = {(each.pool, each.device) for each in results.devices.results} if results else set()
+    if not wanted & {(device.pool, device.device) for device in held}:
+        raise Skipped("the next claim was given another device")
+    answer = (await rig.prepare(second)).get(second.uid)
+    if isinstance(answer, list):
+        device = ", ".join(sorted(f"{pool}/{name}" for pool, name in wanted))
+        raise Failed(f"device {device} was prepared for {second.name} while {first.name} still holds it")
+    await rig.unprepare(first)
+    await rig.prepared(second)
+    await give_back(rig, second)
 
 
 async def bad_parameters_fail_alone(rig: Rig) -> None:
@@ -218,6 +265,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("restores CDI files after a reboot", survives_reboot),
     ("refuses a claim that does not exist", refuses_unknown),
     ("refuses a claim that was replaced", refuses_replaced),
+    ("refuses a device that another claim holds", refuses_taken),
     ("serves several claims, in one call and at the same time", serves_many),
     ("lets senseless parameters fail alone", bad_parameters_fail_alone),
     ("gives a claim back, also twice, also an unknown one", gives_back),
@@ -241,9 +289,24 @@ async def _verdict(rig: Rig, name: str, check: Check) -> Verdict:
     try:
         await check(rig)
     except (Failed, DriverError) as error:
-        return Verdict(name, problem=str(error))
+        return Verdict(name, problem=await _with_end(rig, check, str(error)))
     except Skipped as reason:
         return Verdict(name, skipped=str(reason))
     finally:
-        await rig.clear()
+        await _clean_up(rig, check)
     return Verdict(name)
+
+
+async def _with_end(rig: Rig, check: Check, problem: str) -> str:
+    """A driver that crashed has said why, or has at least an exit code."""
+    if check is ends or not await rig.process.ends_within(CRASH_SHOWS_WITHIN_S):
+        return problem
+    return problem if rig.end() in problem else f"{problem}; {rig.end()}"
+
+
+async def _clean_up(rig: Rig, check: Check) -> None:
+    """What one check brought about, the end of the driver included, must not fail the next."""
+    if rig.process.has_ended and check not in (registers, ends):
+        with contextlib.suppress(Failed, DriverError):
+            await rig.restart()
+    await rig.clear()

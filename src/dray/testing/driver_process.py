@@ -73,7 +73,8 @@ class DriverProcess:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        with self._log.open("ab") as output:
+        # Each life has its own words.
+        with self._log.open("wb") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -90,6 +91,15 @@ class DriverProcess:
     @property
     def exit_code(self) -> int | None:
         return self._process.returncode if self._process is not None else None
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether it ends by itself; a process that has just crashed is known to have only after a moment."""
+        if self._process is None:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        return self.has_ended
 
     async def kill(self) -> None:
         await self._end(signal.SIGKILL, 10.0)
