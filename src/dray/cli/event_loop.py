@@ -9,7 +9,6 @@ import sys
 from collections.abc import Coroutine
 from typing import Any
 
-
 # How long a thread waits for the interpreter while the loop is busy; each commit of the store waits a few times.
 SWITCH_S = 0.0005
 
