@@ -22,7 +22,7 @@ from dray.apiserver.managed_fields import Manager
 from dray.apiserver.negotiation import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, patch_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
-from dray.apiserver.patching import apply_merge, json_patch, merge_patch, strategic
+from dray.apiserver.patching import apply_merge, json_patch, merge_patch, strategic, typed
 from dray.apiserver.writing import Change, Outcome, Writer, name_problem
 from dray.store.errors import AlreadyExists
 
@@ -218,22 +218,22 @@ class Patcher:
             missing = "Kind" if not tree.get("kind") else "apiVersion"
             raise errors.bad_request(f"invalid object type: Object '{missing}' is missing in the applied configuration")
         check_type(tree, self._api_version(call), row.kind)
-        run = Shaping()
+        schema = self._schema(call)
+        found = typed.typed_problems(tree, schema)
+        if found:
+            shown = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
+            raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {shown}")
         try:
-            shape_of(self._schema(call).name)(tree, row.kind, None, run)
+            shape_of(schema.name)(tree, row.kind, None, Shaping())
         except DecodeError as error:
             raise errors.bad_request(
                 f"failed to create typed patch object ({self._place(call)}): {error.answer}"
             ) from None
-        if run.unknown:
-            texts = [f".{field.path}: field not declared in schema" for field in run.unknown]
-            found = texts[0] if len(texts) == 1 else "errors:\n  " + "\n  ".join(texts)
-            raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {found}")
         return _without_nulls(tree)
 
     def _place(self, call: Call) -> str:
         where = f"{call.namespace}/{call.name}"
-        return f"{where}; {self._api_version(call)}, Kind={call.row.kind}"
+        return f"{where}; {call.row.group}/{call.version}, Kind={call.row.kind}"
 
     def _checked(self, call: Call, config: Document) -> None:
         metadata = config.get("metadata") or {}
