@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from dray.api.jsontext import go_json
@@ -14,11 +15,14 @@ TEXTS = frozenset({"string", "time", "microTime", "bytes"})
 NUMBERS = frozenset({"int32", "int64", "float"})
 # Ports are told apart by their protocol, too, which is TCP if nobody says.
 DEFAULTED = "protocol"
+# A message is for people, and a body may be large; so may be the number of things wrong with it.
+MOST_SHOWN = 1024
+MOST_PROBLEMS = 100
 
 
 def typed_problems(tree: Document, schema: StructSchema) -> list[str]:
     """Every value that is of another type than its field, every field that the kind does not have."""
-    return list(_struct(tree, schema, ""))
+    return list(islice(_struct(tree, schema, ""), MOST_PROBLEMS))
 
 
 def _struct(value: Any, schema: StructSchema, path: str) -> Iterator[str]:
@@ -89,7 +93,10 @@ def _scalar(value: Any, name: str, path: str) -> Iterator[str]:
 
 
 def _expected(path: str, what: str, value: Any) -> str:
-    return f"{path}: expected {what}, got &value.valueUnstructured{{Value:{_go(value)}}}"
+    shown = _go(value)
+    if len(shown) > MOST_SHOWN:
+        shown = f"{shown[:MOST_SHOWN]}..."
+    return f"{path}: expected {what}, got &value.valueUnstructured{{Value:{shown}}}"
 
 
 def _go(value: Any) -> str:
