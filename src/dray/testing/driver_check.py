@@ -123,7 +123,7 @@ class Rig:
 
     def end(self) -> str:
         """How the driver ended."""
-        return f"the driver ended with exit code {self.process.exit_code}: {self.process.last_words()}"
+        return f"the driver ended with exit code {self.process.exit_code}: {self.process.last_words() or 'no output'}"
 
     async def restart(self) -> None:
         """As after a crash: no warning, and everything only on disk stays.
