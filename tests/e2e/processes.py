@@ -7,7 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from tests.apiserver.exchanges import Server
 
 DRAY = (sys.executable, "-m", "dray")
 
@@ -68,6 +74,7 @@ class ClusterOfProcesses:
         self.node_root = folder / "n"
         self.cdi = folder / "cdi"
         self._ready = folder / "ready"
+        self._server: Server | None = None
         config = ("--kubeconfig", str(self.kubeconfig))
         node = ("--node-name", "worker")
         self.apiserver = Process(
@@ -125,7 +132,7 @@ class ClusterOfProcesses:
         self.controllers.start()
         self.scheduler.start()
         self.kubelet.start()
-        wait_until(lambda: '"worker"' in self.kubectl("get", "nodes", "-o", "json"), "the node to register", self)
+        wait_until(lambda: self.ask("/api/v1/nodes/worker"), "the node to register", self)
         for driver in self.drivers.values():
             driver.start()
 
@@ -153,6 +160,18 @@ class ClusterOfProcesses:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}\n{self.logs()}")
         return done.stdout if done.returncode == 0 else done.stderr
 
+    def ask(self, path: str) -> dict[str, Any]:
+        """The document at a path of the API, empty if there is none now. For asking often: kubectl takes its time to start."""
+        if self._server is None:
+            self._server = Server(self.kubeconfig)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", urllib3.exceptions.InsecureRequestWarning)
+                answer = self._server.pool.request("GET", self._server.url + path)
+        except urllib3.exceptions.HTTPError:
+            return {}
+        return answer.json() if answer.status == 200 else {}
+
     def logs(self) -> str:
         return "\n".join(f"--- {part.name}\n{part.log.read_text()[-1500:]}" for part in self.parts if part.log.exists())
 
@@ -162,4 +181,4 @@ def wait_until(holds, what: str, cluster: ClusterOfProcesses, timeout_s: float =
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:g} s for {what}\n{cluster.logs()}")
-        time.sleep(0.1)
+        time.sleep(0.05)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import tempfile
 import time
@@ -11,17 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.processes import ClusterOfProcesses, wait_until
+from tests.torture.etcd_cluster import free_port
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
 if shutil.which("kubectl") is None:
     pytest.fail("kubectl is not on the PATH; these tests need it", pytrace=False)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
@@ -38,16 +32,22 @@ def cluster():
             cluster.stop()
 
 
-def objects(cluster, kind):
-    return json.loads(cluster.kubectl("get", kind, "-o", "json"))["items"]
+RESOURCES = "/apis/resource.k8s.io/v1"
 
 
 def published(cluster):
-    return {each["spec"]["driver"] for each in objects(cluster, "resourceslices")}
+    slices = cluster.ask(f"{RESOURCES}/resourceslices").get("items", ())
+    return {each["spec"]["driver"] for each in slices}
 
 
 def phase(cluster, pod):
-    return cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.status.phase}", check=False)
+    found = cluster.ask(f"/api/v1/namespaces/default/pods/{pod}")
+    return found["status"]["phase"] if found else ""
+
+
+def is_gone(cluster, pod):
+    pods = cluster.ask("/api/v1/namespaces/default/pods").get("items")
+    return pods is not None and pod not in {each["metadata"]["name"] for each in pods}
 
 
 def checkpoint(cluster):
@@ -62,7 +62,7 @@ def is_clean(cluster):
     """No claims in the API, none in the agent's checkpoint, none with the drivers, no CDI files."""
     prepared = [json.loads(path.read_text())["claims"] for path in cluster.node_root.glob("plugins/*/prepared.json")]
     return (
-        not objects(cluster, "resourceclaims")
+        cluster.ask(f"{RESOURCES}/resourceclaims").get("items") == []
         and not checkpoint(cluster)
         and not any(prepared)
         and not list(cluster.cdi.glob("*"))
@@ -105,7 +105,7 @@ def test_killed_while_a_pod_starts_and_while_it_ends(cluster, part):
     wait_until(lambda: phase(cluster, "one-gpu") == "Running", "the pod to run", cluster, 90)
     cluster.kubectl("delete", "pod", "one-gpu", "--wait=false")
     kill(cluster, part)
-    wait_until(lambda: "not found" in phase(cluster, "one-gpu"), "the pod to be gone", cluster, 90)
+    wait_until(lambda: is_gone(cluster, "one-gpu"), "the pod to be gone", cluster, 90)
     wait_until(lambda: is_clean(cluster), "everything to be given back", cluster, 90)
 
 
