@@ -17,7 +17,7 @@ from dray.api.core import (
     Toleration,
     TopologySpreadConstraint,
 )
-from dray.api.meta import LabelSelector
+from dray.api.meta import LabelSelector, LabelSelectorRequirement
 
 HOST = "kubernetes.io/hostname"
 
@@ -262,3 +262,27 @@ async def test_anti_affinity_wakes_when_an_enemy_leaves(leaving, woken):
     assert world.where() == "unschedulable"
     world.cluster.delete(world.pod(leaving))
     assert (world.where() != "unschedulable") == woken
+
+
+@pytest.mark.parametrize(
+    ("keys", "merged", "expected"),
+    [
+        pytest.param({"match_label_keys": ("version",)}, False, "node-2", id="same-version"),
+        pytest.param({"mismatch_label_keys": ("version",)}, False, "node-1", id="other-version"),
+        pytest.param({"match_label_keys": ("version",)}, True, "node-1", id="already-in-the-selector"),
+    ],
+)
+async def test_affinity_to_pods_with_the_same_or_other_labels(keys, merged, expected):
+    """web v1 runs on node-1, web v2 on node-2; the new pod is v2. A selector that a server has completed has the last word."""
+    extra = (LabelSelectorRequirement(key="version", operator="In", values=("v1",)),) if merged else ()
+    selector = LabelSelector(match_labels={"app": "web"}, match_expressions=extra)
+    term = PodAffinityTerm(topology_key=HOST, label_selector=selector, **keys)
+    affinity = Affinity(pod_affinity=PodAffinity(required_during_scheduling_ignored_during_execution=(term,)))
+    world = World(*(a_node(name, labels={HOST: name}) for name in ("node-1", "node-2")))
+    for version in (1, 2):
+        world.apply(
+            a_pod(f"web-{version}", labels={"app": "web", "version": f"v{version}"}, node_name=f"node-{version}")
+        )
+    world.apply(a_pod("pod", labels={"app": "web", "version": "v2"}, affinity=affinity))
+    await world.settle()
+    assert world.node_of() == expected

@@ -1,7 +1,7 @@
 """Pod affinity and anti-affinity, of the pod itself and of pods already placed: required terms filter, preferred ones score."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,9 +51,25 @@ def preferred(pod: Pod) -> list[tuple[PodAffinityTerm, int]]:
 
 def term_matches(term: PodAffinityTerm, owner: Pod, other: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> bool:
     """Does `owner`'s term speak of `other`?"""
-    return _in_namespaces(term, owner, other.metadata.namespace, namespaces) and matches_labels(
-        term.label_selector, other.metadata.labels
-    )
+    return _in_namespaces(term, owner, other.metadata.namespace, namespaces) and _has_labels(term, owner, other)
+
+
+def _has_labels(term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
+    if not matches_labels(term.label_selector, other.metadata.labels):
+        return False
+    if not term.match_label_keys and not term.mismatch_label_keys:
+        return True
+    return all(
+        other.metadata.labels.get(key) == value for key, value in _shared(term, term.match_label_keys, owner)
+    ) and all(other.metadata.labels.get(key) != value for key, value in _shared(term, term.mismatch_label_keys, owner))
+
+
+def _shared(term: PodAffinityTerm, keys: Iterable[str], owner: Pod) -> Iterator[tuple[str, str]]:
+    """The owner's own labels under these keys. Kubernetes puts them into the selector when the pod is created; then that counts."""
+    selector = term.label_selector
+    said = {row.key for row in selector.match_expressions} if selector is not None else set()
+    labels = owner.metadata.labels
+    return ((key, labels[key]) for key in keys if key in labels and key not in said)
 
 
 def _in_namespaces(
@@ -206,7 +222,7 @@ def _may_concern(term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
     """As `term_matches`, without knowing the labels of namespaces: rather once too often."""
     if term.namespace_selector is None and not _in_namespaces(term, owner, other.metadata.namespace, {}):
         return False
-    return matches_labels(term.label_selector, other.metadata.labels)
+    return _has_labels(term, owner, other)
 
 
 def _note_unwelcome(
