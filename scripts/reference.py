@@ -48,7 +48,7 @@ def commands_page() -> str:
     lines = [
         "# Commands",
         "",
-        "Made from the commands' own `--help`. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world.",
+        "Made from the commands' own `--help`. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world, 130 interrupted.",
         "",
     ]
     root = click.Context(cli, info_name="dray", help_option_names=["-h", "--help"])

@@ -1,4 +1,9 @@
-"""The `dray` command group. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world."""
+"""The `dray` command group. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world, 130 interrupted."""
+
+# ruff: noqa: E402
+from dray.cli.interruption import EXIT_INTERRUPTED, as_usual, leave_quietly_while_importing
+
+leave_quietly_while_importing()
 
 import errno
 import importlib
@@ -76,8 +81,17 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of `dray` and of `kubectl dray`."""
+    as_usual()
+    program = "kubectl dray" if sys.argv[0].endswith("kubectl-dray") else "dray"
     try:
-        cli(prog_name="kubectl dray" if sys.argv[0].endswith("kubectl-dray") else "dray")
+        code = cli.main(prog_name=program, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except click.Abort:
+        click.echo("Interrupted.", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(EXIT_NO)
