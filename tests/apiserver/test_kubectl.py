@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 from tests.apiserver import manifests
 from tests.apiserver.conftest import Live
+from tests.kubectl import KUBECTL, Kubectl
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 
 PLURALS = (
     "deviceclasses,resourceslices,resourceclaims,resourceclaimtemplates,devicetaintrules,resourcepoolstatusrequests,"
@@ -21,45 +19,32 @@ PLURALS = (
 )
 
 
-class Kubectl:
-    def __init__(self, live: Live, directory: Path) -> None:
-        home = directory / "home"
-        home.mkdir(exist_ok=True)
-        self._env = {**os.environ, "KUBECONFIG": str(live.kubeconfig), "HOME": str(home)}
-        self.manifest = directory / "everything.yaml"
-        self.manifest.write_text(yaml.safe_dump_all(manifests.everything()))
-
-    def run(self, *words: str, fails: bool = False, stdin: str = "") -> str:
-        done = subprocess.run(
-            ["kubectl", *words], env=self._env, input=stdin, capture_output=True, text=True, timeout=60
-        )
-        assert (done.returncode != 0) == fails, f"kubectl {' '.join(words)}: {done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
-
-    def json(self, *words: str) -> dict:  # type: ignore[type-arg]
-        found: dict = json.loads(self.run(*words, "-o", "json"))  # type: ignore[type-arg]
-        return found
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("manifests") / "everything.yaml"
+    path.write_text(yaml.safe_dump_all(manifests.everything()))
+    return path
 
 
 @pytest.fixture(scope="module")
-def kubectl(live: Live, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
-    tool = Kubectl(live, tmp_path_factory.mktemp("kubectl"))
-    tool.run("apply", "-f", str(tool.manifest))
+def kubectl(live: Live, manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Kubectl:
+    tool = Kubectl(live.kubeconfig, tmp_path_factory.mktemp("home"))
+    tool.run("apply", "-f", str(manifest))
     return tool
 
 
-def test_apply_again_changes_nothing_but_spelled_out_defaults(kubectl: Kubectl) -> None:
-    before = kubectl.json("get", "resourceslice", "slice-1")["metadata"]
-    out = kubectl.run("apply", "-f", str(kubectl.manifest))
+def test_apply_again_changes_nothing_but_spelled_out_defaults(kubectl: Kubectl, manifest: Path) -> None:
+    before = kubectl.json("resourceslice", "slice-1")["metadata"]
+    out = kubectl.run("apply", "-f", str(manifest))
     assert "resourceslice.resource.k8s.io/slice-1 unchanged" in out
-    assert kubectl.json("get", "resourceslice", "slice-1")["metadata"]["resourceVersion"] == before["resourceVersion"]
+    assert kubectl.json("resourceslice", "slice-1")["metadata"]["resourceVersion"] == before["resourceVersion"]
 
 
-def test_server_side_apply_takes_over(kubectl: Kubectl) -> None:
-    out = kubectl.run("apply", "--server-side", "--force-conflicts", "-f", str(kubectl.manifest))
+def test_server_side_apply_takes_over(kubectl: Kubectl, manifest: Path) -> None:
+    out = kubectl.run("apply", "--server-side", "--force-conflicts", "-f", str(manifest))
     assert out.count("serverside-applied") == len(manifests.everything())
     assert "Warning" not in out
-    rule = kubectl.json("get", "devicetaintrule", "rule-1")
+    rule = kubectl.json("devicetaintrule", "rule-1")
     assert rule["spec"]["deviceSelector"] == {"driver": "gpu.example.com"}
 
 
@@ -107,13 +92,13 @@ def test_edit_by_patch(kubectl: Kubectl) -> None:
     assert "field is immutable" in refused
 
 
-def test_edit_with_an_editor(kubectl: Kubectl) -> None:
-    editor = kubectl.manifest.parent / "editor.sh"
+def test_edit_with_an_editor(kubectl: Kubectl, tmp_path: Path) -> None:
+    editor = tmp_path / "editor.sh"
     editor.write_text("#!/bin/sh\nsed -i 's/^  name: gpu.example.com/  labels:\\n    edited: yes-it-is\\n&/' \"$1\"\n")
     editor.chmod(0o755)
-    kubectl._env["KUBE_EDITOR"] = str(editor)
+    kubectl.environment["KUBE_EDITOR"] = str(editor)
     kubectl.run("edit", "deviceclass", "gpu.example.com")
-    assert kubectl.json("get", "deviceclass", "gpu.example.com")["metadata"]["labels"]["edited"] == "yes-it-is"
+    assert kubectl.json("deviceclass", "gpu.example.com")["metadata"]["labels"]["edited"] == "yes-it-is"
 
 
 def test_unknown_fields_are_refused(kubectl: Kubectl) -> None:
@@ -148,8 +133,8 @@ def test_commands_that_write_protobuf(kubectl: Kubectl) -> None:
     kubectl.run("create", "quota", "limits", "--hard=pods=2", "-n", "made")
     kubectl.run("create", "deployment", "web", "--image=web:1", "-n", "made")
     kubectl.run("scale", "deployment", "web", "--replicas=3", "-n", "made")
-    assert kubectl.json("get", "deployment", "web", "-n", "made")["spec"]["replicas"] == 3
-    assert kubectl.json("get", "secret", "password", "-n", "made")["data"] == {"a": "Yg=="}
+    assert kubectl.json("deployment", "web", "-n", "made")["spec"]["replicas"] == 3
+    assert kubectl.json("secret", "password", "-n", "made")["data"] == {"a": "Yg=="}
     assert kubectl.run("create", "token", "robot", "-n", "made").count(".") == 2
     assert "yes" in kubectl.run("auth", "can-i", "get", "pods", "--as", "alice", "-n", "made")
 
@@ -159,7 +144,7 @@ def test_services_are_stored(kubectl: Kubectl) -> None:
     kubectl.run("create", "service", "clusterip", "plain", "--tcp=80:8080")
     kubectl.run("create", "deployment", "exposed", "--image=web:1")
     kubectl.run("expose", "deployment", "exposed", "--port=80")
-    assert kubectl.json("get", "service", "plain")["spec"]["ports"] == [
+    assert kubectl.json("service", "plain")["spec"]["ports"] == [
         {"name": "80-8080", "port": 80, "protocol": "TCP", "targetPort": 8080}
     ]
     assert {"service/plain", "service/exposed"} <= set(kubectl.run("get", "all", "-o", "name").split())
@@ -175,7 +160,7 @@ def test_delete_cascade(kubectl: Kubectl) -> None:
     assert "NotFound" in kubectl.run("get", "resourceclaim", "doomed", fails=True)
     kubectl.run("create", "-f", "-", stdin=json.dumps(manifests.claim("held")))
     kubectl.run("delete", "resourceclaim", "held", "--cascade=foreground", "--wait=false")
-    assert kubectl.json("get", "resourceclaim", "held")["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert kubectl.json("resourceclaim", "held")["metadata"]["finalizers"] == ["foregroundDeletion"]
     kubectl.run("patch", "resourceclaim", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
     kubectl.run("create", "-f", "-", stdin=json.dumps(manifests.claim("orphaned")))
     kubectl.run("delete", "resourceclaim", "orphaned", "--cascade=orphan", "--wait=false")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.blackbox.conftest import Kubectl, a_pod, a_template
+from tests.blackbox.conftest import a_pod, a_template
+from tests.kubectl import Kubectl
 
 
 def a_group(name: str, *claims: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.blackbox.conftest import Kubectl, a_class, a_pod, a_template, with_claim
+from tests.blackbox.conftest import a_class, a_pod, a_template, with_claim
+from tests.kubectl import Kubectl
 
 DRA_KINDS = (
     "deviceclasses",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.blackbox.conftest import Kubectl, a_class, a_pod, a_template, with_claim
+from tests.blackbox.conftest import a_class, a_pod, a_template, with_claim
+from tests.kubectl import Kubectl
 
 
 def test_following_logs_ends_with_the_container(kubectl: Kubectl) -> None:
