@@ -2,7 +2,8 @@
 
 `claims` decides, without doing anything: which claims must be prepared or given back. `checkpoint` keeps that on disk,
 written before any driver is called. `drivers` finds and calls drivers over gRPC. `pod_worker` takes one pod from admission
-to its end. `runtime` starts containers: as local processes, through CRI, or not at all.
+to its end, with `container_keeper` for its containers and `pod_report` for what the API hears. `log_files` are what `kubectl logs`
+shows. `runtime` starts containers: as local processes, through CRI, or not at all.
 
 Not here: choosing devices (`dray.allocator`) and what a driver does with them (`dray.driver`).
 """

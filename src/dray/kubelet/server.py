@@ -8,8 +8,8 @@ from pathlib import Path
 
 from dray.accounting import Enforcement
 from dray.api.core import Container, Node, Pod
-from dray.api.resource import Device, ResourceSlice
-from dray.client import PODS, SLICES, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
+from dray.api.resource import Device
+from dray.client import PODS, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
 from dray.clock import Clock
 from dray.features import FeatureGates
 from dray.kubelet.admission import Admission
@@ -26,6 +26,7 @@ from dray.kubelet.log_files import remove_logs_of_others
 from dray.kubelet.logs import LogServer, LogSource
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
+from dray.kubelet.node_slices import NodeSlices
 from dray.kubelet.pod_resources import PodResourcesServer
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.prepare import PodClaims
@@ -38,7 +39,6 @@ log = logging.getLogger(__name__)
 RECONCILE_EVERY_S = 60.0
 LOOK_AT_HEALTH_EVERY_S = 1.0
 REGISTER_RETRY_CAP_S = 10.0
-WIPE_RETRY_CAP_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +84,16 @@ class Kubelet:
         self.metrics = KubeletMetrics(registry or Registry())
         self._health = DeviceHealth(self._clock, self._health_changed)
         self._health_file = HealthFile(options.root_dir)
+        # A container may wait for an attribute that is published now.
+        self._slices = NodeSlices(client, name, self._wake_all)
         self.drivers = Drivers(
             options.registry_dir,
             self._clock,
-            self._wipe_slices,
+            self._slices.wipe,
             self.metrics.observe_call,
             on_registered=self._driver_came,
             on_deregistered=self._health.unfollow,
         )
-        self._slices: Informer[ResourceSlice] = Informer(client, SLICES, field_selector=f"spec.nodeName={name}")
-        self._slices.add_indexer("pool", lambda each: (f"{each.spec.driver}/{each.spec.pool.name}",))
-        # A container may wait for an attribute that is published now.
-        self._slices.add_handler(Handler(on_add=lambda _: self._wake_all(), on_update=lambda *_: self._wake_all()))
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector=f"spec.nodeName={name}")
         # Before that nobody knows which pods are gone.
         self._takes_pods = False
@@ -133,7 +131,9 @@ class Kubelet:
         await self._serve_logs()
         await self._serve_neighbours()
         self._node = await self._register()
-        await self._wipe_slices_of_before()
+        # At once, so that nothing is allocated before its driver is back; later if that does not work.
+        if not await self._slices.wipe_once():
+            self._run(self._slices.wipe(""), "slices")
         self._slices.start()
         self._run(self.drivers.run(), "drivers")
         self._pods.start()
@@ -157,14 +157,6 @@ class Kubelet:
                 log.warning("node %s cannot be registered now: %s", self.name, error)
             await self._clock.sleep(wait_s)
             wait_s = min(wait_s * 2, REGISTER_RETRY_CAP_S)
-
-    async def _wipe_slices_of_before(self) -> None:
-        """At once, so that nothing is allocated before its driver is back; in the background if that does not work."""
-        try:
-            await self._client.delete_collection(SLICES, field_selector=f"spec.nodeName={self.name}")
-        except (ApiError, ServerUnreachable) as error:
-            log.warning("ResourceSlices of node %s cannot be deleted now: %s", self.name, error)
-            self._run(self._wipe_slices(""), "slices")
 
     async def _name_runtime(self) -> None:
         try:
@@ -363,29 +355,10 @@ class Kubelet:
         known = {pod.metadata.uid for pod in self._pods} | set(self._workers)
         remove_logs_of_others(self._options.log_root, known)
 
-    # --- slices and devices
-
-    async def _wipe_slices(self, driver: str) -> None:
-        """Delete this node's slices, of one driver or of all; again and again until it worked."""
-        selector = f"spec.nodeName={self.name}" + (f",spec.driver={driver}" if driver else "")
-        wait_s = 1.0
-        while True:
-            try:
-                await self._client.delete_collection(SLICES, field_selector=selector)
-                return
-            except (ApiError, ServerUnreachable) as error:
-                if isinstance(error, ApiError) and error.is_not_found:
-                    return
-                log.warning("ResourceSlices with %s cannot be deleted now: %s", selector, error)
-            await self._clock.sleep(wait_s)
-            wait_s = min(wait_s * 2, WIPE_RETRY_CAP_S)
+    # --- devices
 
     def find_device(self, driver: str, pool: str, name: str) -> Device | None:
-        """A device as this node's slices publish it, in the newest generation of its pool."""
-        slices = self._slices.by_index("pool", f"{driver}/{pool}")
-        newest = max((each.spec.pool.generation for each in slices), default=0)
-        current = (each for each in slices if each.spec.pool.generation == newest)
-        return next((device for each in current for device in each.spec.devices if device.name == name), None)
+        return self._slices.find_device(driver, pool, name)
 
     def _health_changed(self, devices: set[DeviceKey]) -> None:
         affected = {
