@@ -6,6 +6,8 @@ from tests.scheduler.builders import NAMESPACE, World, a_claim, a_class, a_node,
 
 from dray.api.core import PodResourceClaim, PodSchedulingGroup
 from dray.api.meta import ObjectMeta, OwnerReference
+from dray.api.quantity import Quantity
+from dray.api.resource import Device, NodeAllocatableResourceMapping
 from dray.api.workloads import PodGroup, PodGroupSpec
 from dray.client.errors import ApiError
 
@@ -135,3 +137,32 @@ async def test_claim_of_the_group_stays_while_a_pod_uses_it():
     assert world.node_of("p2") == ""
     assert world.claim("shared").status.allocation is not None
     assert users(world) == GROUP_USER
+
+
+def a_core_slice(node="node-1"):
+    mapping = {"cpu": NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse("1"))}
+    return a_slice(node, (Device(name="core-0", node_allocatable_resource_mappings=mapping),))
+
+
+async def test_pods_of_a_group_share_a_claim_that_takes_cpu():
+    """Each of them is charged what the claim maps; others may not use it."""
+    world = World(a_node(cpu="8"), a_core_slice(), a_class(), a_group(), group_claim())
+    world.apply(a_member("p1", cpu="1"))
+    await world.settle()
+    world.apply(a_member("p2", cpu="1"), a_pod("stranger", "shared", cpu="1"))
+    await world.settle()
+    assert world.node_of("p1") == world.node_of("p2") == "node-1"
+    assert world.requested()["cpu"] == 4000
+    assert world.node_of("stranger") == ""
+    assert "claim shared has a mapped device and cannot be shared across pods" in world.message("stranger")
+
+
+async def test_pod_of_another_group_may_not_use_it_either():
+    entry = PodResourceClaim(name="dev", resource_claim_name="shared")
+    world = World(a_node(cpu="8"), a_core_slice(), a_class(), a_group(entry), a_group(entry, name="rivals"))
+    world.apply(a_claim("shared"), a_member("p1", entry))
+    await world.settle()
+    world.apply(a_member("p2", entry, group="rivals"))
+    await world.settle()
+    assert world.node_of("p1") == "node-1"
+    assert "cannot be shared across pods" in world.message("p2")

@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from dray.accounting import (
     AccountingError,
     AllocatedClaim,
     ClaimCharge,
+    Demand,
     Inventory,
     budget_problems,
     check_compatibility,
@@ -60,7 +63,7 @@ def why_no_room(
         refused = _not_shared(attempt, pod, charges) or _over_budget(pod, charges)
         if refused is not None:
             return refused
-        answer = node.ledger.fits_node_allocatable(pod_demand(pod, charges))
+        answer = node.ledger.fits_node_allocatable(_sharing_with_group(pod_demand(pod, charges), attempt, pod))
     except AccountingError as problem:
         return unresolvable(str(problem))
     messages = getattr(answer, "messages", ())
@@ -80,6 +83,18 @@ def _not_shared(attempt: Attempt, pod: Pod, charges: tuple[ClaimCharge, ...]) ->
         if conflict is not None:
             return unresolvable(conflict)
     return None
+
+
+def _sharing_with_group(demand: Demand, attempt: Attempt, pod: Pod) -> Demand:
+    """Claims of the pod's group do not belong to the pod alone: its siblings may be there with them already."""
+    shared = {
+        f"{row.claim.metadata.namespace}/{row.claim.metadata.name}"
+        for row in attempt.claims
+        if row.user.uid != pod.metadata.uid
+    }
+    if not shared:
+        return demand
+    return replace(demand, exclusive_claims=tuple(name for name in demand.exclusive_claims if name not in shared))
 
 
 def _over_budget(pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:
