@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
 from dray.api.times import parse_time
 from dray.api.workloads import Deployment, DeploymentStatus, ReplicaSet, WorkloadCondition
 from dray.clock import rfc3339
 from dray.controllers.rollout import surge_and_unavailable
 
 AVAILABLE, PROGRESSING = "Available", "Progressing"
-COMPLETE, UPDATED, TIMED_OUT, PAUSED = (
-    *("NewReplicaSetAvailable", "ReplicaSetUpdated", "ProgressDeadlineExceeded"),
-    "DeploymentPaused",
-)
+COMPLETE, UPDATED = "NewReplicaSetAvailable", "ReplicaSetUpdated"
+TIMED_OUT, PAUSED = "ProgressDeadlineExceeded", "DeploymentPaused"
 # Of a Deployment that sets it to "never", as Kubernetes writes that down.
 NO_DEADLINE_S = 2**31 - 1
 
@@ -45,15 +45,8 @@ def report(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replica
     conditions = Conditions(deployment, now)
     progressing, look_again_s = _progress(conditions, counts, new, is_complete=is_complete)
     both = (_availability(conditions, available, wanted), progressing)
-    status = DeploymentStatus(
-        observed_generation=counts.observed_generation,
-        replicas=counts.replicas,
-        updated_replicas=counts.updated_replicas,
-        ready_replicas=counts.ready_replicas,
-        available_replicas=counts.available_replicas,
-        unavailable_replicas=counts.unavailable_replicas,
-        conditions=tuple(item for item in both if item is not None),
-    )
+    conditions_now = tuple(item for item in both if item is not None)
+    status = msgspec.structs.replace(counts, conditions=conditions_now)
     return Report(status, look_again_s)
 
 
