@@ -134,6 +134,16 @@ def test_kinds_that_make_pods(document, expected):
     assert texts(validate_create(document, Context())) == expected
 
 
+def test_a_stateful_set_brings_volumes_of_its_own():
+    document = a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, kind="StatefulSet")
+    document["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    assert texts(validate_create(document, Context())) == [
+        'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "data"'
+    ]
+    document["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
+    assert texts(validate_create(document, Context())) == []
+
+
 def test_a_selector_stays():
     old = a_deployment({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"})
     new = a_deployment({"matchLabels": {"c": "d"}}, {"a": "b", "c": "d"})

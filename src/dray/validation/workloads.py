@@ -20,13 +20,21 @@ def check_pod_maker(new: Document, old: Document | None, context: Context, error
     template = spec.get("template") or {}
     if kind in SELECTING:
         _check_selector(kind, spec, template, errors)
-    check_pod_spec(template.get("spec") or {}, "spec.template.spec", context, errors)
+    check_pod_spec(_with_claimed_volumes(spec, template.get("spec") or {}), "spec.template.spec", context, errors)
     _check_restart_policy(kind, template.get("spec") or {}, errors)
     for name in ("replicas", "parallelism", "completions", "backoffLimit"):
         if (spec.get(name) or 0) < 0:
             errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
     if old is not None:
         _check_fixed(kind, spec, old.get("spec") or {}, errors)
+
+
+def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
+    """A StatefulSet gives its pods volumes that the template may mount without naming them."""
+    claimed = [(claim.get("metadata") or {}).get("name") for claim in spec.get("volumeClaimTemplates") or ()]
+    known = {volume.get("name") for volume in pod.get("volumes") or ()}
+    added = [{"name": name, "persistentVolumeClaim": {}} for name in claimed if name and name not in known]
+    return {**pod, "volumes": [*(pod.get("volumes") or ()), *added]} if added else pod
 
 
 def _check_selector(kind: str, spec: Document, template: Document, errors: Errors) -> None:
