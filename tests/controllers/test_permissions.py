@@ -13,6 +13,7 @@ from dray.client import (
     LEASES,
     NAMESPACES,
     NODES,
+    POD_GROUPS,
     PODS,
     POOL_STATUS_REQUESTS,
     QUOTAS,
@@ -26,7 +27,7 @@ from dray.client import (
 )
 from dray.controllers.context import Context
 from dray.controllers.roster import Choices, Roster
-from tests.controllers.builders import DRIVER, a_claim, a_node, a_pod, a_rule, a_slice, a_template
+from tests.controllers.builders import DRIVER, a_claim, a_group, a_node, a_pod, a_rule, a_slice, a_template
 from tests.controllers.cluster import Cluster
 from tests.controllers.interleaving import Interleaving
 from tests.controllers.test_workloads import a_job, a_workload
@@ -92,6 +93,13 @@ async def test_the_role_of_the_controller_manager_suffices(roster):
         return (await cluster.claim(name)).status.reserved_for
 
     await cluster.eventually(reserved)
+    # A group gets its claim as well.
+    await client.create(POD_GROUPS, a_group(templates={"gpu": "template"}))
+
+    async def group_served():
+        return (await client.get(POD_GROUPS, "group", "ns")).status.resource_claim_statuses
+
+    await cluster.eventually(group_served)
     # A taint rule evicts the pod; its claim is freed and collected.
     await client.create(NODES, a_node())
     lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {}}
