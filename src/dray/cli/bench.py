@@ -37,7 +37,7 @@ def bench(names: tuple[str, ...], workloads: Path, scale: float, output: str | N
     results: list[tuple[Workload, Measured]] = []
     for workload in chosen:
         smaller = workload if scale == 1.0 else workload.scaled(scale)
-        measured = _run(smaller, profile)
+        measured = measure_workload(smaller, profile)
         results.append((smaller, measured))
         if as_table:
             click.echo(_line(smaller, measured))
@@ -56,7 +56,7 @@ def _choose(directory: Path, names: tuple[str, ...]) -> list[Workload]:
     return [load_workload(found[name]) for name in names or found]
 
 
-def _run(workload: Workload, profile: Path | None) -> Measured:
+def measure_workload(workload: Workload, profile: Path | None = None) -> Measured:
     try:
         with fast_runner() as runner:
             return runner.run(_measure(workload, profile))
