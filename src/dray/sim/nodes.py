@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dray.api.meta import OwnerReference
 from dray.api.quantity import Quantity
+from dray.api.resource import ResourceSlice
 from dray.client import SLICES, Client
 from dray.driver import Driver, DriverPaths, RunningDriver
 from dray.driver.example import DRIVERS
@@ -126,7 +127,9 @@ class SimulatedNodes:
             return
         drivers = [DRIVERS[name]() for name in self._options.drivers]
         templates = {each.name: PoolTemplate.of(each, self._descriptions[0].name) for each in drivers}
-        has_slices = {each.spec.node_name for each in (await self._client.list(SLICES)).items}
+        existing: dict[tuple[str, str], list[ResourceSlice]] = {}
+        for each in (await self._client.list(SLICES)).items:
+            existing.setdefault((each.spec.driver, each.spec.node_name or ""), []).append(each)
         limit = asyncio.Semaphore(WRITES_AT_ONCE)
         done = count(1)
 
@@ -134,9 +137,9 @@ class SimulatedNodes:
             async with limit:
                 owner = self._owner(node_name)
                 for driver in drivers:
-                    template = templates[driver.name]
-                    if template is None or node_name in has_slices:
-                        await self._publish(driver, node_name, owner)
+                    template, there = templates[driver.name], existing.get((driver.name, node_name), [])
+                    if template is None or there:
+                        await self._publish(driver, node_name, owner, there)
                         continue
                     for body in template.slices_for(node_name, owner):
                         await self._client.raw("POST", SLICES.path(), body=body)
@@ -148,10 +151,10 @@ class SimulatedNodes:
         uid = self._fleet.uid_of(node_name)
         return OwnerReference(api_version="v1", kind="Node", name=node_name, uid=uid, controller=True)
 
-    async def _publish(self, driver: Driver, node_name: str, owner: OwnerReference) -> None:
+    async def _publish(
+        self, driver: Driver, node_name: str, owner: OwnerReference, existing: Sequence[ResourceSlice]
+    ) -> None:
         """The node's pools, where some of them may be there already."""
-        selector = f"spec.nodeName={node_name},spec.driver={driver.name}"
-        existing = (await self._client.list(SLICES, field_selector=selector)).items
         for pool in driver.pools(node_name):
             plan = plan_pool(Publisher(driver.name, node_name, owner), pool, existing)
             for each in plan.deletes:
