@@ -1,6 +1,7 @@
 """A node is never overbooked by bindings, however many schedulers bind."""
 
 import asyncio
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -226,11 +227,21 @@ async def test_overbooking_can_be_allowed(tmp_path: Path) -> None:
     await store.close()
 
 
+def _etcd(directory: Path) -> tuple[int, subprocess.Popen[bytes]]:
+    """Somebody else may take a free port before etcd does; then on another one."""
+    for attempt in range(5):
+        port = free_port()
+        try:
+            return port, start_etcd(directory / f"etcd-{attempt}", port)
+        except AssertionError:
+            continue
+    raise AssertionError("etcd does not start")
+
+
 @pytest.fixture
 async def two_servers(tmp_path: Path) -> AsyncIterator[list[Client]]:
     """Two API servers on one etcd."""
-    port = free_port()
-    process = start_etcd(tmp_path / "etcd", port)
+    port, process = _etcd(tmp_path)
     stores, clients = [], []
     try:
         for index in range(2):
