@@ -12,7 +12,7 @@ from tests.apiserver.conftest import CLAIMS, Client
 from dray.apiserver.spelling import Spelling, spelled, spelling_of
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
-PARAMETERS = {"apiVersion": "x/v1", "size": 1.50, "list": [1, 2]}
+PARAMETERS = {"kind": "K", "apiVersion": "x/v1", "size": 1.50, "list": [1, 2]}
 
 
 def a_class(**metadata: Any) -> dict[str, Any]:
@@ -47,6 +47,26 @@ async def test_putting_the_same_in_other_words_is_a_change(server: Client) -> No
     spaced = (await server.send("PUT", f"{CLASSES}/c", a_class())).body
     assert spaced["metadata"]["generation"] == 2
     assert state((await server.send("PUT", f"{CLASSES}/c", a_class())).body) == state(spaced)
+
+
+@pytest.mark.parametrize(("kind", "generation"), [("json", 1), ("merge", 1), ("strategic-merge", 2), ("apply", 2)])
+async def test_some_patches_put_members_in_order(server: Client, kind: str, generation: int) -> None:
+    made = (await server.send("POST", CLASSES, plainly(a_class()))).body
+    assert list(made["spec"]["config"][0]["opaque"]["parameters"]) == list(PARAMETERS)
+    patch: Any = {"metadata": {"labels": {"a": "b"}}}
+    if kind == "json":
+        patch = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
+    elif kind == "apply":
+        patch = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "c", **patch["metadata"]},
+        }
+    query = "?fieldManager=f" if kind == "apply" else ""
+    patched = (await server.patch(f"{CLASSES}/c{query}", patch, kind)).body
+    assert patched["metadata"]["generation"] == generation
+    names = list(patched["spec"]["config"][0]["opaque"]["parameters"])
+    assert names == (list(PARAMETERS) if generation == 1 else sorted(PARAMETERS))
 
 
 async def test_what_may_not_change_is_judged_by_its_meaning(server: Client) -> None:

@@ -1,7 +1,7 @@
 """How opaque values are spelled: parameters for drivers and their device data are kept as text, as they were sent.
 
 Nobody reads them here, so they belong to who wrote them, spaces and all. A PUT stores the text that it brought; a patch goes
-over the whole object and leaves the plain spelling behind. Text that changed is a change of the object, even where it means
+over the whole object and leaves the plain spelling behind, some also the members in order. Text that changed is a change of the object, even where it means
 the same; whether a field that may not change did change is judged by its meaning.
 """
 
@@ -112,19 +112,32 @@ def _status_texts(status: _Status | None) -> Iterator[bytes]:
             yield text.translate(_ONE_LINE)
 
 
-def after_write(brought: bytes, stored: bytes, endpoint: str) -> Spelling | None:
-    """How a write wants its outcome to be spelled; None: plainly, as it is already.
+def after_write(new: Spelling, stored: bytes, endpoint: str) -> Spelling | None:
+    """How the outcome of a write is to be spelled; None: plainly, as it is already.
 
-    `brought` is the body of a PUT or POST (nothing for a patch). An endpoint leaves alone what is not its part.
+    `new` is what the write brings. An endpoint leaves alone what is not its part.
     """
-    new = spelling_of(brought) if is_spaced(brought) else Spelling()
-    if not is_spaced(stored):
-        kept = Spelling()
-        if new == kept:
-            return None
-    else:
-        kept = spelling_of(stored)
+    kept = spelling_of(stored) if is_spaced(stored) else Spelling()
+    if new == kept == Spelling():
+        return None
     return Spelling(kept.spec, new.status) if endpoint == "status" else Spelling(new.spec, kept.status)
+
+
+def sent(body: bytes) -> Spelling:
+    """Of a body that replaces or makes an object."""
+    return spelling_of(body) if is_spaced(body) else Spelling()
+
+
+def in_order(document: Document) -> Spelling:
+    """Members by name, as a strategic merge and server-side apply leave them."""
+    spec, status = (
+        tuple(_sorted(holder[key]) for holder, key in slots)
+        for slots in (_spec_slots(document), _status_slots(document))
+    )
+    return Spelling(spec, status)
+
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def spelled(document: Document, wanted: Spelling) -> bytes:

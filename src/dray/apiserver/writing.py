@@ -28,7 +28,7 @@ from dray.apiserver.core import Core
 from dray.apiserver.decoding import Decoded, decode_object, strict_error
 from dray.apiserver.managed_fields import Manager
 from dray.apiserver.names import fill_name
-from dray.apiserver.negotiation import JSON, body_type
+from dray.apiserver.negotiation import APPLY_PATCH, JSON, STRATEGIC_PATCH, body_type, plain_type
 from dray.apiserver.options import WriteOptions, write_options
 from dray.apiserver.ownership import owned_update, ownership
 from dray.apiserver.pod_resize import resized, with_ephemeral_containers
@@ -193,7 +193,7 @@ class Writer:
             if await self.current(cache, namespace, name):
                 raise AlreadyExists(name)
             return Outcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
-        value, key = _value(document, self._spelling(call)), cache.key(namespace, name)
+        value, key = _value(document, self._spelling(call, document)), cache.key(namespace, name)
         try:
             revision = await core.commit(
                 [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
@@ -283,7 +283,7 @@ class Writer:
         for text in checks.warnings_about(row, document):
             call.warn(text)
         document = admission.document = as_written(document)
-        spelling = self._spelling(call, stored, endpoint)
+        spelling = self._spelling(call, document, stored, endpoint)
         respelled = spelling is not None and _respell(document, stored, spelling)
         if not change.skip_admission:
             await core.admission.validate(admission)
@@ -295,12 +295,19 @@ class Writer:
             call, cache, stored, document, old, named_revision, _value(document, spelling), dry_run=change.dry_run
         )
 
-    def _spelling(self, call: Call, stored: Stored | None = None, endpoint: str = "") -> Spelling | None:
+    def _spelling(
+        self, call: Call, document: Document, stored: Stored | None = None, endpoint: str = ""
+    ) -> Spelling | None:
         """How opaque values of the outcome are to be spelled."""
         if call.row.kind not in spellings.KINDS:
             return None
-        is_text = call.request.method != "PATCH" and body_type(call.content_type) == JSON
-        return spellings.after_write(call.request.body if is_text else b"", stored.value if stored else b"", endpoint)
+        new = Spelling()
+        if call.request.method == "PATCH":
+            if plain_type(call.content_type) in (STRATEGIC_PATCH, APPLY_PATCH):
+                new = spellings.in_order(document)
+        elif body_type(call.content_type) == JSON:
+            new = spellings.sent(call.request.body)
+        return spellings.after_write(new, stored.value if stored else b"", endpoint)
 
     def _prepared(self, strategy: Strategy, endpoint: str, document: Document, old: Document) -> Document:
         setting = Setting(self._core.gates, self._core.now())
