@@ -703,3 +703,25 @@ async def test_a_device_that_its_runtime_cannot_find_is_looked_for_again(rig):
     assert ("Failed", "Error: unresolvable CDI devices v/c=d") in rig.events.seen
     await rig.settle(10.5)
     assert rig.status["phase"] == "Running"
+
+
+async def test_a_pod_that_is_active_for_too_long_fails(rig):
+    await rig.start(a_pod(spec={"activeDeadlineSeconds": 60, "terminationGracePeriodSeconds": 4}))
+    await rig.settle(45)
+    assert rig.status["phase"] == "Running"
+    for _ in range(3):
+        await rig.settle(10)
+    text = "Pod was active on the node longer than the specified deadline"
+    assert (rig.status["phase"], rig.status["reason"], rig.status["message"]) == ("Failed", "DeadlineExceeded", text)
+    assert ("DeadlineExceeded", text) in rig.events.told
+    assert rig.runtime.running["main"].grace_s == 4
+    assert rig.claims.log == ["prepare", "unprepare"]
+    assert rig.api.deleted == [], "it stays for people to look at"
+
+
+async def test_waiting_for_devices_counts_as_active(rig):
+    rig.claims.prepare_errors = [DriverError("DRA driver d is not registered")] * 99
+    await rig.start(a_pod(spec={"activeDeadlineSeconds": 30}))
+    for _ in range(5):
+        await rig.settle(10)
+    assert (rig.status["phase"], rig.status["reason"]) == ("Failed", "DeadlineExceeded")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.api.core import Pod
+from dray.api.times import parse_time
 from dray.client import Client, Recorder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.admission import Admission, Rejection
@@ -27,6 +28,7 @@ PREPARE_RETRY_CAP_S = 60.0
 UNPREPARE_RETRY_CAP_S = 15.0
 DEFAULT_GRACE_S = 30.0
 LEAST_GRACE_S = 2.0
+LOOK_AT_DEADLINE_EVERY_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +112,28 @@ class PodWorker:
 
     async def _live_until_stopped(self) -> None:
         life = asyncio.create_task(self._live_for_sure(), name=f"pod {self.pod.metadata.name}")
-        stopping = asyncio.create_task(self._stopping.wait())
+        ends = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._deadline())]
         try:
-            await asyncio.wait({life, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({life, *ends}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            stopping.cancel()
-            life.cancel()
-            await asyncio.gather(life, return_exceptions=True)
+            for task in (life, *ends):
+                task.cancel()
+            await asyncio.gather(life, *ends, return_exceptions=True)
+
+    async def _deadline(self) -> None:
+        """Until the pod was here for longer than it may be, which is never for most; the time allowed may change."""
+        while True:
+            allowed_s, started = self.pod.spec.active_deadline_seconds, self._report.progress.start_time
+            left_s = LOOK_AT_DEADLINE_EVERY_S
+            if allowed_s is not None and started is not None:
+                active_s = (self._context.clock.now() - parse_time(started)).total_seconds()
+                left_s = allowed_s - active_s
+            if left_s <= 0:
+                break
+            await self._context.clock.sleep(min(left_s, LOOK_AT_DEADLINE_EVERY_S))
+        text = "Pod was active on the node longer than the specified deadline"
+        self._report.tell_pod("DeadlineExceeded", text)
+        self._report.change(reason="DeadlineExceeded", message=text)
 
     async def _live_for_sure(self) -> None:
         """A runtime or disk that fails is no fault of the pod: it is tried again, and finds what it started before."""
