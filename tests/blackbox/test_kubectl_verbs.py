@@ -138,9 +138,9 @@ def test_run_logs_and_delete(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("exec", "claimant", "--", "ls"), "exec is served by the node agent"),
-        (("cp", "claimant:/etc/hosts", "hosts"), "exec is served by the node agent"),
-        (("port-forward", "pod/claimant", "8080:80"), "portforward is served by the node agent"),
+        (("exec", "claimant", "--", "ls"), "exec is not available: Dray does not tunnel"),
+        (("cp", "claimant:/etc/hosts", "hosts"), "exec is not available: Dray does not tunnel"),
+        (("port-forward", "pod/claimant", "8080:80"), "portforward is not available: Dray does not tunnel"),
         (("top", "nodes"), "Metrics API not available"),
         (("get", "widgets"), "doesn't have a resource type"),
         (("scale", "deployment", "none", "--replicas=2"), "not found"),

@@ -285,11 +285,11 @@ class Server:
             ("pods", "eviction"): self._evict,
             ("serviceaccounts", "token"): self._token,
             ("pods", "log"): self._log,
-            ("pods", "exec"): self._not_connected,
-            ("pods", "attach"): self._not_connected,
-            ("pods", "portforward"): self._not_connected,
-            ("pods", "proxy"): self._not_connected,
-            ("nodes", "proxy"): self._not_connected,
+            ("pods", "exec"): self._no_tunnel,
+            ("pods", "attach"): self._no_tunnel,
+            ("pods", "portforward"): self._no_tunnel,
+            ("pods", "proxy"): self._no_tunnel,
+            ("nodes", "proxy"): self._no_tunnel,
         }
         handler = self._scale if subresource.name == "scale" else special.get((row.plural, subresource.name))
         if handler:
@@ -372,14 +372,13 @@ class Server:
     async def _log(self, call: Call) -> Response:
         pod = (await self._reader.get(call)).document()
         if self._access.logs is None:
-            return await self._not_connected(call)
+            raise errors.bad_request("logs come from the node agent of the pod's node, and none is connected")
         return await self._access.logs.read(call, pod)
 
-    async def _not_connected(self, call: Call) -> Response:
-        """Needs the node agent, which a server alone does not have."""
+    async def _no_tunnel(self, call: Call) -> Response:
         await self._reader.get(call)
         raise errors.bad_request(
-            f"{call.asked.subresource} is served by the node agent of the pod's node, and none is connected"
+            f"{call.asked.subresource} is not available: Dray does not tunnel to containers or nodes"
         )
 
     async def _review(self, call: Call) -> Response:
