@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client
+from dray.kubelet import server
+from dray.kubelet.errors import ContainerError
 from tests.kubelet.node_rig import FAN, NODE, NodeRig
 
 
@@ -243,3 +245,31 @@ async def test_the_events_of_a_pod_tell_its_story(rig):
     await rig.until(is_told, "the last event")
     reasons = [reason for reason, _ in await rig.events()]
     assert {"Scheduled", "Pulled", "Created", "Started", "Killing"} <= set(reasons)
+
+
+async def test_a_node_whose_container_runtime_is_down_says_so(rig, monkeypatch):
+    monkeypatch.setattr(server, "RENEW_EVERY_S", 0.05)
+
+    async def down():
+        raise ContainerError("RunContainerError", "Version: connection refused")
+
+    async def ready():
+        node = await rig.client.get(NODES, NODE)
+        return next((each.status, each.reason, each.message) for each in node.status.conditions if each.type == "Ready")
+
+    await rig.stop_driver()
+    await rig.stop_agent()
+    await rig.start_agent()
+    up, rig.agent._runtime.version = rig.agent._runtime.version, down
+    text = "container runtime is down: Version: connection refused"
+
+    async def is_down():
+        return await ready() == ("False", "KubeletNotReady", text)
+
+    await rig.until(is_down, "the node not to be ready")
+    rig.agent._runtime.version = up
+
+    async def is_up():
+        return (await ready())[0] == "True"
+
+    await rig.until(is_up, "the node to be ready again")

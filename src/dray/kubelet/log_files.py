@@ -4,14 +4,16 @@ Two kinds: as the container wrote it (`process`), or with time and stream before
 """
 
 import asyncio
+import re
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator, Set
+from collections.abc import AsyncIterator, Callable, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import escape
 from io import SEEK_END, BufferedReader
 from pathlib import Path
 
+from dray.api.times import parse_time
 from dray.kubelet.log_times import TimesOfLines
 
 FOLLOW_EVERY_S = 0.2
@@ -142,18 +144,9 @@ async def _printed(lines: AsyncIterator[_Line], request: LogRequest) -> AsyncIte
 
 def nanoseconds(moment: str) -> int:
     """Of an RFC 3339 time, to its last digit; ValueError for anything else."""
-    head, dot, rest = moment.partition(".")
-    digits = "".join(_leading_digits(rest))
-    zone = rest[len(digits) :] if dot else ""
-    seconds = int(datetime.fromisoformat(head + zone).replace(microsecond=0).timestamp())
-    return seconds * 10**9 + (int(digits[:9].ljust(9, "0")) if digits else 0)
-
-
-def _leading_digits(text: str) -> Iterator[str]:
-    for character in text:
-        if not character.isdigit():
-            return
-        yield character
+    seconds = int(parse_time(moment).replace(microsecond=0).timestamp())
+    fraction = re.search(r"\.(\d{1,9})", moment)
+    return seconds * 10**9 + (int(fraction[1].ljust(9, "0")) if fraction else 0)
 
 
 def _timestamp(time_ns: int) -> str:

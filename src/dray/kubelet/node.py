@@ -63,23 +63,31 @@ def machine_capacity() -> dict[str, Quantity]:
     return capacity
 
 
+def _architecture() -> str:
+    """As Kubernetes names it."""
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+
+
 def node_document(description: NodeDescription) -> dict[str, Any]:
     labels = {
         "kubernetes.io/hostname": description.name,
         "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine()),
+        "kubernetes.io/arch": _architecture(),
         **description.labels,
     }
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": description.name, "labels": labels}}
 
 
-def status_document(description: NodeDescription, now: str, *, is_ready: bool = True) -> dict[str, Any]:
+def status_document(description: NodeDescription, now: str, problem: str = "") -> dict[str, Any]:
+    """`problem`: why the node cannot run pods now."""
     amounts = {name: str(quantity) for name, quantity in description.capacity.items()}
     conditions = [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-        ("Ready", "True" if is_ready else "False", "KubeletReady", "kubelet is posting ready status"),
+        ("Ready", "False", "KubeletNotReady", problem)
+        if problem
+        else ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
     ]
     document: dict[str, Any] = {
         "capacity": amounts,
@@ -120,7 +128,7 @@ def _node_info(runtime: str) -> dict[str, str]:
         "kubeletVersion": f"v1.37.0+dray-{__version__}",
         "kubeProxyVersion": "",
         "operatingSystem": "linux",
-        "architecture": platform.machine(),
+        "architecture": _architecture(),
     }
 
 
@@ -153,12 +161,14 @@ class NodeRegistration:
         self._renew_every_s = renew_every_s
         self._lease: Lease | None = None
         self._node: Node | None = None
+        # Why the node cannot run pods now; told with the next report.
+        self.problem = ""
 
     async def register(self) -> Node:
         """Create the Node with its status in one write, or take it over with the labels of now; report it ready."""
         description = self._description
         document = node_document(description)
-        status = status_document(description, rfc3339(self._client.clock.now()))
+        status = status_document(description, rfc3339(self._client.clock.now()), self.problem)
         try:
             self._node = await self._client.create(NODES, {**document, "status": status})
             return self._node
@@ -171,15 +181,15 @@ class NodeRegistration:
         return self._node
 
     async def _report(self) -> Node:
-        status = status_document(self._description, rfc3339(self._client.clock.now()))
+        status = status_document(self._description, rfc3339(self._client.clock.now()), self.problem)
         return await self._client.patch(
             NODES, self._description.name, {"status": status}, patch_type=STRATEGIC_PATCH, subresource="status"
         )
 
     async def refreshed(self) -> Node:
-        """The Node as the API has it; reported ready again if somebody took this agent for dead meanwhile."""
+        """The Node as the API has it; reported again if it is ready by now, or not any more, or was taken for dead."""
         node = await self._client.get(NODES, self._description.name)
-        self._node = node if is_ready(node) else await self._report()
+        self._node = node if is_ready(node) is not bool(self.problem) else await self._report()
         return self._node
 
     async def renew(self) -> None:

@@ -163,6 +163,7 @@ class Kubelet:
             version = await self._runtime.version()
         except ContainerError as error:
             log.warning("node %s: the container runtime does not answer: %s", self.name, error)
+            self._registration.problem = f"container runtime is down: {error}"
             return
         self._options = replace(self._options, node=replace(self._options.node, runtime=version))
         self._registration = NodeRegistration(self._client, self._options.node)
@@ -175,7 +176,9 @@ class Kubelet:
         source = LogSource(self._options.log_root, self._runtime.writes_cri_logs, self._is_written, self._waits_for)
         self._logs = LogServer(source, tls, node.address)
         await self._logs.start()
+        problem = self._registration.problem
         self._registration = NodeRegistration(self._client, replace(node, port=self._logs.port))
+        self._registration.problem = problem
 
     async def _serve_neighbours(self) -> None:
         """Metrics, health and pod resources, for others on this machine; the node works without them, too."""
@@ -249,6 +252,7 @@ class Kubelet:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._pods.stop()
         await self._slices.stop()
+        await self._recorder.stop()
         for server in (self._logs, self.pod_resources, self.health_port):
             if server is not None:
                 await server.stop()
@@ -310,9 +314,17 @@ class Kubelet:
             await self._clock.sleep(RENEW_EVERY_S)
             try:
                 await self._registration.renew()
+                self._registration.problem = await self._runtime_problem()
                 self._node = await self._registration.refreshed()
             except (ApiError, ServerUnreachable) as error:
                 log.warning("node %s: heartbeat: %s", self.name, error)
+
+    async def _runtime_problem(self) -> str:
+        try:
+            await self._runtime.version()
+        except ContainerError as error:
+            return f"container runtime is down: {error}"
+        return ""
 
     async def _watch_leases(self) -> None:
         """Drivers that fall silent: their devices' health is not known any more. What is known goes to disk."""
