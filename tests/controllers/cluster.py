@@ -15,7 +15,7 @@ from dray.telemetry import Registry
 from tests.controllers.builders import FINALIZER, a_namespace, an_allocation
 from tests.controllers.interleaving import Interleaving
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Cluster:

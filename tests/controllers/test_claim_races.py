@@ -25,7 +25,7 @@ async def recorded(cluster, entry="gpu"):
 
 
 async def seen(informer_get, key, wanted=lambda obj: obj is not None):
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not wanted(informer_get(key)):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 

@@ -149,7 +149,7 @@ async def test_one_failing_controller_is_started_again(machine, caplog):
 
     failing = Failing()
     task = asyncio.create_task(machine.roster._keep_running(failing))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while failing.runs < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     task.cancel()

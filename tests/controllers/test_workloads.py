@@ -9,7 +9,7 @@ from dray.controllers.deployments import DeploymentController
 from dray.controllers.jobs import JobController, _ranges
 from dray.controllers.replica_sets import ReplicaSetController
 from dray.controllers.rollout import next_sizes, surge_and_unavailable
-from tests.controllers.builders import a_node, a_pod
+from tests.controllers.builders import a_node
 
 
 def a_workload(kind, name="app", group="apps", **spec):
@@ -145,13 +145,6 @@ async def test_a_refused_pod_is_told_and_tried_again_slowly(cluster):
 
     (event, *_) = await cluster.eventually(told)
     assert event.message == "Error creating: exceeded quota"
-
-
-async def test_foreign_pods_with_matching_labels_are_left_alone(cluster):
-    await cluster.client.create(PODS, a_pod("foreign", labels={"app": "app"}))
-    await cluster.start(ReplicaSetController)
-    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=1))
-    await has_pods(cluster, 2)
 
 
 # --- Deployment

@@ -111,6 +111,20 @@ class OwnedPods(Generic[T]):
         self._deleted.add(pod.metadata.uid)
         self._recorder.event(reference, NORMAL, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
 
+    def remember(self, pod: Pod) -> None:
+        """A pod that was changed under somebody else's hands than `create` and `delete`."""
+        self._written.remember(pod)
+
+    def reference(self, owner: T) -> Document:
+        return {
+            "apiVersion": self._kind.api_version,
+            "kind": self._kind.name,
+            "name": owner.metadata.name,
+            "uid": owner.metadata.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
     def document(self, owner: T, template: Document, *, labels: dict[str, str] | None = None) -> Document:
         """A pod from the owner's template, whole; the server makes up the rest of the name."""
         given: dict[str, Any] = template.get("metadata") or {}
@@ -118,16 +132,7 @@ class OwnedPods(Generic[T]):
             "generateName": f"{owner.metadata.name}-",
             "namespace": owner.metadata.namespace,
             "labels": {**(given.get("labels") or {}), **(labels or {})},
-            "ownerReferences": [
-                {
-                    "apiVersion": self._kind.api_version,
-                    "kind": self._kind.name,
-                    "name": owner.metadata.name,
-                    "uid": owner.metadata.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [self.reference(owner)],
         }
         if given.get("annotations"):
             metadata["annotations"] = dict(given["annotations"])

@@ -1,10 +1,11 @@
-"""ReplicaSets: as many pods from the template as asked for. Ownership is by reference only: nothing is adopted."""
+"""ReplicaSets: as many pods from the template as asked for, counting those that belong by their labels."""
 
 from __future__ import annotations
 
 from dray.api.core import Pod
 from dray.api.workloads import ReplicaSet, ReplicaSetStatus
 from dray.client import REPLICA_SETS, EventRecorder, Handler, Recorder, WorkQueue, object_key
+from dray.controllers.adoption import Adoption
 from dray.controllers.availability import Availability, availability
 from dray.controllers.context import Context
 from dray.controllers.owned_pods import OwnedPods, first_to_go, is_active
@@ -25,6 +26,7 @@ class ReplicaSetController:
         self.queue: WorkQueue[str] = WorkQueue("replicaset", clock=context.clock, registry=context.registry)
         recorder = recorder or EventRecorder(self._client, "replicaset-controller")
         self._pods = OwnedPods(self._client, context.informers, REPLICA_SETS, recorder, self.queue.add)
+        self._adoption = Adoption(self._client, context.informers, self._pods, self.queue.add)
         self._sets.add_handler(Handler(self._seen, lambda _, new: self._seen(new)))
 
     def _seen(self, replica_set: ReplicaSet) -> None:
@@ -53,6 +55,7 @@ class ReplicaSetController:
             raise failure
 
     async def _reach(self, replica_set: ReplicaSet) -> None:
+        await self._adoption.settle(replica_set)
         wanted = 1 if replica_set.spec.replicas is None else replica_set.spec.replicas
         active = [pod for pod in self._pods.of(replica_set) if is_active(pod)]
         missing = min(wanted - len(active), MAX_AT_ONCE)

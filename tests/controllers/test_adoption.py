@@ -1,0 +1,98 @@
+"""Pods that belong to a ReplicaSet by their labels."""
+
+from dray.client import PODS, REPLICA_SETS
+from dray.controllers.every_kind import discover
+from dray.controllers.garbage import GarbageCollector
+from dray.controllers.replica_sets import ReplicaSetController
+from tests.controllers.builders import a_pod
+from tests.controllers.test_workloads import a_workload, active, has_pods
+
+
+def owners(pod):
+    return [owner.name for owner in pod.metadata.owner_references]
+
+
+async def test_a_pod_without_an_owner_is_taken_in_and_counted(cluster):
+    await cluster.client.create(PODS, a_pod("stray", labels={"app": "app"}))
+    await cluster.client.create(PODS, a_pod("other", labels={"app": "other"}))
+    await cluster.start(ReplicaSetController)
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=2))
+    await has_pods(cluster, 3)
+    assert owners(await cluster.pod("stray")) == ["app"]
+    assert owners(await cluster.pod("other")) == []
+
+
+async def test_a_pod_that_comes_to_match_is_surplus(cluster):
+    await cluster.start(ReplicaSetController)
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=1))
+    await has_pods(cluster, 1)
+    await cluster.client.create(PODS, a_pod("stray"))
+    await has_pods(cluster, 2)
+    await cluster.client.patch(PODS, "stray", {"metadata": {"labels": {"app": "app"}}}, "ns")
+    await has_pods(cluster, 1)
+
+
+async def test_a_pod_of_somebody_else_is_left_alone(cluster):
+    owner = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "thing", "uid": "u", "controller": True}
+    await cluster.client.create(PODS, a_pod("foreign", labels={"app": "app"}, ownerReferences=[owner]))
+    await cluster.start(ReplicaSetController)
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=1))
+    await has_pods(cluster, 2)
+    assert owners(await cluster.pod("foreign")) == ["thing"]
+
+
+async def test_a_relabelled_pod_is_let_go_and_replaced(cluster):
+    """How people look into a pod that misbehaves without losing it."""
+    await cluster.start(ReplicaSetController)
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=1))
+    await has_pods(cluster, 1)
+    (pod,) = await active(cluster)
+    await cluster.client.patch(PODS, pod.metadata.name, {"metadata": {"labels": {"app": "under-the-lamp"}}}, "ns")
+    await has_pods(cluster, 2)
+    assert owners(await cluster.pod(pod.metadata.name)) == []
+
+
+async def test_a_set_that_is_made_again_finds_its_pods(cluster):
+    kinds = await discover(cluster.client)
+    await cluster.start(ReplicaSetController, lambda context: GarbageCollector(context, kinds))
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=2))
+    await has_pods(cluster, 2)
+    before = {pod.metadata.uid for pod in await active(cluster)}
+    await cluster.client.delete(REPLICA_SETS, "app", "ns", propagation="Orphan")
+
+    async def orphaned():
+        is_gone = await cluster.client.find(REPLICA_SETS, "app", "ns") is None
+        return is_gone and all(owners(pod) == [] for pod in await active(cluster))
+
+    await cluster.eventually(orphaned)
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=2))
+
+    async def found():
+        return all(owners(pod) == ["app"] for pod in await active(cluster))
+
+    await cluster.eventually(found)
+    await cluster.quiet()
+    assert {pod.metadata.uid for pod in await active(cluster)} == before
+
+
+async def test_a_set_on_its_way_out_takes_nobody_in(cluster):
+    """It is deleted between the decision and the question whether it is still there."""
+    await cluster.client.create(PODS, a_pod("stray", labels={"app": "app"}))
+    document = a_workload("ReplicaSet", replicas=1)
+    document["metadata"]["finalizers"] = ["example.com/keep"]
+    await cluster.client.create(REPLICA_SETS, document)
+    cluster.wire.before("GET", "/replicasets/app$", lambda: cluster.client.delete(REPLICA_SETS, "app", "ns"))
+    await cluster.start(ReplicaSetController)
+    await cluster.quiet()
+    assert owners(await cluster.pod("stray")) == []
+
+
+async def test_of_two_sets_that_want_a_pod_one_gets_it(cluster):
+    await cluster.client.create(PODS, a_pod("stray", labels={"app": "app"}))
+    for name in ("one", "two"):
+        document = a_workload("ReplicaSet", "app", replicas=1)
+        document["metadata"]["name"] = name
+        await cluster.client.create(REPLICA_SETS, document)
+    await cluster.start(ReplicaSetController)
+    await has_pods(cluster, 2)
+    assert len(owners(await cluster.pod("stray"))) == 1
