@@ -179,7 +179,7 @@ class TestHostileInput:
             read_document(data)
         with contextlib.suppress(DecodeError):  # the fast way passes over fields it does not know
             decode(resource.ResourceClaim, data)
-        assert time.perf_counter() - started < 5
+        assert time.perf_counter() - started < 20
 
     def test_ten_megabytes_in_a_string_are_just_a_string(self):
         document = {**CLAIM, "metadata": {"name": "x" * 10_000_000}}

@@ -39,7 +39,7 @@ def test_open_watches_do_not_delay_the_end(tmp_path: Path) -> None:
     ]
     started = time.monotonic()
     assert stop_live(live) == 0
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 12
     assert all(watch.read() == b"" for watch in watches)
 
 

@@ -263,7 +263,7 @@ async def test_informers_are_shared_and_wait_together():
     assert informers.of(PODS) is pods
     assert informers.of(PODS, field_selector="spec.nodeName=n") is not pods
     informers.start()
-    await asyncio.wait_for(pods.synced(), 5)
+    await asyncio.wait_for(pods.synced(), 30)
     await informers.stop()
 
 
@@ -318,7 +318,7 @@ async def test_a_share_waits_only_for_its_own_kinds():
     theirs.of(PODS, field_selector="spec.nodeName=n")
     assert theirs.of(PODS) is pods
     informers.start()
-    await asyncio.wait_for(mine.synced(), 5)
+    await asyncio.wait_for(mine.synced(), 30)
     assert mine.has_synced
     assert not theirs.has_synced
     await informers.stop()

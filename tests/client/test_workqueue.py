@@ -171,7 +171,7 @@ async def test_shutting_down_finishes_what_is_ready(queue):
     queue.add("b")
     queue.shut_down()
     queue.add("c")
-    await asyncio.wait_for(queue.run(reconcile, 3), 5)
+    await asyncio.wait_for(queue.run(reconcile, 3), 30)
     assert done == ["a", "b"]
 
 

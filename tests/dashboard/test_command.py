@@ -42,15 +42,15 @@ def test_a_dashboard_for_any_cluster(tmp_path: Path) -> None:
         assert os.stat(url_file).st_mode & 0o077 == 0
         page = address.partition("?")[0]
         with pytest.raises(urllib.error.HTTPError, match="401"):
-            urllib.request.urlopen(f"{page}/api/snapshot", timeout=10)
+            urllib.request.urlopen(f"{page}/api/snapshot", timeout=30)
         browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(CookieJar()))
-        assert b"<title>Dray</title>" in browser.open(address, timeout=10).read()
+        assert b"<title>Dray</title>" in browser.open(address, timeout=30).read()
         assert b'"node-1"' in browser.open(f"{page}/api/snapshot", timeout=20).read()
         stream = browser.open(f"{page}/api/events", timeout=20)
         assert stream.readline() == b"event: status\n"
         started = time.monotonic()
         out, err = stop(process)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 20
         assert process.returncode == 0, err
         assert address in out
         assert "Traceback" not in err

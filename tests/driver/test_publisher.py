@@ -33,7 +33,7 @@ class Rig:
 
     async def publish(self, *pools):
         self.publisher.publish(pools)
-        await asyncio.wait_for(self.publisher.settled(), 10)
+        await asyncio.wait_for(self.publisher.settled(), 30)
 
     async def restart(self):
         await self.publisher.stop()
@@ -239,7 +239,7 @@ async def test_a_pool_that_contradicts_itself_is_refused_whole(rig, pool, text):
 async def test_what_the_server_refuses_is_reported_and_not_asked_for_again(rig):
     rig.publisher.publish([Pool(NODE, (Device(name="Not A Name"),))])
     with pytest.raises(PoolError, match=r"spec\.devices"):
-        await asyncio.wait_for(rig.publisher.settled(), 10)
+        await asyncio.wait_for(rig.publisher.settled(), 30)
     await rig.pass_time(100)
     assert len(rig.errors) == 1
     await rig.publish(Pool(NODE, devices(1)))

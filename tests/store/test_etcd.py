@@ -67,7 +67,7 @@ async def test_another_server_sees_writes_and_watches_them(etcd_address: str, tm
         revision = await one.create("/a/1", b"1")
         changes = []
         while not changes:
-            changes += (await asyncio.wait_for(anext(batches), 10)).changes
+            changes += (await asyncio.wait_for(anext(batches), 30)).changes
     assert [(change.key, change.revision) for change in changes] == [("/a/1", revision)]
     assert await other.current_revision() == revision
     await one.close()
@@ -85,7 +85,7 @@ async def test_writes_of_other_users_of_the_etcd_do_not_hold_up_a_watch(etcd_add
     async with contextlib.aclosing(ours.watch("/a/", start)) as batches:
         reached, changes = start, []
         while reached < wanted:
-            batch = await asyncio.wait_for(anext(batches), 10)
+            batch = await asyncio.wait_for(anext(batches), 30)
             reached = batch.revision
             changes += batch.changes
     assert changes == []

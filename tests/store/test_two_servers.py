@@ -91,7 +91,7 @@ async def test_a_watch_on_one_sees_the_writes_of_both(servers: list[Running]) ->
         await send(servers[number % 2], "POST", CLAIMS, a_claim(f"w{number}"))
     names: list[str] = []
     revisions: list[int] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for chunk in response.stream:
             for line in chunk.splitlines():
                 event = json.loads(line)

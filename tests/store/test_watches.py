@@ -29,7 +29,7 @@ async def test_a_watch_replays_the_past_and_goes_on_live(store: Store) -> None:
     second = await store.update("/a/x", b"2", first)
     await store.create("/b/other", b"")
     third = await store.delete("/a/x", second)
-    changes = await asyncio.wait_for(watching, 10)
+    changes = await asyncio.wait_for(watching, 30)
     assert [(change.key, change.revision, change.value, change.previous) for change in changes] == [
         ("/a/x", first, b"1", None),
         ("/a/x", second, b"2", b"1"),
@@ -106,7 +106,7 @@ async def test_a_watch_from_a_forgotten_revision_is_refused(store: Store) -> Non
     with pytest.raises(Compacted):
         await anext(store.watch("/a/", first))
     fourth = await store.update("/a/x", b"4", third)
-    changes = await asyncio.wait_for(collect(store, "/a/", third, up_to=fourth), 10)
+    changes = await asyncio.wait_for(collect(store, "/a/", third, up_to=fourth), 30)
     assert [(change.value, change.previous) for change in changes] == [(b"4", b"3")]
 
 
@@ -120,7 +120,7 @@ async def test_watches_go_on_where_they_were_after_a_restart(open_store, kind: s
         await store.close()
     store = await open_store()
     last = await store.create("/a/2", b"2")
-    changes = await asyncio.wait_for(collect(store, "/a/", first, up_to=last), 10)
+    changes = await asyncio.wait_for(collect(store, "/a/", first, up_to=last), 30)
     assert [(change.key, change.value, change.previous) for change in changes] == [
         ("/a/1", None, b"1"),
         ("/a/2", b"2", None),
@@ -177,6 +177,6 @@ async def test_a_replay_from_any_revision_is_the_rest_of_the_log(
                 living[operation.key] = value
     last = log[-1][0]
     for after in [start, *sorted({revision for revision, *_ in log})[:-1]]:
-        changes = await asyncio.wait_for(collect(store, "/a/", after, up_to=last), 10)
+        changes = await asyncio.wait_for(collect(store, "/a/", after, up_to=last), 30)
         seen = [(change.revision, change.key, change.value, change.previous) for change in changes]
         assert seen == [entry for entry in log if entry[0] > after]
