@@ -46,6 +46,15 @@ def test_what_bash_is_offered(words, expected):
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == expected
 
 
+def test_what_zsh_and_fish_are_offered():
+    """Each asks in its own way; neither has to be installed for that."""
+    zsh = run("dray", _DRAY_COMPLETE="zsh_complete", COMP_WORDS="dray sch", COMP_CWORD="1").stdout.splitlines()
+    assert zsh[:2] == ["plain", "scheduler"]
+    assert zsh[2].startswith("Find a node")
+    fish = run("dray", _DRAY_COMPLETE="fish_complete", COMP_WORDS="dray sch", COMP_CWORD="sch").stdout
+    assert fish.partition("\t")[0].replace("\n", ",") == "plain,scheduler"
+
+
 def test_another_shell_is_wrong_usage():
     done = run("dray", "completion", "tcsh")
     assert done.returncode == 2

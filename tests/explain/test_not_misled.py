@@ -240,3 +240,54 @@ def test_of_two_nodes_the_one_with_more_devices_left_is_nearer(tmp_path: Path) -
     cluster.add(a_node("node-2"), a_slice("node-2"), held(a_claim("taken"), "gpu-0"))
     verdict = explained(cluster, tmp_path)
     assert [row["node"] for row in verdict["nodes"]] == ["node-2", "node-1"]
+
+
+# --- pods that have a node
+
+
+def bound(cluster: Cluster) -> None:
+    cluster.pod["spec"]["nodeName"] = "node-1"
+    cluster.pod["status"] = {"phase": "Pending"}
+
+
+def details(cluster: Cluster, path: Path) -> list[str]:
+    file = path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    result = CliRunner().invoke(explain, ["pod/train", "-f", str(file), "-o", "json"])
+    assert result.exit_code == 0, result.output
+    found: list[str] = json.loads(result.stdout)["details"]
+    return found
+
+
+def test_a_pod_that_has_its_devices_and_does_not_start_points_to_the_driver(tmp_path: Path) -> None:
+    cluster = Cluster()
+    bound(cluster)
+    held(cluster.claim, "gpu-0", pod="train")
+    assert details(cluster, tmp_path) == [
+        f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0",
+        "is on node node-1 with its devices, and has not started [pod-not-started]; "
+        f"see what driver {DRIVER} says: kubectl describe pod/train -n default",
+    ]
+
+
+def test_a_driver_that_is_gone_is_named(tmp_path: Path) -> None:
+    cluster = Cluster()
+    bound(cluster)
+    held(cluster.claim, "gpu-0", pod="train")
+    cluster.without.add("ResourceSlice")
+    assert details(cluster, tmp_path)[1].startswith(f"waits on node node-1 for driver {DRIVER}, with nothing published")
+
+
+def test_a_pod_that_was_put_on_a_node_by_hand_has_no_devices(tmp_path: Path) -> None:
+    cluster = Cluster()
+    bound(cluster)
+    (detail,) = details(cluster, tmp_path)
+    assert "its claim train-gpu has no devices [pod-without-devices]" in detail
+
+
+def test_a_pod_that_runs_needs_no_more_words(tmp_path: Path) -> None:
+    cluster = Cluster()
+    bound(cluster)
+    cluster.pod["status"] = {"phase": "Running"}
+    held(cluster.claim, "gpu-0", pod="train")
+    assert details(cluster, tmp_path) == [f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]

@@ -144,4 +144,6 @@ def overcommitted_nodes(e: Examination) -> Iterator[Finding]:
             )
 
 
-POD_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes, overcommitted_nodes)
+# Of pods that have a node and do not run.
+START_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes)
+POD_CHECKS = (*START_CHECKS, overcommitted_nodes)

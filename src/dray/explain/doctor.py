@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from dray.api.core import Pod
 from dray.explain.checkup_claims import CLAIM_CHECKS
 from dray.explain.checkup_devices import DEVICE_CHECKS
-from dray.explain.checkup_pods import POD_CHECKS
+from dray.explain.checkup_pods import POD_CHECKS, START_CHECKS
 from dray.explain.examination import Examination, Finding
 from dray.explain.world import World
 from dray.features import FeatureGates
@@ -34,3 +35,9 @@ def examine(world: World, *, gates: FeatureGates | None = None, cdi: CdiFiles | 
         examination.cdi_names, examination.cdi_node = cdi.names, cdi.node
     found = [finding for check in CHECKS for finding in check(examination)]
     return sorted(found, key=lambda finding: (finding.severity != "error", finding.code, finding.subject))
+
+
+def why_not_started(world: World, pod: Pod) -> list[Finding]:
+    """What keeps a pod that has a node from running there, as far as the objects tell."""
+    alone = Examination(replace(world, pods=(pod,)), FeatureGates.default())
+    return [finding for check in START_CHECKS for finding in check(alone)]

@@ -12,6 +12,7 @@ from dray.allocator import Allocation
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.explain.codes import FITS, SCHEDULED, refusal_code
+from dray.explain.doctor import why_not_started
 from dray.explain.helps import helps_of
 from dray.explain.holders import Holders
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
@@ -85,6 +86,8 @@ def _placed(world: World, pod: Pod, given: Circumstances) -> PodVerdict:
         if claim is not None and claim.status.allocation is not None:
             for row in claim.status.allocation.devices.results:
                 details.append(f"claim {name}, request {row.request}: {row.driver}/{row.pool}/{row.device}")
+    if pod.status.phase == "Pending":
+        details += [f"{found.message} [{found.code}]; {found.fix}" for found in why_not_started(world, pod)]
     again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(given, is_new=False)).verdict()
     return PodVerdict(
         pod.metadata.namespace,
