@@ -184,3 +184,19 @@ async def test_preemption_does_not_search_for_ever():
     assert "No preemption victims found" in world.message()
     assert world.scheduler.handle.steps < 100 * STEPS_PER_LOOK
     assert world.scheduler.handle.clock.looks < 500
+
+
+async def test_later_attempt_goes_on_with_the_search_and_comes_to_an_answer():
+    """Nothing has changed in the cluster. The time was too short, several times, and yet the steps add up."""
+    world = hard_world(distinct_points(), a_pod("pod", "claim"), config=filter_timeout("100ms"))
+    slowed(world)
+    messages = []
+    for _ in range(40):
+        world.scheduler.queue.activate("uid-pod", world.clock.monotonic())
+        await world.attempt()
+        messages.append(world.message())
+        if "cannot allocate all claims" in world.message():
+            break
+    assert "1 timed out trying to allocate devices" in messages[0]
+    assert "1 cannot allocate all claims" in messages[-1]
+    assert len(messages) <= STEPS // STEPS_PER_LOOK

@@ -12,7 +12,7 @@ from dray.scheduler.framework.changes import ChangeLog
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.sampling import nodes_to_find, span, steps_to_nth, windows
 from dray.scheduler.framework.scores import WeightedScores, best_node, totals
-from dray.scheduler.framework.status import unschedulable
+from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
 from dray.scheduler.nodes import NodeList
 
 
@@ -172,3 +172,18 @@ async def test_work_per_pod_does_not_grow_with_the_cluster():
         asked[nodes] = counted / 20
     assert asked[1000] <= asked[200] * 2
     assert asked[1000] < 20
+
+
+@pytest.mark.parametrize("status", [error("broken"), PluginStatus(Code.UNRESOLVABLE, ("late",), is_passing=True)])
+def test_passing_answers_are_asked_for_again(status):
+    log = ChangeLog()
+    answers, asked = FilterAnswers(log, frozenset({Facet.OBJECT})), []
+
+    def question(position):
+        asked.append(position)
+        return status if position == 1 else unschedulable("no")
+
+    answers.ask(0b11, question)
+    answers.bring_forward()
+    answers.ask(0b11, question)
+    assert asked == [0, 1, 1]

@@ -17,12 +17,14 @@ class Code(enum.Enum):
 class PluginStatus:
     """A plugin's answer other than a plain yes; `plugin` is filled in by the runner.
 
-    UNRESOLVABLE means that removing other pods from the node would not help.
+    UNRESOLVABLE means that removing other pods from the node would not help. An answer that `is_passing` holds for one attempt
+    only, even if nothing changes: another one may come to another answer.
     """
 
     code: Code
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    is_passing: bool = False
 
     @property
     def is_rejected(self) -> bool:
@@ -33,7 +35,7 @@ class PluginStatus:
         return ", ".join(self.reasons)
 
     def by(self, plugin: str) -> "PluginStatus":
-        return self if self.plugin else PluginStatus(self.code, self.reasons, plugin)
+        return self if self.plugin else PluginStatus(self.code, self.reasons, plugin, self.is_passing)
 
 
 SKIP = PluginStatus(Code.SKIP)

@@ -7,7 +7,7 @@ from dray.api.core import Pod
 from dray.api.matching import matches_node, only_names
 from dray.api.resource import ResourceClaim
 from dray.scheduler.framework.plugin import Unfinished
-from dray.scheduler.framework.status import PluginStatus, error, unresolvable
+from dray.scheduler.framework.status import Code, PluginStatus, error, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
@@ -18,7 +18,7 @@ from dray.scheduler.snapshot import Snapshot
 CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
 NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
 LEFTOVER = unresolvable("cannot schedule extended resource claim")
-TIMEOUT = "timed out trying to allocate devices"
+TIMED_OUT_HERE = PluginStatus(Code.UNRESOLVABLE, ("timed out trying to allocate devices",), is_passing=True)
 
 
 def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
@@ -58,7 +58,7 @@ def as_status(answer: Answer | None, node: NodeState) -> PluginStatus | None:
             return CANNOT_ALLOCATE
         case Failure(code=code) if code == TIMED_OUT:
             # Only this node is ruled out: another one may still serve. Trying again without some pods would take as long.
-            return unresolvable(TIMEOUT)
+            return TIMED_OUT_HERE
         case Failure(for_this_node_only=True):
             return unresolvable(answer.message)
         case Failure():
