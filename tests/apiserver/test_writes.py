@@ -256,6 +256,40 @@ async def test_a_job_finds_its_pods_by_its_uid(server: Client) -> None:
     assert relabelled.status == 200, relabelled.body
 
 
+async def test_unwise_pods_are_warned_about(server: Client) -> None:
+    container = {
+        "name": "c",
+        "image": "i",
+        "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+        "ports": [{"containerPort": 1}, {"containerPort": 1}],
+        "resources": {"limits": {"memory": "100m"}},
+    }
+    expected = [
+        'nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead',
+        'containers[0].resources.limits[memory]: fractional byte value "100m" is invalid, must be an integer',
+        'containers[0].resources.requests[memory]: fractional byte value "100m" is invalid, must be an integer',
+        'containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply',
+        "containers[0].ports[1]: duplicate port definition with {}.containers[0].ports[0]",
+        "terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1",
+    ]
+    spec = {
+        "containers": [container],
+        "nodeSelector": {"beta.kubernetes.io/os": "linux"},
+        "terminationGracePeriodSeconds": -1,
+    }
+    await server.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
+    made = await server.post(PODS, {"metadata": {"name": "p"}, "spec": spec})
+    assert made.warnings == [f"spec.{text}".format("spec") for text in expected], made.body
+    assert not (await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})).warnings
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": spec}
+    deployment = {"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}
+    deployed = await server.post("/apis/apps/v1/namespaces/default/deployments", deployment)
+    place = "spec.template.spec"
+    assert [text for text in deployed.warnings if "requests" not in text] == [
+        f"{place}.{text}".format(place) for text in expected if "requests" not in text
+    ]
+
+
 async def test_an_owner_named_twice_counts_once(server: Client) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
     made = await server.post(CLAIMS, a_claim("c", ownerReferences=[owner, owner]))

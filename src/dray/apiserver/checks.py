@@ -8,11 +8,14 @@ from typing import Any
 from dray.api.scheme import Resource, group_version
 from dray.apiserver.errors import FieldErrorLike
 from dray.apiserver.pod_resize import ephemeral_problems, resize_problems
+from dray.apiserver.pod_warnings import pod_warnings
 from dray.features import FeatureGates
 from dray.validation import Context, validate_create, validate_status_update, validate_update
 
 Document = dict[str, Any]
 Labels = Mapping[str, str] | None
+
+POD_MAKERS = frozenset({"ReplicaSet", "DaemonSet", "Deployment", "Job"})
 
 
 def create_errors(
@@ -44,8 +47,13 @@ def update_errors(
     return validate_update(new, old, context)
 
 
-def warnings_about(row: Resource, document: Document) -> list[str]:
+def warnings_about(row: Resource, document: Document, endpoint: str = "") -> list[str]:
     """What is allowed but unwise."""
+    if row.kind in POD_MAKERS and not endpoint:
+        template = (document.get("spec") or {}).get("template") or {}
+        return list(pod_warnings(template.get("spec") or {}, "spec.template.spec"))
+    if row.kind == "Pod" and not endpoint:
+        return list(pod_warnings(document.get("spec") or {}))
     if row.kind != "ResourceSlice":
         return []
     driver = (document.get("spec") or {}).get("driver") or ""

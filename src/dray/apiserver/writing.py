@@ -280,7 +280,7 @@ class Writer:
         )
         if found:
             raise errors.invalid_object(row, call.name, found)
-        for text in checks.warnings_about(row, document):
+        for text in checks.warnings_about(row, document, endpoint):
             call.warn(text)
         document = admission.document = as_written(document)
         spelling = self._spelling(call, document, stored, endpoint)
