@@ -186,6 +186,23 @@ def test_devices_with_holders(tmp_path: Path) -> None:
     assert document["devices"][0]["attributes"]["model"] == "a100"
 
 
+def test_many_devices_that_are_alike_share_a_row(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [a_device(f"gpu-{number}") for number in range(9)]
+    cluster.devices[8]["taints"] = [{"key": "example.com/hot", "effect": "NoSchedule"}]
+    cluster.add(held(a_claim("taken"), "gpu-3"))
+    file = written(cluster, tmp_path)
+    lines = CliRunner().invoke(devices, ["-f", file]).stdout.splitlines()
+    assert [" ".join(line.split()[2:6]) for line in lines[1:4]] == [
+        "gpu-0 and 6 more",
+        "gpu-3 node-1 taken memory",
+        "gpu-8 node-1 free memory",
+    ]
+    assert lines[-1] == "9 devices: 8 free, 1 taken"
+    assert len(CliRunner().invoke(devices, ["-f", file, "-o", "wide"]).stdout.splitlines()) == 11
+    assert len(json.loads(CliRunner().invoke(devices, ["-f", file, "-o", "json"]).stdout)["devices"]) == 9
+
+
 def test_shares_and_devices_that_are_gone(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.slice["spec"]["devices"] = [a_device("gpu-0", allowMultipleAllocations=True)]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 
 import click
 
 from dray.cli.columns import columns, write_document
 from dray.cli.dump import fetch_dump, read_dump, source_options
 from dray.explain.device_table import DeviceRow, device_rows
+
+# Devices that are alike share a row from here on.
+WORTH_FOLDING = 6
 
 
 @click.command()
@@ -19,7 +23,12 @@ from dray.explain.device_table import DeviceRow, device_rows
 )
 @click.option("--free", is_flag=True, help="Only devices that nobody holds.")
 @click.option("--taken", is_flag=True, help="Only devices that somebody holds.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide shows attributes and taints.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["wide", "json", "yaml"]),
+    help="wide shows every device with attributes and taints.",
+)
 def devices(
     files: tuple[str, ...],
     kubeconfig: str | None,
@@ -29,7 +38,9 @@ def devices(
     taken: bool,
     output: str | None,
 ) -> None:
-    """Every published device: where it is, whether it is free, and which claims and pods hold it.
+    """What is published: where it is, whether it is free, and which claims and pods hold it.
+
+    Devices of a pool that nobody holds and that offer the same share a row.
 
     \b
     Examples:
@@ -63,14 +74,29 @@ def table_of(rows: list[DeviceRow], *, wide: bool) -> str:
     if wide:
         header += ["ATTRIBUTES", "TAINTS"]
     table = []
-    for row in rows:
+    for row, more in [(row, 0) for row in rows] if wide else _folded(rows):
         claims = ", ".join(f"{holder.claim}{' (admin)' if holder.has_admin_access else ''}" for holder in row.holders)
         pods = ", ".join(dict.fromkeys(pod for holder in row.holders for pod in holder.pods))
-        cells = [*row.device_id, row.node, row.state, _capacity(row), claims, pods]
+        driver, pool, name = row.device_id
+        name = f"{name} and {more} more" if more else name
+        cells = [driver, pool, name, row.node, row.state, _capacity(row), claims, pods]
         if wide:
             cells += [", ".join(f"{name}={value}" for name, value in row.attributes.items()), ", ".join(row.taints)]
         table.append(cells)
     return columns(header, table)
+
+
+def _folded(rows: list[DeviceRow]) -> list[tuple[DeviceRow, int]]:
+    """Devices of a pool that nobody holds and that offer the same share a row; a card has dozens of partitions."""
+    alike: dict[Hashable, list[DeviceRow]] = {}
+    for row in rows:
+        is_plain = not row.holders and not row.taints
+        key = (row.device_id[:2], row.node, row.state, _capacity(row)) if is_plain else row.device_id
+        alike.setdefault(key, []).append(row)
+    shown: list[tuple[DeviceRow, int]] = []
+    for found in alike.values():
+        shown += [(found[0], len(found) - 1)] if len(found) >= WORTH_FOLDING else [(row, 0) for row in found]
+    return shown
 
 
 def _capacity(row: DeviceRow) -> str:
