@@ -130,6 +130,20 @@ async def test_a_watch_that_brought_news_before_the_cut_goes_on_at_once():
         assert [call.query.get("resourceVersion") for call in rig.transport.stream_calls] == [None, "6", "7"]
 
 
+async def test_a_quiet_watch_that_is_cut_after_a_while_goes_on_at_once():
+    """Kinds that seldom change have watches without news; they must not wait longer with every cut."""
+    cuts = [asyncio.Event() for _ in range(6)]
+    streams = [[bookmark("5", ends_initial=True), cuts[0], ServerUnreachable("reset")]]
+    streams += [[cut, ServerUnreachable("reset")] for cut in cuts[1:]]
+    async with Rig(streams=[*streams, [event("ADDED", pod("a", 6)), HANG]]) as rig:
+        for number, cut in enumerate(cuts, 1):
+            await rig.settle(20)
+            assert len(rig.transport.stream_calls) == number
+            cut.set()
+            await rig.settle(0)
+        assert rig.seen.lines == ["+a"]
+
+
 async def test_a_watch_that_is_cut_without_news_is_not_hammered():
     cut = ServerUnreachable("reset")
     async with Rig(streams=[[bookmark("5", ends_initial=True), cut], *([[cut]] * 30)]) as rig:

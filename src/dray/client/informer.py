@@ -28,9 +28,7 @@ T = TypeVar("T", bound=ApiObject)
 
 BACKOFF_START_S = 0.8
 BACKOFF_CAP_S = 30.0
-# A watch that lived this long was healthy: the next failure starts with a short wait again.
-HEALTHY_WATCH_S = 60.0
-# A watch that ends sooner without a single event is a server in trouble, not a timeout.
+# A watch that ends sooner without a single event is a server in trouble, not a timeout or a cut line.
 SHORT_WATCH_S = 1.0
 
 
@@ -94,6 +92,8 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._backoff_s = BACKOFF_START_S
+        # Since when the present watch is open, and nothing before that counts as its life.
+        self._open_since: float | None = None
 
     # --- reading
 
@@ -148,7 +148,7 @@ class Informer(Generic[T]):
     async def run(self) -> None:
         """List and watch for ever; whatever breaks is tried again with backoff."""
         while True:
-            started, before = self._client.clock.monotonic(), self.revision
+            started, before, self._open_since = self._client.clock.monotonic(), self.revision, None
             try:
                 seen = await self._follow() if self.revision else await self._load()
             except ApiError as error:
@@ -156,23 +156,30 @@ class Informer(Generic[T]):
                     log.info("%s: revision %s is gone, listing again", self.kind.plural, self.revision)
                     self.revision = ""
                     continue
-                await self._back_off(error, started)
+                await self._back_off(error)
             except ServerUnreachable as error:
-                # A cut watch that brought news goes on at once: whoever waits for the next event should not wait longer.
-                if self.revision == before:
-                    await self._back_off(error, started)
+                # A good watch that was cut goes on at once: whoever waits for the next event should not wait longer.
+                if self.revision == before and not self._was_healthy():
+                    await self._back_off(error)
+                else:
+                    self._backoff_s = BACKOFF_START_S
             except (CredentialsError, msgspec.MsgspecError) as error:
-                await self._back_off(error, started)
+                await self._back_off(error)
             except Exception as error:
                 # A bug, but a copy that silently stops following would be a worse one.
                 log.exception("%s: unexpected failure", self.kind.plural)
-                await self._back_off(error, started)
+                await self._back_off(error)
             else:
                 if not seen and self._client.clock.monotonic() - started < SHORT_WATCH_S:
-                    await self._back_off("watch ended at once", started)
+                    await self._back_off("watch ended at once")
 
-    async def _back_off(self, reason: object, started: float) -> None:
-        if self._client.clock.monotonic() - started >= HEALTHY_WATCH_S:
+    def _was_healthy(self) -> bool:
+        """Whether the watch that has just ended was open for a while."""
+        since = self._open_since
+        return since is not None and self._client.clock.monotonic() - since >= SHORT_WATCH_S
+
+    async def _back_off(self, reason: object) -> None:
+        if self._was_healthy():
             self._backoff_s = BACKOFF_START_S
         wait_s = self._backoff_s * random.uniform(1.0, 1.5)
         if isinstance(reason, ApiError) and reason.retry_after_s:
@@ -218,6 +225,7 @@ class Informer(Generic[T]):
             field_selector=self._field_selector,
             initial_events=True,
         ) as events:
+            self._open_since = self._client.clock.monotonic()
             async for event in events:
                 if event.ends_initial_events:
                     self._replace(initial.values(), event.object.metadata.resource_version)
@@ -254,6 +262,7 @@ class Informer(Generic[T]):
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         ) as events:
+            self._open_since = self._client.clock.monotonic()
             async for event in events:
                 seen = True
                 self._apply(event)
