@@ -213,3 +213,22 @@ def test_the_message_of_the_answer():
     assert invalid_message("Pod", "", "p", errors) == (
         'Pod "p" is invalid: [a: Required value, b: Invalid value: {"x":[1]}: why]'
     )
+
+
+def test_a_template_that_changed_is_shown_in_the_form_that_kubernetes_keeps():
+    def a_template(request: str) -> dict:
+        requests = [{"name": request, "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}}]
+        return {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaimTemplate",
+            "metadata": {"name": "t", "namespace": "default", "resourceVersion": "1", "uid": "u"},
+            "spec": {"metadata": {"labels": {"a": "b"}}, "spec": {"devices": {"requests": requests}}},
+        }
+
+    (error,) = validate_update(a_template("new"), a_template("old"), Context())
+    assert str(error) == (
+        'spec: Invalid value: {"labels":{"a":"b"},"Spec":{"Devices":{"Requests":[{"Name":"new","Exactly":{'
+        '"DeviceClassName":"c","Selectors":null,"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,'
+        '"Tolerations":null,"Capacity":null,"DerivedAttributes":null},"FirstAvailable":null}],"Constraints":null,'
+        '"Config":null}}}: field is immutable'
+    )

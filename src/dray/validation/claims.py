@@ -19,6 +19,7 @@ from dray.validation.formats import (
     check_references,
     check_unique,
 )
+from dray.validation.inner_form import inner_template_spec
 from dray.validation.metadata import check_annotations, check_labels
 
 MAX_REQUESTS = 32
@@ -61,7 +62,7 @@ def check_template(document: Document, old: Document | None, context: Context, e
     _check_template_metadata(spec.get("metadata") or {}, "spec.metadata", errors)
     check_claim_spec(inner, "spec.spec", context, errors)
     if old is not None and not same(spec, old.get("spec")):
-        errors.invalid("spec", spec, IMMUTABLE)
+        errors.invalid("spec", inner_template_spec(spec), IMMUTABLE)
 
 
 _TEMPLATE_METADATA = frozenset(("labels", "annotations"))
