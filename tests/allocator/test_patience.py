@@ -4,8 +4,19 @@ import random
 
 import pytest
 
-from dray.allocator import TIMED_OUT, Allocation, Allocator, Failure, Inventory, Ledger, NoFit, Patience, Paused
-from dray.allocator.search import STEPS_PER_LOOK
+from dray.allocator import (
+    TIMED_OUT,
+    Allocation,
+    Allocator,
+    Failure,
+    Inventory,
+    Ledger,
+    NoFit,
+    Patience,
+    Paused,
+    reasons,
+)
+from dray.allocator.search import STEPS_PER_LOOK, Search
 from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice
 
 
@@ -202,3 +213,21 @@ def test_only_one_interrupted_search_is_kept():
         with pytest.raises(Paused):
             question.on(a_node(), patience=patience)
     assert [len(question.kind.interrupted) for question in questions] == [0, 1]
+
+
+def test_reasons_of_a_hard_no_are_found_in_few_steps(monkeypatch):
+    """The replay gets as deep as it can and stops; the whole search took 9,863 steps."""
+    searches = []
+
+    class Counted(Search):
+        __slots__ = ()
+
+        def __init__(self, *args):
+            super().__init__(*args)
+            searches.append(self)
+
+    monkeypatch.setattr(reasons, "Search", Counted)
+    answer = an_allocator(hard_devices(30, 128, 0)).question([distinct_points(30)]).on(a_node())
+    assert answer.steps > 5000
+    assert {reason.code for reason in answer.reasons} == {"chosen-already", "constraint"}
+    assert searches[-1].steps <= reasons.ENOUGH_STEPS + 2 * STEPS_PER_LOOK

@@ -13,8 +13,8 @@ from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.search import Search, TimedOut
 from dray.allocator.types import DeviceID, FatalError, Miss, Reason
 
-# Steps after which a replay has seen enough: the deepest place is found early.
-ENOUGH_STEPS = 20_000
+# Steps after which a replay has seen enough: the deepest place is found early, and the scheduler waits meanwhile.
+ENOUGH_STEPS = 2_000
 
 # Code, in the order of the tests, with what a person reads after "N of M devices".
 TESTS: dict[str, str] = {
