@@ -12,6 +12,7 @@ from tests.apiserver.conftest import Answer, Client
 from tests.store.conftest import free_port, start_etcd
 
 from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.guard import placements
 from dray.apiserver.guard.bindings import node_key
 from dray.store.etcd import EtcdStore
 from dray.store.opening import StoreAddress
@@ -285,8 +286,6 @@ async def test_a_node_that_is_gone_leaves_nothing_in_the_guard(two_servers: list
 
 async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The room is counted from what changed: not from all pods, and the bound pod is read once."""
-    from dray.apiserver.guard import placements
-
     await add_node(server, cpu="1000", memory="1Ti", pods="1000")
     read: list[str] = []
     plain = placements.decode
@@ -300,3 +299,17 @@ async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch:
         await add_pod(server, f"p{index}", cpu="1")
         await bind(server, f"p{index}")
     assert Counter(read) == {"Pod": 20, "Node": 1}
+
+
+async def test_pods_that_are_never_bound_leave_nothing_behind(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placements, "MOST_CHANGES", 8)
+    await add_node(server, **ROOMY)
+    await add_pod(server, "first", cpu="1")
+    assert (await bind(server, "first")).status == 201
+    follower = server.core.commit.__self__._placements._follower  # type: ignore[attr-defined]
+    for number in range(20):
+        await add_pod(server, f"p{number}", node="n1", cpu="1m")
+        await server.send("DELETE", f"{PODS}/p{number}?gracePeriodSeconds=0")
+    assert len(follower.changed) < 8
+    await add_pod(server, "last", cpu="3")
+    assert (await bind(server, "last")).status == 201

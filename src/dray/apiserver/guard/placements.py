@@ -38,6 +38,10 @@ T = TypeVar("T")
 _HAS_NODE = b'"nodeName":'
 
 
+# Changes that wait for a binding to be looked at.
+MOST_CHANGES = 4096
+
+
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str = ""
 
@@ -63,16 +67,20 @@ class Binding:
 class _Follower(Watcher):
     """Notes which pods changed. It is closed when the cache starts over; then everything is read again."""
 
-    __slots__ = ("changed",)
+    __slots__ = ("_catch_up", "changed")
 
-    def __init__(self) -> None:
+    def __init__(self, catch_up: Callable[[], None]) -> None:
         super().__init__(Selection(), _Plain(), 0)
         self.changed: dict[str, Stored | None] = {}
+        self._catch_up = catch_up
 
     def offer(self, event: Event) -> None:
         about = event.new or event.old
         assert about is not None
         self.changed[about.key] = event.new
+        if len(self.changed) >= MOST_CHANGES:
+            # Pods come and go also where nobody is ever bound.
+            self._catch_up()
 
 
 class _Plain:
@@ -154,7 +162,7 @@ class Placements:
                 self._note(key, stored)
 
     def _start_over(self) -> None:
-        self._follower = _Follower()
+        self._follower = _Follower(self._catch_up)
         cache = self._pods()
         cache.watch(self._follower)
         self._ledger, self._refs, self._expected = ClusterLedger(), {}, {}
