@@ -12,7 +12,6 @@ from dray.validation.pods import check_claim_entries
 
 MAX_CLAIMS = 4
 MAX_TEMPLATES = 8
-MAX_CONDITIONS = 8
 POLICIES = ("basic", "gang")
 # Everything but the size of a gang is settled when the group is made.
 _FIXED = (
@@ -31,7 +30,8 @@ def check_group(new: Document, old: Document | None, errors: Errors) -> None:
 def check_group_status(new: Document, errors: Errors) -> None:
     status, spec = new.get("status") or {}, new.get("spec") or {}
     claims = {claim.get("name") or "": claim for claim in spec.get("resourceClaims") or ()}
-    check_conditions(status.get("conditions") or [], MAX_CONDITIONS, "status.conditions", errors)
+    conditions = status.get("conditions") or []
+    check_conditions(conditions, len(conditions), "status.conditions", errors)  # As many as there are.
     statuses = status.get("resourceClaimStatuses") or []
     if len(statuses) > MAX_CLAIMS:
         errors.too_many("status.resourceClaimStatuses", len(statuses), MAX_CLAIMS, declarative=True)
