@@ -100,3 +100,15 @@ def test_rows_can_be_walked_to_the_end(browser: Browser, large: Shown) -> None:
         page.wait_for_timeout(5)
     expect(page.locator(":focus")).to_have_text(re.compile("^rack-(29|30|31)$"))
     page.context.close()
+
+
+def test_bars_have_names_on_a_phone(browser: Browser, large: Shown) -> None:
+    """There is no head of the table that would say which bar is which."""
+    page = opened(browser, large, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.wait_for_selector(".nodes .row")
+    names = page.evaluate(
+        """[...document.querySelector(".nodes .row").querySelectorAll(".bar-cell")]
+        .map((cell) => getComputedStyle(cell, "::before").content)"""
+    )
+    assert names == ['"cpu"', '"memory"']
+    page.context.close()

@@ -97,7 +97,7 @@ function row(node) {
   const pools = poolsByNode().get(node.name) || [];
   const counts = sumUnits(pools);
   const line = (name) => (node.ledger || []).find((each) => each[0] === name);
-  const bar = (name) => h("span", { class: "cell bar-cell", role: "cell" }, line(name) ? [ledgerBar(line(name)), h("span", { class: "amount" }, line(name)[4])] : "");
+  const bar = (name) => h("span", { class: "cell bar-cell", role: "cell", "data-resource": name }, line(name) ? [ledgerBar(line(name)), h("span", { class: "amount" }, line(name)[4])] : "");
   return h("div", { class: "row", role: "row", "data-key": node.name || "~" },
     h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: node.shared ? link("nodes", "shared") : link("nodes", "node", node.name) }, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node, true) : null),
     h("span", { class: "cell", role: "cell" }, useBar(pools, node.name)),
