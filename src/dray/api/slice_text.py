@@ -14,8 +14,8 @@ from dray.api.quantity import Quantity
 from dray.api.read_once import ReadOnce
 from dray.api.resource import API_VERSION, CounterSet, Device, ResourceSlice, ResourceSliceSpec
 
-# Enough for some hundred different slices; what is forgotten is only read again.
-MOST_BYTES = 16 * 1024 * 1024
+# Enough for a hundred different slices, which as values take ten times as much; what is forgotten is only read again.
+MOST_BYTES = 4 * 1024 * 1024
 _NOTHING = msgspec.Raw(b"[]")
 _LONG_LISTS = ("devices", "shared_counters")
 

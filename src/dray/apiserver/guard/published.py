@@ -63,7 +63,7 @@ def _devices_by_name(text: bytes) -> dict[str, _Device]:
 
 
 # Nodes of one kind publish the same devices: equal lists are read once and shared.
-_read_devices = ReadOnce(_devices_by_name, most_bytes=16 * 1024 * 1024)
+_read_devices = ReadOnce(_devices_by_name, most_bytes=4 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
