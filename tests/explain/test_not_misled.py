@@ -194,6 +194,42 @@ def test_a_resource_that_nobody_offers_cannot_be_freed(tmp_path: Path) -> None:
     assert help_.startswith("have something offer example.com/fpga there")
 
 
+def test_uncordoning_a_node_that_the_pod_does_not_want_is_no_help(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
+    cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
+    cluster.add(a_node("node-2", unschedulable=True), a_slice("node-2"))
+    verdict = explained(cluster, tmp_path)
+    assert texts(verdict) == ["ask for at most 8 cpu, the node has no more (then node-1 fits)"]
+    codes = {row["node"]: [each["code"] for each in row["refusals"]] for row in verdict["nodes"]}
+    assert codes["node-2"][:2] == ["node-unschedulable", "node-affinity"]
+
+
+def test_a_node_that_affinity_rules_out_is_told_once(tmp_path: Path) -> None:
+    cluster = Cluster()
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-7"]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    cluster.pod["spec"]["affinity"] = {"nodeAffinity": required}
+    (row,) = explained(cluster, tmp_path)["nodes"]
+    assert [each["plugin"] for each in row["refusals"]] == ["NodeAffinity"]
+
+
+# --- requests together
+
+
+def test_the_constraint_that_requests_fail_together_is_named(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [a_device(f"gpu-{number}") for number in range(4)]
+    for device in cluster.devices:
+        device["attributes"]["numa"] = {"int": int(device["name"][-1]) % 2}
+    requests = [{"name": name, "exactly": {"deviceClassName": "gpu", "count": 2}} for name in ("a", "b")]
+    constraint = {"matchAttribute": f"{DRIVER}/numa"}
+    cluster.claim["spec"]["devices"] = {"requests": requests, "constraints": [constraint]}
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "constraint"
+    assert f"(matchAttribute {DRIVER}/numa)" in verdict["message"]
+
+
 # --- what was not handed in
 
 

@@ -156,7 +156,7 @@ def device_verdict(
     elif cause is not None:
         code, message = _short_request(*cause)
     else:
-        code, message = _together(answer)
+        code, message = _together(answer, question)
     nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
     helps = what_would_help(allocator, question.claims, node, surveyed, holders, asker) if asker is not None else []
     return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
@@ -210,7 +210,7 @@ def _lacking(request: SurveyedRequest) -> str:
     return counts.most_common(1)[0][0] if counts else "capacity"
 
 
-def _together(answer: NoFit) -> tuple[str, str]:
+def _together(answer: NoFit, question: Question) -> tuple[str, str]:
     """Every request alone could be served: the search says where all of them together get stuck."""
     reasons = [reason for reason in answer.reasons if reason.code in CODES]
     live = [reason for reason in reasons if reason.code in _LIVE]
@@ -221,7 +221,18 @@ def _together(answer: NoFit) -> tuple[str, str]:
         return "later-requests", "the claims cannot be served together"
     miss = answer.nearest_miss
     example = f"; for example {miss.device_id}: {miss.detail}" if miss is not None and miss.rule == chosen.code else ""
-    return chosen.code, f"{chosen.detail}{example}"
+    which = f" ({_constraints(question)})" if chosen.code == "constraint" else ""
+    return chosen.code, f"{chosen.detail}{which}{example}"
+
+
+def _constraints(question: Question) -> str:
+    found = [each for claim in question.claims for each in claim.spec.devices.constraints]
+    return ", ".join(
+        f"matchAttribute {each.match_attribute}"
+        if each.match_attribute
+        else f"distinctAttribute {each.distinct_attribute}"
+        for each in found
+    )
 
 
 _LIVE = ("chosen-already", "in-use", "later-requests", "capacity", "compatibility", "counters", "constraint")

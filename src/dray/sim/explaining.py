@@ -241,7 +241,8 @@ class _Explainer:
         devices: DeviceVerdict | None = None
         for plugin in plugins:
             status = _asked(plugin, cycle, self._pod, self._handle.snapshot, node)
-            if status is None or (plugin.name == "NodeAffinity" and refusals):
+            # What ruled the node out before says it already.
+            if status is None or any(each.plugin == plugin.name for each in refusals):
                 continue
             refusal = self._refusal(look, status.by(plugin.name))
             if plugin.name == "DynamicResources" and refusal.code in _OF_DEVICES:
