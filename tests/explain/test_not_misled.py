@@ -187,6 +187,15 @@ def test_nothing_can_be_freed_where_nothing_is_taken(tmp_path: Path) -> None:
     assert texts(explained(cluster, tmp_path)) == ["ask for at most 8 cpu, the node has no more (then node-1 fits)"]
 
 
+def test_two_resources_that_are_short_have_to_change_both(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "20", "memory": "64Gi"}
+    assert texts(explained(cluster, tmp_path)) == [
+        "ask for at most 8 cpu, the node has no more; and ask for at most 32Gi memory, the node has no more "
+        "(then node-1 fits)"
+    ]
+
+
 def test_a_resource_that_nobody_offers_cannot_be_freed(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/fpga": "1"}

@@ -41,7 +41,11 @@ def _node_helps(verdict: NodeVerdict) -> list[Help]:
     refusal = verdict.refusals[0]
     if refusal.code in _SIMPLE_HELPS:
         return [Help(*_SIMPLE_HELPS[refusal.code])]
-    return [_resource_help(row) for row in refusal.rows if not row.claim]
+    parts = [_resource_help(row) for row in refusal.rows]
+    if not parts or any(row.claim for row in refusal.rows):
+        return []
+    # Each of them alone would leave the others in the way.
+    return [Help(parts[0].code, "; and ".join(part.text for part in parts))]
 
 
 def _resource_help(row: ShortRow) -> Help:
