@@ -79,7 +79,8 @@ class SlicePublisher:
         """Stop publishing. Slices stay: a driver that restarts finds them as they were."""
         self._queue.shut_down()
         if self._task is not None:
-            await self._task
+            # However it ended: what else there is to stop must be stopped.
+            await asyncio.gather(self._task, return_exceptions=True)
         await self._informer.stop()
 
     def publish(self, pools: Iterable[Pool]) -> None:

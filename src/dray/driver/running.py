@@ -152,9 +152,11 @@ class RunningDriver:
     async def stop(self) -> None:
         if self._leftovers is not None:
             self._leftovers.cancel()
-        if self.publisher is not None:
-            await self.publisher.stop()
-        await self.server.stop()
+        try:
+            if self.publisher is not None:
+                await self.publisher.stop()
+        finally:
+            await self.server.stop()
 
     async def _fetch(self, reference: ClaimReference) -> ResourceClaim:
         return await self._client.get(CLAIMS, reference.name, reference.namespace)
