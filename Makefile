@@ -32,7 +32,7 @@ test-again:
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m 'not torture'
 
 torture: setup
-	$(BIN)/python -m pytest -m torture -s
+	$(BIN)/python -m pytest -m torture -s --timeout 1800
 	DRAY_FUZZ_EXAMPLES=3000 $(BIN)/python -m pytest tests/fuzz --timeout 3600
 
 check: setup
