@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.apiserver.conftest import CLAIMS, Client, a_claim
 
+from dray.api.scheme import by_kind
 from dray.apiserver import watchers
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.clock import SimulatedClock
@@ -75,6 +76,16 @@ async def test_a_write_that_changes_nothing_makes_no_event(server: Client) -> No
     await server.post(CLAIMS, a_claim("b"))
     assert await events.take(1) == [("ADDED", "b")]
     await events.close()
+
+
+async def test_the_past_is_kept_without_its_encoded_lines(server: Client) -> None:
+    watched = await server.watch(f"{CLAIMS}?watch=true")
+    await server.post(CLAIMS, a_claim("one"))
+    assert [name for _, name in await watched.take(1)] == ["one"]
+    past = list(server.core.cache(by_kind("ResourceClaim")).events_after(0))
+    assert past
+    assert all(event._lines is None for event in past)
+    await watched.close()
 
 
 async def test_events_are_encoded_once(server: Client) -> None:

@@ -76,6 +76,7 @@ class KindCache:
         event = Event(change.revision, new, old)
         self._remember(event)
         self.watchers.deliver(event)
+        event.forget_lines()
 
     def _remember(self, event: Event) -> None:
         self._events.append(event)

@@ -36,13 +36,15 @@ class Event:
         self.revision = revision
         self.new = new
         self.old = old
-        self._lines: dict[tuple[str, Representation], bytes] = {}
+        self._lines: dict[tuple[str, Representation], bytes] | None = None
 
     @property
     def size(self) -> int:
         return len(self.new.value) if self.new else len(self.old.value) if self.old else 0
 
     def line(self, event_type: str, representation: Representation) -> bytes:
+        if self._lines is None:
+            self._lines = {}
         found = self._lines.get((event_type, representation))
         if found is None:
             stored = self.new if event_type != DELETED else self.old and self.old.at(self.revision)
@@ -50,6 +52,10 @@ class Event:
             found = line(event_type, representation.encode(stored))
             self._lines[event_type, representation] = found
         return found
+
+    def forget_lines(self) -> None:
+        """Everybody who watches has them; who comes back later for the past gets them made anew."""
+        self._lines = None
 
 
 class Selection:
