@@ -13,7 +13,11 @@ OVER_HTTPS = (
     "test_claim_release",
     "test_claim_races",
     "test_claim_writers",
+    "test_garbage",
+    "test_housekeeping",
     "test_pod_groups",
+    "test_quotas",
+    "test_taint_cases",
     "test_taint_eviction",
 )
 
