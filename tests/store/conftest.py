@@ -1,9 +1,11 @@
 """Every store test runs against a SQLite file and against a real etcd."""
 
 import itertools
+import json
 import socket
 import subprocess
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,14 +44,27 @@ def start_etcd(data: Path, port: int, *flags: str, scheme: str = "http") -> subp
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return process
+        if _listens(port) and (scheme == "https" or _is_healthy(url)):
+            return process
         assert process.poll() is None, "etcd did not start"
         time.sleep(0.02)
-    raise AssertionError("etcd does not listen")
+    raise AssertionError("etcd does not answer")
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _is_healthy(url: str) -> bool:
+    """It listens some time before it serves."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+            return bool(json.load(answer)["health"] == "true")
+    except (OSError, ValueError):
+        return False
 
 
 @pytest.fixture(scope="session")
