@@ -1,8 +1,6 @@
 """Preparing and giving back claims, with drivers that answer, fail, hang and lie."""
 
 import asyncio
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -60,13 +58,6 @@ class Rig:
 def a_pod(*claims, uid="pod-1"):
     entries = tuple(PodResourceClaim(name=name, resource_claim_name=name) for name in claims)
     return Pod(metadata=ObjectMeta(name="p", namespace="ns", uid=uid), spec=PodSpec(resource_claims=entries))
-
-
-@pytest.fixture
-def tmp_path():
-    """A short one: the path of a socket may have 107 characters."""
-    with tempfile.TemporaryDirectory(prefix="dray-") as folder:
-        yield Path(folder)
 
 
 @pytest.fixture

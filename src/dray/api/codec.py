@@ -16,7 +16,7 @@ import msgspec
 
 from dray.api.errors import DecodeError
 from dray.api.jsontext import MAX_BYTES, duplicate_fields, read_json
-from dray.api.quantity import Quantity, QuantityError
+from dray.api.quantity import Quantity, QuantityError, decoding_hook
 from dray.api.scalars import Shaping, UnknownField
 from dray.api.shaping import Document, shape_for_kind
 from dray.api.spellings import canonical_spelling
@@ -37,12 +37,6 @@ __all__ = [
 T = TypeVar("T")
 
 
-def _dec_hook(wanted: type, value: Any) -> Any:
-    if wanted is Quantity:
-        return Quantity.parse(value)
-    raise NotImplementedError(wanted)
-
-
 def _enc_hook(value: Any) -> Any:
     if isinstance(value, Quantity):
         return str(value)
@@ -55,7 +49,7 @@ _decoders: dict[type, msgspec.json.Decoder[Any]] = {}
 def _decoder_for(kind: type[T]) -> msgspec.json.Decoder[T]:
     decoder = _decoders.get(kind)
     if decoder is None:
-        decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_dec_hook)
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=decoding_hook)
     return decoder
 
 

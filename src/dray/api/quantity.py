@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 Format = Literal["DecimalSI", "BinarySI", "DecimalExponent"]
 
@@ -301,3 +301,10 @@ def _print_decimal(nanos: int, exponent_form: bool) -> str:
         return f"{nanos}{_DECIMAL_SUFFIXES[thousands]}"
     exponent = 3 * thousands - 9
     return f"{nanos}e{exponent}" if exponent else str(nanos)
+
+
+def decoding_hook(wanted: type, value: Any) -> Any:
+    """For decoders of structs with quantities. msgspec takes NotImplementedError for "I do not know this type"."""
+    if wanted is Quantity:
+        return Quantity.parse(value)
+    raise NotImplementedError(wanted)

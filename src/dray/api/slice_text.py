@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dray.api.meta import ObjectMeta
-from dray.api.quantity import Quantity
+from dray.api.quantity import decoding_hook
 from dray.api.read_once import ReadOnce
 from dray.api.resource import API_VERSION, CounterSet, Device, ResourceSlice, ResourceSliceSpec
 
@@ -20,14 +20,8 @@ _NOTHING = msgspec.Raw(b"[]")
 _LONG_LISTS = ("devices", "shared_counters")
 
 
-def _dec_hook(wanted: type, value: Any) -> Any:
-    if wanted is Quantity:
-        return Quantity.parse(value)
-    raise NotImplementedError(wanted)
-
-
-read_devices = ReadOnce(msgspec.json.Decoder(tuple[Device, ...], dec_hook=_dec_hook).decode, MOST_BYTES)
-read_counter_sets = ReadOnce(msgspec.json.Decoder(tuple[CounterSet, ...], dec_hook=_dec_hook).decode, MOST_BYTES)
+read_devices = ReadOnce(msgspec.json.Decoder(tuple[Device, ...], dec_hook=decoding_hook).decode, MOST_BYTES)
+read_counter_sets = ReadOnce(msgspec.json.Decoder(tuple[CounterSet, ...], dec_hook=decoding_hook).decode, MOST_BYTES)
 
 
 def _with_raw_lists(spec: type[ResourceSliceSpec]) -> type[msgspec.Struct]:

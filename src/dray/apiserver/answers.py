@@ -15,6 +15,7 @@ from dray.apiserver.exchange import Response
 
 GZIP_ABOVE = 128 * 1024
 COMPRESS_APART = 512 * 1024
+HTTP_PHRASES = {int(status): status.phrase for status in HTTPStatus}
 END_OF_CHUNKS = b"0\r\n\r\n"
 
 
@@ -77,10 +78,10 @@ def _head(response: Response, incoming: Incoming) -> bytes:
 
 @lru_cache(maxsize=256)
 def _beginning(status: int, content_type: str) -> bytes:
-    with contextlib.suppress(ValueError):
-        phrase = HTTPStatus(status).phrase
-        return f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {content_type}\r\ncache-control: no-cache, private\r\n".encode()
-    return f"HTTP/1.1 {status} \r\ncontent-type: {content_type}\r\ncache-control: no-cache, private\r\n".encode()
+    phrase = HTTP_PHRASES.get(status, "")
+    return (
+        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {content_type}\r\ncache-control: no-cache, private\r\n".encode()
+    )
 
 
 def _one_line(value: str) -> str:

@@ -74,7 +74,11 @@ def decode_object(
     check_type(tree, expected_version, expected_kind)
     if before is not None:
         _share_equal_parts(tree, before)
-    return shaped(tree, expected_version, expected_kind, duplicates, before)
+    try:
+        return shaped_or_fail(tree, expected_version, expected_kind, duplicates, before)
+    except DecodeError as error:
+        why = f'{expected_kind} in version "{version}" cannot be handled as a {expected_kind}: {error.answer}'
+        raise bad_request(why) from None
 
 
 def _share_equal_parts(tree: Document, before: Document) -> None:
@@ -119,21 +123,6 @@ def check_type(tree: Document, expected_version: str, expected_kind: str) -> Non
         f'{kind} in version "{short}" cannot be handled as a {expected_kind}: converting ({short}.{kind}) to '
         f"({expected_version.partition('/')[0].partition('.')[0]}.{expected_kind}): unknown conversion"
     )
-
-
-def shaped(
-    tree: Document,
-    api_version: str,
-    kind: str,
-    duplicates: tuple[str, ...] = (),
-    before: Document | None = None,
-) -> Decoded:
-    """A tree in the shape of the kind; raises 400 for values of the wrong type."""
-    try:
-        return shaped_or_fail(tree, api_version, kind, duplicates, before)
-    except DecodeError as error:
-        short = api_version.rpartition("/")[2]
-        raise bad_request(f'{kind} in version "{short}" cannot be handled as a {kind}: {error.answer}') from None
 
 
 def shaped_or_fail(

@@ -11,7 +11,7 @@ import msgspec
 
 from dray.api import codec
 from dray.api.meta import ListMeta, Status
-from dray.api.quantity import Quantity, QuantityError
+from dray.api.quantity import QuantityError, decoding_hook
 from dray.api.resource import ResourceSlice
 from dray.api.slice_text import SliceText
 from dray.client.errors import ApiError
@@ -23,12 +23,6 @@ T = TypeVar("T", bound=ApiObject)
 # What the one-pass decoders stumble over: a null where Go has an empty list, a Status in place of an object.
 _UNUSUAL = (msgspec.ValidationError, QuantityError)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-
-
-def _dec_hook(wanted: type, value: Any) -> Any:
-    if wanted is Quantity:
-        return Quantity.parse(value)
-    raise NotImplementedError(f"cannot decode {wanted}")
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
@@ -59,7 +53,7 @@ class RawEvent(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def _decoder(decoded_type: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(decoded_type, dec_hook=_dec_hook)
+    return msgspec.json.Decoder(decoded_type, dec_hook=decoding_hook)
 
 
 def decode_object(kind: Kind[T], body: bytes) -> T:
