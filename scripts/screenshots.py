@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
-from tests.dashboard.conftest import PLANTED, Shown, make_unhealthy, shown_on  # noqa: E402
+from tests.dashboard.conftest import Shown, planted_cluster, shown_on  # noqa: E402
 
 from dray.testing import Cluster, cluster  # noqa: E402
 
@@ -47,18 +47,6 @@ SMALL = {
     "phone-pending": Picture("#/pending/pod/default/too-greedy", ".funnel", PHONE),
 }
 LARGE = {"many-nodes": Picture("#/nodes", ".nodes .row")}
-
-
-@contextmanager
-def small() -> Iterator[Cluster]:
-    with cluster(nodes=3, devices=("gpu", "cpu", "nic")) as running:
-        running.apply(PLANTED)
-        for name in ("train", "serve", "transfer", "pinned"):
-            running.wait_until_running(name)
-        for name in ("too-greedy", "too-large"):
-            running.wait_until_unschedulable(name)
-        make_unhealthy(running, "train", 1)
-        yield running
 
 
 @contextmanager
@@ -114,12 +102,12 @@ def main(wanted: list[str]) -> None:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
-        for start, pictures in ((small, SMALL), (large, LARGE)):
+        for start, pictures in ((planted_cluster, SMALL), (large, LARGE)):
             chosen = {name: picture for name, picture in pictures.items() if not wanted or name in wanted}
             if not chosen:
                 continue
             with start() as running, shown_on(running) as shown:
-                names = {"transfer": running.claims_of("transfer")[0].metadata.name} if start is small else {}
+                names = {"transfer": running.claims_of("transfer")[0].metadata.name} if start is planted_cluster else {}
                 for name, picture in chosen.items():
                     take(browser, shown, name, picture, names)
                     print(PICTURES / f"{name}.png")

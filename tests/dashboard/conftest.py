@@ -48,8 +48,9 @@ def shown_on(running: Cluster) -> Iterator[Shown]:
         running.run(dashboard.stop())
 
 
-@pytest.fixture(scope="module")
-def planted() -> Iterator[Shown]:
+@contextmanager
+def planted_cluster() -> Iterator[Cluster]:
+    """Pods that run, pods that wait, and a device that is not well."""
     with cluster(nodes=3, devices=("gpu", "cpu", "nic")) as running:
         running.apply(PLANTED)
         for name in ("train", "serve", "transfer", "pinned"):
@@ -57,8 +58,13 @@ def planted() -> Iterator[Shown]:
         for name in ("too-greedy", "too-large"):
             running.wait_until_unschedulable(name)
         make_unhealthy(running, "train", 1)
-        with shown_on(running) as shown:
-            yield shown
+        yield running
+
+
+@pytest.fixture(scope="module")
+def planted() -> Iterator[Shown]:
+    with planted_cluster() as running, shown_on(running) as shown:
+        yield shown
 
 
 def make_unhealthy(running: Cluster, pod: str, index: int) -> str:
