@@ -69,6 +69,13 @@ class Part(Process):
     def resume(self) -> None:
         self.send(signal.SIGCONT)
 
+    def end(self, timeout_s: float = 30.0) -> int:
+        """Tell it to end; its exit code."""
+        assert self._process is not None
+        self.is_wanted = False
+        self.send(signal.SIGTERM)
+        return self._process.wait(timeout_s)
+
     def stop(self, number: int = signal.SIGTERM) -> None:
         self.is_wanted = False
         self.resume()

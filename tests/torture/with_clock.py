@@ -1,12 +1,13 @@
 """`python with_clock.py FILE ARGUMENTS...`: `dray ARGUMENTS...` on a machine whose wall clock is wrong by the seconds in FILE.
 
-The file may change at any time: the clock jumps. Seconds since the start stay true, as on a real machine. TLS libraries read
-their own clock and are not fooled.
+The file may change at any time: the clock jumps. Seconds since the start stay true, as on a real machine. Only Dray's own
+`Clock` is wrong. TLS libraries read their own clock, and so does gRPC: it takes a deadline as `time.time()` plus some seconds
+and compares it with the machine's clock in C. Were the first wrong and the second right, which no machine does, every call
+would be late before it began.
 """
 
 import os
 import sys
-import time
 from datetime import datetime, timedelta
 
 
@@ -28,13 +29,12 @@ class WrongBy:
 def make_wrong(wrong_by_s: WrongBy) -> None:
     from dray.clock import RealClock
 
-    right_now, right_time = RealClock.now, time.time
+    right_now = RealClock.now
 
     def now(self: RealClock) -> datetime:
         return right_now(self) + timedelta(seconds=wrong_by_s())
 
     RealClock.now = now  # type: ignore[method-assign]
-    time.time = lambda: right_time() + wrong_by_s()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from pathlib import Path
 
 import click
@@ -11,14 +11,13 @@ from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.atomic_files import write_private
 from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
+from dray.cli.patience import once_reachable
 from dray.cli.serving import Serving, serving_options
+from dray.clock import RealClock
 from dray.signals import stop_signal
-from dray.store.errors import StoreError, StoreRefuses, StoreUnavailable
+from dray.store.errors import StoreError
+from dray.store.interface import Store
 from dray.store.opening import open_store
-
-# How long a start waits for etcd, and how often it looks. Once started, the server waits for ever.
-ETCD_PATIENCE_S = 20.0
-ETCD_RETRY_S = 0.5
 
 
 @click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")
@@ -54,42 +53,43 @@ def apiserver(
             overbooking=allow_overbooking,
         )
         try:
-            _run_patiently(options, serving)
+            run_loop(_serve(options, serving))
         except (StoreError, OSError, ValueError) as error:
             raise BrokenWorld(str(error)) from None
 
 
-def _run_patiently(options: ServerOptions, serving: Serving) -> None:
-    """An etcd that starts at the same time as we do, or chooses a new leader, is waited for.
-
-    Each attempt has an event loop of its own, so nothing of a start that failed half way goes on.
-    """
-    deadline = time.monotonic() + (ETCD_PATIENCE_S if serving.store.startswith("etcd") else 0.0)
-    while True:
-        try:
-            return run_loop(_serve(options, serving))
-        except StoreRefuses:
-            raise
-        except StoreUnavailable as error:
-            if time.monotonic() >= deadline:
-                raise
-            click.echo(f"{error}; trying again", err=True)
-            time.sleep(ETCD_RETRY_S)
-
-
 async def _serve(options: ServerOptions, serving: Serving) -> None:
-    stopped = stop_signal()
+    stopped = asyncio.create_task(stop_signal().wait())
     raise_file_limit()
-    store = await open_store(serving.store, options.data)
+    starting = asyncio.create_task(_start_patiently(options, serving))
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        return  # Told to end before there was anything to serve; the loop ends what has begun.
+    store, running = starting.result()
     try:
-        running = await start_server(store, options)
         url = await running.listen(serving.host, serving.port)
         _announce(running, url, serving)
         spare_the_collector()
-        await stopped.wait()
+        await stopped
         await running.stop()
     finally:
         await store.close()
+
+
+async def _start_patiently(options: ServerOptions, serving: Serving) -> tuple[Store, Running]:
+    """An etcd that starts at the same time as we do, or has no quorum, is waited for; a file is there or is not."""
+    if not serving.store.startswith("etcd"):
+        return await _start(options, serving)
+    return await once_reachable(lambda: _start(options, serving), RealClock())
+
+
+async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, Running]:
+    store = await open_store(serving.store, options.data)
+    try:
+        return store, await start_server(store, options)
+    except BaseException:
+        await store.close()
+        raise
 
 
 def _announce(running: Running, url: str, serving: Serving) -> None:

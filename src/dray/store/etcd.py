@@ -13,7 +13,16 @@ from typing import Any
 
 from dray.clock import Clock, RealClock
 from dray.proto import etcd_pb2 as pb
-from dray.store.errors import AlreadyExists, Compacted, Conflict, FutureRevision, NotFound, StoreError, StoreUnavailable
+from dray.store.errors import (
+    AlreadyExists,
+    Compacted,
+    Conflict,
+    FutureRevision,
+    NotFound,
+    StoreError,
+    StoreRefuses,
+    StoreUnavailable,
+)
 from dray.store.etcd_connection import Connection
 from dray.store.etcd_lease import Leases
 from dray.store.followers import Followers
@@ -43,11 +52,11 @@ class EtcdStore:
 
     @classmethod
     async def open(cls, address: StoreAddress, clock: Clock | None = None) -> "EtcdStore":
-        """Raises StoreUnavailable if no endpoint answers."""
+        """Raises StoreUnavailable if no endpoint answers, StoreRefuses if one of them does and lets us not in."""
         store = cls(address, clock)
         try:
             await store._start_tail()
-        except StoreError:
+        except BaseException:  # also when whoever opens it is cancelled
             await store.close()
             raise
         return store
@@ -240,14 +249,18 @@ class EtcdStore:
             self._followers.remove(follower)
 
     async def _start_tail(self) -> None:
-        for endpoint in range(self._connection.size):
-            try:
-                self._published = await self.commit([Put(TICK, b"")])
-                break
-            except StoreUnavailable:
-                if endpoint == self._connection.size - 1:
-                    raise
+        self._published = await self._first_tick()
         self._tail = asyncio.create_task(self._follow_tail())
+
+    async def _first_tick(self) -> int:
+        """From the first endpoint that takes it. A refusal by one says more than the silence of the others."""
+        failures: list[StoreUnavailable] = []
+        for _ in range(self._connection.size):
+            try:
+                return await self.commit([Put(TICK, b"")])
+            except StoreUnavailable as error:
+                failures.append(error)
+        raise next((each for each in failures if isinstance(each, StoreRefuses)), failures[-1])
 
     async def _follow_tail(self) -> None:
         """Feed every watch of this process, whatever happens to the connection."""

@@ -29,6 +29,14 @@ _REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.INVALID_ARGUMENT,
 )
+# What gRPC and etcd say, under codes of many meanings, when somebody is there with whom we cannot talk.
+_REFUSING_TEXTS = (
+    "SSL_ERROR_SSL",
+    "Hostname Verification Check failed",
+    "Failed to create security handshaker",
+    "Failed parsing HTTP/2",
+    "authentication is not enabled",
+)
 
 
 class Endpoint:
@@ -122,7 +130,8 @@ class Connection:
             self._token = ""
         if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             self._current = (self._current + 1) % len(self._endpoints)
-        kind = StoreRefuses if code in _REFUSALS else StoreUnavailable
+        is_refused = code in _REFUSALS or any(refusal in text for refusal in _REFUSING_TEXTS)
+        kind = StoreRefuses if is_refused else StoreUnavailable
         return kind(f"etcd at {','.join(self._address.endpoints)}: {text or code.name}")
 
     async def watch(self, create: Any) -> AsyncGenerator[Any, None]:

@@ -4,6 +4,7 @@ Options of etcd: `ca`, `cert`, `key` are PEM files; any of them, or the scheme `
 kept out of process lists: `password-file` names a file that holds it.
 """
 
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -37,12 +38,13 @@ class StoreAddress:
             raise StoreError(f"{url}: not an etcd URL")
         credentials, _, hosts = parts.netloc.rpartition("@")
         endpoints = tuple(host for host in hosts.split(",") if host)
-        if not endpoints or any(":" not in host for host in endpoints):
+        if not endpoints or not all(_is_endpoint(each) for each in endpoints):
             raise StoreError(f"{url}: give HOST:PORT, several separated by commas")
         options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if unknown := options.keys() - _FILE_OPTIONS:
             raise StoreError(f"{url}: unknown option {', '.join(sorted(unknown))}")
         files = {name: _read(path) for name, path in options.items()}
+        _check_tls(options)
         user, _, password = credentials.partition(":")
         if "password-file" in files:
             password = files["password-file"].decode().strip()
@@ -63,6 +65,33 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_endpoint(text: str) -> bool:
+    host, _, port = text.rpartition(":")
+    return bool(host) and port.isascii() and port.isdigit() and 0 < int(port) < 65536
+
+
+def _check_tls(paths: dict[str, str]) -> None:
+    """Whether the files are what they should be, told now: gRPC would find out at each attempt to connect, and not say which."""
+    if ("cert" in paths) != ("key" in paths):
+        raise StoreError("cert and key of the store's URL belong together: give both or none")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if ca := paths.get("ca"):
+        try:
+            context.load_verify_locations(cafile=ca)
+        except ssl.SSLError as error:
+            raise StoreError(f"{ca} holds no certificate that can be read: {_reason(error)}") from error
+    if "cert" in paths:
+        try:
+            context.load_cert_chain(paths["cert"], paths["key"], password="")
+        except ssl.SSLError as error:
+            text = f"{paths['cert']} and {paths['key']} are no certificate and its key: {_reason(error)}"
+            raise StoreError(text) from error
+
+
+def _reason(error: ssl.SSLError) -> str:
+    return (error.reason or "not PEM").lower().replace("_", " ")
 
 
 async def open_store(url: str, data: Path, clock: Clock | None = None) -> Store:
