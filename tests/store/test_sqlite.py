@@ -167,3 +167,29 @@ async def test_a_caller_that_gives_up_does_not_stop_others(tmp_path: Path) -> No
     assert await patient > 0
     assert await store.get("/a") is not None
     await store.close()
+
+
+def pages_of(path: Path) -> int:
+    """How many pages of a file this process has mapped and touched: they count as its memory."""
+    counts, is_ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first, *rest = line.split()
+        if not first.endswith(":"):
+            is_ours = bool(rest) and rest[-1] == str(path)
+        elif is_ours and first == "Rss:":
+            counts += int(rest[0]) * 1024 // os.sysconf("SC_PAGE_SIZE")
+    return counts
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells which pages of a file are mapped")
+async def test_forgetting_the_past_takes_no_memory_for_it(tmp_path: Path) -> None:
+    path = tmp_path.resolve() / "dray.db"
+    store = SqliteStore(path)
+    for round_number in range(2):
+        value = bytes([round_number]) * 2000
+        await asyncio.gather(*(store.commit([Put(f"/a/{number}", value)]) for number in range(3000)))
+    before = pages_of(path)
+    await store.compact(await store.current_revision())
+    assert path.stat().st_size > 2000 * os.sysconf("SC_PAGE_SIZE")
+    assert pages_of(path) - before < 100
+    await store.close()

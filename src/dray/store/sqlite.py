@@ -41,11 +41,11 @@ class SqliteStore:
         self._expiring = asyncio.get_running_loop().create_task(self._expire())
 
     def _open(self, path: Path) -> None:
-        self._writing = tables.connect(path)
+        self._writing = tables.connect_writer(path)
         path.chmod(0o600)
         tables.prepare(self._writing, path)
-        self._reading = tables.connect(path)
-        self._listing = tables.connect(path)
+        self._reading = tables.connect_reader(path)
+        self._listing = tables.connect_reader(path)
         self._compacted = tables.number(self._writing, "compacted")
         self._commits = GroupCommit(self._writing, self._now_s, self._publish)
 

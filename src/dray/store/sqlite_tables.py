@@ -29,12 +29,25 @@ INSERT OR IGNORE INTO numbers VALUES ('schema', 1), ('revision', 0), ('compacted
 """
 
 
-def connect(path: Path) -> sqlite3.Connection:
+# Reading through the page tables spares a copy: long lists take two thirds of the time.
+_MAPPED_BYTES = 64 * 2**20
+
+
+def connect_writer(path: Path) -> sqlite3.Connection:
+    """Maps nothing: forgetting the past passes over the whole file, and every page it met would count as our memory."""
+    return _connect(path, mapped_bytes=0)
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    return _connect(path, _MAPPED_BYTES)
+
+
+def _connect(path: Path, mapped_bytes: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA cache_size=-8192")
-    connection.execute("PRAGMA mmap_size=268435456")
+    connection.execute(f"PRAGMA mmap_size={mapped_bytes}")
     connection.execute("PRAGMA wal_autocheckpoint=4000")
     return connection
 
