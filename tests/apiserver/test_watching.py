@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from pathlib import Path
 
 import pytest
@@ -95,6 +97,18 @@ async def test_events_are_encoded_once(server: Client) -> None:
     assert all(chunk is chunks[0] for chunk in chunks)
     for stream in streams:
         await stream.aclose()
+
+
+async def test_nothing_is_kept_of_watches_that_are_over(server: Client) -> None:
+    """Their timeouts, half an hour and more away, ring for nobody."""
+    known = []
+    for _ in range(20):
+        events = await server.watch(f"{CLAIMS}?watch=true&allowWatchBookmarks=true")
+        known.append(weakref.ref(next(iter(server.core.cache(by_kind("ResourceClaim")).watchers))))
+        await events.close()
+    del events
+    gc.collect()
+    assert [each() for each in known] == [None] * 20
 
 
 async def test_initial_events_and_their_end(server: Client) -> None:

@@ -10,7 +10,9 @@ from collections import deque
 from collections.abc import Iterator
 
 from dray.api.scheme import Resource
+from dray.api.strategies import strategy_of
 from dray.apiserver.keys import namespace_prefix, resource_prefix
+from dray.apiserver.packed import Packing
 from dray.apiserver.stored import Stored, stored_factory
 from dray.apiserver.watchers import Event, Watcher, WatcherIndex
 from dray.store.interface import Change, Entry
@@ -30,6 +32,8 @@ class KindCache:
         self.complete_after = 0  # events after this revision are all in `_events`
         self.watchers = WatcherIndex(row)
         self._make = stored_factory(row, self.prefix)
+        # What vanishes by itself is many and seldom read: it is packed when the newest events no longer hold it.
+        self._packing = Packing(self.prefix) if strategy_of(row).ttl_s else None
         self._objects: dict[str, Stored] = {}
         self._keys: list[str] = []
         self._events: deque[Event] = deque()
@@ -43,7 +47,8 @@ class KindCache:
     def load(self, entries: Iterator[Entry], revision: int) -> None:
         """Start from what is stored at `revision`."""
         for entry in entries:
-            self._objects[entry.key] = self._make(entry.key, entry.value, entry.revision, entry.created)
+            stored = self._make(entry.key, entry.value, entry.revision, entry.created)
+            self._objects[entry.key] = self._packing.pack(stored) if self._packing else stored
             self.changed = max(self.changed, entry.revision)
         self._keys = sorted(self._objects)
         self.complete_after = revision
@@ -85,6 +90,8 @@ class KindCache:
             gone = self._events.popleft()
             self._event_bytes -= gone.size
             self.complete_after = gone.revision
+            if self._packing and gone.new and self._objects.get(gone.new.key) is gone.new:
+                self._objects[gone.new.key] = self._packing.pack(gone.new)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

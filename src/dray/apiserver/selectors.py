@@ -1,5 +1,6 @@
 """Label and field selectors: text to something that can say whether an object matches."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,6 +54,10 @@ class LabelSelector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
+# Written in JSON as it is, by everybody.
+_PLAIN = re.compile(r"[A-Za-z0-9._:-]+")
+
+
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
     requirements: tuple[FieldRequirement, ...] = ()
@@ -66,6 +71,12 @@ class FieldSelector:
     def exact(self, field: str) -> str | None:
         """The one value the field must have, if the selector says so."""
         return next((term.value for term in self.requirements if term.field == field and term.operator == "="), None)
+
+    @property
+    def plain_texts(self) -> list[bytes]:
+        """What must stand, letter by letter, in the JSON of every object whose fields match."""
+        wanted = (term.value for term in self.requirements if term.operator == "=")
+        return [value.encode() for value in wanted if _PLAIN.fullmatch(value)]
 
 
 @lru_cache(maxsize=1024)

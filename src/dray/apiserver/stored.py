@@ -12,6 +12,7 @@ import msgspec
 
 from dray.api.scheme import Resource, group_version
 from dray.apiserver.jsontext import encode, ordered
+from dray.apiserver.selectors import FieldSelector
 
 Document = dict[str, Any]
 FieldsOf = Callable[[Document], dict[str, str]]
@@ -44,6 +45,10 @@ def to_value(document: Document) -> bytes:
     if "resourceVersion" in metadata:
         shaped["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
     return encode(shaped)
+
+
+def labels_in(value: bytes) -> Mapping[str, str]:
+    return _decode_head(value).metadata.labels or NO_LABELS
 
 
 class Stored:
@@ -81,13 +86,16 @@ class Stored:
 
     def labels(self) -> Mapping[str, str]:
         if self._labels is None:
-            self._labels = _decode_head(self.value).metadata.labels or NO_LABELS
+            self._labels = labels_in(self.value)
         return self._labels
 
     def fields(self, fields_of: FieldsOf) -> dict[str, str]:
         if self._fields is None:
             self._fields = fields_of(_decode_document(self.value))
         return self._fields
+
+    def matches_fields(self, selector: FieldSelector, fields_of: FieldsOf) -> bool:
+        return selector.matches(self.fields(fields_of))
 
     def at(self, revision: int) -> "Stored":
         """The same content under another revision: what a watcher sees of an object that is gone."""

@@ -87,7 +87,7 @@ class Selection:
         if not self.fields:
             return True
         assert self.fields_of is not None
-        return self.fields.matches(stored.fields(self.fields_of))
+        return stored.matches_fields(self.fields, self.fields_of)
 
     @property
     def selects(self) -> bool:
@@ -98,7 +98,18 @@ class Selection:
 class Watcher:
     """One open watch. Events are offered to it; its reader takes what has gathered, in one piece."""
 
-    __slots__ = ("_pending", "_size", "_waiter", "closed", "leave", "place", "representation", "revision", "selection")
+    __slots__ = (
+        "__weakref__",
+        "_pending",
+        "_size",
+        "_waiter",
+        "closed",
+        "leave",
+        "place",
+        "representation",
+        "revision",
+        "selection",
+    )
 
     def __init__(self, selection: Selection, representation: Representation, after_revision: int) -> None:
         self.selection = selection

@@ -7,8 +7,10 @@ import contextlib
 import heapq
 import itertools
 import resource
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -25,6 +27,8 @@ from dray.apiserver.watchers import ADDED, BOOKMARK, ERROR, Event, Watcher, line
 from dray.clock import Clock
 from dray.store.errors import Compacted
 
+Known = weakref.ref[Watcher]
+
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 MIN_TIMEOUT_S = 1800
 BOOKMARK_INTERVAL_S = 60.0
@@ -39,11 +43,11 @@ class Timers:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._task: asyncio.Task[None] | None = None
 
-    def after(self, seconds: float, action: Callable[[], None]) -> None:
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
         heapq.heappush(self._due, (self._clock.monotonic() + seconds, next(self._order), action))
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -198,25 +202,34 @@ class Watching:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _set_timers(self, watcher: Watcher, options: ListOptions) -> None:
+        """Timers ring for watches that are over long since; they must not keep them until then."""
         timeout = options.timeout_s
         if not timeout or timeout < 0:
             timeout = round(MIN_TIMEOUT_S * (1 + self._random.random()))
-        self._timers.after(timeout, watcher.close)
+        known = weakref.ref(watcher)
+        self._timers.after(timeout, partial(self._close, known))
         if options.bookmarks:
-            self._timers.after(max(timeout - LAST_BOOKMARK_S, 0.0), lambda: self._bookmark_if_open(watcher))
-            self._next_bookmark(watcher)
+            self._timers.after(max(timeout - LAST_BOOKMARK_S, 0.0), partial(self._bookmark_if_open, known))
+            self._next_bookmark(known)
 
-    def _next_bookmark(self, watcher: Watcher) -> None:
+    def _close(self, known: Known) -> None:
+        watcher = known()
+        if watcher is not None:
+            watcher.close()
+
+    def _next_bookmark(self, known: Known) -> None:
         def send() -> None:
-            if not watcher.closed:
-                self._bookmark_if_open(watcher)
-                self._next_bookmark(watcher)
+            if self._bookmark_if_open(known):
+                self._next_bookmark(known)
 
         self._timers.after(BOOKMARK_INTERVAL_S * (0.75 + self._random.random() / 2), send)
 
-    def _bookmark_if_open(self, watcher: Watcher) -> None:
-        if not watcher.closed:
-            self._bookmark(watcher, None)
+    def _bookmark_if_open(self, known: Known) -> bool:
+        watcher = known()
+        if watcher is None or watcher.closed:
+            return False
+        self._bookmark(watcher, None)
+        return True
 
     def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None) -> None:
         revision = max(self._core.progress.revision, watcher.revision)
