@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pty
 import select
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dray.cli.main import cli
-from dray.client import NODES, SLICES, Client, connect
+from dray.client import NODES, PODS, SLICES, Client, connect
 
 BIN = Path(sys.executable).parent
 # Generous: other tests run beside these. What is waited for is over in a second or two.
@@ -143,3 +144,54 @@ def test_an_address_that_cannot_be_had_is_a_broken_world(tmp_path: Path) -> None
     result = CliRunner().invoke(cli, ["up", "--listen", "192.0.2.1:0", "--data", str(tmp_path)])
     assert result.exit_code == 3
     assert "Traceback" not in result.output
+
+
+def _loops_of(up: Up) -> list[int]:
+    """The process that `dray up` started for them; its other children are containers."""
+    children = Path(f"/proc/{up.process.pid}/task/{up.process.pid}/children").read_text().split()
+    return [int(number) for number in children if b"loops_process" in Path(f"/proc/{number}/cmdline").read_bytes()]
+
+
+async def _bound(client: Client, name: str) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "main", "image": "none.example.com/none:1", "command": ["sleep", "60"]}]},
+    }
+    await client.create(PODS, pod)
+    async with asyncio.timeout(DEADLINE_S):
+        while not (await client.get(PODS, name, "default")).spec.node_name:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc, which this system has not")
+async def test_controllers_and_scheduler_apart_are_replaced_when_they_die_and_end_with_the_server(
+    ups: list[Up], tmp_path: Path
+) -> None:
+    ups.append(Up(tmp_path / "apart", "--nodes", "1", "--devices", "none", "--processes", "2"))
+    (up,) = ups
+    up.wait()
+    (first,) = _loops_of(up)
+    client = up.client()
+    await _bound(client, "before")
+    os.kill(first, signal.SIGKILL)
+    await _bound(client, "after")
+    (second,) = _loops_of(up)
+    assert second != first
+    assert "ended with code -9; starting another" in up.printed
+    await client.close()
+    assert up.end() == 0
+    assert not Path(f"/proc/{second}").exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc, which this system has not")
+async def test_controllers_and_scheduler_do_not_outlive_a_killed_server(ups: list[Up], tmp_path: Path) -> None:
+    ups.append(Up(tmp_path / "killed", "--nodes", "0", "--processes", "2"))
+    (up,) = ups
+    up.wait()
+    (loops,) = _loops_of(up)
+    up.end(signal.SIGKILL)
+    async with asyncio.timeout(DEADLINE_S):
+        while Path(f"/proc/{loops}").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.05)

@@ -29,15 +29,24 @@ DEFAULT_DIRECTORY = Path("benchmarks/workloads/cluster")
     "--scale", default=1.0, show_default=True, help="Run smaller: part of the nodes and pods; expects nothing."
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default=None, help="Default: json in a pipe.")
+@click.option(
+    "--processes",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 2),
+    help="Of the control plane: all in one, or controllers and scheduler apart from the API server.",
+)
 @click.option("--profile", type=click.Path(dir_okay=False, path_type=Path), hidden=True)
-def bench(names: tuple[str, ...], workloads: Path, scale: float, output: str | None, profile: Path | None) -> None:
+def bench(
+    names: tuple[str, ...], workloads: Path, scale: float, output: str | None, processes: int, profile: Path | None
+) -> None:
     """Measure whole clusters: API server, controllers, scheduler."""
     chosen = _choose(workloads, names)
     as_table = output == "table" or (output is None and sys.stdout.isatty())
     results: list[tuple[Workload, Measured]] = []
     for workload in chosen:
         smaller = workload if scale == 1.0 else workload.scaled(scale)
-        measured = measure_workload(smaller, profile)
+        measured = measure_workload(smaller, processes, profile)
         results.append((smaller, measured))
         if as_table:
             click.echo(_line(smaller, measured))
@@ -56,20 +65,20 @@ def _choose(directory: Path, names: tuple[str, ...]) -> list[Workload]:
     return [load_workload(found[name]) for name in names or found]
 
 
-def measure_workload(workload: Workload, profile: Path | None = None) -> Measured:
+def measure_workload(workload: Workload, processes: int = 2, profile: Path | None = None) -> Measured:
     try:
         with fast_runner() as runner:
-            return runner.run(_measure(workload, profile))
+            return runner.run(_measure(workload, processes, profile))
     except (OSError, RuntimeError, TimeoutError) as error:
         raise BrokenWorld(f"{workload.name}: {error}") from None
 
 
-async def _measure(workload: Workload, profile: Path | None) -> Measured:
+async def _measure(workload: Workload, processes: int, profile: Path | None) -> Measured:
     from dray.cli.bench_cluster import bench_cluster
     from dray.cli.bench_load import Load
 
     spare_the_collector()
-    async with bench_cluster(profile) as cluster:
+    async with bench_cluster(processes, profile) as cluster:
         return await Load(cluster, workload).run()
 
 

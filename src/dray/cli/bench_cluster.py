@@ -1,4 +1,4 @@
-"""The cluster under the benchmark: a control plane in a process of its own, reached over HTTPS like any other."""
+"""The cluster under the benchmark: a control plane in processes of its own, reached over HTTPS like any other."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import json
 import os
+import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,22 @@ LONGEST_ANSWER = 64 * 2**20
 Document = dict[str, Any]
 
 
-class Plane:
-    """The other process; `ask` it how far it has come and what it measured."""
+class Metered:
+    """A process under the benchmark; `ask` it how far it has come and what it measured."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
         self._log = log
+
+    @classmethod
+    async def start(cls, module: str, arguments: Sequence[str], log: Path, pipe: int | None = None) -> Metered:
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", module, *arguments,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=output, limit=LONGEST_ANSWER,
+                pass_fds=() if pipe is None else (pipe,),
+            )  # fmt: skip
+        return cls(process, log)
 
     async def ask(self, question: str) -> Document:
         assert self._process.stdin is not None
@@ -62,6 +73,32 @@ class Plane:
             await self._process.wait()
 
 
+class Plane:
+    """API server, controllers and scheduler: one process, or the server and the others."""
+
+    def __init__(self, server: Metered, loops: Metered | None) -> None:
+        self._server, self._loops = server, loops
+
+    async def state(self) -> Document:
+        return await (self._loops or self._server).ask("state")
+
+    async def mark(self) -> None:
+        for process in self._processes():
+            await process.ask("mark")
+
+    async def report(self) -> Document:
+        """What the scheduler did, and the processor time of all."""
+        reports = [await process.ask("report") for process in self._processes()]
+        cpu_s = sum(report["cpuSeconds"] for report in reports)
+        return {**reports[-1], "cpuSeconds": cpu_s, "serverCpuSeconds": reports[0]["cpuSeconds"]}
+
+    def memory_mb(self) -> float:
+        return sum(process.memory_mb() for process in self._processes())
+
+    def _processes(self) -> list[Metered]:
+        return [self._server, self._loops] if self._loops else [self._server]
+
+
 @dataclass(frozen=True, slots=True)
 class BenchCluster:
     """`users` creates pods, and `informers` looks at them, as somebody outside would."""
@@ -83,10 +120,10 @@ def _resident_mb(pid: int) -> float:
 
 
 @asynccontextmanager
-async def bench_cluster(profile: Path | None = None) -> AsyncIterator[BenchCluster]:
+async def bench_cluster(processes: int = 2, profile: Path | None = None) -> AsyncIterator[BenchCluster]:
     with tempfile.TemporaryDirectory(prefix="dray-bench-") as name:
         directory = Path(name)
-        async with _plane(directory, profile) as plane, contextlib.AsyncExitStack() as stack:
+        async with _plane(directory, processes, profile) as plane, contextlib.AsyncExitStack() as stack:
             users, watcher = (connect(directory / "kubeconfig", component=name) for name in ("load", "observer"))
             stack.push_async_callback(users.close)
             stack.push_async_callback(watcher.close)
@@ -96,16 +133,19 @@ async def bench_cluster(profile: Path | None = None) -> AsyncIterator[BenchClust
 
 
 @asynccontextmanager
-async def _plane(directory: Path, profile: Path | None) -> AsyncIterator[Plane]:
-    log, arguments = directory / "log", [str(path) for path in (directory, profile) if path]
-    with log.open("wb") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "dray.cli.bench_plane", *arguments,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=output, limit=LONGEST_ANSWER,
-        )  # fmt: skip
-    plane = Plane(process, log)
-    try:
-        await plane.answer(START_TIMEOUT_S)
-        yield plane
-    finally:
-        await plane.stop()
+async def _plane(directory: Path, processes: int, profile: Path | None) -> AsyncIterator[Plane]:
+    arguments = [str(directory), *(("--profile", str(profile)) if profile else ())]
+    async with contextlib.AsyncExitStack() as stack:
+        ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
+        if processes > 1:
+            arguments += ["--pipe", str(ours.fileno())]
+        server = await Metered.start("dray.cli.bench_plane", arguments, directory / "log", ours.fileno())
+        stack.push_async_callback(server.stop)
+        await server.answer(START_TIMEOUT_S)
+        loops = None
+        if processes > 1:
+            descriptor = theirs.fileno()
+            loops = await Metered.start("dray.cli.bench_loops", [str(descriptor)], directory / "loops-log", descriptor)
+            stack.push_async_callback(loops.stop)
+            await loops.answer(START_TIMEOUT_S)
+        yield Plane(server, loops)

@@ -73,7 +73,7 @@ class Load:
             await self._burst("before", self._workload.before, "claims")
         if self._workload.unschedulable:
             await self._park("waiting", self._workload.unschedulable)
-        await self._cluster.plane.ask("mark")
+        await self._cluster.plane.mark()
         started, own_cpu = time.perf_counter(), _cpu_seconds()
         prefix = "pod"
         if self._workload.steady:
@@ -81,7 +81,7 @@ class Load:
         else:
             await self._burst(prefix, self._workload.pods, "claims")
         seconds, own_cpu = time.perf_counter() - started, _cpu_seconds() - own_cpu
-        return self._measured(prefix, seconds, own_cpu, await self._cluster.plane.ask("report"))
+        return self._measured(prefix, seconds, own_cpu, await self._cluster.plane.report())
 
     async def _observe(self) -> None:
         pods = self._cluster.informers.of(PODS)
@@ -165,7 +165,7 @@ class Load:
     async def _until_plane(self, **least: int) -> None:
         async with asyncio.timeout(STUCK_S):
             while True:
-                state = await self._cluster.plane.ask("state")
+                state = await self._cluster.plane.state()
                 if all(state[name] >= number for name, number in least.items()):
                     return
                 await asyncio.sleep(POLL_S)

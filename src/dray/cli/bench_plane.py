@@ -1,104 +1,43 @@
-"""The control plane under the benchmark: API server, controllers and scheduler in one process, as in `dray up`.
+"""The control plane under the benchmark, as in `dray up`: API server, controllers and scheduler in one process or in two.
 
-`python -m dray.cli.bench_plane DIRECTORY [PROFILE]` serves HTTPS until its standard input ends. Each line there is a question,
-answered with one line of JSON: `state` (how far it has come), `mark` (measure from now on), `report` (what was measured; the
-profile, if one is wanted, is of the time between).
+`python -m dray.cli.bench_plane DIRECTORY [--pipe DESCRIPTOR] [--profile FILE]` serves HTTPS and answers questions (`bench_meter`)
+until its standard input ends. With a pipe, controllers and scheduler are at its other end: `python -m dray.cli.bench_loops`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import cProfile
-import json
-import resource
-import sys
+import argparse
+import socket
 from pathlib import Path
-from typing import Any
 
 from dray.atomic_files import write_private
+from dray.cli.bench_meter import CpuMeter, SchedulerMeter, answer_questions
 from dray.cli.event_loop import run_loop, spare_the_collector
 from dray.controllers.node_lifecycle import NodeLifecycleController
-from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
-Document = dict[str, Any]
+# There are no kubelets here, so nobody may miss their heartbeats.
+CONTROLLERS = ("*", f"-{NodeLifecycleController.name}")
 
 
-class Meter:
-    """Counts the scheduler's work."""
-
-    def __init__(self, service: SchedulerService, profile: Path | None) -> None:
-        self._profile, self._profiler = profile, cProfile.Profile()
-        self._scheduler = service.scheduler
-        self._decisions: list[float] = []
-        self._attempts: list[float] = []
-        _tap(service.metrics.algorithm_duration, self._decisions)
-        _tap(service.metrics.attempt_duration, self._attempts)
-        self._steps, self._cpu_s = 0, 0.0
-
-    def state(self) -> Document:
-        handle = self._scheduler.handle
-        handle.snapshot.refresh()
-        return {
-            "slices": len(handle.devices.inventory.slices),
-            "nodes": sum(not node.node.spec.taints for node in handle.snapshot.nodes),
-            "parked": sum(entry.attempts > 0 for entry in self._scheduler.queue.waiting()),
-        }
-
-    def mark(self) -> Document:
-        self._decisions.clear()
-        self._attempts.clear()
-        self._steps, self._cpu_s = self._scheduler.handle.steps, _cpu_s()
-        if self._profile:
-            self._profiler.enable()
-        return {}
-
-    def report(self) -> Document:
-        if self._profile:
-            self._profiler.disable()
-            self._profiler.dump_stats(self._profile)
-        return {
-            "steps": self._scheduler.handle.steps - self._steps,
-            "cpuSeconds": _cpu_s() - self._cpu_s,
-            "decisions": self._decisions,
-            "attempts": self._attempts,
-        }
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _tap(histogram: object, into: list[float]) -> None:
-    """Keep every number a histogram is given."""
-    observe = histogram.observe  # type: ignore[attr-defined]
-
-    def noted(number: float, *labels: str) -> None:
-        into.append(number)
-        observe(number, *labels)
-
-    histogram.observe = noted  # type: ignore[attr-defined]
-
-
-async def serve(directory: Path, profile: Path | None) -> None:
-    # There are no kubelets here, so nobody may miss their heartbeats.
-    controllers = ("*", f"-{NodeLifecycleController.name}")
-    plane = ControlPlane(ControlPlaneOptions(directory / "data", controllers=controllers))
+async def serve(directory: Path, pipe: int | None, profile: Path | None) -> None:
+    options = ControlPlaneOptions(directory / "data", controllers=CONTROLLERS, loops_apart=pipe is not None)
+    plane = ControlPlane(options)
     await plane.start()
     await plane.listen()
     write_private(directory / "kubeconfig", plane.kubeconfig().encode())
+    if pipe is not None:
+        await plane.serve_pipe(socket.socket(fileno=pipe))
     spare_the_collector()
-    assert plane.scheduler is not None
-    meter = Meter(plane.scheduler, profile)
-    answers = {"state": meter.state, "mark": meter.mark, "report": meter.report}
-    questions = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(questions), sys.stdin)
-    print("{}", flush=True)
-    while question := await questions.readline():
-        print(json.dumps(answers[question.decode().strip()]()), flush=True)
+    meter = SchedulerMeter(plane.scheduler, profile) if plane.scheduler else CpuMeter(profile)
+    await answer_questions(meter.answers())
     await plane.stop()
 
 
 if __name__ == "__main__":
-    run_loop(serve(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--pipe", type=int)
+    parser.add_argument("--profile", type=Path)
+    given = parser.parse_args()
+    run_loop(serve(given.directory, given.pipe, given.profile))

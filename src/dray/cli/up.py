@@ -32,6 +32,8 @@ class UpOptions:
     drivers: tuple[str, ...]
     data: Path
     kubeconfig: Path
+    processes: int = 1
+    verbosity: int = 0
 
 
 @click.command(epilog="Example: dray up --nodes 3 --devices gpu --kubeconfig ./kubeconfig")
@@ -49,9 +51,16 @@ class UpOptions:
     metavar="NAME,...",
     help="Drivers on every node: gpu, gpu-shared, cpu, nic; none for no devices.",
 )
+@click.option(
+    "--processes",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 2),
+    help="2: controllers and scheduler in a process of their own; with two cores, a third more pods a second.",
+)
 @serving_options(listen="127.0.0.1:0")
 @click.option("-v", "--verbose", count=True, help="More about what happens, on standard error.")
-def up(serving: Serving, nodes: int, devices: str, verbose: int) -> None:
+def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int) -> None:
     """Start a cluster: API server, controllers, scheduler, nodes and drivers, in one process.
 
     It is a Kubernetes to kubectl and to every client. Without --kubeconfig the administrator's is written into the data
@@ -69,7 +78,8 @@ def up(serving: Serving, nodes: int, devices: str, verbose: int) -> None:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     with serving.data_directory() as directory:
-        options = UpOptions(serving, nodes, drivers, directory, serving.kubeconfig or directory / "kubeconfig")
+        kubeconfig = serving.kubeconfig or directory / "kubeconfig"
+        options = UpOptions(serving, nodes, drivers, directory, kubeconfig, processes, verbose)
         spare_the_collector()
         raise_file_limit()
         try:
@@ -79,6 +89,8 @@ def up(serving: Serving, nodes: int, devices: str, verbose: int) -> None:
 
 
 async def _serve(options: UpOptions) -> None:
+    from dray.cli.loops_keeper import LoopsKeeper
+    from dray.cli.loops_process import Wishes
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.nodes import NodesOptions, make_nodes
@@ -94,9 +106,13 @@ async def _serve(options: UpOptions) -> None:
             serving.minor,
             hosts=serving.hosts,
             emulates=serving.emulates,
+            loops_apart=options.processes > 1,
         )
     )
     await plane.start()
+    keeper = LoopsKeeper(plane, Wishes.of(plane.loops_options, options.verbosity)) if options.processes > 1 else None
+    if keeper:
+        await keeper.start()
     token = new_token()
     dashboard = Dashboard(plane.client("dray-dashboard"), token, gates=serving.gates, title="dray up")
     plane.running.mount(PREFIX, dashboard)
@@ -118,6 +134,8 @@ async def _serve(options: UpOptions) -> None:
             await starting
         await dashboard.stop()
         await nodes.stop()
+        if keeper:
+            await keeper.stop()
         await plane.stop()
 
 

@@ -29,7 +29,8 @@
 `ApiError` (code, reason, is_conflict, ...) is an answer; `ServerUnreachable` means that none came. Answers 429 and 5xx with
 Retry-After are obeyed inside the client. Pod, Node and Namespace structs are views: patch them, never write them back.
 
-`kinds` has the constants; `transport` the border to `https` and `in_process`; `informer`, `informers`, `indexed`,
+`kinds` has the constants; `transport` the border to `https`, `in_process` and `pipe` (with `frames`: to the process that started
+this one); `informer`, `informers`, `indexed`,
 `own_writes` the local copies; `workqueue`, `rate_limit`, `events`, `leader` what controllers are built of; `kubeconfig`,
 `credentials`, `connect` the way in. No decisions about the cluster live here.
 """

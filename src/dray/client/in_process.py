@@ -54,7 +54,7 @@ class InProcessTransport:
         if response.stream is None:
             raise ApiError.from_answer(response.status, response.body)
         try:
-            yield _frames(response.stream)
+            yield lines_of(response.stream)
         finally:
             aclose = getattr(response.stream, "aclose", None)
             if aclose is not None:
@@ -66,16 +66,25 @@ class InProcessTransport:
     async def _response(self, call: Call) -> ServerResponse:
         if self._closed:
             raise ServerUnreachable("the connection is closed")
-        headers = {"accept": call.accept, "user-agent": call.user_agent}
-        if call.body:
-            headers["content-type"] = call.content_type
-        path = call.path if _IS_PLAIN(call.path) else quote(call.path)
         query = urlencode(call.query) if call.query else ""
-        request = self._make_request(method=call.method, path=path, query=query, headers=headers, body=call.body)
+        request = self._make_request(
+            method=call.method, path=escaped(call.path), query=query, headers=headers_of(call), body=call.body
+        )
         return await self._handle(request)
 
 
-async def _frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+def headers_of(call: Call) -> dict[str, str]:
+    headers = {"accept": call.accept, "user-agent": call.user_agent}
+    if call.body:
+        headers["content-type"] = call.content_type
+    return headers
+
+
+def escaped(path: str) -> str:
+    return path if _IS_PLAIN(path) else quote(path)
+
+
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """A chunk holds whole JSON lines, one or more."""
     async for chunk in chunks:
         for line in chunk.split(b"\n"):

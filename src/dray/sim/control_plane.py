@@ -1,8 +1,6 @@
-"""API server, controllers and scheduler in one process, and a client for each."""
+"""API server, controllers and scheduler in one process, or the latter two apart; and clients for everybody in this one."""
 
-import asyncio
-import contextlib
-import logging
+import socket
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,17 +9,15 @@ from dray import __version__
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.exchange import Request
 from dray.apiserver.identity import LOOPBACK
-from dray.client import Client, Informers, InProcessTransport
+from dray.client import Client, InProcessTransport
 from dray.clock import Clock, RealClock
-from dray.controllers.context import Context
-from dray.controllers.roster import Choices, Roster
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.service import SchedulerService
+from dray.sim.control_loops import ControlLoops, LoopsOptions
+from dray.sim.pipe_server import PipeServer
 from dray.store.interface import Store
 from dray.store.opening import open_store
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +36,8 @@ class ControlPlaneOptions:
     hosts: tuple[str, ...] = ("127.0.0.1",)
     # As a release of Kubernetes, with what it does not refuse.
     emulates: bool = False
+    # Controllers and scheduler are in another process, at the other end of a pipe.
+    loops_apart: bool = False
 
 
 class ControlPlane:
@@ -48,10 +46,10 @@ class ControlPlane:
     def __init__(self, options: ControlPlaneOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock or RealClock()
-        self._tasks: list[asyncio.Task[None]] = []
         self._store: Store | None = None
         self.running: Running
-        self.scheduler: SchedulerService | None = None
+        self._loops: ControlLoops | None = None
+        self.loops_options: LoopsOptions
         self.url = ""
 
     async def start(self) -> None:
@@ -67,27 +65,26 @@ class ControlPlane:
             resize_with_claims=options.emulates,
         )
         self.running = await start_server(self._store, server_options, self._clock)
-        ready = []
-        # One look at the cluster for all of them: each change is read once.
-        self._informers = Informers(self.client("dray-informers"))
-        if options.with_controllers:
-            client = self.client("dray-controller-manager")
-            ca = self.running.credentials.authority.certificate_pem.decode()
-            context = Context(client, self._informers.share(), options.gates)
-            roster = Roster(context, Choices(options.controllers, root_ca=ca))
-            self._run(roster.run(), "controllers")
-            ready.append(roster.ready.wait())
-        if options.with_scheduler:
-            self.scheduler = SchedulerService(
-                self.client("dray-scheduler"),
-                config=options.scheduler,
-                gates=options.gates,
-                informers=self._informers.share(),
-            )
-            self._run(self.scheduler.run(), "scheduler")
-            ready.append(self.scheduler.ready.wait())
-        self._informers.start()
-        await asyncio.gather(*ready)
+        ca = self.running.credentials.authority.certificate_pem.decode()
+        self.loops_options = LoopsOptions(
+            options.gates,
+            options.controllers if options.with_controllers else (),
+            options.with_scheduler,
+            options.scheduler,
+            ca,
+        )
+        if not options.loops_apart:
+            self._loops = ControlLoops(self.client, self.loops_options)
+            await self._loops.start()
+
+    async def serve_pipe(self, connected: socket.socket) -> PipeServer:
+        """Whoever holds the other end of the socket may do everything."""
+        return await PipeServer.over(connected, self.running.server.handle)
+
+    @property
+    def scheduler(self) -> SchedulerService | None:
+        """If there is one in this process."""
+        return self._loops.scheduler if self._loops else None
 
     async def listen(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Serve HTTPS as well; the answer is the URL."""
@@ -104,22 +101,8 @@ class ControlPlane:
         return self.running.credentials.admin_kubeconfig(self.url)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
-        await self._informers.stop()
+        if self._loops is not None:
+            await self._loops.stop()
         await self.running.stop()
         if self._store is not None:
             await self._store.close()
-
-    def _run(self, coroutine: object, name: str) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(coroutine, name=name)  # type: ignore[arg-type]
-        task.add_done_callback(_report_failure)
-        self._tasks.append(task)
-
-
-def _report_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.error("%s ended unexpectedly", task.get_name(), exc_info=task.exception())

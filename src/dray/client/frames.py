@@ -1,0 +1,119 @@
+"""Many calls over one local socket, between two processes of one program: no TLS, no HTTP.
+
+Each frame is four bytes of length and a MessagePack array: the kind of frame, the number of the call, and what belongs to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import msgspec
+
+LENGTH = struct.Struct(">I")
+
+
+class Asked(msgspec.Struct, array_like=True, tag=0, frozen=True):
+    """One call; `path` and `query` are escaped as in a URL."""
+
+    number: int
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Dropped(msgspec.Struct, array_like=True, tag=1, frozen=True):
+    """Nobody waits for this call any more."""
+
+    number: int
+
+
+class Answered(msgspec.Struct, array_like=True, tag=2, frozen=True):
+    """The whole answer, or the head of one that `streams`."""
+
+    number: int
+    status: int
+    headers: dict[str, str]
+    body: bytes
+    streams: bool = False
+
+
+class Chunk(msgspec.Struct, array_like=True, tag=3, frozen=True):
+    """Whole JSON lines of a stream."""
+
+    number: int
+    data: bytes
+
+
+class Ended(msgspec.Struct, array_like=True, tag=4, frozen=True):
+    """The stream is over."""
+
+    number: int
+
+
+Frame = Asked | Dropped | Answered | Chunk | Ended
+_decode = msgspec.msgpack.Decoder(Frame).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class FramePipe(asyncio.Protocol):
+    """One end of the socket: frames out by `send`, frames in to `on_frame`, in order."""
+
+    def __init__(self, on_frame: Callable[[Frame], None], on_lost: Callable[[], None]) -> None:
+        self._on_frame, self._on_lost = on_frame, on_lost
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    # --- what the loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._writable.set()
+        self._on_lost()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data if self._rest else data
+        at, end = 0, len(data)
+        while end - at >= LENGTH.size:
+            begin = at + LENGTH.size
+            (length,) = LENGTH.unpack_from(data, at)
+            if end - begin < length:
+                break
+            at = begin + length
+            self._on_frame(_decode(data[begin:at]))
+        self._rest = data[at:]
+
+    # --- what both ends call
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, frame: Frame) -> None:
+        """Into nothing, once the other end is gone."""
+        if self._transport is not None:
+            data = _encode(frame)
+            self._transport.write(LENGTH.pack(len(data)) + data)
+
+    async def room(self) -> None:
+        """Waits while the other end takes less than it is sent."""
+        await self._writable.wait()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()

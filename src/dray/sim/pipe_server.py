@@ -1,0 +1,73 @@
+"""The API server's end of a pipe: calls of the process at the other end, which may do everything."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from dray.apiserver.exchange import Request, Response
+from dray.apiserver.identity import LOOPBACK
+from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
+
+
+class PipeServer:
+    """`await PipeServer.over(socket, server.handle)`; `lost` is set when the other end is gone."""
+
+    def __init__(self, handle: Callable[[Request], Awaitable[Response]]) -> None:
+        self._handle = handle
+        self.pipe = FramePipe(self._take, self._lose)
+        self.lost = asyncio.Event()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    @classmethod
+    async def over(cls, connected: socket.socket, handle: Callable[[Request], Awaitable[Response]]) -> PipeServer:
+        server = cls(handle)
+        await asyncio.get_running_loop().create_unix_connection(lambda: server.pipe, sock=connected)
+        return server
+
+    async def stop(self) -> None:
+        self.pipe.close()
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _take(self, frame: Frame) -> None:
+        if isinstance(frame, Asked):
+            self._tasks[frame.number] = asyncio.create_task(self._answer(frame))
+        elif isinstance(frame, Dropped):
+            dropped = self._tasks.get(frame.number)
+            if dropped is not None:
+                dropped.cancel()
+
+    def _lose(self) -> None:
+        self.lost.set()
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def _answer(self, asked: Asked) -> None:
+        try:
+            await self._send_answer(asked)
+        finally:
+            del self._tasks[asked.number]
+
+    async def _send_answer(self, asked: Asked) -> None:
+        request = Request(asked.method, asked.path, asked.query, asked.headers, asked.body, user=LOOPBACK)
+        response = await self._handle(request)
+        headers = {name.lower(): value for name, value in response.headers}
+        stream = response.stream
+        self.pipe.send(Answered(asked.number, response.status, headers, response.body, stream is not None))
+        if stream is not None:
+            await self._pass_on(asked.number, stream)
+
+    async def _pass_on(self, number: int, stream: AsyncIterator[bytes]) -> None:
+        try:
+            async for chunk in stream:
+                self.pipe.send(Chunk(number, chunk))
+                await self.pipe.room()
+            self.pipe.send(Ended(number))
+        finally:
+            aclose = getattr(stream, "aclose", None)
+            if aclose is not None:
+                await aclose()

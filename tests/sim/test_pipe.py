@@ -1,0 +1,154 @@
+"""A client at the other end of a socket is as good as one in the server's process; and both ends notice when the other is gone."""
+
+import asyncio
+import socket
+
+import pytest
+
+from dray.client import CONFIG_MAPS, ApiError, Client, Handler, Informer, ServerUnreachable
+from dray.client.frames import LENGTH, Dropped, Ended, FramePipe
+from dray.client.pipe import PipeTransport
+from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+
+PATIENCE_S = 30.0
+
+
+class Rig:
+    def __init__(self, path):
+        self.plane = ControlPlane(ControlPlaneOptions(path, with_controllers=False, with_scheduler=False))
+
+    async def __aenter__(self):
+        await self.plane.start()
+        ours, theirs = socket.socketpair()
+        self.server = await self.plane.serve_pipe(ours)
+        self.transport = await PipeTransport.over(theirs)
+        self.client = Client(self.transport, user_agent="apart/1")
+        return self
+
+    async def __aexit__(self, *_):
+        self.transport.pipe.close()
+        await self.server.stop()
+        await self.plane.stop()
+
+
+@pytest.fixture
+async def rig(tmp_path):
+    async with Rig(tmp_path) as running:
+        yield running
+
+
+def config(name, text="a"):
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": "default"},
+        "data": {"key": text},
+    }
+
+
+async def until(holds):
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_many_calls_at_once_get_their_own_answers(rig):
+    names = [f"map-{number}" for number in range(100)]
+    made = await asyncio.gather(*(rig.client.create(CONFIG_MAPS, config(name, name)) for name in names))
+    assert [each.metadata.name for each in made] == names
+    read = await asyncio.gather(*(rig.client.get(CONFIG_MAPS, name, "default") for name in reversed(names)))
+    assert [each.metadata.name for each in read] == names[::-1]
+
+
+async def test_what_is_larger_than_any_buffer_arrives_whole(rig):
+    text = "x" * 900_000
+    await rig.client.create(CONFIG_MAPS, config("large", text))
+    answer = await rig.client.raw("GET", "/api/v1/namespaces/default/configmaps/large")
+    assert text.encode() in answer.body
+
+
+async def test_a_refusal_is_an_answer(rig):
+    with pytest.raises(ApiError) as refused:
+        await rig.client.get(CONFIG_MAPS, "none", "default")
+    assert refused.value.is_not_found
+    watching = rig.client.watch(CONFIG_MAPS, since="nonsense")
+    with pytest.raises(ApiError) as refused:
+        await watching.__aenter__()
+    assert refused.value.code == 400
+
+
+async def test_an_informer_follows_and_its_end_ends_the_watch(rig):
+    informer, seen = Informer(rig.client, CONFIG_MAPS), []
+    informer.add_handler(Handler(on_add=lambda new: seen.append(new.metadata.name)))
+    informer.start()
+    await informer.synced()
+    watchers = rig.plane.running.server.core.caches()
+    open_before = sum(len(cache.watchers) for cache in watchers)
+    assert open_before == 1
+    await rig.client.create(CONFIG_MAPS, config("one"))
+    await until(lambda: "one" in seen)
+    await informer.stop()
+    await until(lambda: sum(len(cache.watchers) for cache in watchers) == 0)
+    await until(lambda: not rig.server._tasks)
+
+
+async def test_a_call_given_up_is_given_up_at_the_other_end(rig):
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    async def never(_):
+        reached.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    rig.server._handle = never
+    call = asyncio.create_task(rig.client.get(CONFIG_MAPS, "one", "default"))
+    await reached.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    async with asyncio.timeout(PATIENCE_S):
+        await ended.wait()
+
+
+async def test_without_the_server_calls_and_streams_fail_at_once(rig):
+    opened = asyncio.Event()
+
+    async def follow():
+        async with rig.client.watch(CONFIG_MAPS) as events:
+            opened.set()
+            async for _ in events:
+                pass
+
+    following = asyncio.create_task(follow())
+    await opened.wait()
+    await rig.server.stop()
+    with pytest.raises(ServerUnreachable):
+        async with asyncio.timeout(PATIENCE_S):
+            await following
+    await rig.transport.lost.wait()
+    with pytest.raises(ServerUnreachable):
+        await rig.client.get(CONFIG_MAPS, "one", "default")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 1000])
+def test_frames_survive_being_cut_anywhere(size):
+    frames = [Dropped(1), Ended(2**40), Dropped(3)]
+    sent, taken = bytearray(), []
+
+    class Wire:
+        def write(self, data):
+            sent.extend(data)
+
+        def is_closing(self):
+            return False
+
+    pipe = FramePipe(taken.append, lambda: None)
+    pipe.connection_made(Wire())
+    for frame in frames:
+        pipe.send(frame)
+    assert len(sent) > 3 * LENGTH.size
+    for start in range(0, len(sent), size):
+        pipe.data_received(bytes(sent[start : start + size]))
+    assert taken == frames
