@@ -114,7 +114,7 @@ def test_a_wrong_clock_does_not_keep_a_server_from_its_etcd(tmp_path, etcd):
     """The rig sets clocks wrong; deadlines of gRPC are not to be among them, or every call is late at once."""
     etcd.start()
     server = server_on(tmp_path, etcd.url)
-    server.set_clock(-17 * 3600.0)
+    server.set_weather(clock_wrong_by_s=-17 * 3600.0)
     server.start()
     try:
         wait_for((tmp_path / "ready").exists, "the server to be ready", server)

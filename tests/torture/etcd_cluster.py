@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -60,6 +61,16 @@ class Member:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    def pause(self) -> None:
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
 
     @property
     def pid(self) -> int | None:

@@ -1,4 +1,5 @@
-"""Random faults from one seed: processes die, stop and come back; connections break, crawl and hang; clocks jump."""
+"""Random faults from one seed: processes die, stop and come back; connections break, crawl and hang; clocks jump;
+disks are slow and full; watch events come late and twice."""
 
 from __future__ import annotations
 
@@ -29,9 +30,14 @@ class Faults:
             (3, self._crawl),
             (3, self._hang),
             (4, self._set_clock),
+            (3, self._hurt_watches),
         ]
-        if self._rig.etcd is not None:
-            faults.append((4, self._kill_etcd_member))
+        if self._rig.etcd is None:
+            faults += [(3, self._slow_disk), (2, self._fill_disk)]
+        else:
+            faults += [(4, self._kill_etcd_member), (2, self._pause_etcd_member)]
+            if len(self._rig.etcd.members) > 1:
+                faults.append((2, self._lose_quorum))
         (chosen,) = self._chance.choices([fault for _, fault in faults], [weight for weight, _ in faults])
         await chosen()
 
@@ -42,6 +48,8 @@ class Faults:
 
     async def _kill_apiserver(self) -> None:
         self._count("kill -9 apiserver")
+        # A full disk at its start would rightly end it.
+        self._rig.parts["apiserver"].set_weather(disk_is_full=False)
         await self._rig.restart("apiserver", self._chance.uniform(0.0, 1.0))
 
     async def _pause(self) -> None:
@@ -78,10 +86,30 @@ class Faults:
         name = self._chance.choice(list(self._rig.parts))
         wrong_by_s = self._chance.choice([self._chance.uniform(-90, 90), self._chance.uniform(-30, 30) * 3600])
         self._count(f"clock jump {name}")
-        self._rig.parts[name].set_clock(wrong_by_s)
+        self._rig.parts[name].set_weather(clock_wrong_by_s=wrong_by_s)
         await asyncio.sleep(self._chance.uniform(0.5, 5.0))
         if self._chance.random() < 0.8:
-            self._rig.parts[name].set_clock(0.0)
+            self._rig.parts[name].set_weather(clock_wrong_by_s=0.0)
+
+    async def _hurt_watches(self) -> None:
+        """Events reach one part late, and some of them twice."""
+        name = self._chance.choice([each for each in self._rig.parts if each != "apiserver"])
+        self._count(f"late and repeated events {name}")
+        self._rig.parts[name].set_weather(events_hurt=self._chance.uniform(0.1, 0.6))
+        await asyncio.sleep(self._chance.uniform(1.0, 6.0))
+        self._rig.parts[name].set_weather(events_hurt=0.0)
+
+    async def _slow_disk(self) -> None:
+        self._count("slow fsync")
+        self._rig.parts["apiserver"].set_weather(commit_takes_s=self._chance.uniform(0.05, 0.8))
+        await asyncio.sleep(self._chance.uniform(0.5, 4.0))
+        self._rig.parts["apiserver"].set_weather(commit_takes_s=0.0)
+
+    async def _fill_disk(self) -> None:
+        self._count("full disk")
+        self._rig.parts["apiserver"].set_weather(disk_is_full=True)
+        await asyncio.sleep(self._chance.uniform(0.2, 2.0))
+        self._rig.parts["apiserver"].set_weather(disk_is_full=False)
 
     async def _kill_etcd_member(self) -> None:
         etcd = self._rig.etcd
@@ -93,6 +121,28 @@ class Faults:
         member.kill()
         await asyncio.sleep(self._chance.uniform(0.2, MAX_DOWN_S))
         member.start()
+
+    async def _pause_etcd_member(self) -> None:
+        assert self._rig.etcd is not None
+        member = self._chance.choice(self._rig.etcd.members)
+        self._count(f"SIGSTOP {member.name}")
+        member.pause()
+        await asyncio.sleep(self._chance.uniform(0.1, MAX_DOWN_S))
+        member.resume()
+
+    async def _lose_quorum(self) -> None:
+        """All members but one die; an API server that is started meanwhile waits."""
+        assert self._rig.etcd is not None
+        members = self._rig.etcd.members
+        if any(each.pid is None for each in members):
+            return
+        dying = self._chance.sample(members, len(members) - 1)
+        self._count("kill -9 two etcd members")
+        for member in dying:
+            member.kill()
+        await asyncio.sleep(self._chance.uniform(0.5, MAX_DOWN_S))
+        for member in dying:
+            member.start()
 
     def _count(self, fault: str) -> None:
         self.counts[fault] += 1

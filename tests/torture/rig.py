@@ -10,8 +10,9 @@ import signal
 import sqlite3
 import sys
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from dray.apiserver.credentials import local_authority
 from dray.apiserver.kubeconfig import kubeconfig_text
@@ -20,10 +21,11 @@ from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, conn
 from tests.e2e.processes import Process
 from tests.torture.etcd_cluster import EtcdCluster, free_port
 from tests.torture.proxy import Proxy
+from tests.torture.with_weather import FINE
 
 DRIVERS = {"a": ("gpu", "nic"), "b": ("gpu", "cpu")}
 RUNTIMES = {"a": "process", "b": "none"}
-WITH_CLOCK = Path(__file__).parent / "with_clock.py"
+WITH_WEATHER = Path(__file__).parent / "with_weather.py"
 CAPACITY = ("cpu=4", "memory=8Gi", "pods=30")
 
 
@@ -40,9 +42,10 @@ class Part(Process):
     def __init__(self, folder: Path, name: str, *arguments: str) -> None:
         super().__init__(folder, name, *arguments)
         self.is_wanted = False
-        self._clock_file = folder / f"{name}.clock"
-        self.set_clock(0.0)
-        self.program = (sys.executable, str(WITH_CLOCK), str(self._clock_file))
+        self._weather = FINE
+        self._weather_file = folder / f"{name}.weather"
+        self.set_weather()
+        self.program = (sys.executable, str(WITH_WEATHER), str(self._weather_file))
 
     def start(self) -> None:
         """Two faults may overlap: what runs is not started a second time."""
@@ -55,9 +58,14 @@ class Part(Process):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, number)
 
-    def set_clock(self, wrong_by_s: float) -> None:
-        """From now on its wall clock is wrong by so much."""
-        self._clock_file.write_text(f"{wrong_by_s:.3f}\n")
+    def set_weather(self, **changes: Any) -> None:
+        """From now on it has this trouble, beside what it had."""
+        self._weather = replace(self._weather, **changes)
+        self._weather_file.write_text(self._weather.line())
+
+    def calm_weather(self) -> None:
+        self._weather = FINE
+        self.set_weather()
 
     @property
     def exit_code(self) -> int | None:
@@ -220,11 +228,12 @@ class Rig:
             proxy.heal()
         if self.etcd is not None:
             for member in self.etcd.members:
+                member.resume()
                 if member.pid is None:
                     member.start()
             await self._until(self.etcd.is_healthy, "etcd to be healthy")
         for part in self.parts.values():
-            part.set_clock(0.0)
+            part.calm_weather()
             part.resume()
             if not part.is_running:
                 part.start()
