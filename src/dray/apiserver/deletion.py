@@ -155,7 +155,6 @@ class Deleter:
         admission = Admission(attributes, DELETE, row.kind, None, document, _as_document(options), call.warnings)
         await self._core.admission.mutate(admission)
         await self._core.admission.validate(admission)
-        document = stored.document()
         waits = self._mark(call, options, document)
         if waits:
             return Deleted(await self._keep_waiting(call, options, stored, document), is_gone=False)

@@ -1,5 +1,6 @@
 """What a request asks for, read from method, path and query alone: before anyone is identified, before anything exists."""
 
+import re
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -9,6 +10,8 @@ VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update"
 # Below one namespace these are parts of the namespace object itself, not resources inside it.
 NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 MAX_SEGMENT = 1024
+# What nearly every path is made of; nothing in it can be taken for something else.
+_IS_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,252})+").fullmatch
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -58,9 +61,10 @@ def is_suspicious(parts: list[str]) -> bool:
 @lru_cache(maxsize=2048)
 def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") -> Asked:
     """`watch` and `field_name` come from the query: ?watch=true, and fieldSelector=metadata.name=X."""
-    parts = segments(path)
+    is_plain = _IS_PLAIN(path)
+    parts = path.split("/")[1:] if is_plain else segments(path)
     verb = VERB_BY_METHOD.get(method, method.lower())
-    if not parts or is_suspicious(parts):
+    if not parts or (not is_plain and is_suspicious(parts)):
         return Asked(method, path, method.lower())
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]

@@ -119,6 +119,17 @@ class Server:
             "POST": self._create,
             "DELETE": self._delete_collection,
         }
+        self._on_special: dict[tuple[str, str], Handler] = {
+            ("pods", "binding"): self._bind,
+            ("pods", "eviction"): self._evict,
+            ("serviceaccounts", "token"): self._token,
+            ("pods", "log"): self._log,
+            ("pods", "exec"): self._no_tunnel,
+            ("pods", "attach"): self._no_tunnel,
+            ("pods", "portforward"): self._no_tunnel,
+            ("pods", "proxy"): self._no_tunnel,
+            ("nodes", "proxy"): self._no_tunnel,
+        }
         self._tasks: list[Callable[[], Awaitable[None]]] = []
 
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
@@ -280,21 +291,9 @@ class Server:
             raise errors.no_such_resource()
         if what.verb not in subresource.verbs:
             raise errors.method_not_allowed()
-        special: dict[tuple[str, str], Handler] = {
-            ("pods", "binding"): self._bind,
-            ("pods", "eviction"): self._evict,
-            ("serviceaccounts", "token"): self._token,
-            ("pods", "log"): self._log,
-            ("pods", "exec"): self._no_tunnel,
-            ("pods", "attach"): self._no_tunnel,
-            ("pods", "portforward"): self._no_tunnel,
-            ("pods", "proxy"): self._no_tunnel,
-            ("nodes", "proxy"): self._no_tunnel,
-        }
-        handler = self._scale if subresource.name == "scale" else special.get((row.plural, subresource.name))
-        if handler:
-            return handler
-        return {"get": self._get, "update": self._update, "patch": self._patch}[what.verb]
+        if subresource.name == "scale":
+            return self._scale
+        return self._on_special.get((row.plural, subresource.name)) or self._on_object[what.method]
 
     def _unstored_handler(self, row: Resource, what: Asked) -> Handler:
         if what.name:

@@ -11,20 +11,22 @@ MAX_KEY_BYTES = 4096
 
 def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precondition]) -> None:
     """Raise ValueError unless every key is sane text and occurs once among the operations."""
-    keys = [operation.key for operation in operations]
-    if len(set(keys)) != len(keys):
+    keys = {operation.key for operation in operations}
+    if len(keys) != len(operations):
         raise ValueError("a key occurs twice in one commit")
-    if len(keys) > MAX_OPERATIONS:
-        raise ValueError(f"a commit has {len(keys)} operations; at most {MAX_OPERATIONS} are allowed")
+    if len(operations) > MAX_OPERATIONS:
+        raise ValueError(f"a commit has {len(operations)} operations; at most {MAX_OPERATIONS} are allowed")
+    for operation in operations:
+        if isinstance(operation, Put) and not isinstance(operation.value, bytes):
+            raise ValueError("a value is not bytes")
+    keys.update(precondition.key for precondition in preconditions)
     for key in keys:
         check_key(key)
-    for precondition in preconditions:
-        check_key(precondition.key)
-    if any(not isinstance(operation.value, bytes) for operation in operations if isinstance(operation, Put)):
-        raise ValueError("a value is not bytes")
 
 
 def check_key(key: str) -> None:
+    if key[:1] == "/" and key.isascii() and "\0" not in key and len(key) <= MAX_KEY_BYTES:
+        return
     if not key.startswith("/") or "\0" in key:
         raise ValueError(f"{key!r} is not a key: it must start with a slash and hold no zero byte")
     try:

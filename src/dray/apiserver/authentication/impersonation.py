@@ -31,7 +31,10 @@ AUTHENTICATION_GROUP = "authentication.k8s.io"
 
 def requested_user(headers: Mapping[str, str]) -> User | None:
     """Who the headers ask to be; None without such headers. A header sent several times is joined by commas."""
-    if not any(name.startswith("impersonate-") for name in headers):
+    for name in headers:
+        if name.startswith("impersonate-"):
+            break
+    else:
         return None
     groups = _values(headers.get(GROUP_HEADER, ""))
     extra = {
