@@ -47,11 +47,11 @@ FAILURES = {
         "kubelet/test_claims_in_trouble.py::test_a_claim_that_no_container_uses_is_prepared_and_given_back",
     ),
     "C11 sandbox dies": (
-        "kubelet/test_pod_worker.py::test_a_sandbox_that_died_is_made_anew_and_its_claims_are_prepared_again",
+        "kubelet/test_pod_images.py::test_a_sandbox_that_died_is_made_anew_and_its_claims_are_prepared_again",
         "kubelet/test_cri_runtime.py::test_a_dead_sandbox_is_followed_by_the_next_one",
     ),
     "C12 API server away": (
-        "kubelet/test_pod_worker.py::test_containers_restart_while_the_api_server_is_away",
+        "kubelet/test_pod_images.py::test_containers_restart_while_the_api_server_is_away",
         "kubelet/test_claims_in_trouble.py::test_without_an_api_server_new_pods_wait",
     ),
     "C13 driver gone when a container restarts": (
@@ -215,7 +215,7 @@ FAILURES = {
     # --- runtime and CDI
     "H1 CDI name without a file": (
         "kubelet/test_trouble.py::test_cdi_names_with_tricks_or_without_a_file_fail_the_container",
-        "kubelet/test_pod_worker.py::test_a_device_that_its_runtime_cannot_find_is_looked_for_again",
+        "kubelet/test_pod_images.py::test_a_device_that_its_runtime_cannot_find_is_looked_for_again",
     ),
     "H2 name in two files": ("kubelet/test_trouble.py::test_a_name_in_two_files_is_unusable",),
     "H3 unknown field, old version": ("kubelet/test_trouble.py::test_a_corrupt_cdi_file_harms_nobody_else",),
@@ -233,7 +233,7 @@ FAILURES = {
     # --- device health
     "I1 device turns unhealthy": (
         "kubelet/test_neighbours.py::test_only_changes_are_told_and_long_messages_are_cut",
-        "kubelet/test_pod_worker.py::test_device_health_is_in_every_status",
+        "kubelet/test_pod_worker_in_trouble.py::test_device_health_is_in_every_status",
     ),
     "I2 reports stop, I7 lease makes no sense": (
         "kubelet/test_neighbours.py::test_a_device_is_unknown_after_its_lease",
