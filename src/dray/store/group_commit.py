@@ -42,6 +42,7 @@ class PendingCommit:
 class Group:
     commits: list[PendingCommit] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
+    writes: tables.Writes = field(default_factory=tables.Writes)
     revision: int = 0
     expiries: dict[str, int | None] = field(default_factory=dict)
 
@@ -126,6 +127,7 @@ class GroupCommit:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._fill(group)
+            group.writes.write(self._connection)
             tables.set_number(self._connection, "revision", group.revision)
         except Exception as error:
             # Whatever it was: callers must get an answer, and the next group its turn.
@@ -148,8 +150,7 @@ class GroupCommit:
             pending.answer = self._apply(group, pending)
 
     def _apply(self, group: Group, pending: PendingCommit) -> int | StoreError:
-        connection = self._connection
-        known = {wanted.key: self._row(wanted.key) for wanted in pending.preconditions}
+        known = {wanted.key: self._row(group, wanted.key) for wanted in pending.preconditions}
         failed = [
             wanted.key
             for wanted in pending.preconditions
@@ -162,20 +163,21 @@ class GroupCommit:
         for position, operation in enumerate(pending.operations):
             value = operation.value if isinstance(operation, Put) else None
             key = operation.key
-            old = known[key] if key in known else self._row(key)
-            change = tables.write(connection, revision, position, key, value, old)
+            old = known[key] if key in known else self._row(group, key)
+            change = group.writes.put(revision, position, key, value, old)
             if change:
                 changed = True
-                self._recent[key] = tables.row_after(change, position)
                 group.changes.append(change)
                 self._note_expiry(group, operation)
         if changed:
             group.revision = revision
         return group.revision
 
-    def _row(self, key: str) -> tables.Row | None:
+    def _row(self, group: Group, key: str) -> tables.Row | None:
         """What is under a key. Nobody else writes the file, so what was written or read last need not be read again."""
-        recent = self._recent
+        written, recent = group.writes.current, self._recent
+        if key in written:
+            return written[key]
         if key in recent:
             return recent[key]
         if len(recent) >= MOST_RECENT:
@@ -195,6 +197,7 @@ class GroupCommit:
             self._fail(group, error)
             return
         self.revision = group.revision
+        self._recent |= group.writes.current
         for key, at in group.expiries.items():
             if at is None:
                 self.expiries.pop(key, None)

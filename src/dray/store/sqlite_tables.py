@@ -149,27 +149,40 @@ def revision_of_row(row: Row | None) -> int:
     return revision_of(row[2]) if row else 0
 
 
-def write(
-    connection: sqlite3.Connection, revision: int, position: int, key: str, value: bytes | None, old: Row | None
-) -> Change | None:
-    """Put a value in place of `old`, or (None) delete the key; answers None if there was nothing to delete."""
-    if old is None and value is None:
-        return None
-    old_value, old_seq, created = (old[1], old[2], old[3]) if old else (None, 0, revision)
-    seq = first_seq(revision) + position
-    connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, ?)", (seq, key, value, created, old_seq))
-    if value is None:
-        connection.execute("DELETE FROM current WHERE key = ?", (key,))
-    else:
-        connection.execute("INSERT OR REPLACE INTO current VALUES (?, ?, ?)", (key, seq, created))
-    return Change(key, revision, value, old_value, revision_of(old_seq), created)
+# sequence number, key, value, revision of its creation, sequence number of the version before
+Version = tuple[int, str, bytes | None, int, int]
 
 
-def row_after(change: Change, position: int) -> Row | None:
-    """What `read_row` would find after a change that was the `position`th of its commit."""
-    if change.value is None:
-        return None
-    return change.key, change.value, first_seq(change.revision) + position, change.created
+class Writes:
+    """Changes that are decided and go into the file together: one statement for each table, not for each change."""
+
+    __slots__ = ("_current", "_versions")
+
+    def __init__(self) -> None:
+        self._versions: list[Version] = []
+        self._current: dict[str, Row | None] = {}
+
+    def put(self, revision: int, position: int, key: str, value: bytes | None, old: Row | None) -> Change | None:
+        """A value in place of `old`, or (None) the key deleted; answers None if there was nothing to delete."""
+        if old is None and value is None:
+            return None
+        old_value, old_seq, created = (old[1], old[2], old[3]) if old else (None, 0, revision)
+        seq = first_seq(revision) + position
+        self._versions.append((seq, key, value, created, old_seq))
+        self._current[key] = None if value is None else (key, value, seq, created)
+        return Change(key, revision, value, old_value, revision_of(old_seq), created)
+
+    @property
+    def current(self) -> dict[str, Row | None]:
+        """What `read_row` will find."""
+        return self._current
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        connection.executemany("INSERT INTO versions VALUES (?, ?, ?, ?, ?)", self._versions)
+        living = [(row[0], row[2], row[3]) for row in self._current.values() if row]
+        gone = [(key,) for key, row in self._current.items() if row is None]
+        connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?)", living)
+        connection.executemany("DELETE FROM current WHERE key = ?", gone)
 
 
 def forget_history(connection: sqlite3.Connection, revision: int, limit: int) -> bool:

@@ -138,8 +138,9 @@ class GuardedCommit:
 
     async def _read(self, records: Records, keys: Sequence[str]) -> None:
         unknown = [key for key in dict.fromkeys(keys) if key not in records.known]
-        records.known.update(unknown)
-        records.read.update(await self._store.get_many(unknown))
+        if unknown:
+            records.known.update(unknown)
+            records.read.update(await self._store.get_many(unknown))
 
     def _device(self, records: Records, device: DeviceID) -> DeviceRecord:
         if device not in records.devices:
