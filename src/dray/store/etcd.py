@@ -14,11 +14,9 @@ from typing import Any
 from dray.clock import Clock, RealClock
 from dray.proto import etcd_pb2 as pb
 from dray.store.errors import (
-    AlreadyExists,
     Compacted,
     Conflict,
     FutureRevision,
-    NotFound,
     StoreError,
     StoreRefuses,
     StoreUnavailable,
@@ -29,6 +27,7 @@ from dray.store.followers import Followers
 from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, Put
 from dray.store.opening import StoreAddress
 from dray.store.requests import check_commit
+from dray.store.single_writes import SingleWrites
 
 TICK = "/server/tick"
 RANGE_CHUNK = 2000
@@ -37,7 +36,7 @@ RECONNECT_S = 0.2
 NUDGE_S = 0.03
 
 
-class EtcdStore:
+class EtcdStore(SingleWrites):
     def __init__(self, address: StoreAddress, clock: Clock | None = None) -> None:
         self._prefix = address.prefix
         self._root = address.prefix.encode() + b"/"
@@ -161,26 +160,6 @@ class EtcdStore:
         return self._compacted
 
     # --- writing -----------------------------------------------------------------------------------------------------
-
-    async def create(self, key: str, value: bytes, *, ttl_s: int = 0) -> int:
-        try:
-            return await self.commit([Put(key, value, ttl_s=ttl_s)], [Precondition(key, 0)])
-        except Conflict:
-            raise AlreadyExists(key) from None
-
-    async def update(self, key: str, value: bytes, expected_revision: int) -> int:
-        return await self._replace(Put(key, value), expected_revision)
-
-    async def delete(self, key: str, expected_revision: int) -> int:
-        return await self._replace(Delete(key), expected_revision)
-
-    async def _replace(self, operation: Operation, expected_revision: int) -> int:
-        try:
-            return await self.commit([operation], [Precondition(operation.key, expected_revision)])
-        except Conflict:
-            if await self.get(operation.key) is None:
-                raise NotFound(operation.key) from None
-            raise
 
     async def commit(self, operations: Sequence[Operation], preconditions: Sequence[Precondition] = ()) -> int:
         check_commit(operations, preconditions)

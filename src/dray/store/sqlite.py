@@ -7,12 +7,13 @@ from pathlib import Path
 
 from dray.clock import Clock, RealClock
 from dray.store import sqlite_tables as tables
-from dray.store.errors import AlreadyExists, Compacted, Conflict, FutureRevision, NotFound, StoreError, StoreUnavailable
+from dray.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable
 from dray.store.file_lock import FileLock
 from dray.store.followers import Followers
 from dray.store.group_commit import GroupCommit
-from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, Put
+from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition
 from dray.store.requests import check_commit
+from dray.store.single_writes import SingleWrites
 
 # Rows read or dropped before the event loop gets its turn.
 READ_CHUNK = 1000
@@ -20,7 +21,7 @@ SWEEP_CHUNK = 500
 EXPIRY_INTERVAL_S = 5.0
 
 
-class SqliteStore:
+class SqliteStore(SingleWrites):
     """Opens (and recovers) the file at once; belongs to the event loop it is opened in."""
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
@@ -116,26 +117,6 @@ class SqliteStore:
         return self._compacted
 
     # --- writing -----------------------------------------------------------------------------------------------------
-
-    async def create(self, key: str, value: bytes, *, ttl_s: int = 0) -> int:
-        try:
-            return await self.commit([Put(key, value, ttl_s=ttl_s)], [Precondition(key, 0)])
-        except Conflict:
-            raise AlreadyExists(key) from None
-
-    async def update(self, key: str, value: bytes, expected_revision: int) -> int:
-        return await self._replace(Put(key, value), expected_revision)
-
-    async def delete(self, key: str, expected_revision: int) -> int:
-        return await self._replace(Delete(key), expected_revision)
-
-    async def _replace(self, operation: Operation, expected_revision: int) -> int:
-        try:
-            return await self.commit([operation], [Precondition(operation.key, expected_revision)])
-        except Conflict:
-            if await self.get(operation.key) is None:
-                raise NotFound(operation.key) from None
-            raise
 
     async def commit(self, operations: Sequence[Operation], preconditions: Sequence[Precondition] = ()) -> int:
         check_commit(operations, preconditions)
