@@ -146,10 +146,19 @@ def test_an_address_that_cannot_be_had_is_a_broken_world(tmp_path: Path) -> None
     assert "Traceback" not in result.output
 
 
-def _loops_of(up: Up) -> list[int]:
-    """The process that `dray up` started for them; its other children are containers."""
+def _children(up: Up, command: bytes) -> list[int]:
     children = Path(f"/proc/{up.process.pid}/task/{up.process.pid}/children").read_text().split()
-    return [int(number) for number in children if b"loops_process" in Path(f"/proc/{number}/cmdline").read_bytes()]
+    return [int(number) for number in children if command in Path(f"/proc/{number}/cmdline").read_bytes()]
+
+
+def _loops_of(up: Up) -> list[int]:
+    """The process with controllers and scheduler; the other children are containers."""
+    return _children(up, b"loops_process")
+
+
+def _sockets_of(process: int) -> list[str]:
+    files = [os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir()]
+    return [each for each in files if each.startswith("socket:")]
 
 
 async def _bound(client: Client, name: str) -> None:
@@ -180,6 +189,11 @@ async def test_controllers_and_scheduler_apart_are_replaced_when_they_die_and_en
     (second,) = _loops_of(up)
     assert second != first
     assert "ended with code -9; starting another" in up.printed
+    async with asyncio.timeout(DEADLINE_S):
+        while not (containers := _children(up, b"sleep")):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    # Who holds the other end of the pipe may do everything: no container does.
+    assert [_sockets_of(container) for container in containers] == [[] for _ in containers]
     await client.close()
     assert up.end() == 0
     assert not Path(f"/proc/{second}").exists()
