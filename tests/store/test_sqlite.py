@@ -1,6 +1,7 @@
 """What only the SQLite store has: one process per file, recovery after being killed, keys that expire."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sqlite3
@@ -192,4 +193,45 @@ async def test_forgetting_the_past_takes_no_memory_for_it(tmp_path: Path) -> Non
     await store.compact(await store.current_revision())
     assert path.stat().st_size > 2000 * os.sysconf("SC_PAGE_SIZE")
     assert pages_of(path) - before < 100
+    await store.close()
+
+
+class Unwell(sqlite3.Connection):
+    """A file that at times cannot be read."""
+
+    is_ill = False
+
+    def execute(self, sql, *arguments):
+        if Unwell.is_ill and sql.startswith("SELECT"):
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *arguments)
+
+
+async def _follow(store):
+    async with contextlib.aclosing(store.watch("/", 0)) as batches:
+        return (await anext(batches)).revision
+
+
+READS = {
+    "get": lambda store: store.get("/a"),
+    "get many": lambda store: store.get_many(["/a", "/b"]),
+    "list": lambda store: store.list("/"),
+    "watch the past": _follow,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+async def test_a_read_that_fails_says_so_and_the_next_one_is_not_the_worse_for_it(tmp_path, monkeypatch, read):
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda *given, **named: connect(*given, **named, factory=Unwell))
+    store = SqliteStore(tmp_path / "state.db")
+    for key in ("/a", "/b"):
+        await store.create(key, b"{}")
+    before = await read(store)
+    monkeypatch.setattr(Unwell, "is_ill", True)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="cannot read the store: disk I/O error"):
+            await read(store)
+    monkeypatch.setattr(Unwell, "is_ill", False)
+    assert await read(store) == before
     await store.close()

@@ -2,7 +2,8 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from dray.clock import Clock, RealClock
@@ -70,26 +71,20 @@ class SqliteStore(SingleWrites):
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def get(self, key: str) -> Entry | None:
-        return tables.read_entry(self._reading, key)
+        with _reads():
+            return tables.read_entry(self._reading, key)
 
     async def get_many(self, keys: Sequence[str]) -> dict[str, Entry]:
-        if len(keys) == 1:  # one statement needs no transaction to see one moment
-            alone = tables.read_entry(self._reading, keys[0])
-            return {alone.key: alone} if alone else {}
-        self._reading.execute("BEGIN")
-        try:
+        # One statement needs no transaction to see one moment.
+        moment = _one_moment(self._reading) if len(keys) > 1 else _reads()
+        with moment:
             found = (tables.read_entry(self._reading, key) for key in keys)
             return {entry.key: entry for entry in found if entry}
-        finally:
-            self._reading.execute("COMMIT")
 
     async def list(self, prefix: str, *, limit: int = 0, start_after: str = "", revision: int = 0) -> Page:
         async with self._list_turn:
-            self._listing.execute("BEGIN")
-            try:
+            with _one_moment(self._listing):
                 return await self._list_in_snapshot(prefix, limit, start_after, revision)
-            finally:
-                self._listing.execute("COMMIT")
 
     async def _list_in_snapshot(self, prefix: str, limit: int, start_after: str, revision: int) -> Page:
         now = tables.number(self._listing, "revision")
@@ -148,7 +143,8 @@ class SqliteStore(SingleWrites):
         if after < self._compacted:
             raise Compacted(after, self._compacted)
         while seq < end:
-            found: Sequence[tuple[int, Change]] = tables.read_changes(self._reading, seq, end, READ_CHUNK)
+            with _reads():
+                found: Sequence[tuple[int, Change]] = tables.read_changes(self._reading, seq, end, READ_CHUNK)
             if tables.revision_of(seq) <= self._compacted and seq > tables.first_seq(after + 1):
                 raise Compacted(tables.revision_of(seq), self._compacted)
             if len(found) < READ_CHUNK:
@@ -164,7 +160,8 @@ class SqliteStore(SingleWrites):
             await asyncio.sleep(0)
 
     def _whole_commit(self, seq: int) -> Sequence[tuple[int, Change]]:
-        return tables.read_changes(self._reading, seq, seq + tables.MAX_OPERATIONS, tables.MAX_OPERATIONS)
+        with _reads():
+            return tables.read_changes(self._reading, seq, seq + tables.MAX_OPERATIONS, tables.MAX_OPERATIONS)
 
     # --- forgetting --------------------------------------------------------------------------------------------------
 
@@ -197,3 +194,24 @@ class SqliteStore(SingleWrites):
                     await self.commit([Delete(entry.key)], [Precondition(entry.key, entry.revision)])
                 except StoreError:
                     continue  # written again, or the disk is unwell: the next round looks again
+
+
+@contextmanager
+def _reads() -> Iterator[None]:
+    """A disk that does not let itself be read is the world's fault, and may be well again the next time."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise StoreUnavailable(f"cannot read the store: {error}") from error
+
+
+@contextmanager
+def _one_moment(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is read inside is of the same moment. However it ends, the next reader finds no transaction open."""
+    with _reads():
+        connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
