@@ -299,6 +299,14 @@ class Rig:
                         found.append(int(entry.name))
         return found
 
+    def tracebacks(self, name: str) -> list[str]:
+        """What a part's log says of its own mistakes: the last of the frames, and the error."""
+        log = self.parts[name].log
+        found = (
+            log.read_text(errors="replace").split("Traceback (most recent call last):\n")[1:] if log.exists() else []
+        )
+        return [short_traceback(text) for text in found]
+
     def logs(self, lines: int = 15) -> str:
         parts = [part for part in self.parts.values() if part.log.exists()]
         tails = ("\n".join(part.log.read_text(errors="replace").splitlines()[-lines:]) for part in parts)
@@ -316,3 +324,10 @@ def command_of(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
         return "gone"
+
+
+def short_traceback(text: str) -> str:
+    """Frames are indented, the error is not."""
+    lines = text.splitlines()
+    end = next((at for at, line in enumerate(lines) if not line.startswith(" ")), len(lines))
+    return "\n    ".join(lines[max(end - 6, 0) : end + 1])

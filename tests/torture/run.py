@@ -39,6 +39,8 @@ class Outcome:
     exits: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     converged_s: float = 0.0
+    # Of the API server: what was behind an answer of 500.
+    tracebacks: list[str] = field(default_factory=list)
 
     @property
     def is_clean(self) -> bool:
@@ -55,6 +57,7 @@ class Outcome:
             + (", ".join(f"{name} {count}" for name, count in sorted(self.exits.items())) or "none"),
             *(f"  VIOLATION {each}" for each in self.report.violations[:20]),
             *(f"  PROBLEM {each}" for each in self.problems[:20]),
+            *(f"  TRACEBACK {each}" for each in self.tracebacks[:5]),
         ]
         return "\n".join(lines)
 
@@ -106,6 +109,7 @@ async def _torture(rig: Rig, history: History, seed: int, seconds: float) -> Out
         rig.exits,
         problems,
         converged_s,
+        rig.tracebacks("apiserver"),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dray.client import Call, connect
 from dray.client.https import HttpsTransport
-from tests.torture.rig import Part
+from tests.torture.rig import Part, short_traceback
 from tests.torture.with_weather import Weather, hurt_watches
 
 NAMESPACES = "/api/v1/namespaces"
@@ -66,3 +66,12 @@ async def test_watch_events_come_twice(server, monkeypatch):
             if len(names) == 4:
                 break
     assert names[0] == names[1] != names[2] == names[3]
+
+
+def test_a_traceback_is_cut_to_its_last_frames_and_the_error():
+    frames = "".join(f'  File "a.py", line {number}, in f{number}\n    call({number})\n' for number in range(9))
+    log = f"some line\nTraceback (most recent call last):\n{frames}ValueError: why\nafter\n"
+    (_, text) = log.split("Traceback (most recent call last):\n")
+    short = short_traceback(text)
+    assert short.startswith('  File "a.py", line 6, in f6')
+    assert short.endswith("\n    ValueError: why")
