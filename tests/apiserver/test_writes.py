@@ -237,6 +237,12 @@ async def test_methods_that_a_path_does_not_have(server: Client, method: str, pa
     assert (await server.send(method, path, {})).status == 405
 
 
+async def test_a_method_in_small_letters_is_answered(server: Client) -> None:
+    """No client sends it, and nothing may break over it."""
+    await server.post(CLAIMS, a_claim("x"))
+    assert (await server.send("get", f"{CLAIMS}/x/status", {})).status in (200, 405)
+
+
 async def test_yaml_in_and_out(server: Client) -> None:
     text = b"metadata: {name: y}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: gold}}]}}\n"
     made = await server.post(CLAIMS, text, content_type="application/yaml", accept="application/yaml")

@@ -48,7 +48,7 @@ async def test_what_scheduler_and_controllers_hold_does_not_grow_with_pods_that_
         client = plane.plain_client()
         workload = Workload(client, 1, "grows")
         await workload.prepare()
-        roots = [plane._loops]
+        roots = [*plane._loops._tasks, plane._loops.informers]
         await come_and_go(client, workload, 6)
         before = held_by(*roots)
         assert before["dray.scheduler.queue.queue.SchedulingQueue"] >= 1

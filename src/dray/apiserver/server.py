@@ -119,6 +119,7 @@ class Server:
             "POST": self._create,
             "DELETE": self._delete_collection,
         }
+        self._on_part: dict[str, Handler] = {"get": self._get, "update": self._update, "patch": self._patch}
         self._on_special: dict[tuple[str, str], Handler] = {
             ("pods", "binding"): self._bind,
             ("pods", "eviction"): self._evict,
@@ -293,7 +294,7 @@ class Server:
             raise errors.method_not_allowed()
         if subresource.name == "scale":
             return self._scale
-        return self._on_special.get((row.plural, subresource.name)) or self._on_object[what.method]
+        return self._on_special.get((row.plural, subresource.name)) or self._on_part[what.verb]
 
     def _unstored_handler(self, row: Resource, what: Asked) -> Handler:
         if what.name:
