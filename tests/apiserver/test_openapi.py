@@ -56,6 +56,11 @@ async def test_version_2_is_whole(server: Client) -> None:
     assert "io.k8s.api.resource.v1.ResourceClaim" in body["definitions"]
 
 
+@pytest.mark.parametrize("path", ["/openapi", "/openapi/", "/openapi/v4", "/openapi/v3/nothing", "/openapi/v2/nothing"])
+async def test_what_is_not_published_is_not_found(server: Client, path: str) -> None:
+    assert (await server.send("GET", path)).status == 404
+
+
 async def test_unchanged_documents_need_not_travel(server: Client) -> None:
     tag = (await server.get("/openapi/v2")).headers["etag"]
     assert (await server.get("/openapi/v2", if_none_match=tag)).status == 304

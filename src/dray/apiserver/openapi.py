@@ -201,7 +201,7 @@ class OpenApi:
             return self._tagged(request, self._cached("v2", self._v2))
         if parts[1:] == ["v3"]:
             return self._tagged(request, self._cached("v3", self._v3_index))
-        if parts[1] != "v3":
+        if parts[1:2] != ["v3"]:
             return None
         name = "/".join(parts[2:])
         for group, version, path in self._group_versions():
