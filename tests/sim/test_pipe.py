@@ -3,11 +3,15 @@
 import asyncio
 import socket
 
+import msgspec
 import pytest
 
 from dray.client import CONFIG_MAPS, ApiError, Client, Handler, Informer, ServerUnreachable
 from dray.client.frames import LENGTH, Dropped, Ended, FramePipe
 from dray.client.pipe import PipeTransport
+from dray.features import FeatureGates
+from dray.scheduler.config import API_VERSION, parse
+from dray.sim.control_loops import LoopsOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 PATIENCE_S = 30.0
@@ -152,3 +156,14 @@ def test_frames_survive_being_cut_anywhere(size):
     for start in range(0, len(sent), size):
         pipe.data_received(bytes(sent[start : start + size]))
     assert taken == frames
+
+
+def test_loop_options_are_the_same_in_the_other_process():
+    gates = FeatureGates.for_release("1.37")
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "mine"}],
+    }
+    options = LoopsOptions(gates, ("*", "-jobs"), False, parse(document, gates), "PEM")
+    assert msgspec.json.decode(msgspec.json.encode(options), type=LoopsOptions) == options

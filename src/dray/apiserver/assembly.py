@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from dray.apiserver.security import SecurityOptions, prepare_store, start_securi
 from dray.apiserver.served import served
 from dray.apiserver.server import Access, Server
 from dray.clock import Clock, RealClock
+from dray.ending import cancelled
 from dray.features import FeatureGates
 from dray.store.history import keep_history
 from dray.store.interface import Store
@@ -105,7 +105,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
     server.on_stop(security.stop)
     forgetting = asyncio.create_task(keep_history(store, clock))
-    server.on_stop(lambda: _cancelled(forgetting))
+    server.on_stop(lambda: cancelled(forgetting))
     return Running(server, credentials)
 
 
@@ -120,9 +120,3 @@ def _guard_bindings(store: Store, core: Core) -> None:
     bindings = GuardedBindings(core, placements, core.commit, several_servers=not isinstance(store, SqliteStore))
     core.commit = bindings.commit
     core.check_holdings = bindings.checked(core.check_holdings)
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task

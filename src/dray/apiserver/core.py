@@ -19,6 +19,7 @@ from dray.apiserver.keys import REGISTRY
 from dray.apiserver.stored import Stored
 from dray.apiserver.views import storage_row
 from dray.clock import Clock, rfc3339
+from dray.ending import cancelled
 from dray.features import FeatureGates
 from dray.store.errors import Compacted, StoreError
 from dray.store.interface import Delete, Entry, Operation, Precondition, Store
@@ -73,10 +74,7 @@ class Core:
         self._following = asyncio.get_running_loop().create_task(self._follow(revision))
 
     async def stop(self) -> None:
-        if self._following:
-            self._following.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._following
+        await cancelled(self._following)
         for cache in self._by_prefix.values():
             for watcher in cache.watchers:
                 watcher.close()

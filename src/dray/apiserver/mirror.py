@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from dray.clock import Clock, RealClock
+from dray.ending import cancelled
 from dray.store.errors import Compacted, StoreError
 from dray.store.interface import Store
 
@@ -35,10 +36,7 @@ class Mirror:
         self._task = asyncio.create_task(self._follow())
 
     async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancelled(self._task)
 
     async def _load(self) -> None:
         page = await self._store.list(self._prefix)

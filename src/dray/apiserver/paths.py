@@ -61,10 +61,9 @@ def is_suspicious(parts: list[str]) -> bool:
 @lru_cache(maxsize=2048)
 def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") -> Asked:
     """`watch` and `field_name` come from the query: ?watch=true, and fieldSelector=metadata.name=X."""
-    is_plain = _IS_PLAIN(path)
-    parts = path.split("/")[1:] if is_plain else segments(path)
+    parts = segments(path)
     verb = VERB_BY_METHOD.get(method, method.lower())
-    if not parts or (not is_plain and is_suspicious(parts)):
+    if not parts or (not _IS_PLAIN(path) and is_suspicious(parts)):
         return Asked(method, path, method.lower())
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dray.api.names import label_value_problems, qualified_name_problems
@@ -61,6 +61,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:-]+")
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
     requirements: tuple[FieldRequirement, ...] = ()
+    # What must stand, letter by letter, in the JSON of every object whose fields match.
+    plain_texts: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.requirements)
@@ -72,11 +74,10 @@ class FieldSelector:
         """The one value the field must have, if the selector says so."""
         return next((term.value for term in self.requirements if term.field == field and term.operator == "="), None)
 
-    @property
-    def plain_texts(self) -> list[bytes]:
-        """What must stand, letter by letter, in the JSON of every object whose fields match."""
+    def __post_init__(self) -> None:
         wanted = (term.value for term in self.requirements if term.operator == "=")
-        return [value.encode() for value in wanted if _PLAIN.fullmatch(value)]
+        texts = tuple(value.encode() for value in wanted if _PLAIN.fullmatch(value))
+        object.__setattr__(self, "plain_texts", texts)
 
 
 @lru_cache(maxsize=1024)

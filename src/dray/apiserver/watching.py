@@ -25,6 +25,7 @@ from dray.apiserver.reading import Reader
 from dray.apiserver.representations import Representation, Table
 from dray.apiserver.watchers import ADDED, BOOKMARK, ERROR, Event, Watcher, line
 from dray.clock import Clock
+from dray.ending import cancelled
 from dray.store.errors import Compacted
 
 Known = weakref.ref[Watcher]
@@ -60,10 +61,7 @@ class Timers:
                 heapq.heappop(self._due)[2]()
 
     async def stop(self) -> None:
-        if self._task:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await cancelled(self._task)
 
 
 class TableWatcher(Watcher):

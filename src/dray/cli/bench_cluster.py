@@ -33,12 +33,12 @@ class Metered:
         self._log = log
 
     @classmethod
-    async def start(cls, module: str, arguments: Sequence[str], log: Path, pipe: int | None = None) -> Metered:
+    async def start(cls, module: str, arguments: Sequence[str], log: Path, pipe: int) -> Metered:
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", module, *arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=output, limit=LONGEST_ANSWER,
-                pass_fds=() if pipe is None else (pipe,),
+                pass_fds=(pipe,),
             )  # fmt: skip
         return cls(process, log)
 
@@ -90,7 +90,7 @@ class Plane:
         """What the scheduler did, and the processor time of all."""
         reports = [await process.ask("report") for process in self._processes()]
         cpu_s = sum(report["cpuSeconds"] for report in reports)
-        return {**reports[-1], "cpuSeconds": cpu_s, "serverCpuSeconds": reports[0]["cpuSeconds"]}
+        return {**reports[-1], "cpuSeconds": cpu_s}
 
     def memory_mb(self) -> float:
         return sum(process.memory_mb() for process in self._processes())

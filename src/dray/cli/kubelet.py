@@ -1,7 +1,6 @@
 """`dray kubelet`: the node agent of one node."""
 
 import asyncio
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +9,7 @@ import click
 
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
+from dray.ending import cancelled
 from dray.signals import stop_signal
 
 if TYPE_CHECKING:
@@ -116,9 +116,7 @@ def kubelet(
             starting.result()
             click.echo(f"node {node_name} is ready", err=True)
             await stopped
-        starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await starting
+        await cancelled(starting)
         await agent.stop()
         await client.close()
 

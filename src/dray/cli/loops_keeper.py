@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import sys
 
 import msgspec
 
-from dray.cli.loops_process import Wishes
+from dray.ending import cancelled
 from dray.sim.control_plane import ControlPlane
 from dray.sim.pipe_server import PipeServer
 
@@ -23,8 +22,8 @@ STOP_TIMEOUT_S = 5.0
 class LoopsKeeper:
     """`await start()` returns when controllers and scheduler are at work; a process that ends is replaced."""
 
-    def __init__(self, plane: ControlPlane, wishes: Wishes) -> None:
-        self._plane, self._wishes = plane, wishes
+    def __init__(self, plane: ControlPlane, verbosity: int = 0) -> None:
+        self._plane, self._verbosity = plane, verbosity
         self._ready = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
 
@@ -33,10 +32,7 @@ class LoopsKeeper:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._keeping
+        await cancelled(self._keeping)
 
     async def _keep(self) -> None:
         while True:
@@ -48,14 +44,14 @@ class LoopsKeeper:
         ours, theirs = socket.socketpair()
         with theirs:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "dray.cli.loops_process", str(theirs.fileno()),
+                sys.executable, "-m", "dray.cli.loops_process", str(theirs.fileno()), str(self._verbosity),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, pass_fds=(theirs.fileno(),),
             )  # fmt: skip
         pipe = await self._plane.serve_pipe(ours)
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(msgspec.json.encode(self._wishes) + b"\n")
+            process.stdin.write(msgspec.json.encode(self._plane.loops_options) + b"\n")
             if await process.stdout.readline():
                 self._ready.set()
             return await process.wait()

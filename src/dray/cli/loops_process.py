@@ -1,13 +1,12 @@
-"""Controllers and scheduler in a process of their own: `python -m dray.cli.loops_process DESCRIPTOR`.
+"""Controllers and scheduler in a process of their own: `python -m dray.cli.loops_process DESCRIPTOR VERBOSITY`.
 
 DESCRIPTOR is the number of a socket to the API server's process, inherited from it. One line of JSON on standard input says what
-is to run (`Wishes`); one line on standard output says that it runs. It ends when the server's process does.
+is to run (`LoopsOptions`); one line on standard output says that it runs. It ends when the server's process does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
@@ -19,31 +18,9 @@ from dray import __version__
 from dray.cli.event_loop import run_loop, spare_the_collector
 from dray.client import Client
 from dray.client.pipe import PipeTransport
-from dray.features import FeatureGates
+from dray.ending import cancelled
 from dray.sim.control_loops import ControlLoops, LoopsOptions
 from dray.telemetry import set_up_logging
-
-
-class Wishes(msgspec.Struct, frozen=True):
-    """Loop options as they go from one process to the other."""
-
-    gates: tuple[str, ...] = ()
-    release: str | None = None
-    controllers: tuple[str, ...] = ()
-    with_scheduler: bool = True
-    root_ca: str = ""
-    verbosity: int = 0
-
-    @classmethod
-    def of(cls, options: LoopsOptions, verbosity: int = 0) -> Wishes:
-        assert options.scheduler is None, "a scheduler of another configuration runs in the server's process"
-        gates = options.gates
-        names = tuple(sorted(gates.on))
-        return cls(names, gates.release, options.controllers, options.with_scheduler, options.root_ca, verbosity)
-
-    def options(self) -> LoopsOptions:
-        gates = FeatureGates(frozenset(self.gates), self.release)
-        return LoopsOptions(gates, self.controllers, self.with_scheduler, None, self.root_ca)
 
 
 async def connected_loops(descriptor: int, options: LoopsOptions) -> tuple[ControlLoops, PipeTransport]:
@@ -63,9 +40,7 @@ async def serve(descriptor: int, options: LoopsOptions) -> None:
         starting.result()
         print("ready", flush=True)
         await gone
-    starting.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await starting
+    await cancelled(starting)
     await loops.stop()
 
 
@@ -73,12 +48,13 @@ def main() -> None:
     # What ends the server's process often goes to this one as well; the server's ends it in good order.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    wishes = msgspec.json.decode(sys.stdin.readline(), type=Wishes)
-    set_up_logging(wishes.verbosity)
-    if not wishes.verbosity:
+    descriptor, verbosity = map(int, sys.argv[1:])
+    options = msgspec.json.decode(sys.stdin.readline(), type=LoopsOptions)
+    set_up_logging(verbosity)
+    if not verbosity:
         logging.getLogger("dray").setLevel(logging.WARNING)
     spare_the_collector()
-    run_loop(serve(int(sys.argv[1]), wishes.options()))
+    run_loop(serve(descriptor, options))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """`dray up`: a whole cluster in one process."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -17,6 +16,7 @@ from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
 from dray.cli.progress import Progress
 from dray.cli.serving import Serving, serving_options
+from dray.ending import cancelled
 from dray.signals import stop_signal
 
 if TYPE_CHECKING:
@@ -90,7 +90,6 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int)
 
 async def _serve(options: UpOptions) -> None:
     from dray.cli.loops_keeper import LoopsKeeper
-    from dray.cli.loops_process import Wishes
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.nodes import NodesOptions, make_nodes
@@ -110,7 +109,7 @@ async def _serve(options: UpOptions) -> None:
         )
     )
     await plane.start()
-    keeper = LoopsKeeper(plane, Wishes.of(plane.loops_options, options.verbosity)) if options.processes > 1 else None
+    keeper = LoopsKeeper(plane, options.verbosity) if options.processes > 1 else None
     if keeper:
         await keeper.start()
     token = new_token()
@@ -129,9 +128,7 @@ async def _serve(options: UpOptions) -> None:
             starting.result()
             _announce(options, url, plane.kubeconfig(), dashboard_url(url, token))
             await stopped
-        starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await starting
+        await cancelled(starting)
         await dashboard.stop()
         await nodes.stop()
         if keeper:

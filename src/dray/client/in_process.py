@@ -56,9 +56,7 @@ class InProcessTransport:
         try:
             yield lines_of(response.stream)
         finally:
-            aclose = getattr(response.stream, "aclose", None)
-            if aclose is not None:
-                await aclose()
+            await close_stream(response.stream)
 
     async def close(self) -> None:
         self._closed = True
@@ -82,6 +80,13 @@ def headers_of(call: Call) -> dict[str, str]:
 
 def escaped(path: str) -> str:
     return path if _IS_PLAIN(path) else quote(path)
+
+
+async def close_stream(stream: AsyncIterator[bytes]) -> None:
+    """Only generators have something to close."""
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
 
 
 async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

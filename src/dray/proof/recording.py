@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ from dray.api import scheme
 from dray.client import CLAIMS, NODES, PODS, SLICES, Answer, ApiError, Call, Client, Kind, ServerUnreachable, Transport
 from dray.client.decoding import RawEvent
 from dray.clock import Clock, RealClock
+from dray.ending import cancelled
 from dray.proof.history import (
     Document,
     Listed,
@@ -110,11 +110,7 @@ class Follower:
             await listed.wait()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await cancelled(*self._tasks)
 
     async def finish(self, timeout_s: float = 20.0) -> None:
         """List once more and wait until the watches have shown everything up to there, then stop and close."""

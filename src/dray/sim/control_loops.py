@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from dray.client import Client, Informers
 from dray.controllers.context import Context
 from dray.controllers.roster import Choices, Roster
+from dray.ending import cancelled
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.service import SchedulerService
@@ -58,11 +58,7 @@ class ControlLoops:
         await asyncio.gather(*ready)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await cancelled(*self._tasks)
         await self.informers.stop()
 
     def _run(self, coroutine: object, name: str) -> None:

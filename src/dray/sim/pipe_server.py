@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dray.apiserver.exchange import Request, Response
 from dray.apiserver.identity import LOOPBACK
 from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
+from dray.client.in_process import close_stream
 
 
 class PipeServer:
-    """`await PipeServer.over(socket, server.handle)`; `lost` is set when the other end is gone."""
+    """`await PipeServer.over(socket, server.handle)`. When the other end is gone, so are its calls."""
 
     def __init__(self, handle: Callable[[Request], Awaitable[Response]]) -> None:
         self._handle = handle
         self.pipe = FramePipe(self._take, self._lose)
-        self.lost = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     @classmethod
@@ -28,10 +28,8 @@ class PipeServer:
 
     async def stop(self) -> None:
         self.pipe.close()
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._lose()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _take(self, frame: Frame) -> None:
         if isinstance(frame, Asked):
@@ -42,7 +40,6 @@ class PipeServer:
                 dropped.cancel()
 
     def _lose(self) -> None:
-        self.lost.set()
         for task in self._tasks.values():
             task.cancel()
 
@@ -68,6 +65,4 @@ class PipeServer:
                 await self.pipe.room()
             self.pipe.send(Ended(number))
         finally:
-            aclose = getattr(stream, "aclose", None)
-            if aclose is not None:
-                await aclose()
+            await close_stream(stream)

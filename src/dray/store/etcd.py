@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from dray.clock import Clock, RealClock
+from dray.ending import cancelled
 from dray.proto import etcd_pb2 as pb
 from dray.store.errors import (
     Compacted,
@@ -61,11 +62,7 @@ class EtcdStore(SingleWrites):
         return store
 
     async def close(self) -> None:
-        for task in (self._tail, self._nudging):
-            if task:
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+        await cancelled(self._tail, self._nudging)
         self._followers.fail_all(StoreUnavailable("the store is closed"))
         await self._connection.close()
 

@@ -25,12 +25,10 @@ def check_commit(operations: Sequence[Operation], preconditions: Sequence[Precon
 
 
 def check_key(key: str) -> None:
-    if key[:1] == "/" and key.isascii() and "\0" not in key and len(key) <= MAX_KEY_BYTES:
-        return
     if not key.startswith("/") or "\0" in key:
         raise ValueError(f"{key!r} is not a key: it must start with a slash and hold no zero byte")
     try:
-        size = len(key.encode())
+        size = len(key) if key.isascii() else len(key.encode())
     except UnicodeEncodeError:
         raise ValueError(f"{key!r} is not a key: it is not valid Unicode") from None
     if size > MAX_KEY_BYTES:

@@ -156,11 +156,12 @@ Version = tuple[int, str, bytes | None, int, int]
 class Writes:
     """Changes that are decided and go into the file together: one statement for each table, not for each change."""
 
-    __slots__ = ("_current", "_versions")
+    __slots__ = ("_versions", "current")
 
     def __init__(self) -> None:
         self._versions: list[Version] = []
-        self._current: dict[str, Row | None] = {}
+        # What `read_row` will find.
+        self.current: dict[str, Row | None] = {}
 
     def put(self, revision: int, position: int, key: str, value: bytes | None, old: Row | None) -> Change | None:
         """A value in place of `old`, or (None) the key deleted; answers None if there was nothing to delete."""
@@ -169,18 +170,13 @@ class Writes:
         old_value, old_seq, created = (old[1], old[2], old[3]) if old else (None, 0, revision)
         seq = first_seq(revision) + position
         self._versions.append((seq, key, value, created, old_seq))
-        self._current[key] = None if value is None else (key, value, seq, created)
+        self.current[key] = None if value is None else (key, value, seq, created)
         return Change(key, revision, value, old_value, revision_of(old_seq), created)
-
-    @property
-    def current(self) -> dict[str, Row | None]:
-        """What `read_row` will find."""
-        return self._current
 
     def write(self, connection: sqlite3.Connection) -> None:
         connection.executemany("INSERT INTO versions VALUES (?, ?, ?, ?, ?)", self._versions)
-        living = [(row[0], row[2], row[3]) for row in self._current.values() if row]
-        gone = [(key,) for key, row in self._current.items() if row is None]
+        living = [(row[0], row[2], row[3]) for row in self.current.values() if row]
+        gone = [(key,) for key, row in self.current.items() if row is None]
         connection.executemany("INSERT OR REPLACE INTO current VALUES (?, ?, ?)", living)
         connection.executemany("DELETE FROM current WHERE key = ?", gone)
 
