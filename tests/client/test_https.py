@@ -112,13 +112,14 @@ async def test_what_a_request_carries(authority, server_tls):
         return web.json_response({"metadata": {"name": "p"}})
 
     async with serving(server_tls, handler) as url:
-        client = client_for(url, authority, StaticToken("secret")).named("me/1.0")
+        client = client_for(url, authority, StaticToken("secret")).named("me/1.0").urgent()
         await client.patch(PODS, "p", {"a": "ü"}, "ns", field_manager="x y+z%2F")
         await client.close()
     assert seen["query"] == {"fieldManager": "x y+z%2F"}
     assert seen["path"].startswith("/api/v1/namespaces/ns/pods/p?")
     assert seen["headers"]["Authorization"] == "Bearer secret"
     assert seen["headers"]["User-Agent"] == "me/1.0"
+    assert seen["headers"]["Priority"] == "u=0"
     assert seen["headers"]["Content-Type"] == "application/merge-patch+json"
     assert msgspec.json.decode(seen["body"]) == {"a": "ü"}
 

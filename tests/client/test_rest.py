@@ -1,6 +1,7 @@
 """Typed calls: what goes over the wire, and how answers and refusals come back."""
 
 import asyncio
+import dataclasses
 import json
 
 import pytest
@@ -9,6 +10,7 @@ from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.api.resource import ResourceClaim
 from dray.client import CLAIMS, NODES, PODS, ApiError, Client, ServerUnreachable
+from dray.client.in_process import headers_of
 from dray.clock import SimulatedClock
 from tests.client.scripted import ScriptedTransport, error_event, event, ok, refusal
 
@@ -26,6 +28,16 @@ async def test_get_decodes_to_a_struct():
     assert (pod.metadata.name, pod.metadata.uid) == ("p", "u1")
     assert (transport.calls[0].method, transport.calls[0].path) == ("GET", "/api/v1/namespaces/ns/pods/p")
     assert transport.calls[0].user_agent == "test/1"
+
+
+async def test_an_urgent_client_is_the_same_one_in_a_hurry():
+    client, transport = a_client([ok(POD), ok(POD)])
+    await client.urgent().get(PODS, "p", "ns")
+    await client.get(PODS, "p", "ns")
+    urgent, calm = transport.calls
+    assert (urgent.urgent, calm.urgent) == (True, False)
+    assert dataclasses.replace(urgent, urgent=False) == calm
+    assert headers_of(urgent) == {**headers_of(calm), "priority": "u=0"}
 
 
 @pytest.mark.parametrize(

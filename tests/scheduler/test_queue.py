@@ -5,7 +5,7 @@ from tests.scheduler.builders import a_pod
 
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.status import unresolvable
-from dray.scheduler.queue import SchedulingQueue
+from dray.scheduler.queue import SchedulingQueue, Where
 from dray.scheduler.queue.entry import Backoff, QueuedPod
 
 NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD, "NodeAdd")
@@ -223,3 +223,17 @@ def test_counts_follow_the_pods():
     queue.put_back_rejected(entry, {"Plugin"}, 0.0)
     counted = {where.value: count for where, count in queue.counts.items() if count}
     assert counted == {"active": 2, "unschedulable": 1}
+
+
+def test_a_pod_that_no_plugin_rejected_is_tried_again():
+    """Such as one that came before the first node: no event is known to help it."""
+    queue = a_queue()
+    queue.add(a_pod("early"), 0.0)
+    for now, backoff in ((0.0, 1.0), (2.0, 2.0), (5.0, 4.0)):
+        entry = queue.pop(now)
+        queue.put_back_rejected(entry, (), now)
+        assert entry.where is Where.BACKOFF
+        queue.flush_backoff(now + backoff - 0.1)
+        assert queue.counts[Where.ACTIVE] == 0
+        queue.flush_backoff(now + backoff)
+        assert queue.counts[Where.ACTIVE] == 1

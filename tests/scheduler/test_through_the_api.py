@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SLICES, TEMPLATES
+from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
+from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.overdrawn import overdrawn
+from dray.scheduler.queue import Where
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
@@ -79,8 +81,8 @@ async def cluster(tmp_path):
         await plane.stop()
 
 
-def a_node(name="node1", cpu="128", memory="256Gi"):
-    amounts = {"cpu": cpu, "memory": memory, "pods": "110"}
+def a_node(name="node1", cpu="128", memory="256Gi", pods="110"):
+    amounts = {"cpu": cpu, "memory": memory, "pods": pods}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": None}
     return {
         "apiVersion": "v1",
@@ -299,3 +301,67 @@ async def test_pods_that_wait_for_their_devices_do_not_hold_up_others(cluster):
     del plain["spec"]["resourceClaims"], plain["spec"]["containers"][0]["resources"]
     await cluster.apply(plain)
     assert (await cluster.bound("plain")).spec.node_name == "node1"
+
+
+class Bindings:
+    """The most that were under way at once, and how they asked to be treated."""
+
+    def __init__(self, plane):
+        self._handle = plane.running.server.handle
+        self._now = self.most = 0
+        self.priorities = set()
+        plane.scheduler.client.transport._handle = self.handle
+
+    async def handle(self, request):
+        if not request.path.endswith("/binding"):
+            return await self._handle(request)
+        self._now += 1
+        self.most = max(self.most, self._now)
+        self.priorities.add(request.headers.get("priority"))
+        try:
+            return await self._handle(request)
+        finally:
+            self._now -= 1
+
+
+@pytest.mark.parametrize("count", [20, LONG + 40])
+async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of_others(cluster, count):
+    bindings = Bindings(cluster.plane)
+    await cluster.until(lambda: cluster.client.find(SERVICE_ACCOUNTS, "default", "default"))
+    await cluster.apply(a_node(pods="500"))
+    await cluster.client.patch(NODES, "node1", {"spec": {"unschedulable": True}})
+    for number in range(count):
+        await cluster.apply(a_plain_pod(f"pod-{number}"))
+    counts = cluster.plane.scheduler.scheduler.queue.counts
+
+    async def all_wait():
+        return counts[Where.UNSCHEDULABLE] == count
+
+    await cluster.until(all_wait)
+    await asyncio.sleep(1.0)  # the backoff after one rejection
+    await cluster.client.patch(NODES, "node1", {"spec": {"unschedulable": None}})
+
+    async def are_bound():
+        return all(pod.spec.node_name for pod in (await cluster.client.list(PODS, "default")).items)
+
+    await cluster.until(are_bound)
+    if count < LONG:
+        assert FEW_BINDINGS < bindings.most <= MOST_BINDINGS
+        assert bindings.priorities == {None}
+    else:
+        # The very last ones make no backlog any more.
+        assert FEW_BINDINGS <= bindings.most < 2 * FEW_BINDINGS
+        assert "u=0" in bindings.priorities
+
+
+def a_plain_pod(name):
+    spec = {"containers": [{"name": "main", "image": "busybox"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+
+async def test_a_pod_that_came_before_the_first_node_is_bound_once_there_is_one(cluster):
+    await cluster.until(lambda: cluster.client.find(SERVICE_ACCOUNTS, "default", "default"))
+    await cluster.apply(a_plain_pod("early"))
+    assert (await cluster.condition("early")).message == "no nodes available to schedule pods"
+    await cluster.apply(a_node())
+    await cluster.bound("early")

@@ -100,8 +100,21 @@ class Etcd:
             self.process = None
 
     def control(self, *arguments: str) -> str:
-        command = [str(Path(etcd_binary()).with_name("etcdctl")), "--endpoints", self.address, *arguments]
+        url = f"{self.scheme}://{self.address}"
+        command = [str(Path(etcd_binary()).with_name("etcdctl")), "--endpoints", url, *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    def until_healthy(self, *credentials: str) -> None:
+        """It listens some time before it can be written to."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                self.control("endpoint", "health", *credentials)
+                return
+            except subprocess.CalledProcessError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
 
 
 @pytest.fixture

@@ -204,6 +204,9 @@ async def test_tls_with_client_certificates(own_etcd, tmp_path: Path) -> None:  
     )
     own_etcd.start()
     files = f"ca={tmp_path}/ca.pem&cert={tmp_path}/client.pem&key={tmp_path}/client-key.pem"
+    own_etcd.until_healthy(
+        "--cacert", f"{tmp_path}/ca.pem", "--cert", f"{tmp_path}/client.pem", "--key", f"{tmp_path}/client-key.pem"
+    )
     store = await open_store(f"etcd://{own_etcd.address}?{files}", tmp_path)
     assert await store.create("/a", b"1") > 0
     await store.close()

@@ -52,6 +52,7 @@ from dray.apiserver.served import Served
 from dray.apiserver.server_metrics import ServerMetrics
 from dray.apiserver.stored import Stored
 from dray.apiserver.subresources import Subresources, success
+from dray.apiserver.turns import Turns
 from dray.apiserver.watching import Watching
 from dray.apiserver.writing import Outcome, Writer
 from dray.store.errors import StoreUnavailable
@@ -97,6 +98,7 @@ class Server:
         self._version = version_document(minor)
         self._discovery = Discovery(served)
         self.openapi = OpenApi(served)
+        self._turns = Turns()
         self._health = Health({"store": self._store_answers})
         self._reader = Reader(core)
         self._writer = Writer(core)
@@ -181,6 +183,7 @@ class Server:
 
     async def _answer(self, request: Request, query: Query, what: Asked) -> Response:
         user = await self._access.authenticator.authenticate(request)
+        await self._turns.wait(user, request, what)
         attributes = _attributes(user, what, query)
         impersonated = requested_user(request.headers)
         if impersonated is not None:

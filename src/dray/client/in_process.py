@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.client.transport import Answer, Call
+from dray.client.transport import URGENT, Answer, Call
 
 # Most names are labels, which mean the same with and without escapes.
 _IS_PLAIN = re.compile(r"[A-Za-z0-9/._-]*").fullmatch
@@ -75,6 +75,8 @@ def headers_of(call: Call) -> dict[str, str]:
     headers = {"accept": call.accept, "user-agent": call.user_agent}
     if call.body:
         headers["content-type"] = call.content_type
+    if call.urgent:
+        headers["priority"] = URGENT
     return headers
 
 

@@ -43,14 +43,21 @@ class Listing(Generic[T]):
 class Client:
     """The API as one component sees it. `user_agent` names the component, and its field manager by default."""
 
-    def __init__(self, transport: Transport, *, clock: Clock | None = None, user_agent: str = "dray") -> None:
+    def __init__(
+        self, transport: Transport, *, clock: Clock | None = None, user_agent: str = "dray", is_urgent: bool = False
+    ) -> None:
         self.transport = transport
         self.clock = clock or RealClock()
         self.user_agent = user_agent
+        self.is_urgent = is_urgent
 
     def named(self, user_agent: str) -> Client:
         """The same connection under another component's name."""
-        return Client(self.transport, clock=self.clock, user_agent=user_agent)
+        return Client(self.transport, clock=self.clock, user_agent=user_agent, is_urgent=self.is_urgent)
+
+    def urgent(self) -> Client:
+        """The same connection for calls that ask to be answered before those of others."""
+        return Client(self.transport, clock=self.clock, user_agent=self.user_agent, is_urgent=True)
 
     async def close(self) -> None:
         await self.transport.close()
@@ -274,7 +281,16 @@ class Client:
         retries: int = MAX_RETRIES,
     ) -> Answer:
         path = kind.path(namespace, name, subresource)
-        call = Call(method, path, query or {}, body, content_type, accept or kind.accept, self.user_agent)
+        call = Call(
+            method,
+            path,
+            query or {},
+            body,
+            content_type,
+            accept or kind.accept,
+            self.user_agent,
+            urgent=self.is_urgent,
+        )
         return await self._send(call, retries)
 
     async def _send(self, call: Call, retries: int = MAX_RETRIES) -> Answer:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 JSON = "application/json"
+# RFC 9218, the most urgent of eight; without the header a call is in the middle.
+URGENT = "u=0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,8 @@ class Call:
     accept: str = JSON
     user_agent: str = "dray"
     timeout_s: float = 60.0
+    # Asks to be answered before others that came earlier; a server that does not know how takes no notice.
+    urgent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,20 @@ from dray.clock import rfc3339
 
 
 class ClientWriter:
-    """Events are recorded under the scheduler name of their pod, one recorder each."""
+    """Events are recorded under the scheduler name of their pod, one recorder each.
+
+    `in_a_hurry` asks the server to put what binds a pod before the writes of others.
+    """
 
     def __init__(self, client: Client) -> None:
+        self.in_a_hurry = False
         self._client = client
+        self._urgent = client.urgent()
         self._recorders: dict[str, EventRecorder] = {}
+
+    @property
+    def _for_binding(self) -> Client:
+        return self._urgent if self.in_a_hurry else self._client
 
     async def get_claim(self, namespace: str, name: str) -> ResourceClaim | None:
         return await self._client.find(CLAIMS, name, namespace)
@@ -23,10 +32,10 @@ class ClientWriter:
         return await self._client.create(CLAIMS, claim)
 
     async def update_claim(self, claim: ResourceClaim) -> ResourceClaim:
-        return await self._client.update(CLAIMS, claim)
+        return await self._for_binding.update(CLAIMS, claim)
 
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
-        return await self._client.update_status(CLAIMS, claim)
+        return await self._for_binding.update_status(CLAIMS, claim)
 
     async def unreserve_claim(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
         metadata = claim.metadata
@@ -48,7 +57,7 @@ class ClientWriter:
                 raise
 
     async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
-        await self._client.patch(
+        await self._for_binding.patch(
             PODS,
             pod.metadata.name,
             {"status": status},
@@ -63,7 +72,7 @@ class ClientWriter:
         return current is not None and current.metadata.uid == pod.metadata.uid and bool(current.spec.node_name)
 
     async def bind(self, pod: Pod, node_name: str) -> None:
-        await self._client.bind(pod, node_name)
+        await self._for_binding.bind(pod, node_name)
 
     async def evict(self, victim: Pod, preemptor: Pod) -> None:
         scheduler = preemptor.spec.scheduler_name

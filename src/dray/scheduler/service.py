@@ -21,6 +21,7 @@ from dray.client import (
 )
 from dray.client.kinds import Kind
 from dray.features import FeatureGates
+from dray.scheduler.backlog import Backlog
 from dray.scheduler.client_writer import ClientWriter
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.registry import Registry as PluginRegistry
@@ -35,8 +36,6 @@ T = TypeVar("T")
 
 FLUSH_BACKOFF_S = 1.0
 FLUSH_UNSCHEDULABLE_S = 30.0
-# Decisions run ahead of the writes by so many pods; more would only make failures more expensive.
-MOST_BINDINGS = 32
 # One turn of decisions, before the loop's other work.
 TURN_S = 0.005
 MOST_IN_A_TURN = 32
@@ -58,6 +57,7 @@ class SchedulerService:
         self.writer = ClientWriter(client)
         self._wake = asyncio.Event()
         self._bindings = 0
+        self._backlog = Backlog()
         self._tasks: set[asyncio.Task[None]] = set()
         self.scheduler = Scheduler(
             self.writer,
@@ -117,15 +117,18 @@ class SchedulerService:
         """Decide about some pods. Where the loop is shared with a busy server, one pod a round would be a trickle."""
         monotonic = self.client.clock.monotonic
         end, tried = monotonic() + TURN_S, 0
-        while tried < MOST_IN_A_TURN and self._has_hands_free and await self.scheduler.schedule_next():
+        while tried < MOST_IN_A_TURN and self._takes_more() and await self.scheduler.schedule_next():
             tried += 1
             if monotonic() >= end:
                 break
         return tried > 0
 
-    @property
-    def _has_hands_free(self) -> bool:
-        return self._bindings - self.scheduler.handle.waiting < MOST_BINDINGS
+    def _takes_more(self) -> bool:
+        """Whether another pod may be bound beside those that are."""
+        queue, backlog = self.scheduler.queue, self._backlog
+        backlog.look(queue.counts[Where.ACTIVE], queue.coming)
+        self.writer.in_a_hurry = backlog.is_long
+        return self._bindings - self.scheduler.handle.waiting < backlog.most_bindings
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
         clock = self.client.clock

@@ -26,6 +26,8 @@ SortKey = Callable[[Pod, float], tuple[float, ...]]
 HeapEntry = tuple[tuple[float, ...], int, int, QueuedPod]
 
 PARKED_AT_MOST_S = 300.0
+# The plugin whose gates are opened by people.
+SCHEDULING_GATES = "SchedulingGates"
 
 POD_ADDED = "PodAdd"
 BACKOFF_COMPLETE = "BackoffComplete"
@@ -60,6 +62,7 @@ class SchedulingQueue:
         self._parked: dict[str, dict[str, QueuedPod]] = {}
         self._in_flight = InFlight()
         self.counts: Counter[Where] = Counter()
+        self._gated_by: Counter[str] = Counter()
 
     # --- pods coming and going
 
@@ -103,6 +106,11 @@ class SchedulingQueue:
     def waiting(self) -> Iterator[QueuedPod]:
         return iter(self._entries.values())
 
+    @property
+    def coming(self) -> int:
+        """How many pods wait for something that the cluster itself makes, such as their claims."""
+        return self.counts[Where.GATED] - self._gated_by[SCHEDULING_GATES]
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -127,8 +135,14 @@ class SchedulingQueue:
         self._in_flight.end(uid)
 
     def put_back_rejected(self, entry: QueuedPod, rejected_by: Iterable[str], now: float) -> None:
-        """After a rejection the pod waits for an event that can help, unless it already came during the attempt."""
+        """After a rejection the pod waits for an event that can help, unless it already came during the attempt.
+
+        Nobody knows what helps a pod that no plugin rejected, such as one that came before the first node: it is tried again.
+        """
         entry.rejected_by = set(rejected_by)
+        if not entry.rejected_by:
+            self.put_back_failed(entry, now)
+            return
         entry.rejections += 1
         entry.errors_in_a_row = 0
         entry.queued_at = now
@@ -234,6 +248,8 @@ class SchedulingQueue:
             heapq.heappush(self._backing_off, (key, entry.ticket, entry.ticket, entry))
         else:
             entry.parked_at = now
+            if where is Where.GATED:
+                self._gated_by[entry.gated_by] += 1
             for plugin in self._waits_for(entry):
                 self._parked.setdefault(plugin, {})[entry.uid] = entry
 
@@ -242,6 +258,8 @@ class SchedulingQueue:
         if entry.ticket == 0:
             return
         self.counts[entry.where] -= 1
+        if entry.where is Where.GATED:
+            self._gated_by[entry.gated_by] -= 1
         entry.ticket = 0
         for plugin in self._waits_for(entry):
             parked = self._parked.get(plugin)

@@ -1,0 +1,160 @@
+"""Where commits wait for the disk, and which of them wait together."""
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from dray.store import sqlite_tables as tables
+from dray.store.disk import QUICK_S, REMEMBERED, Disk
+from dray.store.errors import StoreUnavailable
+from dray.store.group_commit import GATHER_S
+from dray.store.interface import Put
+from dray.store.sqlite import SqliteStore
+
+
+class Watched(sqlite3.Connection):
+    """Notes in which thread each COMMIT ran; takes as long as it is told, or fails."""
+
+    takes_s = 0.0
+    fails = False
+
+    def execute(self, sql: str, *arguments: object) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            self.threads.append(threading.current_thread().name)
+            time.sleep(self.takes_s)
+            if self.fails:
+                raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *arguments)
+
+    @property
+    def threads(self) -> list[str]:
+        noted: list[str] = self.__dict__.setdefault("noted", [])
+        return noted
+
+    @property
+    def apart(self) -> list[bool]:
+        return [name.startswith("store-commit") for name in self.threads]
+
+
+@pytest.fixture
+async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
+    connect = sqlite3.connect
+    monkeypatch.setattr(tables.sqlite3, "connect", lambda *a, **k: connect(*a, factory=Watched, **k))
+    opened = SqliteStore(tmp_path / "dray.db")
+    opened._writing.threads.clear()
+    yield opened
+    opened._writing.takes_s = 0.0
+    opened._writing.fails = False
+    await opened.close()
+
+
+async def test_a_quick_disk_is_waited_for_on_the_loop(store: SqliteStore) -> None:
+    for number in range(5):
+        await store.create(f"/a/{number}", b"")
+    assert store._writing.apart == [False] * 5
+
+
+async def test_a_slow_disk_gets_a_thread_until_it_is_quick_again(store: SqliteStore) -> None:
+    connection = store._writing
+    connection.takes_s = 2 * REMEMBERED * QUICK_S
+    await store.create("/a/slow", b"")
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0.001)
+
+    turning = asyncio.create_task(turn())
+    await store.create("/a/slow-too", b"")
+    turning.cancel()
+    assert connection.apart == [False, True]
+    assert turns > 10, "the loop went on while the disk was slow"
+
+    connection.takes_s = 0.0
+    for number in range(4 * REMEMBERED):
+        await store.create(f"/a/{number}", b"")
+    assert not connection.apart[-1]
+
+
+async def test_one_long_wait_among_short_ones_is_no_reason_for_a_thread(store: SqliteStore) -> None:
+    """SQLite tidies up every few hundred writes."""
+    store._writing.takes_s = REMEMBERED * QUICK_S / 2
+    await store.create("/a/tidying", b"")
+    store._writing.takes_s = 0.0
+    await store.create("/a/next", b"")
+    assert store._writing.apart == [False, False]
+
+
+@pytest.mark.parametrize("takes_s", [0.0, 2 * REMEMBERED * QUICK_S], ids=["on the loop", "in the thread"])
+async def test_a_commit_that_fails_is_answered_and_the_next_one_works(store: SqliteStore, takes_s: float) -> None:
+    store._writing.takes_s = takes_s
+    first = await store.create("/a", b"1")
+    store._writing.takes_s = 0.0
+    store._writing.fails = True
+    with pytest.raises(StoreUnavailable, match="disk I/O error"):
+        await store.update("/a", b"2", first)
+    assert store._writing.apart[-1] is (takes_s > 0)
+    store._writing.fails = False
+    assert await store.update("/a", b"3", first) == first + 1
+
+
+async def test_what_comes_in_the_next_turns_shares_a_group(store: SqliteStore) -> None:
+    async def later(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await store.commit([Put(f"/a/{turns}", b"")])
+
+    await asyncio.gather(*(later(turns) for turns in range(10)))
+    assert len(store._writing.threads) == 1
+
+
+async def test_a_group_does_not_wait_for_ever_for_more(store: SqliteStore) -> None:
+    """Somebody writes in every single turn."""
+    acknowledged: list[float] = []
+    started = time.monotonic()
+
+    async def write(number: int) -> None:
+        await store.commit([Put(f"/a/{number}", b"")])
+        acknowledged.append(time.monotonic() - started)
+
+    writers = []
+    while time.monotonic() - started < 10 * GATHER_S:
+        writers.append(asyncio.create_task(write(len(writers))))
+        await asyncio.sleep(0)
+    await asyncio.gather(*writers)
+    assert len(store._writing.threads) > 1
+    assert acknowledged[0] < 5 * GATHER_S
+
+
+async def test_a_lone_writer_is_not_kept_waiting(store: SqliteStore) -> None:
+    loop = asyncio.get_running_loop()
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if turns < 100:
+            loop.call_soon(turn)
+
+    turn()
+    await store.create("/a", b"")
+    assert turns < 10
+
+
+async def test_closing_waits_for_the_thread(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None, check_same_thread=False)
+    disk = Disk(connection)
+    connection.execute("CREATE TABLE t (a)")
+    connection.execute("BEGIN")
+    connection.execute("INSERT INTO t VALUES (1)")
+    await disk.commit_apart()
+    disk.close()
+    assert connection.execute("SELECT a FROM t").fetchall() == [(1,)]
+    connection.close()
