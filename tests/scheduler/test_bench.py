@@ -46,10 +46,10 @@ def test_missed_expectations_are_named():
     workload = load_workload(WORKLOADS / "large.yaml")
 
     class Measured:
-        pods_per_second, decision_p99_ms, memory_mb = 50.0, 60.0, 2000.0
+        pods_per_second, attempt_p99_ms, memory_mb = 50.0, 60.0, 2000.0
 
     assert missed(workload, Measured()) == [
         "50 pods/s instead of 100",
-        "decision p99 60 ms instead of 50",
+        "attempt p99 60 ms instead of 50",
         "2000 MB instead of 1500",
     ]

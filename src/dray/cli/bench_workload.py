@@ -32,7 +32,7 @@ class Workload:
     slices: tuple[Document, ...] = ()
     node: Document = field(default_factory=dict)
     pods_per_second: float | None = None
-    decision_p99_ms: float | None = None
+    attempt_p99_ms: float | None = None
     memory_mb: float | None = None
 
     def scaled(self, part: float) -> Workload:
@@ -74,7 +74,7 @@ def load_workload(path: Path) -> Workload:
         slices=tuple(document["slices"]),
         node=document.get("node") or {},
         pods_per_second=expected.get("podsPerSecond"),
-        decision_p99_ms=expected.get("decisionP99Milliseconds"),
+        attempt_p99_ms=expected.get("attemptP99Milliseconds"),
         memory_mb=expected.get("memoryMegabytes"),
     )
 
