@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-# What the loop may be kept waiting, on average over the last commits or so. (Every few hundred writes SQLite tidies up, which takes
-# ten milliseconds also of a quick disk.)
-QUICK_S = 0.005
-REMEMBERED = 16
+# What the loop may be kept waiting, on average over the last commits. (Every few hundred writes SQLite tidies up, which takes ten
+# milliseconds also of a quick disk.) Beyond it the loop loses more than the thread costs.
+QUICK_S = 0.002
+REMEMBERED = 32
 
 
 class Disk:
