@@ -21,7 +21,7 @@ from report import Report
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.exchange import Request
 from dray.apiserver.identity import LOOPBACK
-from dray.cli.event_loop import fast_runner, spare_the_collector
+from dray.cli.event_loop import YOUNG_OF_A_SERVER, fast_runner, spare_the_collector
 from dray.store.sqlite import SqliteStore
 
 PODS, ROUNDS = 64, 8
@@ -239,7 +239,7 @@ async def measure(rounds: int = ROUNDS, pods: int = PODS) -> dict[str, list[floa
         await handle(Request("POST", f"{SPACE}/serviceaccounts", headers=JSON, body=body, user=LOOPBACK))
         paths = ("/api/v1/pods", CLAIMS.replace("/namespaces/default", ""))
         informers = [asyncio.create_task(watched(handle, path)) for path in paths]
-        spare_the_collector()
+        spare_the_collector(YOUNG_OF_A_SERVER)
         try:
             for number in range(rounds):
                 lives = [Life(f"pod-{number}-{at}", f"gpu-{at}") for at in range(pods)]

@@ -9,7 +9,7 @@ import click
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.atomic_files import write_private
-from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector
+from dray.cli.event_loop import YOUNG_OF_A_SERVER, raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
 from dray.cli.patience import once_reachable
 from dray.cli.serving import Serving, serving_options
@@ -69,7 +69,7 @@ async def _serve(options: ServerOptions, serving: Serving) -> None:
     try:
         url = await running.listen(serving.host, serving.port)
         _announce(running, url, serving)
-        spare_the_collector()
+        spare_the_collector(YOUNG_OF_A_SERVER)
         await stopped
         await running.stop()
     finally:

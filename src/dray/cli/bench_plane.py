@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dray.atomic_files import write_private
 from dray.cli.bench_meter import CpuMeter, SchedulerMeter, answer_questions
-from dray.cli.event_loop import run_loop, spare_the_collector
+from dray.cli.event_loop import YOUNG_OF_A_SERVER, run_loop, spare_the_collector
 from dray.controllers.node_lifecycle import NodeLifecycleController
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
@@ -28,7 +28,7 @@ async def serve(directory: Path, pipe: int | None, profile: Path | None) -> None
     write_private(directory / "kubeconfig", plane.kubeconfig().encode())
     if pipe is not None:
         await plane.serve_pipe(socket.socket(fileno=pipe))
-    spare_the_collector()
+    spare_the_collector(YOUNG_OF_A_SERVER)
     meter = SchedulerMeter(plane.scheduler, profile) if plane.scheduler else CpuMeter(profile)
     await answer_questions(meter.answers())
     await plane.stop()

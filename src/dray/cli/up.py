@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dray.atomic_files import write_private
-from dray.cli.event_loop import raise_file_limit, run_loop, spare_the_collector
+from dray.cli.event_loop import YOUNG_OF_A_SERVER, raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
 from dray.cli.progress import Progress
 from dray.cli.serving import Serving, serving_options
@@ -80,7 +80,7 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int)
     with serving.data_directory() as directory:
         kubeconfig = serving.kubeconfig or directory / "kubeconfig"
         options = UpOptions(serving, nodes, drivers, directory, kubeconfig, processes, verbose)
-        spare_the_collector()
+        spare_the_collector(YOUNG_OF_A_SERVER)
         raise_file_limit()
         try:
             run_loop(_serve(options))
