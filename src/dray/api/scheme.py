@@ -8,7 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
-ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+READ_VERBS = ("get", "list", "watch")
+WRITE_VERBS = ("create", "delete", "deletecollection", "patch", "update")
+ALL_VERBS = tuple(sorted((*READ_VERBS, *WRITE_VERBS)))
 READ_WRITE = ("get", "patch", "update")
 PROXY_VERBS = ("create", "delete", "get", "patch", "update")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
+from dray.api.scheme import WRITE_VERBS
 from dray.apiserver.exchange import Request
 from dray.apiserver.identity import MASTERS, User
 from dray.apiserver.paths import Asked
@@ -17,7 +18,6 @@ from dray.apiserver.paths import Asked
 SCHEDULER = "system:kube-scheduler"
 # RFC 9218.
 MOST_URGENT = "u=0"
-WRITING_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 # Whoever must renew a lease has no time to lose, and there are few of them.
 NEVER_WAITING = frozenset({"leases"})
 # Longer than it takes a scheduler to follow one write with the next.
@@ -35,7 +35,7 @@ class Turns:
 
     async def wait(self, user: User, request: Request, what: Asked) -> None:
         """Returns when it is this request's turn."""
-        if what.verb not in WRITING_VERBS or what.plural in NEVER_WAITING:
+        if what.verb not in WRITE_VERBS or what.plural in NEVER_WAITING:
             return
         loop = asyncio.get_running_loop()
         if request.headers.get("priority") == MOST_URGENT and may_go_first(user):

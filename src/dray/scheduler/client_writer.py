@@ -7,23 +7,24 @@ from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, EventRecorder, reference_to
 from dray.client.rest import MERGE_PATCH, STRATEGIC_PATCH
 from dray.clock import rfc3339
+from dray.scheduler.backlog import Backlog
 
 
 class ClientWriter:
     """Events are recorded under the scheduler name of their pod, one recorder each.
 
-    `in_a_hurry` asks the server to put what binds a pod before the writes of others.
+    Behind a long backlog the server is asked to put what binds a pod before the writes of others.
     """
 
-    def __init__(self, client: Client) -> None:
-        self.in_a_hurry = False
+    def __init__(self, client: Client, backlog: Backlog) -> None:
+        self._backlog = backlog
         self._client = client
         self._urgent = client.urgent()
         self._recorders: dict[str, EventRecorder] = {}
 
     @property
     def _for_binding(self) -> Client:
-        return self._urgent if self.in_a_hurry else self._client
+        return self._urgent if self._backlog.is_long else self._client
 
     async def get_claim(self, namespace: str, name: str) -> ResourceClaim | None:
         return await self._client.find(CLAIMS, name, namespace)

@@ -54,10 +54,10 @@ class SchedulerService:
     ) -> None:
         self.client = client
         self.metrics = metrics or SchedulerMetrics()
-        self.writer = ClientWriter(client)
+        self._backlog = Backlog()
+        self.writer = ClientWriter(client, self._backlog)
         self._wake = asyncio.Event()
         self._bindings = 0
-        self._backlog = Backlog()
         self._tasks: set[asyncio.Task[None]] = set()
         self.scheduler = Scheduler(
             self.writer,
@@ -127,7 +127,6 @@ class SchedulerService:
         """Whether another pod may be bound beside those that are."""
         queue, backlog = self.scheduler.queue, self._backlog
         backlog.look(queue.counts[Where.ACTIVE], queue.coming)
-        self.writer.in_a_hurry = backlog.is_long
         return self._bindings - self.scheduler.handle.waiting < backlog.most_bindings
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:

@@ -7,10 +7,10 @@ parts of a cluster. Nobody but `cluster-admin` may write DeviceClasses, DeviceTa
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from dray.api.scheme import READ_VERBS as READ
+from dray.api.scheme import WRITE_VERBS as WRITE
 from dray.apiserver.attributes import Document
 
-READ = ("get", "list", "watch")
-WRITE = ("create", "delete", "deletecollection", "patch", "update")
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCE = "resource.k8s.io"
 _SCHEDULING = "scheduling.k8s.io"

@@ -17,6 +17,7 @@ from dray.scheduler.framework.events import (
     Resource,
 )
 from dray.scheduler.framework.status import PluginStatus
+from dray.scheduler.plugins.scheduling_gates import SchedulingGates
 from dray.scheduler.queue.entry import Backoff, QueuedPod, Where
 from dray.scheduler.queue.in_flight import InFlight
 from dray.scheduler.queue.interests import Interests
@@ -26,8 +27,6 @@ SortKey = Callable[[Pod, float], tuple[float, ...]]
 HeapEntry = tuple[tuple[float, ...], int, int, QueuedPod]
 
 PARKED_AT_MOST_S = 300.0
-# The plugin whose gates are opened by people.
-SCHEDULING_GATES = "SchedulingGates"
 
 POD_ADDED = "PodAdd"
 BACKOFF_COMPLETE = "BackoffComplete"
@@ -62,7 +61,6 @@ class SchedulingQueue:
         self._parked: dict[str, dict[str, QueuedPod]] = {}
         self._in_flight = InFlight()
         self.counts: Counter[Where] = Counter()
-        self._gated_by: Counter[str] = Counter()
 
     # --- pods coming and going
 
@@ -108,8 +106,8 @@ class SchedulingQueue:
 
     @property
     def coming(self) -> int:
-        """How many pods wait for something that the cluster itself makes, such as their claims."""
-        return self.counts[Where.GATED] - self._gated_by[SCHEDULING_GATES]
+        """How many pods wait for something that the cluster itself makes, such as their claims: no gates that people open."""
+        return self.counts[Where.GATED] - len(self._parked.get(SchedulingGates.name, ()))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -248,8 +246,6 @@ class SchedulingQueue:
             heapq.heappush(self._backing_off, (key, entry.ticket, entry.ticket, entry))
         else:
             entry.parked_at = now
-            if where is Where.GATED:
-                self._gated_by[entry.gated_by] += 1
             for plugin in self._waits_for(entry):
                 self._parked.setdefault(plugin, {})[entry.uid] = entry
 
@@ -258,8 +254,6 @@ class SchedulingQueue:
         if entry.ticket == 0:
             return
         self.counts[entry.where] -= 1
-        if entry.where is Where.GATED:
-            self._gated_by[entry.gated_by] -= 1
         entry.ticket = 0
         for plugin in self._waits_for(entry):
             parked = self._parked.get(plugin)
