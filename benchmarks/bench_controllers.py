@@ -15,8 +15,8 @@ from report import Report
 
 from dray.api.core import Pod
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import LOOPBACK
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.user import LOOPBACK
 from dray.client import (
     CLAIMS,
     NAMESPACES,

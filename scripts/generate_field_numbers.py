@@ -1,4 +1,4 @@
-"""Writes src/dray/apiserver/field_numbers.json: the field numbers of Kubernetes' protobuf encoding, for the kinds we know.
+"""Writes src/dray/apiserver/write/field_numbers.json: the field numbers of Kubernetes' protobuf encoding, for the kinds we know.
 
 A field's number is a fact of the wire. For most kinds it is read from the message descriptors that every Go program built
 with the official client carries (kubectl does); what is younger than that program is in the tables below. Run it with
@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 
 from dray.api.schemas import StructSchema, known_kinds, schema_for, struct
 
-TARGET = Path(__file__).parent.parent / "src" / "dray" / "apiserver" / "field_numbers.json"
+TARGET = Path(__file__).parent.parent / "src" / "dray" / "apiserver" / "write" / "field_numbers.json"
 GZIP = re.compile(rb"\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\xff")
 MOST = 2_000_000
 Numbers = dict[str, Any]

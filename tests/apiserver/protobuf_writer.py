@@ -11,7 +11,7 @@ from typing import Any
 from dray.api.schemas import TypeRef, schema_for, struct
 
 TABLE: dict[str, dict[str, Any]] = json.loads(
-    resources.files("dray.apiserver").joinpath("field_numbers.json").read_bytes()
+    resources.files("dray.apiserver.write").joinpath("field_numbers.json").read_bytes()
 )
 
 

@@ -11,21 +11,40 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from dray.apiserver.attributes import Attributes, Decision
-from dray.apiserver.authentication.authenticator import Authenticator, bearer_token
-from dray.apiserver.authentication.impersonation import impersonate, requested_user
-from dray.apiserver.authentication.json_web_token import InvalidToken, SigningKey
-from dray.apiserver.authentication.service_accounts import BoundObject, ServiceAccountTokens, TokenWish
-from dray.apiserver.authentication.static_tokens import StaticTokens
-from dray.apiserver.authentication.token_requests import TokenRequests
-from dray.apiserver.certificates import Authority
-from dray.apiserver.credentials import load_credentials
 from dray.apiserver.errors import ApiError
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import ANONYMOUS, User
-from dray.apiserver.keys import object_key
-from dray.apiserver.objects import StoredObjects
-from dray.apiserver.stored import to_value
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.attributes import (
+    Attributes,
+    Decision,
+)
+from dray.apiserver.request.authentication.authenticator import (
+    Authenticator,
+    bearer_token,
+)
+from dray.apiserver.request.authentication.impersonation import (
+    impersonate,
+    requested_user,
+)
+from dray.apiserver.request.authentication.json_web_token import (
+    InvalidToken,
+    SigningKey,
+)
+from dray.apiserver.request.authentication.service_accounts import (
+    BoundObject,
+    ServiceAccountTokens,
+    TokenWish,
+)
+from dray.apiserver.request.authentication.static_tokens import StaticTokens
+from dray.apiserver.request.authentication.token_requests import TokenRequests
+from dray.apiserver.request.user import (
+    ANONYMOUS,
+    User,
+)
+from dray.apiserver.security.certificates import Authority
+from dray.apiserver.security.credentials import load_credentials
+from dray.apiserver.watch.object_reader import StoredObjects
+from dray.apiserver.watch.store_keys import object_key
+from dray.apiserver.watch.stored_object import to_value
 from dray.atomic_files import write_private
 from dray.clock import SimulatedClock
 from dray.store.interface import Put, Store

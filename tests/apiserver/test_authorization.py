@@ -9,16 +9,28 @@ from typing import Any
 import pytest
 
 from dray.api.scheme import by_kind
-from dray.apiserver.attributes import Attributes, FieldRequirement
-from dray.apiserver.authorization.refusal import refusal
-from dray.apiserver.authorization.rules import Rule, compact, uncovered
-from dray.apiserver.bootstrap import bootstrap
 from dray.apiserver.errors import ApiError
-from dray.apiserver.identity import User
-from dray.apiserver.keys import object_key
-from dray.apiserver.objects import StoredObjects
-from dray.apiserver.security import Security, SecurityOptions, prepare_store, start_security
-from dray.apiserver.stored import to_value
+from dray.apiserver.request.attributes import (
+    Attributes,
+    FieldRequirement,
+)
+from dray.apiserver.request.authorization.refusal import refusal
+from dray.apiserver.request.authorization.rules import (
+    Rule,
+    compact,
+    uncovered,
+)
+from dray.apiserver.request.user import User
+from dray.apiserver.security.assembly import (
+    Security,
+    SecurityOptions,
+    prepare_store,
+    start_security,
+)
+from dray.apiserver.security.bootstrap import bootstrap
+from dray.apiserver.watch.object_reader import StoredObjects
+from dray.apiserver.watch.store_keys import object_key
+from dray.apiserver.watch.stored_object import to_value
 from dray.clock import RealClock
 from dray.features import FeatureGates
 from dray.store.interface import Delete, Put

@@ -13,7 +13,7 @@ from tests.store.conftest import free_port, start_etcd
 
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.guard import placements
-from dray.apiserver.guard.bindings import node_key
+from dray.apiserver.guard.guarded_bindings import node_key
 from dray.store.etcd import EtcdStore
 from dray.store.opening import StoreAddress
 from dray.store.sqlite import SqliteStore

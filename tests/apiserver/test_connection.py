@@ -8,9 +8,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dray.apiserver import connection as wire
-from dray.apiserver.app import Listener
-from dray.apiserver.exchange import Request, Response
+from dray.apiserver.http import connection as wire
+from dray.apiserver.http.exchange import (
+    Request,
+    Response,
+)
+from dray.apiserver.http.listener import Listener
 
 
 class Echo:

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import LOOPBACK
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.user import LOOPBACK
 from dray.clock import SimulatedClock
 from dray.store.sqlite import SqliteStore
 

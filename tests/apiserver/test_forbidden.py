@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import LOOPBACK, User
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.user import (
+    LOOPBACK,
+    User,
+)
 from dray.store.sqlite import SqliteStore
 
 Document = dict[str, Any]

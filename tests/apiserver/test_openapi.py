@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.apiserver.conftest import Client
 
-from dray.apiserver.exchange import Request
-from dray.apiserver.openapi import OpenApi
-from dray.apiserver.options import Query
-from dray.apiserver.served import served
+from dray.apiserver.discovery.openapi import OpenApi
+from dray.apiserver.discovery.served_versions import served
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.query_options import Query
 
 Document = dict[str, Any]
 API = OpenApi(served("api/all=true"))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.apiserver.conftest import CLAIMS, Client, a_claim
 
-from dray.apiserver import fieldsets
+from dray.apiserver.write import field_sets
 
 paths = st.lists(st.lists(st.sampled_from(["f:a", "f:b", "f:c"]), min_size=1, max_size=3).map(tuple), max_size=8)
 
@@ -19,21 +19,21 @@ def a_set(found: list[tuple[str, ...]]) -> dict[str, Any]:
         one: dict[str, Any] = {}
         for element in reversed(path):
             one = {element: one}
-        made = fieldsets.union(made, one)
+        made = field_sets.union(made, one)
     return made
 
 
 @given(paths)
 def test_a_set_holds_what_was_put_in(found: list[tuple[str, ...]]) -> None:
-    assert set(fieldsets.paths(a_set(found))) == set(found)
+    assert set(field_sets.paths(a_set(found))) == set(found)
 
 
 @given(paths, paths)
 def test_union_difference_intersection(one: list[tuple[str, ...]], other: list[tuple[str, ...]]) -> None:
     left, right = a_set(one), a_set(other)
-    assert set(fieldsets.paths(fieldsets.union(left, right))) == set(one) | set(other)
-    assert set(fieldsets.paths(fieldsets.difference(left, right))) == set(one) - set(other)
-    assert set(fieldsets.paths(fieldsets.intersection(left, right))) == set(one) & set(other)
+    assert set(field_sets.paths(field_sets.union(left, right))) == set(one) | set(other)
+    assert set(field_sets.paths(field_sets.difference(left, right))) == set(one) - set(other)
+    assert set(field_sets.paths(field_sets.intersection(left, right))) == set(one) & set(other)
 
 
 def config(**labels: str) -> dict[str, Any]:

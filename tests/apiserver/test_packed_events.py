@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from dray.api.scheme import by_kind
-from dray.apiserver import cache as caches
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import LOOPBACK
-from dray.apiserver.packed import Packed
-from dray.apiserver.stored import Stored
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.watch import kind_cache as caches
+from dray.apiserver.watch.packed_events import Packed
+from dray.apiserver.watch.stored_object import Stored
 from dray.store.sqlite import SqliteStore
 
 EVENTS = "/api/v1/namespaces/default/events"

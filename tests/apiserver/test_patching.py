@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.api.schemas import schema_for
-from dray.apiserver.patching import apply_merge, json_patch, merge_patch, strategic
+from dray.apiserver.write.patching import (
+    apply_merge,
+    json_patch,
+    merge_patch,
+    strategic,
+)
 
 POD = schema_for("v1", "Pod")
 assert POD is not None

@@ -8,9 +8,9 @@ import pytest
 
 from dray.accounting import SCHEDULING
 from dray.api.scheme import by_kind
-from dray.apiserver.cache import KindCache
 from dray.apiserver.guard import placements as module
 from dray.apiserver.guard.placements import Placements
+from dray.apiserver.watch.kind_cache import KindCache
 from dray.store.interface import Change
 
 NODES = ("n1", "n2", "n3")

@@ -2,7 +2,7 @@
 
 import aiohttp
 
-from dray.apiserver.pod_logs import _chunks
+from dray.apiserver.subresources.pod_logs import _chunks
 
 
 class Session:

@@ -6,12 +6,22 @@ from typing import Any
 import pytest
 import yaml
 
-from dray.apiserver.admission.validating_policy import ValidatingAdmissionPolicy
-from dray.apiserver.attributes import CREATE, DELETE, UPDATE, Admission, Attributes, Decision
 from dray.apiserver.errors import ApiError
-from dray.apiserver.identity import User
-from dray.apiserver.policies.index import PREFIX, PolicyIndex
-from dray.apiserver.stored import to_value
+from dray.apiserver.request.attributes import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    Admission,
+    Attributes,
+    Decision,
+)
+from dray.apiserver.request.user import User
+from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.write.admission.validating_policy import ValidatingAdmissionPolicy
+from dray.apiserver.write.policies.index import (
+    PREFIX,
+    PolicyIndex,
+)
 
 Document = dict[str, Any]
 DRA = "resource.k8s.io"
@@ -396,7 +406,7 @@ async def test_policies_do_not_judge_policies() -> None:
 
 
 def shipped() -> list[Document]:
-    source = importlib.resources.files("dray.apiserver").joinpath("manifests/driver-slices-policy.yaml")
+    source = importlib.resources.files("dray.apiserver.security").joinpath("manifests/driver-slices-policy.yaml")
     return list(yaml.safe_load_all(source.read_text()))
 
 

@@ -12,7 +12,7 @@ from tests.apiserver import manifests, protobuf_writer
 from tests.apiserver.conftest import CLAIMS, Client
 
 from dray.api.errors import DecodeError
-from dray.apiserver import protobuf
+from dray.apiserver.write import protobuf
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS = "/api/v1/namespaces/default/pods"

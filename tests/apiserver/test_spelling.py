@@ -9,7 +9,11 @@ import pytest
 from tests.apiserver import manifests
 from tests.apiserver.conftest import CLAIMS, Client
 
-from dray.apiserver.spelling import Spelling, spelled, spelling_of
+from dray.apiserver.write.raw_json import (
+    Spelling,
+    spelled,
+    spelling_of,
+)
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 PARAMETERS = {"kind": "K", "apiVersion": "x/v1", "size": 1.50, "list": [1, 2]}

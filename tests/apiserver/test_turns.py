@@ -6,10 +6,17 @@ import asyncio
 
 import pytest
 
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import LOOPBACK, User
-from dray.apiserver.paths import asked
-from dray.apiserver.turns import HURRY_S, SCHEDULER, Turns
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.request_info import asked
+from dray.apiserver.request.user import (
+    LOOPBACK,
+    User,
+)
+from dray.apiserver.write.write_priority import (
+    HURRY_S,
+    SCHEDULER,
+    Turns,
+)
 
 from .conftest import Client
 
@@ -50,7 +57,7 @@ class Rig:
 @pytest.fixture
 def long_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is."""
-    monkeypatch.setattr("dray.apiserver.turns.HURRY_S", 60.0)
+    monkeypatch.setattr("dray.apiserver.write.write_priority.HURRY_S", 60.0)
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: Ri
 
 
 async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.apiserver.turns.HURRY_S", HURRY_S)
+    monkeypatch.setattr("dray.apiserver.write.write_priority.HURRY_S", HURRY_S)
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     await asyncio.sleep(HURRY_S)
     await asyncio.gather(*(rig.send(str(number)) for number in range(8)))

@@ -12,8 +12,8 @@ import pytest
 from tests.apiserver.conftest import CLAIMS, Client, a_claim
 
 from dray.api.scheme import by_kind
-from dray.apiserver import watchers
 from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.watch import watchers
 from dray.clock import SimulatedClock
 from dray.store.sqlite import SqliteStore
 

@@ -9,14 +9,18 @@ import pytest
 
 from dray.api.codec import shape_document
 from dray.api.scheme import by_kind
-from dray.apiserver import managed_fields
-from dray.apiserver.admission.base import AdmissionPlugin
-from dray.apiserver.admission.chain import Chain
-from dray.apiserver.attributes import CREATE, Admission, Attributes
-from dray.apiserver.decoding import shaped_or_fail
-from dray.apiserver.identity import LOOPBACK
-from dray.apiserver.managed_fields import Manager
-from dray.apiserver.ownership import ownership
+from dray.apiserver.request.attributes import (
+    CREATE,
+    Admission,
+    Attributes,
+)
+from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.write import managed_fields
+from dray.apiserver.write.admission.base import AdmissionPlugin
+from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.decoding import shaped_or_fail
+from dray.apiserver.write.field_ownership import ownership
+from dray.apiserver.write.managed_fields import Manager
 
 POD: dict[str, Any] = shape_document(
     {

@@ -8,8 +8,8 @@ import yaml
 from click.testing import CliRunner
 from cryptography import x509
 
-from dray.apiserver.certificates import subject_of
-from dray.apiserver.credentials import load_credentials
+from dray.apiserver.security.certificates import subject_of
+from dray.apiserver.security.credentials import load_credentials
 from dray.cli.main import cli
 from dray.store.sqlite import SqliteStore
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from dray.apiserver.certificates import Authority
+from dray.apiserver.security.certificates import Authority
 from dray.client import PODS, ApiError, Client, Connection, Handler, Informer, ServerUnreachable
 from dray.client.credentials import NoCredentials, Proof, StaticToken, TokenFile
 from dray.client.https import HttpsTransport

@@ -142,7 +142,7 @@ def test_a_proxy_that_is_not_spoken_is_refused_at_once(url):
 
 
 def test_an_authority_and_no_verification_exclude_each_other(tmp_path):
-    from dray.apiserver.certificates import Authority
+    from dray.apiserver.security.certificates import Authority
     from dray.client.credentials import Proof
     from dray.client.https import ssl_context
 

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.exchange import Request
-from dray.apiserver.identity import LOOPBACK
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.user import LOOPBACK
 from dray.client import Connection, InProcessTransport
 from dray.client.credentials import NoCredentials
 from dray.client.https import HttpsTransport

@@ -8,7 +8,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from dray.apiserver.certificates import Authority
+from dray.apiserver.security.certificates import Authority
 from dray.cli.main import EXIT_BROKEN_WORLD, cli
 from dray.client import NAMESPACES, ApiError, Call, connect
 from tests.e2e.processes import Process

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dray.apiserver.certificates import Authority
-from dray.apiserver.credentials import local_authority
+from dray.apiserver.security.certificates import Authority
+from dray.apiserver.security.credentials import local_authority
 from tests.e2e.processes import ClusterOfProcesses, wait_until
 from tests.torture.etcd_cluster import free_port
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dray.apiserver.certificates import Authority
+from dray.apiserver.security.certificates import Authority
 
 NODE_LOGS = "/containerLogs/default/one-gpu/main"
 

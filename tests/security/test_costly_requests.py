@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from dray.apiserver.patching import json_patch
+from dray.apiserver.write.patching import json_patch
 from dray.client import CLAIMS, DEVICE_CLASSES, SLICES, connect
 from dray.client.transport import Call
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.apiserver.certificates import Authority
+from dray.apiserver.security.certificates import Authority
 from dray.store.errors import Compacted, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Page, Store

@@ -9,25 +9,32 @@ from pathlib import Path
 
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
-from dray.apiserver.app import Listener
-from dray.apiserver.authentication.issuer import TokenIssuer
-from dray.apiserver.cached_objects import CachedObjects
 from dray.apiserver.core import Core
-from dray.apiserver.credentials import Credentials
-from dray.apiserver.guard.bindings import GuardedBindings
+from dray.apiserver.discovery.served_versions import served
+from dray.apiserver.guard.guarded_bindings import GuardedBindings
 from dray.apiserver.guard.placements import Placements
-from dray.apiserver.identity import MASTERS
-from dray.apiserver.mounting import Mounted
-from dray.apiserver.pod_logs import CLIENT_NAME, PodLogs
-from dray.apiserver.security import SecurityOptions, prepare_store, start_security
-from dray.apiserver.served import served
+from dray.apiserver.http.listener import Listener
+from dray.apiserver.http.mounted_apps import Mounted
+from dray.apiserver.request.authentication.issuer import TokenIssuer
+from dray.apiserver.request.user import MASTERS
+from dray.apiserver.security.assembly import (
+    SecurityOptions,
+    prepare_store,
+    start_security,
+)
+from dray.apiserver.security.credentials import Credentials
 from dray.apiserver.server import Access, Server
+from dray.apiserver.subresources.pod_logs import (
+    CLIENT_NAME,
+    PodLogs,
+)
+from dray.apiserver.watch.cached_objects import CachedObjects
 from dray.clock import Clock, RealClock
-from dray.ending import cancelled
 from dray.features import FeatureGates
 from dray.store.history import keep_history
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
+from dray.tasks import cancelled
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,22 @@ from typing import Any
 
 from dray.api.scheme import RESOURCES, Resource
 from dray.apiserver import errors
-from dray.apiserver.attributes import Admission, AdmissionChain
-from dray.apiserver.cache import KindCache, Progress
-from dray.apiserver.keys import REGISTRY
-from dray.apiserver.stored import Stored
-from dray.apiserver.views import storage_row
+from dray.apiserver.read.storage_conversion import storage_row
+from dray.apiserver.request.attributes import (
+    Admission,
+    AdmissionChain,
+)
+from dray.apiserver.watch.kind_cache import (
+    KindCache,
+    Progress,
+)
+from dray.apiserver.watch.store_keys import REGISTRY
+from dray.apiserver.watch.stored_object import Stored
 from dray.clock import Clock, rfc3339
-from dray.ending import cancelled
 from dray.features import FeatureGates
 from dray.store.errors import Compacted, StoreError
 from dray.store.interface import Delete, Entry, Operation, Precondition, Store
+from dray.tasks import cancelled
 
 log = logging.getLogger(__name__)
 

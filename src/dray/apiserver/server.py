@@ -22,39 +22,76 @@ from dray.api.errors import DecodeError
 from dray.api.scheme import Resource, Version, group_version
 from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
-from dray.apiserver import errors, managed_fields
-from dray.apiserver.attributes import Attributes, Authorizer
-from dray.apiserver.authentication.impersonation import impersonate, requested_user
-from dray.apiserver.authentication.issuer import TokenIssuer
-from dray.apiserver.authentication.token_requests import TokenRequests
-from dray.apiserver.authorization.refusal import refusal
-from dray.apiserver.call import Call
+from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.deletion import Deleter, delete_options
-from dray.apiserver.discovery import Discovery
+from dray.apiserver.discovery.groups import Discovery
+from dray.apiserver.discovery.openapi import OpenApi
+from dray.apiserver.discovery.served_versions import Served
 from dray.apiserver.errors import ApiError
-from dray.apiserver.exchange import Request, Response
-from dray.apiserver.health import Health, version_document
-from dray.apiserver.identity import User
-from dray.apiserver.jsontext import decode, encode
-from dray.apiserver.managed_fields import Manager
-from dray.apiserver.negotiation import JSON, YAML, Wanted, wanted
-from dray.apiserver.openapi import OpenApi
-from dray.apiserver.options import Query, write_options
-from dray.apiserver.ownership import ownership
-from dray.apiserver.patch_requests import Patcher
-from dray.apiserver.paths import Asked, asked, segments
-from dray.apiserver.pod_logs import PodLogs
-from dray.apiserver.reading import Reader
-from dray.apiserver.scale import Scales
-from dray.apiserver.selectors import parse_fields
-from dray.apiserver.served import Served
-from dray.apiserver.server_metrics import ServerMetrics
-from dray.apiserver.stored import Stored
-from dray.apiserver.subresources import Subresources, success
-from dray.apiserver.turns import Turns
-from dray.apiserver.watching import Watching
-from dray.apiserver.writing import Outcome, Writer
+from dray.apiserver.http.exchange import (
+    Request,
+    Response,
+)
+from dray.apiserver.http.health import (
+    Health,
+    version_document,
+)
+from dray.apiserver.http.server_metrics import ServerMetrics
+from dray.apiserver.json_output import (
+    decode,
+    encode,
+)
+from dray.apiserver.read.reading import Reader
+from dray.apiserver.read.selectors import parse_fields
+from dray.apiserver.request.attributes import (
+    Attributes,
+    Authorizer,
+)
+from dray.apiserver.request.authentication.impersonation import (
+    impersonate,
+    requested_user,
+)
+from dray.apiserver.request.authentication.issuer import TokenIssuer
+from dray.apiserver.request.authentication.token_requests import TokenRequests
+from dray.apiserver.request.authorization.refusal import refusal
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.negotiation import (
+    JSON,
+    YAML,
+    Wanted,
+    wanted,
+)
+from dray.apiserver.request.query_options import (
+    Query,
+    write_options,
+)
+from dray.apiserver.request.request_info import (
+    Asked,
+    asked,
+    segments,
+)
+from dray.apiserver.request.user import User
+from dray.apiserver.subresources.handlers import (
+    Subresources,
+    success,
+)
+from dray.apiserver.subresources.pod_logs import PodLogs
+from dray.apiserver.subresources.scale import Scales
+from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.watching import Watching
+from dray.apiserver.write import managed_fields
+from dray.apiserver.write.deletion import (
+    Deleter,
+    delete_options,
+)
+from dray.apiserver.write.field_ownership import ownership
+from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.patch_requests import Patcher
+from dray.apiserver.write.write_priority import Turns
+from dray.apiserver.write.writing import (
+    Outcome,
+    Writer,
+)
 from dray.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from dray.apiserver.certificates import Authority
+from dray.apiserver.security.certificates import Authority
 from dray.telemetry import Registry
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

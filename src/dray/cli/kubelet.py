@@ -9,8 +9,8 @@ import click
 
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
-from dray.ending import cancelled
 from dray.signals import stop_signal
+from dray.tasks import cancelled
 
 if TYPE_CHECKING:
     from dray.clock import Clock

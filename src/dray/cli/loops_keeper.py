@@ -9,9 +9,9 @@ import sys
 
 import msgspec
 
-from dray.ending import cancelled
 from dray.sim.control_plane import ControlPlane
 from dray.sim.pipe_server import PipeServer
+from dray.tasks import cancelled
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from dray import __version__
 from dray.cli.event_loop import run_loop, spare_the_collector
 from dray.client import Client
 from dray.client.pipe import PipeTransport
-from dray.ending import cancelled
 from dray.sim.control_loops import ControlLoops, LoopsOptions
+from dray.tasks import cancelled
 from dray.telemetry import set_up_logging
 
 

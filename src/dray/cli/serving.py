@@ -116,7 +116,10 @@ def serving_options(listen: str) -> Callable[[Callable[..., None]], Callable[...
 
 
 def _read(*, listen: str, feature_gates: str, emulate: str | None, runtime_config: str, **places: Any) -> Serving:
-    from dray.apiserver.served import BadRuntimeConfig, served
+    from dray.apiserver.discovery.served_versions import (
+        BadRuntimeConfig,
+        served,
+    )
 
     host, port = parse_address(listen)
     gates = gates_from(feature_gates, emulate)

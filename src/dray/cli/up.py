@@ -16,8 +16,8 @@ from dray.cli.event_loop import YOUNG_OF_A_SERVER, raise_file_limit, run_loop, s
 from dray.cli.main import BrokenWorld
 from dray.cli.progress import Progress
 from dray.cli.serving import Serving, serving_options
-from dray.ending import cancelled
 from dray.signals import stop_signal
+from dray.tasks import cancelled
 
 if TYPE_CHECKING:
     from dray.sim.nodes import RealNodes, SimulatedNodes

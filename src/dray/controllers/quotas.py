@@ -1,7 +1,7 @@
 """Resource quotas: what is used, counted anew when something ended or a quota changed.
 
 The API server charges a quota as objects are made; only this count gives back. The rules of what costs how much are the
-server's own (`dray.apiserver.quota`), so that both always agree.
+server's own (`dray.apiserver.write.quota`), so that both always agree.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 
 from dray.api.core import Pod, ResourceQuota
 from dray.api.quantity import Quantity
-from dray.apiserver.quota import scopes
-from dray.apiserver.quota.usage import (
+from dray.apiserver.write.quota import scopes
+from dray.apiserver.write.quota.usage import (
     Classes,
     Usage,
     claim_usage,

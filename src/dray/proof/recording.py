@@ -13,7 +13,6 @@ from dray.api import scheme
 from dray.client import CLAIMS, NODES, PODS, SLICES, Answer, ApiError, Call, Client, Kind, ServerUnreachable, Transport
 from dray.client.decoding import RawEvent
 from dray.clock import Clock, RealClock
-from dray.ending import cancelled
 from dray.proof.history import (
     Document,
     Listed,
@@ -26,6 +25,7 @@ from dray.proof.history import (
     metadata_of,
     revision_of,
 )
+from dray.tasks import cancelled
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # What others refer to comes first.

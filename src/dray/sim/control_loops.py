@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from dray.client import Client, Informers
 from dray.controllers.context import Context
 from dray.controllers.roster import Choices, Roster
-from dray.ending import cancelled
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.service import SchedulerService
+from dray.tasks import cancelled
 
 log = logging.getLogger(__name__)
 

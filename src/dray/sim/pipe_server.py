@@ -6,8 +6,11 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from dray.apiserver.exchange import Request, Response
-from dray.apiserver.identity import LOOPBACK
+from dray.apiserver.http.exchange import (
+    Request,
+    Response,
+)
+from dray.apiserver.request.user import LOOPBACK
 from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
 from dray.client.in_process import close_stream
 

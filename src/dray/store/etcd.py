@@ -12,7 +12,6 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Any
 
 from dray.clock import Clock, RealClock
-from dray.ending import cancelled
 from dray.proto import etcd_pb2 as pb
 from dray.store.errors import (
     Compacted,
@@ -29,6 +28,7 @@ from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, 
 from dray.store.opening import StoreAddress
 from dray.store.requests import check_commit
 from dray.store.single_writes import SingleWrites
+from dray.tasks import cancelled
 
 TICK = "/server/tick"
 RANGE_CHUNK = 2000

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.apiserver.admission.world import World, open_world
 
-from dray.apiserver.security import SecurityOptions
+from dray.apiserver.security.assembly import SecurityOptions
 
 
 @pytest.fixture

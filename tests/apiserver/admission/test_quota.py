@@ -8,7 +8,7 @@ from typing import Any
 from tests.apiserver.admission.world import DRA, Document, World, a_claim, a_pod, exact, meta, open_world
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.security import SecurityOptions
+from dray.apiserver.security.assembly import SecurityOptions
 
 
 async def a_quota(world: World, name: str = "q", used: Document | None = None, **more: Any) -> None:

@@ -9,14 +9,28 @@ import msgspec
 import pytest
 
 from dray.api.scheme import by_kind, by_plural
-from dray.apiserver.admission.chain import Chain
-from dray.apiserver.attributes import CREATE, DELETE, UPDATE, Admission, Attributes
 from dray.apiserver.errors import ApiError
-from dray.apiserver.identity import MASTERS, User
-from dray.apiserver.keys import object_key
-from dray.apiserver.objects import StoredObjects
-from dray.apiserver.security import Security, SecurityOptions, prepare_store, start_security
-from dray.apiserver.stored import to_value
+from dray.apiserver.request.attributes import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    Admission,
+    Attributes,
+)
+from dray.apiserver.request.user import (
+    MASTERS,
+    User,
+)
+from dray.apiserver.security.assembly import (
+    Security,
+    SecurityOptions,
+    prepare_store,
+    start_security,
+)
+from dray.apiserver.watch.object_reader import StoredObjects
+from dray.apiserver.watch.store_keys import object_key
+from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.write.admission.chain import Chain
 from dray.clock import RealClock
 from dray.features import FeatureGates
 from dray.store.interface import Put

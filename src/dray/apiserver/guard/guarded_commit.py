@@ -7,7 +7,15 @@ import msgspec
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.attributes import Document
+from dray.apiserver.guard.holding_changes import (
+    Drained,
+    Taken,
+    added,
+    drawn,
+    holder_names,
+    released,
+    without,
+)
 from dray.apiserver.guard.holdings import (
     Claimant,
     CounterRecord,
@@ -22,12 +30,18 @@ from dray.apiserver.guard.holdings import (
     device_record,
     shares_of,
 )
-from dray.apiserver.guard.plan import Drained, Taken, added, drawn, holder_names, released, without
-from dray.apiserver.guard.published import Published
-from dray.apiserver.keys import object_key, resource_prefix
-from dray.apiserver.mirror import Mirror
-from dray.apiserver.objects import document_of
-from dray.apiserver.parts import name_of, uid_of
+from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.request.attributes import Document
+from dray.apiserver.safe_get import (
+    name_of,
+    uid_of,
+)
+from dray.apiserver.watch.object_reader import document_of
+from dray.apiserver.watch.store_keys import (
+    object_key,
+    resource_prefix,
+)
+from dray.apiserver.watch.store_mirror import Mirror
 from dray.store.errors import Conflict
 from dray.store.interface import Delete, Entry, Operation, Precondition, Put, Store
 

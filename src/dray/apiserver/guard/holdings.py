@@ -6,9 +6,16 @@ from typing import Any
 import msgspec
 
 from dray.api.quantity import Quantity, QuantityError
-from dray.apiserver.attributes import Document
-from dray.apiserver.keys import GUARD
-from dray.apiserver.parts import mapping, mappings, name_of, namespace_of, text, uid_of
+from dray.apiserver.request.attributes import Document
+from dray.apiserver.safe_get import (
+    mapping,
+    mappings,
+    name_of,
+    namespace_of,
+    text,
+    uid_of,
+)
+from dray.apiserver.watch.store_keys import GUARD
 
 # driver, pool, device
 DeviceID = tuple[str, str, str]

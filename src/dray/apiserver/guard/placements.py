@@ -26,9 +26,13 @@ from dray.accounting.placed import takes_from_node
 from dray.api.codec import decode
 from dray.api.core import Node, Pod
 from dray.api.errors import DecodeError
-from dray.apiserver.cache import KindCache
-from dray.apiserver.stored import Stored
-from dray.apiserver.watchers import Event, Selection, Watcher
+from dray.apiserver.watch.kind_cache import KindCache
+from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.watchers import (
+    Event,
+    Selection,
+    Watcher,
+)
 
 log = logging.getLogger(__name__)
 

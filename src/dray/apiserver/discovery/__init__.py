@@ -1,0 +1,2 @@
+"""What clients ask first: groups and versions, resources, OpenAPI.
+"""

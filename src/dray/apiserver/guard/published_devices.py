@@ -1,0 +1,153 @@
+"""What slices offer, as far as the guard needs it: which devices can be shared, their capacity, the counter sets of pools.
+
+Only slices of a pool's newest generation count, as for everyone who reads slices.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from dray.api.read_once import ReadOnce
+from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
+from dray.apiserver.watch.store_keys import resource_prefix
+from dray.apiserver.watch.store_mirror import Mirror
+from dray.store.interface import Store
+
+SLICES = resource_prefix("resource.k8s.io", "resourceslices")
+
+
+class _Amount(msgspec.Struct):
+    value: Any = None
+
+
+class _Draw(msgspec.Struct, rename="camel"):
+    counter_set: str = ""
+    counters: dict[str, _Amount] = {}
+
+
+class _Device(msgspec.Struct, rename="camel"):
+    name: str
+    allow_multiple_allocations: bool | None = None
+    capacity: dict[str, _Amount] | None = None
+    consumes_counters: list[_Draw] | None = None
+
+
+class _CounterSet(msgspec.Struct):
+    name: str
+    counters: dict[str, _Amount] = {}
+
+
+class _Pool(msgspec.Struct):
+    name: str = ""
+    generation: int = 0
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    driver: str = ""
+    pool: _Pool = msgspec.field(default_factory=_Pool)
+    devices: msgspec.Raw = msgspec.Raw(b"null")
+    shared_counters: list[_CounterSet] | None = None
+
+
+class _Slice(msgspec.Struct):
+    spec: _Spec
+
+
+_decoder = msgspec.json.Decoder(_Slice)
+_devices_decoder = msgspec.json.Decoder(list[_Device] | None)
+
+
+def _devices_by_name(text: bytes) -> dict[str, _Device]:
+    return {device.name: device for device in _devices_decoder.decode(text) or ()}
+
+
+# Nodes of one kind publish the same devices: equal lists are read once and shared.
+_read_devices = ReadOnce(_devices_by_name, most_bytes=4 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A published device. `capacity` matters only where many may share it."""
+
+    is_shareable: bool = False
+    capacity: dict[str, int] = field(default_factory=dict)
+    draws: dict[str, dict[str, int]] = field(default_factory=dict)  # counter set -> counter -> nano-units
+
+
+# Most devices are whole and draw from nothing: they share this value.
+WHOLE = Offer()
+
+
+@dataclass(frozen=True, slots=True)
+class _SliceFacts:
+    pool: tuple[str, str]
+    generation: int
+    devices: dict[str, _Device]
+    counters: dict[str, dict[str, int]]
+
+
+class Published:
+    """An index over all slices, fed by the store's watch."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, _SliceFacts] = {}
+        self._keys_by_pool: dict[tuple[str, str], set[str]] = {}
+
+    @staticmethod
+    async def start(store: Store) -> "tuple[Published, Mirror]":
+        published = Published()
+        mirror = Mirror(store, SLICES, published.apply)
+        await mirror.start()
+        return published, mirror
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        old = self._slices.pop(key, None)
+        if old:
+            keys = self._keys_by_pool[old.pool]
+            keys.discard(key)
+            if not keys:
+                del self._keys_by_pool[old.pool]
+        if value is None:
+            return
+        facts = _facts(_decoder.decode(value).spec)
+        self._slices[key] = facts
+        self._keys_by_pool.setdefault(facts.pool, set()).add(key)
+
+    def offer(self, device: DeviceID) -> Offer | None:
+        """None if nobody publishes the device now."""
+        driver, pool, name = device
+        found = next((facts.devices[name] for facts in self._newest(driver, pool) if name in facts.devices), None)
+        return None if found is None else _offer(found, driver)
+
+    def counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
+        driver, pool, name = counter_set
+        return next((facts.counters[name] for facts in self._newest(driver, pool) if name in facts.counters), None)
+
+    def _newest(self, driver: str, pool: str) -> list[_SliceFacts]:
+        found = [self._slices[key] for key in self._keys_by_pool.get((driver, pool), ())]
+        newest = max((facts.generation for facts in found), default=0)
+        return [facts for facts in found if facts.generation == newest]
+
+
+def _facts(spec: _Spec) -> _SliceFacts:
+    return _SliceFacts(
+        pool=(spec.driver, spec.pool.name),
+        generation=spec.pool.generation,
+        devices=_read_devices(bytes(spec.devices)),
+        counters={counter_set.name: _amounts(counter_set.counters) for counter_set in spec.shared_counters or ()},
+    )
+
+
+def _offer(device: _Device, driver: str) -> Offer:
+    if not device.allow_multiple_allocations and not device.consumes_counters:
+        return WHOLE
+    return Offer(
+        is_shareable=bool(device.allow_multiple_allocations),
+        capacity={plain_name(name, driver): amount(value.value) for name, value in (device.capacity or {}).items()},
+        draws={draw.counter_set: _amounts(draw.counters) for draw in device.consumes_counters or ()},
+    )
+
+
+def _amounts(values: dict[str, _Amount]) -> dict[str, int]:
+    return {name: amount(value.value) for name, value in values.items()}

@@ -1,0 +1,55 @@
+"""What the server tells about itself at /metrics, under Kubernetes' names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dray.apiserver.core import Core
+from dray.apiserver.request.request_info import Asked
+from dray.apiserver.watch.watching import Watching
+from dray.telemetry import Registry, Sample
+
+REQUEST_LABELS = ("verb", "group", "version", "resource", "subresource", "scope", "code")
+VERBS = {
+    "get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
+    "delete": "DELETE", "deletecollection": "DELETECOLLECTION",
+}  # fmt: skip
+# Text from the request line that is no known kind would let a client grow the metrics without end.
+UNKNOWN = "other"
+
+
+class ServerMetrics:
+    def __init__(self, core: Core, watching: Watching) -> None:
+        self._core = core
+        self._watching = watching
+        self.registry = Registry()
+        self._requests = self.registry.counter(
+            "apiserver_request_total", "Requests by verb, resource and HTTP status.", REQUEST_LABELS
+        )
+        self._durations = self.registry.histogram(
+            "apiserver_request_duration_seconds",
+            "Time from request to answer, watches left out.",
+            ("verb", "group", "version", "resource", "subresource", "scope"),
+        )
+        self.registry.computed_gauge("apiserver_storage_objects", "Stored objects by resource.", self._objects)
+        self.registry.computed_gauge("apiserver_longrunning_requests", "Open watches.", self._open_watches)
+
+    def observe(self, what: Asked, status: int, seconds: float, *, streams: bool) -> None:
+        if not what.is_resource or status in (403, 404, 405):
+            labels = (VERBS.get(what.verb, UNKNOWN), "", "", UNKNOWN, "", "")
+        else:
+            verb = "WATCH" if streams else VERBS.get(what.verb, UNKNOWN)
+            scope = "resource" if what.name else "namespace" if what.namespace else "cluster"
+            labels = (verb, what.group, what.version, what.plural, what.subresource, scope)
+        self._requests.inc(*labels, str(status))
+        if not streams:
+            self._durations.observe(seconds, *labels)
+
+    def render(self) -> bytes:
+        return self.registry.text().encode()
+
+    def _objects(self) -> Iterable[Sample]:
+        return [({"resource": cache.row.qualified_plural}, len(cache)) for cache in self._core.caches()]
+
+    def _open_watches(self) -> Iterable[Sample]:
+        return [({"verb": "WATCH"}, self._watching.open)]

@@ -1,0 +1,2 @@
+"""Get and list: selectors, storage conversion, tables, metadata-only answers.
+"""

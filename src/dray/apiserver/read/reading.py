@@ -1,0 +1,240 @@
+"""Getting and listing: one object, or all that match, at a moment the client may choose."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from dray.api.scheme import Resource
+from dray.apiserver import errors
+from dray.apiserver.core import Core
+from dray.apiserver.read.representations import (
+    ListMeta,
+    Representation,
+    representation,
+)
+from dray.apiserver.read.selectable_fields import (
+    checked,
+    fields_of,
+)
+from dray.apiserver.read.selectors import (
+    parse_fields,
+    parse_labels,
+)
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.query_options import (
+    ListOptions,
+    list_options,
+    revision_number,
+)
+from dray.apiserver.watch.kind_cache import KindCache
+from dray.apiserver.watch.store_keys import (
+    namespace_prefix,
+    resource_prefix,
+)
+from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.watchers import Selection
+from dray.apiserver.write.go_json_errors import complaint
+from dray.store.errors import Compacted, FutureRevision
+
+TOKEN_VERSION = "meta.k8s.io/v1"
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Where the next page starts: the revision all pages share, and the last key, relative to the list's prefix."""
+
+    revision: int
+    start: str
+
+    def __str__(self) -> str:
+        body = msgspec.json.encode({"v": TOKEN_VERSION, "rv": self.revision, "start": self.start + "\0"})
+        return base64.urlsafe_b64encode(body).decode().rstrip("=")
+
+
+def read_token(text: str) -> Token:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise errors.bad_request(
+            f"invalid continue token: continue key is not valid: illegal base64 data at input byte {_first_bad(text)}"
+        ) from None
+    try:
+        found: Any = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        why = complaint_of_bytes(data)
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {why}") from None
+    if not isinstance(found, dict) or found.get("v") != TOKEN_VERSION:
+        raise errors.bad_request(
+            "invalid continue token: continue key is not valid: server does not recognize this encoded version"
+        )
+    start, revision = found.get("start"), found.get("rv")
+    if not isinstance(start, str) or not start or not isinstance(revision, int) or revision == 0:
+        raise errors.bad_request(
+            "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion"
+        )
+    if ".." in start.split("/"):
+        raise errors.bad_request(f"invalid continue token: continue key is not valid: {start}")
+    return Token(revision, start.rstrip("\0"))
+
+
+def complaint_of_bytes(data: bytes) -> str:
+    """Go shows a byte that is no character as `\\x9e`."""
+    text = complaint(data)
+    bad = next((byte for byte in data if byte >= 0x80), None)
+    return text.replace("\ufffd", f"\\x{bad:02x}") if bad is not None else text
+
+
+def _first_bad(text: str) -> int:
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return next((at for at, char in enumerate(text) if char not in alphabet), len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    chosen: list[Stored]
+    meta: ListMeta
+
+
+class Reader:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def representation(self, call: Call, *, is_list: bool) -> Representation:
+        include = call.query.get("includeObject", "")
+        return representation(call.row, call.version, call.wanted, include, self._core.clock, is_list=is_list)
+
+    async def get(self, call: Call) -> Stored:
+        revision = revision_number(call.query.get("resourceVersion", ""))
+        if revision:
+            await self._core.reach(revision)
+        elif call.query.get("resourceVersion") != "0":
+            await self._core.fresh()
+        stored = self._core.cache(call.row).get(call.namespace, call.name)
+        if stored is None:
+            raise errors.not_found(call.row, call.name)
+        return stored
+
+    def selection(self, call: Call, options: ListOptions) -> Selection:
+        labels = parse_labels(options.label_selector)
+        fields = checked(call.row, call.version, parse_fields(options.field_selector))
+        return Selection(
+            call.namespace, labels, fields, fields_of(call.row), call.asked.name if call.asked.is_watch_path else ""
+        )
+
+    async def list(self, call: Call) -> Listing:
+        options = list_options(call.query, watch=False)
+        selection = self.selection(call, options)
+        if options.continue_token:
+            if options.resource_version and options.resource_version != "0":
+                raise errors.bad_request("specifying resource version is not allowed when using continue")
+            return await self._next_page(call.row, selection, options)
+        revision = revision_number(options.resource_version)
+        if options.resource_version_match == "Exact" or (
+            revision and options.limit and not options.resource_version_match
+        ):
+            return await self._at(call.row, selection, revision, "", options.limit)
+        if revision:
+            await self._core.reach(revision)
+        elif options.resource_version != "0":
+            await self._core.fresh()
+        return self._now(self._core.cache(call.row), selection, options.limit if options.resource_version != "0" else 0)
+
+    def _now(self, cache: KindCache, selection: Selection, limit: int, start: str = "", revision: int = 0) -> Listing:
+        """From the cache, as it stands; `revision` keeps the number that an earlier page was given."""
+        start_key = _prefix(cache.row, selection) + start if start else ""
+        candidates = cache.list(selection.namespace, start_key)
+        if selection.selects or selection.name:
+            candidates = (stored for stored in candidates if selection.matches(stored))
+        revision = revision or self._core.progress.revision
+        if not limit:
+            return Listing(list(candidates), ListMeta(revision))
+        chosen = list(islice(candidates, limit))
+        more = next(candidates, None)
+        if more is None:
+            return Listing(chosen, ListMeta(revision))
+        remaining = None
+        if not selection.selects:
+            remaining = cache.count(selection.namespace, chosen[-1].key)
+        return Listing(chosen, ListMeta(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining))
+
+    def _token(self, row: Resource, selection: Selection, revision: int, last: Stored) -> str:
+        return str(Token(revision, last.key.removeprefix(_prefix(row, selection))))
+
+    async def _next_page(self, row: Resource, selection: Selection, options: ListOptions) -> Listing:
+        token = read_token(options.continue_token)
+        cache = self._core.cache(row)
+        if token.revision < 0:
+            await self._core.fresh()
+            return self._now(cache, selection, options.limit, token.start)
+        if cache.changed <= token.revision <= self._core.progress.revision:
+            return self._now(cache, selection, options.limit, token.start, token.revision)
+        return await self._at(row, selection, token.revision, token.start, options.limit)
+
+    async def _at(self, row: Resource, selection: Selection, revision: int, start: str, limit: int) -> Listing:
+        """At an exact revision: the cache if it did not change since, else what the store remembers."""
+        await self._core.fresh()
+        cache = self._core.cache(row)
+        if cache.changed <= revision <= self._core.progress.revision:
+            return self._now(cache, selection, limit, start, revision)
+        try:
+            return await self._past(cache, selection, revision, start, limit)
+        except FutureRevision as error:
+            raise errors.revision_too_large(error.requested, error.current) from None
+        except Compacted as error:
+            raise self._expired(row, selection, start, error) from None
+
+    async def _past(self, cache: KindCache, selection: Selection, revision: int, start: str, limit: int) -> Listing:
+        prefix = _prefix(cache.row, selection)
+        after = prefix + start if start else ""
+        chosen: list[Stored] = []
+        while True:
+            page = await self._core.store.list(
+                prefix,
+                limit=limit - len(chosen) if limit and not selection.selects else PAGE,
+                start_after=after,
+                revision=revision,
+            )
+            for entry in page.entries:
+                stored = cache.remembered(entry)
+                if selection.matches(stored):
+                    chosen.append(stored)
+            if limit and len(chosen) >= limit:
+                break
+            if not page.remaining or not page.entries:
+                return Listing(chosen, ListMeta(revision))
+            after = page.entries[-1].key
+        cut = len(chosen) > limit
+        chosen = chosen[:limit]
+        if not cut and not page.remaining:
+            return Listing(chosen, ListMeta(revision))
+        remaining = None if selection.selects else page.remaining
+        return Listing(chosen, ListMeta(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining))
+
+    def _expired(self, row: Resource, selection: Selection, start: str, gone: Compacted) -> errors.ApiError:
+        if not start:
+            return errors.expired(
+                f"The resourceVersion for the provided list is too old: {gone.requested} ({gone.compacted})"
+            )
+        error = errors.expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list "
+            "without the continue parameter, or use the continue token in this response to retrieve the remainder of "
+            "the results. Continuing with the provided token results in an inconsistent list - objects that were "
+            "created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
+        )
+        error.list_metadata = {"continue": str(Token(-1, start))}
+        return error
+
+
+def _prefix(row: Resource, selection: Selection) -> str:
+    return (
+        namespace_prefix(row.group, row.plural, selection.namespace)
+        if selection.namespace
+        else resource_prefix(row.group, row.plural)
+    )

@@ -1,0 +1,191 @@
+"""How a client sees objects: whole, in its version; as rows of a table; or as metadata only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dray.api.jsontext import go_json
+from dray.api.scheme import Resource, group_version
+from dray.api.shaping import empty_object
+from dray.apiserver.errors import ApiError, bad_request
+from dray.apiserver.json_output import encode
+from dray.apiserver.read import storage_conversion
+from dray.apiserver.read.tables import (
+    column_definitions,
+    row_cells,
+)
+from dray.apiserver.request.negotiation import Wanted
+from dray.apiserver.watch.stored_object import Stored
+from dray.clock import Clock
+
+Document = dict[str, Any]
+
+META_VERSION = "meta.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class ListMeta:
+    revision: int
+    continue_token: str = ""
+    remaining: int | None = None
+
+    def document(self) -> Document:
+        metadata: Document = {"resourceVersion": str(self.revision)}
+        if self.continue_token:
+            metadata["continue"] = self.continue_token
+        if self.remaining:
+            metadata["remainingItemCount"] = self.remaining
+        return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Complete objects; those that are kept as the client wants them are not even decoded."""
+
+    row: Resource
+    version: str
+
+    def encode(self, stored: Stored) -> bytes:
+        if storage_conversion.is_stored_form(self.row, self.version):
+            return stored.data()
+        return encode(storage_conversion.from_storage(self.row, self.version, stored.document()))
+
+    def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
+        api_version = group_version(self.row.group, self.version)
+        if storage_conversion.is_stored_form(self.row, self.version):
+            items = b",".join([stored.item() for stored in chosen])
+        else:
+            items = b",".join([encode(self._item(stored)) for stored in chosen])
+        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
+            self.row.list_kind.encode(), api_version.encode(), encode(meta.document()), items,
+        )  # fmt: skip
+
+    def _item(self, stored: Stored) -> Document:
+        document = storage_conversion.from_storage(self.row, self.version, stored.document())
+        return {key: value for key, value in document.items() if key not in ("kind", "apiVersion")}
+
+    def bookmark(self, revision: int, annotations: Document | None) -> bytes:
+        document = empty_object(group_version(self.row.group, self.version), self.row.kind)
+        document["metadata"] = _bookmark_metadata(revision, annotations)
+        return encode(document)
+
+
+def _bookmark_metadata(revision: int, annotations: Document | None) -> Document:
+    metadata: Document = {"resourceVersion": str(revision)}
+    if annotations:
+        metadata["annotations"] = annotations
+    return metadata
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataOnly:
+    meta_version: str
+
+    def encode(self, stored: Stored) -> bytes:
+        return encode(self.of(stored.document()))
+
+    def of(self, document: Document) -> Document:
+        return {
+            "kind": "PartialObjectMetadata",
+            "apiVersion": f"{META_VERSION}/{self.meta_version}",
+            "metadata": document["metadata"],
+        }
+
+    def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
+        return encode(
+            {
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": f"{META_VERSION}/{self.meta_version}",
+                "metadata": meta.document(),
+                "items": [self.of(stored.document()) for stored in chosen],
+            }
+        )
+
+    def bookmark(self, revision: int, annotations: Document | None) -> bytes:
+        return encode(self.of({"metadata": _bookmark_metadata(revision, annotations)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows for people; `include` says how much of each object travels along."""
+
+    row: Resource
+    version: str
+    meta_version: str
+    include: str
+    clock: Clock
+    with_columns: bool = True
+
+    def encode(self, stored: Stored) -> bytes:
+        return self.list([stored], ListMeta(stored.revision))
+
+    def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
+        return encode(
+            {
+                "kind": "Table",
+                "apiVersion": f"{META_VERSION}/{self.meta_version}",
+                "metadata": meta.document(),
+                "columnDefinitions": column_definitions(self.row) if self.with_columns else None,
+                "rows": [self._row(stored.document()) for stored in chosen],
+            }
+        )
+
+    def _row(self, document: Document) -> Document:
+        row: Document = {"cells": row_cells(self.row, document, self.clock.now())}
+        if self.include == "Object":
+            row["object"] = storage_conversion.from_storage(self.row, self.version, document)
+        elif self.include == "None":
+            row["object"] = None
+        else:
+            row["object"] = MetadataOnly(self.meta_version).of(document)
+        return row
+
+    def bookmark(self, revision: int, annotations: Document | None) -> bytes:
+        return encode(
+            {
+                "kind": "Table",
+                "apiVersion": f"{META_VERSION}/{self.meta_version}",
+                "metadata": {"resourceVersion": str(revision)},
+                "columnDefinitions": None,
+                "rows": [self._bookmark_row(revision, annotations)],
+            }
+        )
+
+    def _bookmark_row(self, revision: int, annotations: Document | None) -> Document:
+        metadata = _bookmark_metadata(revision, annotations)
+        return {"cells": [], "object": MetadataOnly(self.meta_version).of({"metadata": metadata})}
+
+
+Representation = Whole | MetadataOnly | Table
+
+
+def representation(
+    row: Resource, version: str, wanted: Wanted, include: str, clock: Clock, *, is_list: bool
+) -> Representation:
+    """Raises 400 and 406 for what cannot be shown that way."""
+    if not wanted.kind:
+        return Whole(row, version)
+    if wanted.kind == "Table":
+        if include not in ("", "Metadata", "Object", "None"):
+            raise bad_request(
+                f"Unable to convert to Table as requested: includeObject: Invalid value: {go_json(include)}: "
+                "must be 'Metadata', 'Object', 'None', or empty"
+            )
+        return Table(row, version, wanted.version, include or "Metadata", clock)
+    if is_list and wanted.kind == "PartialObjectMetadata":
+        text = f"you requested PartialObjectMetadata, but the requested object is a list ({_go_list(row)})"
+        raise ApiError(406, "NotAcceptable", text)
+    if not is_list and wanted.kind == "PartialObjectMetadataList":
+        text = f"you requested PartialObjectMetadataList, but the requested object is not a list ({_go_type(row)})"
+        raise ApiError(406, "NotAcceptable", text)
+    return MetadataOnly(wanted.version)
+
+
+def _go_type(row: Resource) -> str:
+    return f"*{(row.group or 'core').partition('.')[0]}.{row.kind}"
+
+
+def _go_list(row: Resource) -> str:
+    return _go_type(row) + "List"

@@ -1,0 +1,271 @@
+"""Label and field selectors: text to something that can say whether an object matches."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dray.api.names import label_value_problems, qualified_name_problems
+from dray.apiserver.errors import bad_request
+from dray.apiserver.request.attributes import FieldRequirement
+
+# Longer ones come from no honest client, and matching them would cost every later event.
+MAX_SELECTOR = 16_384
+SPECIAL = "=!(),><"
+OPERATORS = {"=": "=", "==": "=", "!=": "!=", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
+END = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    key: str
+    operator: str  # in, notin, exists, absent, gt, lt
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value is not None and value in self.values
+            case "notin":
+                return value is None or value not in self.values
+            case "exists":
+                return value is not None
+            case "absent":
+                return value is None
+        return value is not None and self._compares(value)
+
+    def _compares(self, value: str) -> bool:
+        bound = int(next(iter(self.values)))
+        try:
+            return int(value) > bound if self.operator == "gt" else int(value) < bound
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+# Written in JSON as it is, by everybody.
+_PLAIN = re.compile(r"[A-Za-z0-9._:-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    requirements: tuple[FieldRequirement, ...] = ()
+    # What must stand, letter by letter, in the JSON of every object whose fields match.
+    plain_texts: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements)
+
+    def matches(self, fields: Mapping[str, str]) -> bool:
+        return all((fields.get(term.field, "") == term.value) == (term.operator == "=") for term in self.requirements)
+
+    def exact(self, field: str) -> str | None:
+        """The one value the field must have, if the selector says so."""
+        return next((term.value for term in self.requirements if term.field == field and term.operator == "="), None)
+
+    def __post_init__(self) -> None:
+        wanted = (term.value for term in self.requirements if term.operator == "=")
+        texts = tuple(value.encode() for value in wanted if _PLAIN.fullmatch(value))
+        object.__setattr__(self, "plain_texts", texts)
+
+
+@lru_cache(maxsize=1024)
+def parse_labels(text: str) -> LabelSelector:
+    """A label selector as in `?labelSelector=`; raises 400 with the words of Kubernetes' parser."""
+    if len(text) > MAX_SELECTOR:
+        raise bad_request(f"label selector is too long: {len(text)} bytes, the limit is {MAX_SELECTOR}")
+    return LabelSelector(tuple(sorted(_LabelParser(text).parse(), key=lambda term: term.key)))
+
+
+class _Trouble(Exception):
+    """A requirement that cannot be read."""
+
+
+class _LabelParser:
+    def __init__(self, text: str) -> None:
+        self._tokens = [*_tokens(text), END]
+        self._at = 0
+
+    def parse(self) -> Iterator[LabelRequirement]:
+        while self._next() != END:
+            token = self._next()
+            if token != "!" and not _is_word(token):
+                raise bad_request(f"found '{token}', expected: !, identifier, or 'end of string'")
+            try:
+                yield self._requirement()
+            except _Trouble as trouble:
+                raise bad_request(f"unable to parse requirement: {trouble}") from None
+            follows = self._take()
+            if follows == END:
+                return
+            if follows != ",":
+                raise bad_request(f"found '{follows}', expected: ',' or 'end of string'")
+            if self._next() != "!" and not _is_word(self._next()):
+                raise bad_request(f"found '{self._next()}', expected: identifier after ','")
+
+    def _next(self) -> str:
+        return self._tokens[self._at]
+
+    def _take(self) -> str:
+        token = self._tokens[self._at]
+        if token != END:
+            self._at += 1
+        return token
+
+    def _requirement(self) -> LabelRequirement:
+        key = self._take()
+        absent = key == "!"
+        if absent:
+            key = self._take()
+        if not _is_word(key):
+            raise _Trouble(f"found '{key}', expected: identifier")
+        _check("<nil>", key, qualified_name_problems(key))
+        if self._next() in (END, ","):
+            return LabelRequirement(key, "absent" if absent else "exists")
+        if absent:
+            # `!key op ...`: what follows is judged by the caller
+            return LabelRequirement(key, "absent")
+        token = self._take()
+        operator = OPERATORS.get(token)
+        if operator is None:
+            raise _Trouble(f"found '{token}', expected: in, notin, =, ==, !=, gt, lt")
+        if operator in ("in", "notin"):
+            return _requirement(key, operator, self._values())
+        value = self._exact_value()
+        if operator in ("gt", "lt"):
+            return _comparison(key, operator, value)
+        return _requirement(key, "in" if operator == "=" else "notin", [value])
+
+    def _values(self) -> list[str]:
+        if (token := self._take()) != "(":
+            raise _Trouble(f"found '{token}' expected: '('")
+        if self._next() == ")":
+            self._take()
+            return [""]
+        if not _is_word(self._next()) and self._next() != ",":
+            raise _Trouble(f"found '{self._next()}', expected: ',', ')' or identifier")
+        values = self._list()
+        if (token := self._take()) != ")":
+            raise _Trouble(f"found '{token}', expected: ')'")
+        return values
+
+    def _list(self) -> list[str]:
+        """Values between commas; nothing between two commas is the empty value."""
+        values = []
+        while True:
+            values.append(self._take() if _is_word(self._next()) else "")
+            token = self._next()
+            if token == ")":
+                return values
+            if token != ",":
+                raise _Trouble(f"found '{token}', expected: ',' or ')'")
+            self._take()
+
+    def _exact_value(self) -> str:
+        if self._next() in (END, ","):
+            return ""
+        value = self._take()
+        if not _is_word(value):
+            raise _Trouble(f"found '{value}', expected: identifier")
+        return value
+
+
+def _requirement(key: str, operator: str, values: list[str]) -> LabelRequirement:
+    for at, value in enumerate(values):
+        _check(f"values[{at}][{key}]", value, label_value_problems(value))
+    return LabelRequirement(key, operator, frozenset(values))
+
+
+def _comparison(key: str, operator: str, value: str) -> LabelRequirement:
+    digits = value[1:] if value[:1] in "+-" else value
+    if not digits.isdecimal() or len(digits) > 19:
+        raise _Trouble(f"values[0]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer")
+    return LabelRequirement(key, operator, frozenset({value}))
+
+
+def _check(path: str, value: str, problems: tuple[str, ...]) -> None:
+    if problems:
+        raise _Trouble(f'{path}: Invalid value: "{value}": {"; ".join(problems)}')
+
+
+def _is_word(token: str) -> bool:
+    return token != END and token[0] not in SPECIAL
+
+
+def _tokens(text: str) -> Iterator[str]:
+    at = 0
+    while at < len(text):
+        if text[at] in " \t\r\n":
+            at += 1
+        elif text[at] in SPECIAL:
+            length = 2 if text[at : at + 2] in ("==", "!=") else 1
+            yield text[at : at + length]
+            at += length
+        else:
+            end = at
+            while end < len(text) and text[end] not in SPECIAL and text[end] not in " \t\r\n":
+                end += 1
+            yield text[at:end]
+            at = end
+
+
+@lru_cache(maxsize=1024)
+def parse_fields(text: str) -> FieldSelector:
+    """A field selector as in `?fieldSelector=`; which fields a kind knows is checked elsewhere."""
+    if len(text) > MAX_SELECTOR:
+        raise bad_request(f"field selector is too long: {len(text)} bytes, the limit is {MAX_SELECTOR}")
+    terms = [_field_term(text, part) for part in _split_unescaped(text) if part]
+    return FieldSelector(tuple(sorted(terms, key=lambda term: (term.field, term.operator, term.value))))
+
+
+def _field_term(whole: str, part: str) -> FieldRequirement:
+    for at in range(len(part)):
+        if part[at] == "\\":
+            continue
+        for operator in ("!=", "==", "="):
+            if part.startswith(operator, at):
+                value = _unescape(part[at + len(operator) :])
+                if value is None:
+                    raise bad_request(f"invalid selector: '{whole}'; can't understand '{part}'")
+                return FieldRequirement(part[:at], "!=" if operator == "!=" else "=", value)
+    raise bad_request(f"invalid selector: '{whole}'; can't understand '{part}'")
+
+
+def _split_unescaped(text: str) -> Iterator[str]:
+    start, at = 0, 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+        elif text[at] == ",":
+            yield text[start:at]
+            start = at + 1
+        at += 1
+    yield text[start:]
+
+
+def _unescape(text: str) -> str | None:
+    """Backslash, comma and equals sign are written with a backslash before them; None if something else is."""
+    if "\\" not in text:
+        return None if "=" in text else text
+    out, at = [], 0
+    while at < len(text):
+        if text[at] == "\\":
+            at += 1
+            if at >= len(text) or text[at] not in "\\,=":
+                return None
+        elif text[at] == "=":
+            return None
+        out.append(text[at])
+        at += 1
+    return "".join(out)

@@ -1,0 +1,99 @@
+"""A request's credentials to a user: certificate first, then bearer token, then nobody."""
+
+from collections import OrderedDict
+from datetime import datetime
+from hashlib import sha256
+
+from cryptography import x509
+
+from dray.apiserver import errors
+from dray.apiserver.http.exchange import Request
+from dray.apiserver.request.authentication.json_web_token import InvalidToken
+from dray.apiserver.request.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.request.authentication.static_tokens import StaticTokens
+from dray.apiserver.request.user import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    CREDENTIAL_EXTRA,
+    User,
+)
+from dray.apiserver.security.certificates import (
+    allows_clients,
+    subject_of,
+)
+from dray.clock import Clock
+
+KNOWN_CERTIFICATES = 1024
+
+
+class Authenticator:
+    """Answers a User, or raises 401.
+
+    Without credentials a request is refused, unless `anonymous` is on: then it is the user `system:anonymous`, which by
+    default may see whether the server is healthy and which version it is, and nothing else.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        service_accounts: ServiceAccountTokens,
+        static_tokens: StaticTokens | None = None,
+        *,
+        anonymous: bool = True,
+    ) -> None:
+        self._clock = clock
+        self._service_accounts = service_accounts
+        self._static_tokens = static_tokens or StaticTokens({})
+        self._anonymous = anonymous
+        self._certificates: OrderedDict[bytes, tuple[User | None, datetime]] = OrderedDict()
+
+    async def authenticate(self, request: Request) -> User:
+        if request.user is not None:
+            return request.user
+        if request.client_certificate and (user := self._certificate_user(request.client_certificate)):
+            return user
+        token = bearer_token(request.headers.get("authorization", ""))
+        if token is not None:
+            user = await self.token_user(token)
+            if user is None:
+                raise errors.unauthorized()
+            return user
+        if request.client_certificate or not self._anonymous:
+            raise errors.unauthorized()
+        return ANONYMOUS
+
+    async def token_user(self, token: str) -> User | None:
+        if user := self._static_tokens.user(token):
+            return user
+        try:
+            user, _ = await self._service_accounts.user(token)
+        except InvalidToken:
+            return None
+        return user
+
+    def _certificate_user(self, certificate: bytes) -> User | None:
+        """The TLS layer has checked that our authority signed it; a long connection may outlive it."""
+        known = self._certificates.get(certificate)
+        if known is None:
+            known = _read_certificate(certificate)
+            self._certificates[certificate] = known
+            if len(self._certificates) > KNOWN_CERTIFICATES:
+                self._certificates.popitem(last=False)
+        user, expires = known
+        return user if self._clock.now() < expires else None
+
+
+def _read_certificate(data: bytes) -> tuple[User | None, datetime]:
+    certificate = x509.load_der_x509_certificate(data)
+    name, groups = subject_of(certificate)
+    if not name or not allows_clients(certificate):
+        return None, certificate.not_valid_after_utc
+    credential = {CREDENTIAL_EXTRA: (f"X509SHA256={sha256(data).hexdigest()}",)}
+    return User(name, (*groups, AUTHENTICATED), extra=credential), certificate.not_valid_after_utc
+
+
+def bearer_token(header: str) -> str | None:
+    """The token of an Authorization header; None if the header speaks of something else."""
+    scheme, _, token = header.strip().partition(" ")
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token else None

@@ -1,0 +1,45 @@
+"""Who issues service account tokens, and the key that proves it: what others need to check a token by themselves (OIDC)."""
+
+from dataclasses import dataclass
+
+from dray.apiserver.http.exchange import (
+    Request,
+    Response,
+)
+from dray.apiserver.json_output import encode
+from dray.apiserver.request.authentication.json_web_token import (
+    ALGORITHM,
+    SigningKey,
+)
+from dray.apiserver.request.authentication.service_accounts import ISSUER
+
+CONFIGURATION = "/.well-known/openid-configuration"
+KEYS = "/openid/v1/jwks"
+CACHED = (("Cache-Control", "public, max-age=3600"),)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenIssuer:
+    key: SigningKey
+
+    def answer(self, request: Request) -> Response | None:
+        """None for a path that is none of the two."""
+        path = request.path.rstrip("/")
+        if path == CONFIGURATION:
+            return _cached(self._configuration(request.headers.get("host", "")), "application/json")
+        if path == KEYS:
+            return _cached({"keys": [self.key.public_jwk()]}, "application/jwk-set+json")
+        return None
+
+    def _configuration(self, host: str) -> dict[str, object]:
+        return {
+            "issuer": ISSUER,
+            "jwks_uri": f"https://{host}{KEYS}" if host else f"{ISSUER}{KEYS}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": [ALGORITHM],
+        }
+
+
+def _cached(document: object, content_type: str) -> Response:
+    return Response(200, encode(document), content_type, headers=CACHED)

@@ -1,0 +1,219 @@
+"""RBAC: bindings name subjects, roles hold rules, a rule that fits allows. Nothing forbids.
+
+The index is kept from the store's watch: bindings by subject, roles by name. A question walks only the bindings of the user
+and its groups.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dray.apiserver.read.label_selectors import selects
+from dray.apiserver.request.attributes import (
+    Attributes,
+    Decision,
+)
+from dray.apiserver.request.authorization.rules import Rule
+from dray.apiserver.request.user import User
+from dray.apiserver.watch.store_keys import resource_prefix
+from dray.apiserver.watch.store_mirror import Mirror
+from dray.store.interface import Store
+
+GROUP = "rbac.authorization.k8s.io"
+
+# ("User", name), ("Group", name) or ("ServiceAccount", "namespace:name").
+SubjectKey = tuple[str, str]
+
+
+class _Aggregation(msgspec.Struct, rename="camel"):
+    cluster_role_selectors: list[dict[str, Any]] | None = None
+
+
+class _Metadata(msgspec.Struct):
+    name: str
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class _Role(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    rules: list[Rule] | None = None
+    aggregation_rule: _Aggregation | None = None
+
+
+class _RoleRef(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+
+
+class _Subject(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    role_ref: _RoleRef
+    subjects: list[_Subject] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    rules: tuple[Rule, ...]
+    labels: dict[str, str]
+    # Selectors over other cluster roles whose rules this one has as well.
+    aggregates: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    kind: str  # "RoleBinding" or "ClusterRoleBinding"
+    namespace: str
+    name: str
+    role_kind: str
+    role_name: str
+    subjects: tuple[SubjectKey, ...]
+
+    @property
+    def described(self) -> str:
+        """The reason of an allowed access, as Kubernetes words it."""
+        name = f"{self.name}/{self.namespace}" if self.namespace else self.name
+        return f'{self.kind} "{name}" of {self.role_kind} "{self.role_name}"'
+
+
+_roles = msgspec.json.Decoder(_Role)
+_bindings = msgspec.json.Decoder(_Binding)
+
+
+class RbacIndex:
+    """Roles and bindings in memory. `apply` takes what the store has below the RBAC group."""
+
+    def __init__(self) -> None:
+        self._prefix = resource_prefix(GROUP, "")[:-1]
+        self._roles: dict[tuple[str, str], Role] = {}
+        self._bindings: dict[str, Binding] = {}
+        self._keys_by_subject: dict[SubjectKey, dict[str, None]] = {}
+
+    @staticmethod
+    async def start(store: Store) -> "tuple[RbacIndex, Mirror]":
+        index = RbacIndex()
+        mirror = Mirror(store, index._prefix, index.apply)
+        await mirror.start()
+        return index, mirror
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        plural, _, rest = key.removeprefix(self._prefix).partition("/")
+        if plural in ("roles", "clusterroles"):
+            self._apply_role(rest, value)
+        elif plural in ("rolebindings", "clusterrolebindings"):
+            self._apply_binding(key, plural, value)
+
+    def _apply_role(self, path: str, value: bytes | None) -> None:
+        namespace, _, name = path.rpartition("/")
+        if value is None:
+            self._roles.pop((namespace, name), None)
+            return
+        read = _roles.decode(value)
+        selectors = read.aggregation_rule.cluster_role_selectors if read.aggregation_rule else None
+        self._roles[namespace, name] = Role(tuple(read.rules or ()), read.metadata.labels or {}, tuple(selectors or ()))
+
+    def _apply_binding(self, key: str, plural: str, value: bytes | None) -> None:
+        old = self._bindings.pop(key, None)
+        if old:
+            for subject in old.subjects:
+                self._keys_by_subject[subject].pop(key, None)
+        if value is None:
+            return
+        read = _bindings.decode(value)
+        is_cluster = plural == "clusterrolebindings"
+        binding = Binding(
+            kind="ClusterRoleBinding" if is_cluster else "RoleBinding",
+            namespace="" if is_cluster else read.metadata.namespace,
+            name=read.metadata.name,
+            role_kind=read.role_ref.kind,
+            role_name=read.role_ref.name,
+            subjects=tuple(_subject_key(subject) for subject in read.subjects or ()),
+        )
+        self._bindings[key] = binding
+        for subject in binding.subjects:
+            self._keys_by_subject.setdefault(subject, {})[key] = None
+
+    # --- asking ------------------------------------------------------------------------------------------------------
+
+    def bindings_of(self, user: User, namespace: str) -> Iterator[Binding]:
+        """Cluster-wide bindings of the user, and those of the namespace if one is given."""
+        for subject in _subjects_of(user):
+            for key in self._keys_by_subject.get(subject, ()):
+                binding = self._bindings[key]
+                if not binding.namespace or binding.namespace == namespace:
+                    yield binding
+
+    def rules_of(self, binding: Binding) -> tuple[Rule, ...] | None:
+        """None if the role does not exist. A ClusterRoleBinding can only refer to a ClusterRole."""
+        if binding.role_kind == "ClusterRole":
+            return self.role_rules("", binding.role_name)
+        if binding.role_kind == "Role" and binding.namespace:
+            return self.role_rules(binding.namespace, binding.role_name)
+        return None
+
+    def role_rules(self, namespace: str, name: str) -> tuple[Rule, ...] | None:
+        role = self._roles.get((namespace, name))
+        if role is None:
+            return None
+        if not role.aggregates:
+            return role.rules
+        gathered = dict.fromkeys(role.rules)
+        for (other_namespace, other_name), other in self._roles.items():
+            if not other_namespace and other_name != name and _is_selected(role, other):
+                gathered.update(dict.fromkeys(other.rules))
+        return tuple(gathered)
+
+    def rules_for(self, user: User, namespace: str) -> list[Rule]:
+        """Everything the user holds in a namespace, or (empty) cluster-wide."""
+        return [rule for binding in self.bindings_of(user, namespace) for rule in self.rules_of(binding) or ()]
+
+    def decide(self, attributes: Attributes) -> Decision:
+        missing = ""
+        for binding in self.bindings_of(attributes.user, attributes.namespace):
+            rules = self.rules_of(binding)
+            if rules is None:
+                missing = missing or _missing(binding)
+                continue
+            if any(rule.allows(attributes) for rule in rules):
+                return Decision(True, f"RBAC: allowed by {binding.described} to {_subject_text(binding, attributes)}")
+        return Decision(False, f"RBAC: {missing}" if missing else "")
+
+
+def _subject_key(subject: _Subject) -> SubjectKey:
+    if subject.kind == "ServiceAccount":
+        return "ServiceAccount", f"{subject.namespace}:{subject.name}"
+    return subject.kind, subject.name
+
+
+def _subjects_of(user: User) -> Iterator[SubjectKey]:
+    yield "User", user.name
+    for group in user.groups:
+        yield "Group", group
+    if account := user.service_account:
+        yield "ServiceAccount", f"{account[0]}:{account[1]}"
+
+
+def _subject_text(binding: Binding, attributes: Attributes) -> str:
+    held = set(_subjects_of(attributes.user))
+    kind, name = next(subject for subject in binding.subjects if subject in held)
+    if kind == "ServiceAccount":
+        namespace, _, account = name.partition(":")
+        name = f"{account}/{namespace}"
+    return f'{kind} "{name}"'
+
+
+def _missing(binding: Binding) -> str:
+    plural = "clusterrole" if binding.role_kind == "ClusterRole" else "role"
+    return f'{plural}.{GROUP} "{binding.role_name}" not found'
+
+
+def _is_selected(role: Role, other: Role) -> bool:
+    return any(selects(selector, other.labels) for selector in role.aggregates)

@@ -1,0 +1,2 @@
+"""Certificates, credentials and the objects of a first start.
+"""

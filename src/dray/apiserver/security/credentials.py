@@ -1,0 +1,137 @@
+"""Keys and certificates of a server: made on first start, shared by all servers on one store, copied to the data directory.
+
+The store decides: whoever writes the authority first wins, and everyone else takes that one. So two servers on one etcd
+accept each other's certificates and tokens. The copies in `pki/` are for people and for clients on the same machine.
+"""
+
+import ssl
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from dray.apiserver.request.authentication.json_web_token import SigningKey
+from dray.apiserver.request.user import MASTERS
+from dray.apiserver.security.certificates import (
+    Authority,
+    Pair,
+)
+from dray.apiserver.security.kubeconfig import kubeconfig_text
+from dray.apiserver.watch.store_keys import SERVER
+from dray.atomic_files import write_atomically, write_private
+from dray.store.errors import AlreadyExists
+from dray.store.interface import Store
+
+ADMIN_USER = "kubernetes-admin"
+SERVER_NAMES = (
+    "localhost",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "127.0.0.1",
+    "::1",
+)
+RENEW_BEFORE = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    authority: Authority
+    server: Pair
+    admin: Pair
+    token_key: SigningKey
+    directory: Path
+
+    def client_pair(self, user: str, groups: Iterable[str] = ()) -> Pair:
+        """A client certificate for a part of the cluster, such as `system:kube-scheduler` or a node."""
+        return self.authority.issue_client(user, tuple(groups))
+
+    def admin_kubeconfig(self, url: str) -> str:
+        return kubeconfig_text(url, self.authority.certificate_pem, ADMIN_USER, pair=self.admin)
+
+    def server_context(self) -> ssl.SSLContext:
+        """TLS for the listening socket: a client certificate is welcome, not needed, and must be ours."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(self.directory / "apiserver.crt", self.directory / "apiserver.key")
+        context.load_verify_locations(cadata=self.authority.certificate_pem.decode())
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+
+async def load_credentials(store: Store, data: Path, hosts: Iterable[str], now: datetime) -> Credentials:
+    """Everything a server needs to prove who it is and to tell who others are."""
+    directory = data / "pki"
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    authority = await _shared_authority(store, now)
+    token_key = SigningKey.load(await _shared(store, "token-key", lambda: SigningKey.create().pem()))
+    names = [*SERVER_NAMES, *(host for host in hosts if host not in ("", "0.0.0.0", "::"))]
+    server = _kept_or(directory, "apiserver", authority, now, names) or authority.issue_server(
+        "kube-apiserver", names, now
+    )
+    admin = _kept_or(directory, "admin", authority, now, ()) or authority.issue_client(ADMIN_USER, (MASTERS,), now)
+    write_atomically(directory / "ca.crt", authority.certificate_pem)
+    write_private(directory / "ca.key", authority.key_pem)
+    write_private(directory / "sa.key", token_key.pem())
+    for name, pair in (("apiserver", server), ("admin", admin)):
+        write_atomically(directory / f"{name}.crt", pair.certificate_pem)
+        write_private(directory / f"{name}.key", pair.key_pem)
+    return Credentials(authority, server, admin, token_key, directory)
+
+
+async def _shared_authority(store: Store, now: datetime) -> Authority:
+    """Key and certificate are one value: half an authority must never win."""
+
+    def make() -> bytes:
+        authority = Authority.create(now=now)
+        return authority.key_pem + authority.certificate_pem
+
+    both = await _shared(store, "authority", make)
+    cut = both.index(b"-----BEGIN CERTIFICATE-----")
+    return Authority(certificate_pem=both[cut:], key_pem=both[:cut])
+
+
+async def _shared(store: Store, name: str, make: Callable[[], bytes]) -> bytes:
+    key = f"{SERVER}credentials/{name}"
+    found = await store.get(key)
+    if found is None:
+        made = make()
+        try:
+            await store.create(key, made)
+            return made
+        except AlreadyExists:
+            found = await store.get(key)
+    if found is None:
+        raise RuntimeError(f"{key} vanished while it was read")
+    return found.value
+
+
+def local_authority(data: Path) -> Authority:
+    """The authority of a server that keeps its data here; raises OSError if there is none."""
+    directory = data / "pki"
+    return Authority((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
+
+
+def _kept_or(directory: Path, name: str, authority: Authority, now: datetime, hosts: Iterable[str]) -> Pair | None:
+    """The pair of an earlier start, if it is of this authority, for these hosts, and good for a while longer."""
+    try:
+        pair = Pair((directory / f"{name}.crt").read_bytes(), (directory / f"{name}.key").read_bytes())
+        certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
+        certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate_pem))
+    except Exception:
+        return None  # none yet, unreadable, or of another authority: a new one is made
+    if certificate.not_valid_after_utc - now < RENEW_BEFORE:
+        return None
+    return pair if set(hosts) <= _hosts_of(certificate) else None
+
+
+def _hosts_of(certificate: x509.Certificate) -> set[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}

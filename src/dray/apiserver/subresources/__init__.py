@@ -1,0 +1,2 @@
+"""Paths below an object: status, binding, eviction, scale, resize, logs, tokens.
+"""

@@ -1,0 +1,233 @@
+"""The paths below an object that do more than read or write it: binding, eviction, tokens, scale, finalize."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from msgspec.structs import replace
+
+from dray.api.jsontext import go_json
+from dray.api.names import subdomain_problems
+from dray.api.scheme import by_kind
+from dray.api.shaping import empty_object
+from dray.apiserver import errors
+from dray.apiserver.core import Core
+from dray.apiserver.read.label_selectors import selects
+from dray.apiserver.request.attributes import (
+    CREATE,
+    Admission,
+)
+from dray.apiserver.request.authentication.token_requests import TokenRequests
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.negotiation import body_type
+from dray.apiserver.request.query_options import (
+    WriteOptions,
+    write_options,
+)
+from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.write import managed_fields
+from dray.apiserver.write.decoding import decode_object
+from dray.apiserver.write.deletion import (
+    DeleteOptions,
+    Deleter,
+)
+from dray.apiserver.write.field_ownership import ownership
+from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.writing import (
+    Change,
+    Writer,
+)
+
+Document = dict[str, Any]
+
+DISRUPTION_TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def success(code: int) -> Document:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
+
+
+class Subresources:
+    def __init__(self, core: Core, writer: Writer, deleter: Deleter, tokens: TokenRequests | None) -> None:
+        self._core = core
+        self._writer = writer
+        self._deleter = deleter
+        self._tokens = tokens
+
+    # --- pods/binding -------------------------------------------------------------------------------------------------
+
+    async def bind(self, call: Call) -> Document:
+        options = write_options(call.query, "CreateOptions")
+        binding = self._binding(call, options)
+        pods = by_kind("Pod")
+        name = call.name if call.row.kind == "Pod" else binding["metadata"].get("name", "")
+        call = replace(call, row=pods, asked=replace(call.asked, name=name))
+        await self._admit(call, binding, "Binding", options)
+        self._check_target(binding.get("target") or {})
+
+        def build(old: Document) -> Document:
+            return _bound(old, binding, name, self._core.now())
+
+        # The scheduler's word is final: no strategy or validation of a pod update applies.
+        await self._writer.change(
+            call, Change(build, "binding", options.dry_run, endpoint="finalize", skip_admission=True)
+        )
+        return success(201)
+
+    def _binding(self, call: Call, options: WriteOptions) -> Document:
+        decoded = decode_object(call.request.body, body_type(call.content_type), by_kind("Pod"), "v1", "Binding")
+        self._writer.report(call, decoded.problems, options)
+        metadata = decoded.document["metadata"]
+        if (metadata.get("namespace") or call.namespace) != call.namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        if call.row.kind == "Pod" and (metadata.get("name") or call.name) != call.name:
+            raise errors.bad_request("name in URL does not match name in Binding object")
+        return decoded.document
+
+    def _check_target(self, target: Document) -> None:
+        """Kubernetes answers 500 here; it is the client's mistake."""
+        problems = []
+        if target.get("kind") not in (None, "", "Node"):
+            supported = '"", "Node"'
+            problems.append(f"target.kind: Unsupported value: {go_json(target['kind'])}: supported values: {supported}")
+        if not target.get("name"):
+            problems.append("target.name: Required value")
+        else:
+            problems += [
+                f"target.name: Invalid value: {go_json(target['name'])}: {why}"
+                for why in subdomain_problems(target["name"])
+            ]
+        if problems:
+            raise errors.bad_request(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+    async def _admit(self, call: Call, document: Document, kind: str, options: WriteOptions) -> None:
+        attributes = replace(call.attributes, dry_run=options.dry_run)
+        admission = Admission(attributes, CREATE, kind, document, warnings=call.warnings)
+        await self._core.admission.mutate(admission)
+        await self._core.admission.validate(admission)
+
+    # --- pods/eviction ------------------------------------------------------------------------------------------------
+
+    async def evict(self, call: Call) -> Document:
+        options = write_options(call.query, "CreateOptions")
+        eviction_row = dataclasses.replace(by_kind("PodDisruptionBudget"), kind="Eviction")
+        decoded = decode_object(call.request.body, body_type(call.content_type), eviction_row, "v1")
+        self._writer.report(call, decoded.problems, options)
+        name = decoded.document["metadata"].get("name") or call.name
+        if name != call.name:
+            raise errors.bad_request("name in URL does not match name in Eviction object")
+        await self._core.fresh()
+        stored = self._core.cache(call.row).get(call.namespace, call.name)
+        if stored is None:
+            raise errors.not_found(call.row, call.name)
+        await self._admit(call, decoded.document, "Eviction", options)
+        wish = decoded.document.get("deleteOptions") or {}
+        pod = stored.document()
+        if self._is_protected(pod):
+            await self._use_budget(call, pod)
+        conditions = wish.get("preconditions") or {}
+        await self._deleter.delete(
+            call,
+            DeleteOptions(
+                uid=conditions.get("uid") or "",
+                resource_version=conditions.get("resourceVersion") or "",
+                grace_period_s=wish.get("gracePeriodSeconds"),
+                propagation=wish.get("propagationPolicy") or "",
+                dry_run=options.dry_run or bool(wish.get("dryRun")),
+            ),
+        )
+        return success(201)
+
+    def _is_protected(self, pod: Document) -> bool:
+        status = pod.get("status") or {}
+        if status.get("phase") in ("Succeeded", "Failed", "Pending"):
+            return False
+        return not pod["metadata"].get("deletionTimestamp")
+
+    async def _use_budget(self, call: Call, pod: Document) -> None:
+        """Asks the disruption budgets that cover the pod; raises 429 when one is used up."""
+        labels = pod["metadata"].get("labels") or {}
+        found = [
+            stored
+            for stored in self._core.cache(by_kind("PodDisruptionBudget")).list(call.namespace)
+            if _selects((stored.document().get("spec") or {}).get("selector"), labels)
+        ]
+        if len(found) > 1:
+            raise errors.bad_request(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+            )
+        if found and ((found[0].document().get("status") or {}).get("disruptionsAllowed") or 0) <= 0:
+            error = errors.too_many_requests(DISRUPTION_TEXT, 10)
+            error.details = {"causes": [_budget_cause(found[0])]}
+            raise error
+
+    # --- serviceaccounts/token ----------------------------------------------------------------------------------------
+
+    async def issue_token(self, call: Call) -> Document:
+        options = write_options(call.query, "CreateOptions")
+        token_row = dataclasses.replace(by_kind("TokenReview"), kind="TokenRequest")
+        decoded = decode_object(call.request.body, body_type(call.content_type), token_row, "v1")
+        self._writer.report(call, decoded.problems, options)
+        request = decoded.document
+        await self._admit(call, request, "TokenRequest", options)
+        self._own(call, request, token_row.kind, options)
+        assert self._tokens is not None
+        return await self._tokens.answer(call.namespace, call.name, request)
+
+    def _own(self, call: Call, request: Document, kind: str, options: WriteOptions) -> None:
+        manager = Manager(
+            call.field_manager(options.field_manager), managed_fields.UPDATE, "authentication.k8s.io/v1", "token"
+        )
+        empty = empty_object(manager.api_version, kind)
+        owned = ownership(dataclasses.replace(by_kind("TokenReview"), kind=kind), "")
+        entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
+        if entries:
+            request["metadata"]["managedFields"] = entries
+
+
+def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:
+    """The pod on its node; raises 409 where it cannot go there."""
+    row = by_kind("Pod")
+    metadata, spec, status = dict(pod["metadata"]), dict(pod.get("spec") or {}), dict(pod.get("status") or {})
+    wanted = binding["metadata"]
+    if wanted.get("uid") and wanted["uid"] != metadata["uid"]:
+        raise errors.conflict(
+            row,
+            name,
+            f"Precondition failed: UID in precondition: {wanted['uid']}, UID in object meta: {metadata['uid']}",
+        )
+    if wanted.get("resourceVersion") and wanted["resourceVersion"] != metadata["resourceVersion"]:
+        raise errors.conflict(row, name)
+    if metadata.get("deletionTimestamp"):
+        raise errors.conflict(
+            row, name, f"pod {name} is being deleted, cannot be assigned to a host", subresource="binding"
+        )
+    if spec.get("nodeName"):
+        why = f"pod {name} is already assigned to node {go_json(spec['nodeName'])}"
+        raise errors.conflict(row, name, why, subresource="binding")
+    if spec.get("schedulingGates"):
+        raise errors.conflict(row, name, f"pod {name} has non-empty .spec.schedulingGates", subresource="binding")
+    spec["nodeName"] = binding["target"]["name"]
+    for field in ("annotations", "labels"):
+        if wanted.get(field):
+            metadata[field] = {**(metadata.get(field) or {}), **wanted[field]}
+    status.pop("nominatedNodeName", None)
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    conditions = [entry for entry in status.get("conditions") or () if entry.get("type") != "PodScheduled"]
+    status["conditions"] = [*conditions, scheduled]
+    return {**pod, "metadata": metadata, "spec": spec, "status": status}
+
+
+def _selects(selector: Document | None, labels: Document) -> bool:
+    """A budget without a selector is for no pod."""
+    return selector is not None and selects(selector, labels)
+
+
+def _budget_cause(budget: Stored) -> Document:
+    status = budget.document().get("status") or {}
+    needs, has = status.get("desiredHealthy") or 0, status.get("currentHealthy") or 0
+    message = f"The disruption budget {budget.name} needs {needs} healthy pods and has {has} currently"
+    return {"reason": "DisruptionBudget", "message": message}

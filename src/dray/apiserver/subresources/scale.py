@@ -1,0 +1,110 @@
+"""`/scale`: the number of replicas of a workload, seen as an object of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from dray.api.defaults import apply_defaults
+from dray.apiserver import errors
+from dray.apiserver.core import Core
+from dray.apiserver.json_output import encode
+from dray.apiserver.read.workload_cells import selector_text
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.negotiation import (
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    body_type,
+    patch_type,
+)
+from dray.apiserver.request.query_options import write_options
+from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.write import managed_fields
+from dray.apiserver.write.decoding import parse
+from dray.apiserver.write.field_ownership import owned_update
+from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.patching import (
+    json_patch,
+    merge_patch,
+)
+from dray.apiserver.write.writing import (
+    Change,
+    Writer,
+)
+
+Document = dict[str, Any]
+
+
+class Scales:
+    def __init__(self, core: Core, writer: Writer) -> None:
+        self._core = core
+        self._writer = writer
+
+    def show(self, stored: Stored) -> bytes:
+        return encode(scale_of(stored.document()))
+
+    async def replace(self, call: Call) -> Stored:
+        options = write_options(call.query, "UpdateOptions")
+        tree, _ = parse(call.request.body, body_type(call.content_type))
+        return await self._set(call, lambda _: tree, options.dry_run, options.field_manager)
+
+    async def patch(self, call: Call) -> Stored:
+        options = write_options(call.query, "PatchOptions")
+        media_type = patch_type(call.content_type)
+        body, _ = parse(call.request.body, "application/json")
+
+        def patched(scale: Document) -> Any:
+            if media_type in (MERGE_PATCH, STRATEGIC_PATCH):
+                return merge_patch.apply(scale, body)
+            try:
+                return json_patch.apply(scale, body)
+            except json_patch.PatchFailed:
+                raise errors.unprocessable() from None
+
+        return await self._set(call, patched, options.dry_run, options.field_manager)
+
+    async def _set(self, call: Call, wished: Any, dry_run: bool, field_manager: str) -> Stored:
+        manager = Manager(
+            call.field_manager(field_manager), managed_fields.UPDATE, call.row.api_version(call.version), "scale"
+        )
+
+        def build(old: Document) -> Document:
+            scale = wished(scale_of(old))
+            replicas = _replicas(scale)
+            named = (scale.get("metadata") or {}).get("resourceVersion")
+            document = {**old, "metadata": dict(old["metadata"]), "spec": {**old["spec"], "replicas": replicas}}
+            if named and named != old["metadata"]["resourceVersion"]:
+                raise errors.conflict(call.row, call.name)
+            del document["metadata"]["resourceVersion"]
+            document = apply_defaults(document, self._core.now())
+            return owned_update(call.row, old, document, manager, self._core.now())
+
+        main = replace(call, asked=replace(call.asked, subresource=""))
+        return (await self._writer.change(main, Change(build, "scale", dry_run, endpoint=""))).stored
+
+
+def _replicas(scale: Any) -> int:
+    spec = scale.get("spec") if isinstance(scale, dict) else None
+    replicas = (spec or {}).get("replicas", 0) if isinstance(spec, dict) or spec is None else None
+    if type(replicas) is not int:
+        raise errors.bad_request('Scale in version "v1" cannot be handled as a Scale: spec.replicas must be a number')
+    if replicas < 0:
+        problem = errors.OptionError(
+            "Invalid", "spec.replicas", f"Invalid value: {replicas}: must be greater than or equal to 0"
+        )
+        name = (scale.get("metadata") or {}).get("name", "")
+        raise errors.invalid("autoscaling", "Scale", name, [problem])
+    return replicas
+
+
+def scale_of(document: Document) -> Document:
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": spec.get("replicas") or 0},
+        "status": {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})},
+    }

@@ -1,0 +1,167 @@
+"""A copy in memory of everything one kind has in the store, brought forward by the store's watch.
+
+Lists, gets and watches are answered from here. `fresh` makes a read as new as the store itself. The newest events are kept,
+so that a watcher that was away for a moment goes on where it stopped without asking the store.
+"""
+
+import asyncio
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator
+
+from dray.api.scheme import Resource
+from dray.api.strategies import strategy_of
+from dray.apiserver.watch.packed_events import Packing
+from dray.apiserver.watch.store_keys import (
+    namespace_prefix,
+    resource_prefix,
+)
+from dray.apiserver.watch.stored_object import (
+    Stored,
+    stored_factory,
+)
+from dray.apiserver.watch.watchers import (
+    Event,
+    Watcher,
+    WatcherIndex,
+)
+from dray.store.interface import Change, Entry
+
+KEPT_EVENTS = 4096
+KEPT_BYTES = 16 * 2**20
+LAST_CHARACTER = "\U0010ffff"
+
+
+class KindCache:
+    """All objects of one kind, in key order."""
+
+    def __init__(self, row: Resource) -> None:
+        self.row = row
+        self.prefix = resource_prefix(row.group, row.plural)
+        self.changed = 0  # the newest revision that touched this kind
+        self.complete_after = 0  # events after this revision are all in `_events`
+        self.watchers = WatcherIndex(row)
+        self._make = stored_factory(row, self.prefix)
+        # What vanishes by itself is many and seldom read: it is packed when the newest events no longer hold it.
+        self._packing = Packing(self.prefix) if strategy_of(row).ttl_s else None
+        self._objects: dict[str, Stored] = {}
+        self._keys: list[str] = []
+        self._events: deque[Event] = deque()
+        self._event_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    # --- filling ------------------------------------------------------------------------------------------------------
+
+    def load(self, entries: Iterator[Entry], revision: int) -> None:
+        """Start from what is stored at `revision`."""
+        for entry in entries:
+            stored = self._make(entry.key, entry.value, entry.revision, entry.created)
+            self._objects[entry.key] = self._packing.pack(stored) if self._packing else stored
+            self.changed = max(self.changed, entry.revision)
+        self._keys = sorted(self._objects)
+        self.complete_after = revision
+
+    def event(self, change: Change) -> Event:
+        """A change of the store as an event, without taking notice of it."""
+        new = old = None
+        if change.value is not None:
+            new = self._make(change.key, change.value, change.revision, change.created)
+        if change.previous is not None:
+            old = self._make(change.key, change.previous, change.previous_revision, change.created)
+        return Event(change.revision, new, old)
+
+    def apply(self, change: Change) -> None:
+        """Take over a change and tell the watchers."""
+        key = change.key
+        old = self._objects.get(key)
+        new = None
+        if change.value is not None:
+            new = self._make(key, change.value, change.revision, change.created)
+            if old is None:
+                insort(self._keys, key)
+            self._objects[key] = new
+        elif old is not None:
+            del self._objects[key]
+            del self._keys[bisect_left(self._keys, key)]
+        self.changed = change.revision
+        if new is None and old is None:
+            return
+        event = Event(change.revision, new, old)
+        self._remember(event)
+        self.watchers.deliver(event)
+        event.forget_lines()
+
+    def _remember(self, event: Event) -> None:
+        self._events.append(event)
+        self._event_bytes += event.size
+        while len(self._events) > KEPT_EVENTS or self._event_bytes > KEPT_BYTES:
+            gone = self._events.popleft()
+            self._event_bytes -= gone.size
+            self.complete_after = gone.revision
+            if self._packing and gone.new and self._objects.get(gone.new.key) is gone.new:
+                self._objects[gone.new.key] = self._packing.pack(gone.new)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def key(self, namespace: str, name: str) -> str:
+        return f"{self.prefix}{namespace}/{name}" if namespace and self.row.namespaced else self.prefix + name
+
+    def make(self, namespace: str, name: str, value: bytes, revision: int, created: int) -> Stored:
+        """An object as it will be in the cache once the store's watch has brought it."""
+        return self._make(self.key(namespace, name), value, revision, created)
+
+    def remembered(self, entry: Entry) -> Stored:
+        """An object as the store remembers it."""
+        return self._make(entry.key, entry.value, entry.revision, entry.created)
+
+    def get(self, namespace: str, name: str) -> Stored | None:
+        return self._objects.get(self.key(namespace, name))
+
+    def list(self, namespace: str = "", start_after: str = "") -> Iterator[Stored]:
+        """Objects in key order; the caller must not wait in between."""
+        prefix = namespace_prefix(self.row.group, self.row.plural, namespace) if namespace else self.prefix
+        begin = bisect_left(self._keys, start_after + "\0" if start_after else prefix)
+        end = bisect_left(self._keys, prefix + LAST_CHARACTER)
+        return (self._objects[key] for key in self._keys[begin:end])
+
+    def count(self, namespace: str = "", start_after: str = "") -> int:
+        prefix = namespace_prefix(self.row.group, self.row.plural, namespace) if namespace else self.prefix
+        begin = bisect_left(self._keys, start_after + "\0" if start_after else prefix)
+        return bisect_left(self._keys, prefix + LAST_CHARACTER) - begin
+
+    def events_after(self, revision: int) -> Iterator[Event]:
+        """Events after a revision that is not older than `complete_after`."""
+        return (event for event in tuple(self._events) if event.revision > revision)
+
+    def watch(self, watcher: Watcher) -> None:
+        self.watchers.add(watcher)
+
+
+class Progress:
+    """How far the caches have come, and who waits for them to come further."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def reach(self, revision: int) -> None:
+        self.revision = revision
+        if self._waiting:
+            still = []
+            for wanted, future in self._waiting:
+                if future.done():
+                    continue
+                if wanted <= revision:
+                    future.set_result(None)
+                else:
+                    still.append((wanted, future))
+            self._waiting = still
+
+    async def wait_for(self, revision: int) -> None:
+        if self.revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, future))
+        await future

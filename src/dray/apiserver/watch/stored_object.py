@@ -1,0 +1,121 @@
+"""One object as it lies in the store, and what is read from it without decoding the whole.
+
+The stored bytes begin with kind, apiVersion and metadata, in this order, so that the resourceVersion (which the store
+does not keep) can be put in, and the head of a list item left out, by cutting bytes.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from dray.api.scheme import Resource, group_version
+from dray.apiserver.json_output import (
+    encode,
+    ordered,
+)
+from dray.apiserver.read.selectors import FieldSelector
+
+Document = dict[str, Any]
+FieldsOf = Callable[[Document], dict[str, str]]
+
+NO_LABELS: Mapping[str, str] = {}
+_decode_document = msgspec.json.Decoder(Document).decode
+
+
+class _Labelled(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _Head(msgspec.Struct):
+    metadata: _Labelled
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+@lru_cache(maxsize=256)
+def head_of(kind: str, api_version: str) -> bytes:
+    """How the stored form of every object of a kind begins."""
+    return b'{"kind":"%b","apiVersion":"%b","metadata":{' % (kind.encode(), api_version.encode())
+
+
+def to_value(document: Document) -> bytes:
+    """A document as the store keeps it: without resourceVersion."""
+    shaped = ordered(document)
+    metadata = shaped["metadata"]
+    if "resourceVersion" in metadata:
+        shaped["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
+    return encode(shaped)
+
+
+def labels_in(value: bytes) -> Mapping[str, str]:
+    return _decode_head(value).metadata.labels or NO_LABELS
+
+
+class Stored:
+    """An object at one revision. Shared by readers and watchers; nothing here changes."""
+
+    __slots__ = ("_fields", "_head", "_labels", "created", "key", "name", "namespace", "revision", "value")
+
+    def __init__(
+        self, key: str, namespace: str, name: str, value: bytes, revision: int, created: int, head: int
+    ) -> None:
+        self.key = key
+        self.namespace = namespace
+        self.name = name
+        self.value = value
+        self.revision = revision
+        self.created = created
+        self._head = head
+        self._labels: Mapping[str, str] | None = None
+        self._fields: dict[str, str] | None = None
+
+    def data(self, revision: int = 0) -> bytes:
+        """The whole object as JSON; a deleted one shows the revision of its deletion."""
+        head, value = self._head, self.value
+        return b'%b"resourceVersion":"%d",%b' % (value[:head], revision or self.revision, value[head:])
+
+    def item(self) -> bytes:
+        """The object as an item of a list: without kind and apiVersion."""
+        return b'{"metadata":{"resourceVersion":"%d",%b' % (self.revision, self.value[self._head :])
+
+    def document(self, revision: int = 0) -> Document:
+        """A fresh copy that the caller may change."""
+        document: Document = _decode_document(self.value)
+        document["metadata"]["resourceVersion"] = str(revision or self.revision)
+        return document
+
+    def labels(self) -> Mapping[str, str]:
+        if self._labels is None:
+            self._labels = labels_in(self.value)
+        return self._labels
+
+    def fields(self, fields_of: FieldsOf) -> dict[str, str]:
+        if self._fields is None:
+            self._fields = fields_of(_decode_document(self.value))
+        return self._fields
+
+    def matches_fields(self, selector: FieldSelector, fields_of: FieldsOf) -> bool:
+        return selector.matches(self.fields(fields_of))
+
+    def at(self, revision: int) -> "Stored":
+        """The same content under another revision: what a watcher sees of an object that is gone."""
+        copy = Stored(self.key, self.namespace, self.name, self.value, revision, self.created, self._head)
+        copy._labels, copy._fields = self._labels, self._fields
+        return copy
+
+
+def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int], Stored]:
+    """Makes Stored from what the store returns: key, value, revision, created."""
+    head = head_of(row.kind, group_version(row.group, row.storage_version))
+    length, cut, namespaced = len(head), len(prefix), row.namespaced
+
+    def make(key: str, value: bytes, revision: int, created: int) -> Stored:
+        if not value.startswith(head):
+            value = to_value(_decode_document(value))
+        namespace, _, name = key[cut:].rpartition("/") if namespaced else ("", "", key[cut:])
+        return Stored(key, namespace, name, value, revision, created, length)
+
+    return make

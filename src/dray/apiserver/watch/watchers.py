@@ -1,0 +1,236 @@
+"""Events, who wants them, and handing them out: each event is encoded once per representation, however many watch."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from dray.api.scheme import Resource
+from dray.apiserver.read.selectable_fields import fields_of
+from dray.apiserver.read.selectors import (
+    FieldSelector,
+    LabelSelector,
+)
+from dray.apiserver.watch.stored_object import (
+    FieldsOf,
+    Stored,
+)
+
+ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
+# A reader this far behind would cost more memory than it is worth: it is cut off and lists again.
+MAX_PENDING_BYTES = 8 * 2**20
+# Fields by which watchers are found without asking each of them: one kubelet in thousands wants a pod of its node.
+INDEXED_FIELD = "spec.nodeName"
+INDEXED_KINDS = ("Pod", "ResourceSlice")
+
+
+class Representation(Protocol):
+    """How a watcher sees objects; equal representations share encoded events, so they must be hashable."""
+
+    def encode(self, stored: Stored) -> bytes: ...
+
+
+def line(event_type: str, encoded: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (event_type.encode(), encoded)
+
+
+class Event:
+    """One change of one object: `old` is None for a new one, `new` for a deleted one."""
+
+    __slots__ = ("_lines", "new", "old", "revision")
+
+    def __init__(self, revision: int, new: Stored | None, old: Stored | None) -> None:
+        self.revision = revision
+        self.new = new
+        self.old = old
+        self._lines: dict[tuple[str, Representation], bytes] | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.new.value) if self.new else len(self.old.value) if self.old else 0
+
+    def line(self, event_type: str, representation: Representation) -> bytes:
+        if self._lines is None:
+            self._lines = {}
+        found = self._lines.get((event_type, representation))
+        if found is None:
+            stored = self.new if event_type != DELETED else self.old and self.old.at(self.revision)
+            assert stored is not None
+            found = line(event_type, representation.encode(stored))
+            self._lines[event_type, representation] = found
+        return found
+
+    def forget_lines(self) -> None:
+        """Everybody who watches has them; who comes back later for the past gets them made anew."""
+        self._lines = None
+
+
+class Selection:
+    """Which objects of a kind are meant: namespace, name, labels, fields."""
+
+    __slots__ = ("fields", "fields_of", "labels", "name", "namespace")
+
+    def __init__(
+        self,
+        namespace: str = "",
+        labels: LabelSelector | None = None,
+        fields: FieldSelector | None = None,
+        fields_of: FieldsOf | None = None,
+        name: str = "",
+    ) -> None:
+        self.namespace = namespace
+        self.labels = labels or LabelSelector()
+        self.fields = fields or FieldSelector()
+        self.fields_of = fields_of
+        self.name = name or self.fields.exact("metadata.name") or ""
+
+    def matches(self, stored: Stored) -> bool:
+        if self.namespace and stored.namespace != self.namespace:
+            return False
+        if self.name and stored.name != self.name:
+            return False
+        if self.labels and not self.labels.matches(stored.labels()):
+            return False
+        if not self.fields:
+            return True
+        assert self.fields_of is not None
+        return stored.matches_fields(self.fields, self.fields_of)
+
+    @property
+    def selects(self) -> bool:
+        """Whether a selector is at work: then nobody can say cheaply how many items are left."""
+        return bool(self.labels or self.fields)
+
+
+class Watcher:
+    """One open watch. Events are offered to it; its reader takes what has gathered, in one piece."""
+
+    __slots__ = (
+        "__weakref__",
+        "_pending",
+        "_size",
+        "_waiter",
+        "closed",
+        "leave",
+        "place",
+        "representation",
+        "revision",
+        "selection",
+    )
+
+    def __init__(self, selection: Selection, representation: Representation, after_revision: int) -> None:
+        self.selection = selection
+        self.representation = representation
+        self.revision = after_revision
+        self.closed = False
+        self.place: tuple[str, ...] = ()
+        # How to leave the index; None once left.
+        self.leave: Callable[[Watcher], None] | None = None
+        self._pending: list[bytes] = []
+        self._size = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    def offer(self, event: Event) -> None:
+        if event.revision <= self.revision:
+            return
+        event_type = self.type_of(event)
+        if event_type:
+            self.push(event.line(event_type, self.representation))
+            self.revision = event.revision
+
+    def type_of(self, event: Event) -> str:
+        """What the event is to this watcher: an object that starts to match is added, one that stops is deleted."""
+        now = event.new is not None and self.selection.matches(event.new)
+        before = event.old is not None and self.selection.matches(event.old)
+        if now:
+            return MODIFIED if before else ADDED
+        return DELETED if before else ""
+
+    def push(self, chunk: bytes, *, counted: bool = True) -> None:
+        """What is sent first, before a reader could have been slow, is not counted against it."""
+        if self.closed:
+            return
+        self._pending.append(chunk)
+        self._size += len(chunk) if counted else 0
+        if self._size > MAX_PENDING_BYTES:
+            self._pending.clear()
+            self._size = 0
+            self.closed = True
+        self._wake()
+
+    def close(self) -> None:
+        """End the stream once everything pending has been taken."""
+        self.closed = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def take(self) -> bytes:
+        """Everything that has gathered; waits for something. Empty bytes: the watch is over."""
+        while not self._pending:
+            if self.closed:
+                return b""
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        pending, self._pending, self._size = self._pending, [], 0
+        return pending[0] if len(pending) == 1 else b"".join(pending)
+
+
+class WatcherIndex:
+    """All watchers of a kind, arranged so that an event meets only those it may concern."""
+
+    def __init__(self, row: Resource) -> None:
+        self._fields_of = fields_of(row)
+        self._indexes_node = row.kind in INDEXED_KINDS
+        self._by_node = 0  # how many watchers are found by node
+        self._watchers: dict[tuple[str, ...], set[Watcher]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(watchers) for watchers in self._watchers.values())
+
+    def __iter__(self) -> Iterator[Watcher]:
+        return (watcher for watchers in tuple(self._watchers.values()) for watcher in tuple(watchers))
+
+    def add(self, watcher: Watcher) -> None:
+        watcher.place = self._place(watcher.selection)
+        self._by_node += watcher.place[:1] == ("node",)
+        self._watchers.setdefault(watcher.place, set()).add(watcher)
+
+    def remove(self, watcher: Watcher) -> None:
+        watchers = self._watchers.get(watcher.place)
+        if watchers is not None and watcher in watchers:
+            watchers.discard(watcher)
+            self._by_node -= watcher.place[:1] == ("node",)
+            if not watchers:
+                del self._watchers[watcher.place]
+
+    def deliver(self, event: Event) -> None:
+        for place in self._concerned(event):
+            watchers = self._watchers.get(place)
+            if watchers:
+                for watcher in tuple(watchers):
+                    watcher.offer(event)
+
+    def _place(self, selection: Selection) -> tuple[str, ...]:
+        node = selection.fields.exact(INDEXED_FIELD) if self._indexes_node else None
+        if node is not None:
+            return ("node", node)
+        if selection.name:
+            return ("name", selection.name)
+        return ("namespace", selection.namespace) if selection.namespace else ()
+
+    def _concerned(self, event: Event) -> Iterable[tuple[str, ...]]:
+        places: dict[tuple[str, ...], None] = {(): None}
+        for stored in (event.old, event.new):
+            if stored is None:
+                continue
+            if stored.namespace:
+                places["namespace", stored.namespace] = None
+            places["name", stored.name] = None
+            if self._by_node:
+                places["node", stored.fields(self._fields_of)[INDEXED_FIELD]] = None
+        return places

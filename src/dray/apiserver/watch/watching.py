@@ -1,0 +1,249 @@
+"""Watches: from a moment of the client's choice to its end, bookmarks in between."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import resource
+import weakref
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from random import Random
+from typing import Any
+
+from dray.apiserver import errors
+from dray.apiserver.core import Core
+from dray.apiserver.errors import ApiError
+from dray.apiserver.json_output import encode
+from dray.apiserver.read.reading import Reader
+from dray.apiserver.read.representations import (
+    Representation,
+    Table,
+)
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.query_options import (
+    ListOptions,
+    list_options,
+    revision_number,
+)
+from dray.apiserver.watch.kind_cache import KindCache
+from dray.apiserver.watch.watchers import (
+    ADDED,
+    BOOKMARK,
+    ERROR,
+    Event,
+    Watcher,
+    line,
+)
+from dray.clock import Clock
+from dray.store.errors import Compacted
+from dray.tasks import cancelled
+
+Known = weakref.ref[Watcher]
+
+INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
+MIN_TIMEOUT_S = 1800
+BOOKMARK_INTERVAL_S = 60.0
+# A client that cannot be served a last bookmark knows less when it comes back.
+LAST_BOOKMARK_S = 2.0
+TICK_S = 0.1
+RESERVED_FILES = 256
+
+
+class Timers:
+    """Things to do later, for thousands of watches at the price of one sleeping task."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._order = itertools.count()
+        self._task: asyncio.Task[None] | None = None
+
+    def after(self, seconds: float, action: Callable[[], object]) -> None:
+        heapq.heappush(self._due, (self._clock.monotonic() + seconds, next(self._order), action))
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._due:
+            await self._clock.sleep(TICK_S)
+            now = self._clock.monotonic()
+            while self._due and self._due[0][0] <= now:
+                heapq.heappop(self._due)[2]()
+
+    async def stop(self) -> None:
+        await cancelled(self._task)
+
+
+class TableWatcher(Watcher):
+    """Columns are described once, with the first row."""
+
+    __slots__ = ()
+
+    def push_event(self, event_type: str, encoded: bytes) -> None:
+        self.push(line(event_type, encoded))
+        self._forget_columns()
+
+    def offer(self, event: Event) -> None:
+        before = self.revision
+        super().offer(event)
+        if self.revision != before:
+            self._forget_columns()
+
+    def _forget_columns(self) -> None:
+        if isinstance(self.representation, Table) and self.representation.with_columns:
+            self.representation = replace(self.representation, with_columns=False)
+
+
+class WatchStream:
+    """What the reader of a watch iterates over."""
+
+    def __init__(self, watcher: Watcher, leave: Callable[[Watcher], None]) -> None:
+        self._watcher = watcher
+        self._leave = leave
+
+    def __aiter__(self) -> WatchStream:
+        return self
+
+    async def __anext__(self) -> bytes:
+        chunk = await self._watcher.take()
+        if not chunk:
+            await self.aclose()
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        self._watcher.close()
+        self._leave(self._watcher)
+
+
+class Watching:
+    def __init__(self, core: Core, reader: Reader, random: Random) -> None:
+        self._core = core
+        self._reader = reader
+        self._random = random
+        self._timers = Timers(core.clock)
+        self.open = 0
+        self.limit = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - RESERVED_FILES, 64)
+
+    async def stop(self) -> None:
+        await self._timers.stop()
+
+    async def watch(self, call: Call) -> WatchStream:
+        options = list_options(call.query, watch=True)
+        selection = self._reader.selection(call, options)
+        shown = self._reader.representation(call, is_list=False)
+        after = revision_number(options.resource_version, "")
+        if self.open >= self.limit:
+            raise errors.too_many_requests(f"too many watches: {self.open} are open, the limit is {self.limit}")
+        kind = TableWatcher if isinstance(shown, Table) else Watcher
+        watcher = kind(selection, shown, after)
+        cache = self._core.cache(call.row)
+        self.open += 1
+        try:
+            await self._start(watcher, cache, options, after)
+        except BaseException:
+            self.open -= 1
+            raise
+        self._set_timers(watcher, options)
+        return WatchStream(watcher, self._leave)
+
+    def _leave(self, watcher: Watcher) -> None:
+        if watcher.leave is not None:
+            watcher.leave(watcher)
+            watcher.leave = None
+            self.open -= 1
+
+    async def _start(self, watcher: Watcher, cache: KindCache, options: ListOptions, after: int) -> None:
+        wants_state = options.send_initial_events
+        if wants_state is None:
+            wants_state = after == 0
+        if after and wants_state:
+            await self._core.reach(after)
+        elif not after and options.resource_version != "0":
+            await self._core.fresh()
+        if wants_state:
+            self._send_state(watcher, cache, options)
+        elif after:
+            try:
+                await self._catch_up(watcher, cache, after)
+            except Compacted as gone:
+                self._too_old(watcher, gone)
+        else:
+            watcher.revision = self._core.progress.revision
+        watcher.leave = cache.watchers.remove
+        cache.watch(watcher)
+
+    def _send_state(self, watcher: Watcher, cache: KindCache, options: ListOptions) -> None:
+        watcher.revision = self._core.progress.revision
+        for stored in cache.list(watcher.selection.namespace):
+            if watcher.selection.matches(stored):
+                encoded = watcher.representation.encode(stored)
+                if isinstance(watcher, TableWatcher):
+                    watcher.push_event(ADDED, encoded)
+                else:
+                    watcher.push(line(ADDED, encoded), counted=False)
+        if options.send_initial_events and options.bookmarks:
+            self._bookmark(watcher, INITIAL_EVENTS_END)
+
+    async def _catch_up(self, watcher: Watcher, cache: KindCache, after: int) -> None:
+        """What happened since: from the cache's memory, or, further back, from the store's."""
+        watcher.revision = after
+        if after < cache.complete_after:
+            async with contextlib.aclosing(self._core.store.watch(cache.prefix, after)) as batches:
+                async for batch in batches:
+                    for change in batch.changes:
+                        watcher.offer(cache.event(change))
+                    watcher.revision = max(watcher.revision, batch.revision)
+                    if batch.revision >= cache.complete_after:
+                        break
+        for event in cache.events_after(watcher.revision):
+            watcher.offer(event)
+
+    def _too_old(self, watcher: Watcher, gone: Compacted) -> None:
+        error = errors.expired(f"too old resource version: {gone.requested} ({gone.compacted})")
+        self._fail(watcher, error)
+
+    def _fail(self, watcher: Watcher, error: ApiError) -> None:
+        watcher.push(line(ERROR, encode(error.status())))
+        watcher.close()
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _set_timers(self, watcher: Watcher, options: ListOptions) -> None:
+        """Timers ring for watches that are over long since; they must not keep them until then."""
+        timeout = options.timeout_s
+        if not timeout or timeout < 0:
+            timeout = round(MIN_TIMEOUT_S * (1 + self._random.random()))
+        known = weakref.ref(watcher)
+        self._timers.after(timeout, partial(self._close, known))
+        if options.bookmarks:
+            self._timers.after(max(timeout - LAST_BOOKMARK_S, 0.0), partial(self._bookmark_if_open, known))
+            self._next_bookmark(known)
+
+    def _close(self, known: Known) -> None:
+        watcher = known()
+        if watcher is not None:
+            watcher.close()
+
+    def _next_bookmark(self, known: Known) -> None:
+        def send() -> None:
+            if self._bookmark_if_open(known):
+                self._next_bookmark(known)
+
+        self._timers.after(BOOKMARK_INTERVAL_S * (0.75 + self._random.random() / 2), send)
+
+    def _bookmark_if_open(self, known: Known) -> bool:
+        watcher = known()
+        if watcher is None or watcher.closed:
+            return False
+        self._bookmark(watcher, None)
+        return True
+
+    def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None) -> None:
+        revision = max(self._core.progress.revision, watcher.revision)
+        shown: Representation = watcher.representation  # type: ignore[assignment]
+        watcher.push(line(BOOKMARK, shown.bookmark(revision, annotations)))

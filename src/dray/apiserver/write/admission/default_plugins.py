@@ -1,0 +1,57 @@
+"""Which plugins a server runs, in Kubernetes' order: first what refuses a place, then what fills in, last what counts."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from dray.apiserver.request.authorization.union import ServerAuthorizer
+from dray.apiserver.watch.object_reader import Objects
+from dray.apiserver.write.admission.base import AdmissionPlugin
+from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
+from dray.apiserver.write.admission.default_tolerations import DefaultTolerationSeconds
+from dray.apiserver.write.admission.namespace_lifecycle import NamespaceLifecycle
+from dray.apiserver.write.admission.node_restriction import NodeRestriction
+from dray.apiserver.write.admission.not_ready_taint import NotReadyTaint
+from dray.apiserver.write.admission.pod_resize_validator import PodResizeValidator
+from dray.apiserver.write.admission.priority import Priority
+from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
+from dray.apiserver.write.admission.resource_quota import ResourceQuota
+from dray.apiserver.write.admission.service_account import ServiceAccount
+from dray.apiserver.write.admission.validating_policy import ValidatingAdmissionPolicy
+from dray.apiserver.write.policies.index import PolicyIndex
+from dray.features import FeatureGates
+from dray.store.interface import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What plugins may know."""
+
+    store: Store
+    objects: Objects
+    authorizer: ServerAuthorizer
+    policies: PolicyIndex
+    gates: FeatureGates
+    new_suffix: Callable[[], str]
+    # Charge cpu and memory that claims add to a pod to its namespace's quota.
+    quota_counts_claims: bool = False
+
+
+def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
+    objects, gates, authorizer = surroundings.objects, surroundings.gates, surroundings.authorizer
+    yield NamespaceLifecycle(objects)
+    yield ServiceAccount(objects, surroundings.new_suffix)
+    yield NodeRestriction(objects)
+    yield NotReadyTaint()
+    yield Priority(objects)
+    yield DefaultTolerationSeconds()
+    yield ClaimStatusAuthorization(authorizer, gates)
+    yield RbacEscalation(authorizer.rbac, authorizer)
+    yield PodResizeValidator(objects)
+    yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
+    # Last: what passes here has been charged.
+    yield ResourceQuota(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
+
+
+def default_chain(surroundings: Surroundings) -> Chain:
+    return Chain(list(default_plugins(surroundings)))

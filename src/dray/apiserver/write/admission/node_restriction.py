@@ -1,0 +1,239 @@
+"""A node writes about itself: its own Node, its own pods' status, its own lease, its own slices.
+
+The node authorizer has already looked at names; this looks at contents.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from dray.api.scheme import by_kind
+from dray.apiserver import errors
+from dray.apiserver.request.attributes import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    Admission,
+    Document,
+)
+from dray.apiserver.request.authorization.node import LEASE_NAMESPACE
+from dray.apiserver.safe_get import (
+    labels_of,
+    mapping,
+    mappings,
+    name_of,
+    part,
+    text,
+    uid_of,
+)
+from dray.apiserver.watch.object_reader import Objects
+from dray.apiserver.write.admission.base import (
+    MIRROR_ANNOTATION,
+    AdmissionPlugin,
+    forbidden,
+)
+from dray.apiserver.write.admission.node_labels import is_restricted
+
+# What a node may not change in a pod's status, and how the refusal names it (the first is spelled as in Kubernetes).
+CLAIM_FIELDS = {
+    "resourceClaimStatuses": "resource claim statues",
+    "extendedResourceClaimStatus": "extended resource claim status",
+    "nodeAllocatableResourceClaimStatuses": "node allocatable resource claim statuses",
+}
+
+Check = Callable[[str, Admission], Awaitable[None]]
+
+
+class NodeRestriction(AdmissionPlugin):
+    name = "NodeRestriction"
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+        self._checks: dict[tuple[str, str, str], Check] = {
+            ("", "pods", ""): self._pod,
+            ("", "pods", "status"): self._pod_status,
+            ("", "pods", "eviction"): self._eviction,
+            ("", "nodes", ""): self._node,
+            ("", "nodes", "status"): self._node,
+            ("", "serviceaccounts", "token"): self._token,
+            ("coordination.k8s.io", "leases", ""): self._lease,
+            ("resource.k8s.io", "resourceslices", ""): self._slice,
+        }
+
+    async def mutate(self, admission: Admission) -> None:
+        node = admission.user.node_name
+        if not node:
+            return
+        attributes = admission.attributes
+        check = self._checks.get((attributes.group, attributes.resource, attributes.subresource))
+        if check:
+            await check(node, admission)
+
+    # --- pods --------------------------------------------------------------------------------------------------------
+
+    async def _pod(self, node: str, admission: Admission) -> None:
+        if admission.operation == CREATE:
+            await self._mirror_pod(node, admission)
+        elif admission.operation == DELETE:
+            if _node_of(admission.old) != node:
+                raise forbidden(admission, f'node "{node}" can only delete pods with spec.nodeName set to itself')
+        else:
+            raise forbidden(
+                admission, f'unexpected operation "{admission.operation}", node "{node}" cannot update pods'
+            )
+
+    async def _mirror_pod(self, node: str, admission: Admission) -> None:
+        pod = admission.document
+        if MIRROR_ANNOTATION not in mapping(pod, "metadata", "annotations"):
+            raise forbidden(
+                admission,
+                f'pod does not have "{MIRROR_ANNOTATION}" annotation, node "{node}" can only create mirror pods',
+            )
+        if _node_of(pod) != node:
+            raise forbidden(admission, f'node "{node}" can only create pods with spec.nodeName set to itself')
+        await self._mirror_owner(node, admission)
+        for what in _references(mapping(pod, "spec")):
+            raise forbidden(admission, f'node "{node}" can not create pods that reference {what}')
+
+    async def _mirror_owner(self, node: str, admission: Admission) -> None:
+        owners = mappings(admission.document, "metadata", "ownerReferences")
+        if len(owners) != 1:
+            raise forbidden(admission, f'node "{node}" can only create pods with exactly one owner reference to itself')
+        owner = owners[0]
+        if (owner.get("apiVersion"), owner.get("kind"), owner.get("name")) != ("v1", "Node", node):
+            raise forbidden(admission, f'node "{node}" can only create pods with an owner reference set to itself')
+        if owner.get("controller") is not True:
+            raise forbidden(
+                admission, f'node "{node}" can only create pods with a controller owner reference set to itself'
+            )
+        if owner.get("blockOwnerDeletion"):
+            raise forbidden(admission, f'node "{node}" must not set blockOwnerDeletion on an owner reference')
+        found = await self._objects.get("", "nodes", "", node)
+        if found is None or uid_of(found) != owner.get("uid"):
+            raise forbidden(admission, f'node "{node}" UID mismatch: expected {uid_of(found)} got {owner.get("uid")}')
+
+    async def _pod_status(self, node: str, admission: Admission) -> None:
+        if admission.operation != UPDATE:
+            raise forbidden(admission, f"unexpected operation {admission.operation!r}")
+        if _node_of(admission.old) != node:
+            raise forbidden(
+                admission, f'node "{node}" can only update pod status for pods with spec.nodeName set to itself'
+            )
+        if labels_of(admission.document) != labels_of(admission.old):
+            raise forbidden(admission, f'node "{node}" cannot update labels through pod status')
+        for field, words in CLAIM_FIELDS.items():
+            if (part(admission.document, "status", field) or None) != (part(admission.old, "status", field) or None):
+                raise forbidden(admission, f'node "{node}" cannot update {words}')
+
+    async def _eviction(self, node: str, admission: Admission) -> None:
+        """Asked for the Eviction itself, and again for the deletion it becomes."""
+        pod = admission.old
+        if pod is None:
+            name = admission.name or name_of(admission.document)
+            pod = await self._objects.get("", "pods", admission.attributes.namespace, name)
+        if pod is not None and _node_of(pod) != node:
+            raise forbidden(admission, f"node {node} can only evict pods with spec.nodeName set to itself")
+
+    # --- nodes, leases, tokens, slices -------------------------------------------------------------------------------
+
+    async def _node(self, node: str, admission: Admission) -> None:
+        if admission.name != node:
+            raise forbidden(admission, f'node "{node}" is not allowed to modify node "{admission.name}"')
+        if admission.operation == CREATE:
+            bad = [key for key in labels_of(admission.document) if is_restricted(key, on_creation=True)]
+        elif admission.operation == UPDATE:
+            bad = _changed_restricted_labels(admission.document, admission.old)
+            self._node_update(node, admission)
+        else:
+            raise forbidden(admission, f'node "{node}" is not allowed to delete itself')
+        if bad:
+            raise forbidden(admission, f'node "{node}" is not allowed to modify labels: {", ".join(sorted(bad))}')
+
+    def _node_update(self, node: str, admission: Admission) -> None:
+        new, old = admission.document, admission.old
+        if part(new, "spec", "configSource") and part(new, "spec", "configSource") != part(old, "spec", "configSource"):
+            raise forbidden(
+                admission, f'node "{node}" is not allowed to update configSource to a new non-nil configSource'
+            )
+        if (part(new, "spec", "taints") or None) != (part(old, "spec", "taints") or None):
+            raise forbidden(admission, f'node "{node}" is not allowed to modify taints')
+        if (part(new, "metadata", "ownerReferences") or None) != (part(old, "metadata", "ownerReferences") or None):
+            raise forbidden(admission, f'node "{node}" is not allowed to modify ownerReferences')
+
+    async def _token(self, node: str, admission: Admission) -> None:
+        """A node asks for tokens only on behalf of pods it runs."""
+        reference = mapping(admission.document, "spec", "boundObjectRef")
+        if reference.get("kind") != "Pod" or reference.get("apiVersion") not in ("v1", "", None):
+            raise forbidden(admission, "node requested token not bound to a pod")
+        if not text(reference, "name") or not text(reference, "uid"):
+            raise forbidden(admission, "node requested token with a pod binding without a uid")
+        pod = await self._objects.get("", "pods", admission.attributes.namespace, text(reference, "name"))
+        if pod is None:
+            raise errors.not_found(by_kind("Pod"), text(reference, "name"))
+        if uid_of(pod) != text(reference, "uid"):
+            raise errors.conflict(
+                by_kind("Pod"),
+                text(reference, "name"),
+                f"the UID in the bound object reference ({reference['uid']}) does not match the UID in record. "
+                "The object might have been deleted and then recreated",
+            )
+        if _node_of(pod) != node:
+            raise forbidden(admission, "node requested token bound to a pod scheduled on a different node")
+
+    async def _lease(self, node: str, admission: Admission) -> None:
+        if admission.attributes.namespace != LEASE_NAMESPACE:
+            raise forbidden(admission, f'can only access leases in the "{LEASE_NAMESPACE}" system namespace')
+        if admission.name != node:
+            raise forbidden(admission, "can only access node lease with the same name as the requesting node")
+
+    async def _slice(self, node: str, admission: Admission) -> None:
+        if admission.operation == CREATE and _slice_node(admission.document) != node:
+            raise forbidden(admission, "can only create ResourceSlice with the same NodeName as the requesting node")
+        if admission.operation == UPDATE and {_slice_node(admission.old), _slice_node(admission.document)} != {node}:
+            raise forbidden(admission, "can only update ResourceSlice with the same NodeName as the requesting node")
+        if admission.operation == DELETE and _slice_node(admission.old) != node:
+            raise forbidden(admission, "can only delete ResourceSlice with the same NodeName as the requesting node")
+
+
+def _node_of(pod: Document | None) -> str:
+    return text(pod, "spec", "nodeName")
+
+
+def _slice_node(found: Document | None) -> str:
+    return text(found, "spec", "nodeName")
+
+
+def _changed_restricted_labels(new: Document | None, old: Document | None) -> list[str]:
+    after, before = labels_of(new), labels_of(old)
+    changed = [key for key in after.keys() | before.keys() if after.get(key) != before.get(key)]
+    return [key for key in changed if is_restricted(key, on_creation=False)]
+
+
+def _references(spec: Document) -> list[str]:
+    """Kinds of API objects the pod would make its node read."""
+    found = []
+    if text(spec, "serviceAccountName"):
+        found.append("a service account")
+    volumes = mappings(spec, "volumes")
+    sources = [source for volume in volumes for source in (volume, *mappings(volume, "projected", "sources"))]
+    containers = [*mappings(spec, "containers"), *mappings(spec, "initContainers")]
+    variables = [
+        source
+        for container in containers
+        for source in (
+            *mappings(container, "envFrom"),
+            *(mapping(variable, "valueFrom") for variable in mappings(container, "env")),
+        )
+    ]
+    everything = [*sources, *variables]
+    if mappings(spec, "imagePullSecrets") or _any(everything, "secret", "secretRef", "secretKeyRef"):
+        found.append("secrets")
+    if _any(everything, "configMap", "configMapRef", "configMapKeyRef"):
+        found.append("configmaps")
+    if any(volume.get("persistentVolumeClaim") for volume in volumes):
+        found.append("persistentvolumeclaims")
+    if spec.get("resourceClaims"):
+        found.append("resourceclaims")
+    return found
+
+
+def _any(sources: list[Document], *fields: str) -> bool:
+    return any(source.get(field) for source in sources for field in fields)

@@ -1,0 +1,215 @@
+"""No namespace takes more than its quotas allow.
+
+A write that costs something is charged to every quota of its namespace that names it, by compare-and-set on the quota's
+status, before the object is stored. What a deletion or a failed write gives back is found by the quota controller, which
+counts anew. Only what a quota's status (the controller's work) already names is enforced.
+"""
+
+import asyncio
+import copy
+
+from dray.api.quantity import Quantity, QuantityError
+from dray.api.scheme import by_kind
+from dray.apiserver.request.attributes import (
+    CREATE,
+    UPDATE,
+    Admission,
+    Document,
+)
+from dray.apiserver.safe_get import (
+    mapping,
+    name_of,
+    text,
+    uid_of,
+)
+from dray.apiserver.watch.object_reader import Objects
+from dray.apiserver.watch.store_keys import object_key
+from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.write.admission.base import (
+    AdmissionPlugin,
+    forbidden,
+    row_of,
+)
+from dray.apiserver.write.field_ownership import owned_update
+from dray.apiserver.write.managed_fields import UPDATE as UPDATE_OPERATION
+from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.quota import scopes
+from dray.apiserver.write.quota.usage import (
+    REQUESTS,
+    Classes,
+    Usage,
+    claim_usage,
+    extended_claim_name,
+    missing_amounts,
+    object_usage,
+    owning_pod,
+    pod_usage,
+)
+from dray.store.errors import Conflict, NotFound
+from dray.store.interface import Store
+
+ATTEMPTS = 20
+CLAIMS = ("resource.k8s.io", "resourceclaims")
+PODS = ("", "pods")
+
+# The server itself counts what a quota has given away.
+SERVER_MANAGER = Manager("kube-apiserver", UPDATE_OPERATION, "v1", "status")
+
+
+class ResourceQuota(AdmissionPlugin):
+    name = "ResourceQuota"
+
+    def __init__(self, store: Store, objects: Objects, *, counts_claims: bool = False) -> None:
+        self._store = store
+        self._objects = objects
+        self._counts_claims = counts_claims
+        # One charge at a time per namespace: in one process they would only make each other try again.
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def validate(self, admission: Admission) -> None:
+        namespace = admission.attributes.namespace
+        if not namespace or admission.document is None or not self._is_charged(admission):
+            return
+        turn = self._turns.setdefault(namespace, asyncio.Lock())
+        async with turn:
+            for _ in range(ATTEMPTS):
+                if await self._charged(admission, namespace):
+                    return
+        raise forbidden(admission, "the quotas of this namespace are changing too fast; try again")
+
+    def _is_charged(self, admission: Admission) -> bool:
+        attributes = admission.attributes
+        kind = (attributes.group, attributes.resource)
+        if admission.operation == CREATE:
+            return not attributes.subresource
+        if admission.operation != UPDATE:
+            return False
+        if kind == PODS:
+            also = ("status",) if self._counts_claims else ()
+            return attributes.subresource in ("", "resize", *also)
+        return kind == CLAIMS and not attributes.subresource
+
+    async def _charged(self, admission: Admission, namespace: str) -> bool:
+        """Check and charge every quota; False if one changed meanwhile and all must be looked at again."""
+        quotas = await self._objects.list("", "resourcequotas", namespace)
+        pod = admission.document if _is_pod(admission) else None
+        quotas = [quota for quota in quotas if mapping(quota, "status", "hard") and scopes.matches(quota, pod)]
+        if not quotas:
+            return True
+        delta, classes = await self._delta(admission)
+        plans = [self._plan(admission, quota, delta, classes) for quota in quotas]
+        if admission.attributes.dry_run:
+            return True
+        for plan in plans:
+            if plan and not await self._save(plan, namespace):
+                return False
+        return True
+
+    # --- what it costs -----------------------------------------------------------------------------------------------
+
+    async def _delta(self, admission: Admission) -> tuple[Usage, Classes]:
+        classes = Classes()
+        if _is_claim(admission):
+            classes = Classes.of(await self._objects.list("resource.k8s.io", "deviceclasses"))
+        usage = await self._usage(admission, admission.document or {}, classes)
+        if admission.operation == CREATE:
+            return usage, classes
+        before = await self._usage(admission, admission.old or {}, classes)
+        grown = {name: Quantity(amount.nanos - _nanos(before, name), amount.format) for name, amount in usage.items()}
+        return {name: amount for name, amount in grown.items() if amount.nanos > 0}, classes
+
+    async def _usage(self, admission: Admission, document: Document, classes: Classes) -> Usage:
+        if _is_pod(admission):
+            return pod_usage(document, with_claims=self._counts_claims)
+        if _is_claim(admission):
+            return claim_usage(document, classes, await self._paying_pod(document, admission.attributes.namespace))
+        return object_usage(row_of(admission.attributes))
+
+    async def _paying_pod(self, claim: Document, namespace: str) -> Document | None:
+        owner = owning_pod(claim)
+        if owner is None:
+            return None
+        pod = await self._objects.get("", "pods", namespace, owner[0])
+        if pod is None or uid_of(pod) != owner[1]:
+            return None
+        named = extended_claim_name(pod)
+        if named is not None:
+            return pod if named == name_of(claim) else None
+        # The scheduler names the claim after making it: until then the oldest such claim is meant.
+        others = [
+            entry
+            for entry in await self._objects.list("resource.k8s.io", "resourceclaims", namespace)
+            if owning_pod(entry) == owner and uid_of(entry) != uid_of(claim)
+        ]
+        return None if others else pod
+
+    # --- what is left ------------------------------------------------------------------------------------------------
+
+    def _plan(self, admission: Admission, quota: Document, delta: Usage, classes: Classes) -> Document | None:
+        """The quota as it will be; None if this write costs it nothing. Raises 403 if it is too much."""
+        hard = _amounts(mapping(quota, "status", "hard"))
+        used = _amounts(mapping(quota, "status", "used"))
+        limited = {name for name in hard if name in delta and _concerns(admission, name, classes)}
+        if _is_pod(admission) and admission.operation == CREATE:
+            self._check_specified(admission, quota, hard)
+        unknown = sorted(name for name in limited if name not in used)
+        if unknown:
+            raise forbidden(admission, f"status unknown for quota: {name_of(quota)}, resources: {','.join(unknown)}")
+        exceeded = sorted(name for name in limited if used[name].nanos + delta[name].nanos > hard[name].nanos)
+        if exceeded:
+            why = (
+                f"exceeded quota: {name_of(quota)}, requested: {_printed(delta, exceeded)}, "
+                f"used: {_printed(used, exceeded)}, limited: {_printed(hard, exceeded)}"
+            )
+            raise forbidden(admission, why)
+        charged = {name: used[name] + delta[name] for name in sorted(limited) if delta[name].nanos}
+        if not charged:
+            return None
+        changed = copy.deepcopy(quota)
+        changed["status"]["used"] |= {name: str(amount) for name, amount in charged.items()}
+        return owned_update(by_kind("ResourceQuota"), quota, changed, SERVER_MANAGER, "")
+
+    def _check_specified(self, admission: Admission, quota: Document, hard: Usage) -> None:
+        missing = missing_amounts(admission.document or {}, hard)
+        if missing:
+            parts = "; ".join(f"{name} for: {','.join(sorted(containers))}" for name, containers in missing.items())
+            raise forbidden(admission, f"failed quota: {name_of(quota)}: must specify {parts}")
+
+    async def _save(self, quota: Document, namespace: str) -> bool:
+        key = object_key("", "resourcequotas", namespace, name_of(quota))
+        try:
+            await self._store.update(key, to_value(quota), int(text(quota, "metadata", "resourceVersion")))
+        except (Conflict, NotFound):
+            return False
+        return True
+
+
+def _is_pod(admission: Admission) -> bool:
+    return (admission.attributes.group, admission.attributes.resource) == PODS
+
+
+def _is_claim(admission: Admission) -> bool:
+    return (admission.attributes.group, admission.attributes.resource) == CLAIMS
+
+
+def _concerns(admission: Admission, name: str, classes: Classes) -> bool:
+    """Claims are charged for extended resources only while there is a class that stands for them."""
+    return not _is_claim(admission) or not name.startswith(REQUESTS) or classes.knows(name)
+
+
+def _amounts(values: Document) -> Usage:
+    found: Usage = {}
+    for name, value in values.items():
+        try:
+            found[name] = Quantity.parse(value)
+        except QuantityError:
+            continue  # validation lets no such quota in
+    return found
+
+
+def _nanos(usage: Usage, name: str) -> int:
+    return usage[name].nanos if name in usage else 0
+
+
+def _printed(amounts: Usage, names: list[str]) -> str:
+    return ",".join(f"{name}={amounts[name]}" for name in names)

@@ -1,0 +1,169 @@
+"""Policies that administrators write: every binding that looks at a request is asked, and one "no" is enough."""
+
+import logging
+from collections.abc import AsyncIterator
+
+from dray.api.jsontext import go_json
+from dray.api.scheme import RESOURCES
+from dray.apiserver import errors
+from dray.apiserver.errors import ApiError
+from dray.apiserver.read.label_selectors import selects
+from dray.apiserver.request.attributes import (
+    CREATE,
+    UPDATE,
+    Admission,
+    Document,
+)
+from dray.apiserver.safe_get import (
+    labels_of,
+    mapping,
+    text,
+)
+from dray.apiserver.watch.object_reader import Objects
+from dray.apiserver.write.admission.base import (
+    AdmissionPlugin,
+    forbidden,
+    row_of,
+)
+from dray.apiserver.write.policies.authorizer_library import Decide
+from dray.apiserver.write.policies.evaluation import (
+    Denial,
+    PolicyError,
+    Scene,
+    applies,
+    judge,
+)
+from dray.apiserver.write.policies.index import (
+    GROUP,
+    Binding,
+    PolicyIndex,
+)
+from dray.apiserver.write.policies.matching import matches
+from dray.apiserver.write.policies.problems import (
+    binding_problems,
+    policy_problems,
+)
+from dray.apiserver.write.policies.programs import CompiledPolicy
+
+audit = logging.getLogger("dray.audit")
+
+CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
+
+
+class ValidatingAdmissionPolicy(AdmissionPlugin):
+    name = "ValidatingAdmissionPolicy"
+
+    def __init__(self, index: PolicyIndex, objects: Objects, decide: Decide) -> None:
+        self._index = index
+        self._objects = objects
+        self._decide = decide
+
+    async def validate(self, admission: Admission) -> None:
+        if admission.attributes.group == GROUP:
+            # Policies do not judge policies: a bad one could not be taken back otherwise.
+            _check_policy(admission)
+            return
+        if not self._index.bindings:
+            return
+        namespace = await self._namespace(admission)
+        scene = Scene.of(admission, namespace, self._decide)
+        for binding in list(self._index.bindings.values()):
+            policy = self._index.policies.get(binding.policy)
+            if policy is not None and self._looks_at(policy, binding, admission, namespace):
+                await self._ask(policy, binding, admission, scene)
+
+    async def _namespace(self, admission: Admission) -> Document | None:
+        attributes = admission.attributes
+        if attributes.resource == "namespaces" and not attributes.group:
+            return admission.document or admission.old
+        if not attributes.namespace:
+            return None
+        return await self._objects.get("", "namespaces", "", attributes.namespace)
+
+    def _looks_at(
+        self, policy: CompiledPolicy, binding: Binding, admission: Admission, namespace: Document | None
+    ) -> bool:
+        constraints = mapping(policy.document, "spec", "matchConstraints")
+        narrower = mapping(binding.document, "spec", "matchResources")
+        return matches(constraints, admission, namespace) and (not narrower or matches(narrower, admission, namespace))
+
+    async def _ask(self, policy: CompiledPolicy, binding: Binding, admission: Admission, scene: Scene) -> None:
+        try:
+            async for params in self._params(policy, binding, admission):
+                if applies(policy, scene, params):
+                    judgement = judge(policy, scene, params)
+                    for name, value in judgement.annotations.items():
+                        _remember(admission, f"{name}={value}")
+                    for denial in judgement.denials:
+                        self._act(policy, binding, admission, denial)
+        except PolicyError as error:
+            if policy.fails_closed:
+                self._act(policy, binding, admission, Denial(str(error)))
+
+    def _act(self, policy: CompiledPolicy, binding: Binding, admission: Admission, denial: Denial) -> None:
+        names = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
+        if "Audit" in binding.actions:
+            _remember(admission, f"{names}: {denial.message}")
+        if "Warn" in binding.actions:
+            admission.warnings.append(f"Validation failed for {names}: {denial.message}")
+        if "Deny" in binding.actions:
+            raise _refusal(admission, f"{names} denied request: {denial.message}", denial.reason)
+
+    # --- params ------------------------------------------------------------------------------------------------------
+
+    async def _params(
+        self, policy: CompiledPolicy, binding: Binding, admission: Admission
+    ) -> AsyncIterator[Document | None]:
+        """Every parameter object the binding names; one None if the policy has no parameters."""
+        reference = mapping(binding.document, "spec", "paramRef")
+        if not policy.has_params or not reference:
+            yield None
+            return
+        found = await self._find_params(policy, reference, admission)
+        if not found and text(reference, "parameterNotFoundAction") != "Allow":
+            raise PolicyError("no params found for policy binding with `Deny` parameterNotFoundAction")
+        for params in found:
+            yield params
+
+    async def _find_params(self, policy: CompiledPolicy, reference: Document, admission: Admission) -> list[Document]:
+        kind = mapping(policy.document, "spec", "paramKind")
+        group = text(kind, "apiVersion").rpartition("/")[0]
+        row = next((row for row in RESOURCES if (row.group, row.kind) == (group, text(kind, "kind"))), None)
+        if row is None or not row.is_stored:
+            raise PolicyError(f"failed to find resource referenced by paramKind: '{group}, Kind={text(kind, 'kind')}'")
+        namespace = (text(reference, "namespace") or admission.attributes.namespace) if row.namespaced else ""
+        if row.namespaced and not namespace:
+            raise PolicyError("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+        if name := text(reference, "name"):
+            found = await self._objects.get(row.group, row.plural, namespace, name)
+            return [found] if found else []
+        everything = await self._objects.list(row.group, row.plural, namespace)
+        return [found for found in everything if selects(mapping(reference, "selector"), labels_of(found))]
+
+
+def _remember(admission: Admission, what: str) -> None:
+    """In place of an audit event: one line of the log, whatever a user put into names and values."""
+    asked = admission.attributes
+    place = "/".join(part for part in (asked.resource, asked.subresource, asked.namespace, admission.name) if part)
+    audit.info("%s %s %s: %s", admission.user.name, admission.operation.lower(), place, go_json(what))
+
+
+def _check_policy(admission: Admission) -> None:
+    checks = {
+        "validatingadmissionpolicies": policy_problems,
+        "validatingadmissionpolicybindings": binding_problems,
+    }
+    check = checks.get(admission.attributes.resource)
+    if check is None or admission.operation not in (CREATE, UPDATE) or admission.attributes.subresource:
+        return
+    found = list(check(admission.document or {}))
+    if found:
+        raise errors.invalid_object(row_of(admission.attributes), admission.name, found)
+
+
+def _refusal(admission: Admission, message: str, reason: str) -> ApiError:
+    """Forbidden in words; code and reason as the policy wants them."""
+    reason = reason or "Invalid"
+    error = forbidden(admission, message)
+    details = {**(error.details or {}), "causes": [{"message": message}]}
+    return ApiError(CODES.get(reason, 422), reason, error.message, details)

@@ -1,0 +1,309 @@
+"""Sets of fields, in the form in which managedFields carries them (FieldsV1), and the sets that documents stand for.
+
+A set is a dict of path elements: `f:name` (a field), `k:{"name":"x"}` (a list entry by its keys), `v:"x"` (a list entry by its
+value). `{}` is an element of the set with nothing below; `"."` among others says that the element itself is in the set, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dray.api.jsontext import go_json
+from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
+
+FieldSet = dict[str, Any]
+MEMBER = "."
+_MISSING: Any = object()
+
+
+# --- sets ------------------------------------------------------------------------------------------------------------
+
+
+def has_self(node: FieldSet) -> bool:
+    return not node or MEMBER in node
+
+
+def union(one: FieldSet, other: FieldSet) -> FieldSet:
+    if not one or not other:
+        return one or other
+    out = dict(one)
+    for key, node in other.items():
+        out[key] = _union_node(out[key], node) if key in out else node
+    return out
+
+
+def _union_node(one: FieldSet, other: FieldSet) -> FieldSet:
+    return _node(has_self(one) or has_self(other), union(_children(one), _children(other)))
+
+
+def difference(one: FieldSet, other: FieldSet) -> FieldSet:
+    """What is in `one` and not in `other`, element by element."""
+    if not one or not other:
+        return one
+    out: FieldSet = {}
+    for key, node in one.items():
+        taken = other.get(key)
+        if taken is None:
+            out[key] = node
+            continue
+        member = has_self(node) and not has_self(taken)
+        children = difference(_children(node), _children(taken))
+        if member or children:
+            out[key] = _node(member, children)
+    return out
+
+
+def without_below(one: FieldSet, roots: FieldSet) -> FieldSet:
+    """`one` without the elements of `roots` and everything below them."""
+    out: FieldSet = {}
+    for key, node in one.items():
+        root = roots.get(key)
+        if root is None:
+            out[key] = node
+        elif not has_self(root):
+            children = without_below(_children(node), root)
+            if children or has_self(node):
+                out[key] = _node(has_self(node), children)
+    return out
+
+
+def intersection(one: FieldSet, other: FieldSet) -> FieldSet:
+    out: FieldSet = {}
+    for key, node in one.items():
+        mate = other.get(key)
+        if mate is None:
+            continue
+        member = has_self(node) and has_self(mate)
+        children = intersection(_children(node), _children(mate))
+        if member or children:
+            out[key] = _node(member, children)
+    return out
+
+
+def with_parents(one: FieldSet) -> FieldSet:
+    """The set with everything that holds an element of it."""
+    return {
+        key: {MEMBER: {}, **with_parents(_children(node))} if node else {} for key, node in one.items() if key != MEMBER
+    }
+
+
+def paths(one: FieldSet, prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every element of the set, as the way to it."""
+    for key in sorted(one):
+        if key == MEMBER:
+            continue
+        here = (*prefix, key)
+        if has_self(one[key]):
+            yield here
+        yield from paths(one[key], here)
+
+
+def path_text(path: tuple[str, ...]) -> str:
+    """A path as conflict messages print it: `.spec.containers[name="main"].image`."""
+    out = []
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            out.append(f".{rest}")
+        elif kind == "v":
+            out.append(f"[={rest}]")
+        elif kind == "k":
+            out.append(f"[{_keys_text(rest)}]")
+        else:
+            out.append(f"[{rest}]")
+    return "".join(out)
+
+
+def _keys_text(text: str) -> str:
+    from dray.apiserver.json_output import decode
+
+    keys = decode(text.encode())
+    return ",".join(f"{key}={go_json(value)}" for key, value in sorted(keys.items()))
+
+
+def _children(node: FieldSet) -> FieldSet:
+    return {key: child for key, child in node.items() if key != MEMBER} if MEMBER in node else node
+
+
+def _node(member: bool, children: FieldSet) -> FieldSet:
+    if not children:
+        return {}
+    return {MEMBER: {}, **children} if member else children
+
+
+# --- sets of documents -----------------------------------------------------------------------------------------------
+
+
+class Field:
+    """What the walk needs to know about one type: how its members are told apart."""
+
+    __slots__ = ("item", "keys", "shape", "struct")
+
+    def __init__(self, ref: TypeRef, list_type: str = "atomic", keys: tuple[str, ...] = ()) -> None:
+        self.struct: dict[str, Field] | None = None
+        self.item: Field | None = None
+        self.keys = keys
+        self.shape = "leaf"
+        if ref.shape == "struct":
+            schema = struct(ref.name)
+            if not schema.atomic:
+                self.shape, self.struct = "struct", fields_of_struct(schema)
+        elif ref.shape == "map":
+            assert ref.item is not None
+            self.shape, self.item = "map", Field(ref.item)
+        elif ref.shape == "list" and list_type != "atomic":
+            assert ref.item is not None
+            self.shape, self.item = list_type, Field(ref.item)
+
+
+_structs: dict[str, dict[str, Field]] = {}
+
+
+def fields_of_struct(schema: StructSchema) -> dict[str, Field]:
+    found = _structs.get(schema.name)
+    if found is None:
+        found = _structs[schema.name] = {}
+        found.update((name, _field(entry)) for name, entry in schema.fields.items())
+    return found
+
+
+def _field(entry: FieldSchema) -> Field:
+    return Field(entry.type, "map-list" if entry.list_type == "map" else entry.list_type, entry.list_keys)
+
+
+LEAF = Field(TypeRef("scalar", "any"))
+
+
+def fields_set(document: dict[str, Any], schema: StructSchema) -> FieldSet:
+    """The fields that an applied configuration names."""
+    return _struct_set(document, fields_of_struct(schema))
+
+
+def _struct_set(value: dict[str, Any], fields: dict[str, Field]) -> FieldSet:
+    return {f"f:{key}": _value_set(entry, fields.get(key, LEAF), named=True) for key, entry in value.items()}
+
+
+def _value_set(value: Any, field: Field, *, named: bool) -> FieldSet:
+    """`named` fields of a struct are in the set only by what is below them; entries of maps and lists also themselves."""
+    if not value or field.shape == "leaf":
+        return {}
+    if field.shape == "struct" and isinstance(value, dict):
+        assert field.struct is not None
+        children = _struct_set(value, field.struct)
+    elif field.shape == "map" and isinstance(value, dict):
+        assert field.item is not None
+        children = {f"f:{key}": _value_set(entry, field.item, named=False) for key, entry in value.items()}
+    elif isinstance(value, list):
+        assert field.item is not None
+        children = {key: _value_set(entry, field.item, named=False) for key, entry in _entries(value, field)}
+    else:
+        return {}
+    return children if named else _node(True, children)
+
+
+def _entries(value: list[Any], field: Field) -> Iterator[tuple[str, Any]]:
+    """List entries with their path elements; of two with the same keys the later one counts."""
+    for entry in value:
+        yield element_of(entry, field), entry
+
+
+def element_of(entry: Any, field: Field) -> str:
+    if field.shape == "set" or not isinstance(entry, dict):
+        return "v:" + go_json(entry)
+    keys = {key: entry[key] for key in sorted(field.keys) if key in entry}
+    if "protocol" in field.keys and "protocol" not in keys:
+        keys["protocol"] = "TCP"  # the one key with a default
+    return "k:" + go_json(keys)
+
+
+# --- comparing documents ---------------------------------------------------------------------------------------------
+
+
+class Comparison:
+    """What changed between two documents of one version."""
+
+    __slots__ = ("added", "modified", "removed")
+
+    def __init__(self) -> None:
+        self.added: FieldSet = {}
+        self.modified: FieldSet = {}
+        self.removed: FieldSet = {}
+
+
+def compare(before: dict[str, Any], after: dict[str, Any], schema: StructSchema) -> Comparison:
+    found = Comparison()
+    _compare_fields(before, after, fields_of_struct(schema).get, found.added, found.modified, found.removed, "f:")
+    return found
+
+
+def _compare_fields(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    field_of: Callable[[str], Field | None],
+    added: FieldSet,
+    modified: FieldSet,
+    removed: FieldSet,
+    prefix: str,
+) -> None:
+    for key, new in after.items():
+        old = before.get(key, _MISSING)
+        if old is new or old == new:
+            continue
+        _compare_value(prefix + key, old, new, field_of(key) or LEAF, added, modified, removed)
+    for key, old in before.items():
+        if key not in after:
+            removed[prefix + key] = _whole(old, field_of(key) or LEAF)
+
+
+def _compare_value(
+    element: str, old: Any, new: Any, field: Field, added: FieldSet, modified: FieldSet, removed: FieldSet
+) -> None:
+    if old is _MISSING:
+        added[element] = _whole(new, field)
+        return
+    inner: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
+    if field.shape in ("struct", "map") and isinstance(new, dict) and isinstance(old or {}, dict):
+        _compare_fields(old or {}, new, _lookup(field), *inner, "f:")
+    elif field.shape in ("set", "map-list") and isinstance(new, list) and isinstance(old or [], list):
+        _compare_lists(old or [], new, field, inner)
+    else:
+        modified[element] = {}
+        return
+    for target, children in zip((added, modified, removed), inner, strict=True):
+        if children:
+            target[element] = children
+    if not any(inner):
+        # the same entries in another order, or an empty value in place of another
+        modified[element] = {}
+
+
+def _lookup(field: Field) -> Callable[[str], Field | None]:
+    if field.shape == "struct":
+        assert field.struct is not None
+        return field.struct.get
+    item = field.item
+    return lambda key: item
+
+
+def _compare_lists(old: list[Any], new: list[Any], field: Field, inner: tuple[FieldSet, FieldSet, FieldSet]) -> None:
+    item = field.item or LEAF
+    before, after = dict(_entries(old, field)), dict(_entries(new, field))
+    _compare_fields(before, after, lambda _: item, *inner, "")
+
+
+def _whole(value: Any, field: Field) -> FieldSet:
+    """A value that is new (or gone) as a whole: the element itself and everything below it."""
+    if not value or field.shape == "leaf":
+        return {}
+    children: FieldSet
+    if field.shape == "struct" and isinstance(value, dict):
+        assert field.struct is not None
+        children = {f"f:{key}": _whole(entry, field.struct.get(key, LEAF)) for key, entry in value.items()}
+    elif field.shape == "map" and isinstance(value, dict):
+        children = {f"f:{key}": _whole(entry, field.item or LEAF) for key, entry in value.items()}
+    elif isinstance(value, list):
+        children = {key: _whole(entry, field.item or LEAF) for key, entry in _entries(value, field)}
+    else:
+        return {}
+    return _node(True, children)

@@ -1,0 +1,270 @@
+"""Who owns which field: metadata.managedFields, kept up to date by every write.
+
+An update makes its author the owner of what it changed. An apply makes its author the owner of all it names, takes away what it
+named before and names no more, and refuses to change what others own unless forced to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dray.api.schemas import StructSchema
+from dray.apiserver.errors import ApiError
+from dray.apiserver.write import field_sets
+from dray.apiserver.write.field_sets import FieldSet
+
+Document = dict[str, Any]
+
+UPDATE, APPLY = "Update", "Apply"
+BEFORE_FIRST_APPLY = "before-first-apply"
+# Fields that belong to the server, whoever sends them.
+SYSTEM_FIELDS: FieldSet = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {
+        f"f:{name}": {}
+        for name in (
+            "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
+            "resourceVersion",
+        )
+    },
+}  # fmt: skip
+
+
+class Manager(msgspec.Struct, frozen=True):
+    """What tells one entry from another. An applier is the same whatever version it speaks."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    def identity(self) -> tuple[str, ...]:
+        version = "" if self.operation == APPLY else self.api_version
+        return (self.name, self.operation, version, self.subresource)
+
+    def __str__(self) -> str:
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.api_version}" if self.operation == UPDATE else text
+
+
+class Owned(msgspec.Struct, frozen=True):
+    manager: Manager
+    fields: FieldSet
+    time: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How to see a document in the version of each manager; `reset` is what an endpoint ignores."""
+
+    schema_of: Callable[[str], StructSchema | None]
+    in_version: Callable[[Document, str], Document]
+    reset: FieldSet
+
+
+Owners = dict[tuple[str, ...], Owned]
+
+
+def read(entries: list[Document] | None) -> Owners:
+    owners: Owners = {}
+    for entry in entries or ():
+        manager = Manager(
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+        )
+        owners[manager.identity()] = Owned(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
+    return owners
+
+
+def write(owners: Owners) -> list[Document]:
+    """Appliers first, then by time and name."""
+    return [
+        _entry(owned)
+        for owned in sorted(owners.values(), key=lambda o: (o.manager.operation, o.time, o.manager.identity()))
+    ]
+
+
+def _entry(owned: Owned) -> Document:
+    manager = owned.manager
+    entry: Document = {"manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version}
+    if owned.time:
+        entry["time"] = owned.time
+    entry |= {"fieldsType": "FieldsV1", "fieldsV1": owned.fields}
+    if manager.subresource:
+        entry["subresource"] = manager.subresource
+    return entry
+
+
+def owned_by_creator(document: Document, empty: Document, manager: Manager, kind: Kind, now: str) -> list[Document]:
+    """The entries of a new object; both documents are in the manager's version."""
+    schema = kind.schema_of(manager.api_version)
+    if schema is None:
+        return []
+    change = field_sets.compare(empty, document, schema)
+    fields = _own(field_sets.union(change.added, change.modified), kind)
+    return write({manager.identity(): Owned(manager, fields, now)}) if fields else []
+
+
+def _own(fields: FieldSet, kind: Kind) -> FieldSet:
+    return field_sets.without_below(_without_system(fields), kind.reset) if kind.reset else _without_system(fields)
+
+
+def _without_system(fields: FieldSet) -> FieldSet:
+    return field_sets.difference(fields, SYSTEM_FIELDS)
+
+
+def after_update(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind, now: str) -> Owners:
+    """Ownership after `manager` turned `old` into `new` (both in the storage version)."""
+    schema = kind.schema_of(manager.api_version)
+    if schema is None or not owners:
+        return owners
+    changes = Changes(old, new, kind)
+    change = changes.seen_in(manager.api_version)
+    assert change is not None
+    owners = _give_up(owners, changes, manager)
+    mine = owners.get(manager.identity())
+    before = mine.fields if mine else {}
+    fields = field_sets.difference(before, _own(change.removed, kind))
+    fields = field_sets.union(fields, _own(field_sets.union(change.modified, change.added), kind))
+    fields = _without_system(fields)
+    if not fields:
+        owners.pop(manager.identity(), None)
+    elif mine is None or fields != before:
+        owners[manager.identity()] = Owned(manager, fields, now)
+    return owners
+
+
+class Changes:
+    """What a write changed, as the version of each manager shows it: compared once for each version."""
+
+    __slots__ = ("_found", "_kind", "_lost", "_new", "_old")
+
+    def __init__(self, old: Document, new: Document, kind: Kind) -> None:
+        self._old = old
+        self._new = new
+        self._kind = kind
+        self._found: dict[str, field_sets.Comparison] = {}
+        self._lost: dict[str, FieldSet] = {}
+
+    def seen_in(self, version: str) -> field_sets.Comparison | None:
+        """None for a version that the kind does not have."""
+        found = self._found.get(version)
+        if found is None:
+            schema = self._kind.schema_of(version)
+            if schema is None:
+                return None
+            before, after = (self._kind.in_version(document, version) for document in (self._old, self._new))
+            found = self._found[version] = field_sets.compare(_plain(before), _plain(after), schema)
+        return found
+
+    def lost_to_others(self, version: str) -> FieldSet | None:
+        """What nobody but the author of the write owns any more."""
+        lost = self._lost.get(version)
+        if lost is None:
+            change = self.seen_in(version)
+            if change is None:
+                return None
+            changed = field_sets.union(field_sets.union(change.modified, change.added), change.removed)
+            lost = self._lost[version] = _own(changed, self._kind)
+        return lost
+
+
+def _plain(document: Document) -> Document:
+    """Without managedFields, which nobody owns."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return {**document, "metadata": metadata}
+
+
+def _give_up(owners: Owners, changes: Changes, manager: Manager) -> Owners:
+    """What everybody else still owns after the change."""
+    left = {}
+    for identity, owned in owners.items():
+        if identity == manager.identity():
+            left[identity] = owned
+            continue
+        lost = changes.lost_to_others(owned.manager.api_version)
+        if lost is None:
+            continue
+        fields = field_sets.difference(owned.fields, lost)
+        if fields:
+            left[identity] = Owned(owned.manager, fields, owned.time)
+    return left
+
+
+# --- apply -----------------------------------------------------------------------------------------------------------
+
+
+def conflicts(owners: Owners, changes: Changes, manager: Manager, kind: Kind) -> list[tuple[Manager, str]]:
+    """Fields of others that an apply would change, with their owners."""
+    found = []
+    for identity, owned in sorted(owners.items()):
+        if identity == manager.identity():
+            continue
+        change = changes.seen_in(owned.manager.api_version)
+        if change is None:
+            continue
+        changed = _own(field_sets.union(change.modified, change.added), kind)
+        found += [
+            (owned.manager, field_sets.path_text(path))
+            for path in field_sets.paths(field_sets.intersection(owned.fields, changed))
+        ]
+    return found
+
+
+def conflict_error(found: list[tuple[Manager, str]]) -> ApiError:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
+        for manager, path in found
+    ]
+    if len(found) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {found[0][0]}: {found[0][1]}"
+    else:
+        by_manager: dict[str, list[str]] = {}
+        for manager, path in found:
+            by_manager.setdefault(str(manager), []).append(path)
+        lines = []
+        for text, fields in sorted(by_manager.items()):
+            lines += [f"conflicts with {text}:", *(f"- {path}" for path in fields)]
+        message = f"Apply failed with {len(found)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", message, {"causes": causes})
+
+
+def applied_fields(config: Document, schema: StructSchema, kind: Kind) -> FieldSet:
+    return _own(field_sets.fields_set(_plain(config), schema), kind)
+
+
+def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
+    """What `manager` applied before, does not apply now, and nobody else owns: it goes away."""
+    mine = owners.get(manager.identity())
+    if mine is None:
+        return {}
+    left = field_sets.difference(field_sets.with_parents(mine.fields), field_sets.with_parents(fields))
+    for identity, owned in owners.items():
+        if left and identity != manager.identity():
+            left = field_sets.difference(left, field_sets.with_parents(owned.fields))
+    return left
+
+
+def after_apply(owners: Owners, changes: Changes, manager: Manager, fields: FieldSet, now: str) -> Owners:
+    owners = _give_up(owners, changes, manager)
+    mine = owners.get(manager.identity())
+    if not fields:
+        owners.pop(manager.identity(), None)
+    elif mine is None or mine.fields != fields or mine.manager != manager:
+        owners[manager.identity()] = Owned(manager, fields, now)
+    return owners
+
+
+def everything(document: Document, empty: Document, api_version: str, kind: Kind, now: str) -> Owners:
+    """Somebody wrote an object nobody tracked: from its first apply on, that is a manager of its own."""
+    manager = Manager(BEFORE_FIRST_APPLY, UPDATE, api_version)
+    return read(owned_by_creator(_plain(kind.in_version(document, api_version)), empty, manager, kind, now))

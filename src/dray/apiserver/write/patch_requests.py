@@ -1,0 +1,361 @@
+"""PATCH: the four kinds of patch, each turned into a wish to change an object, or (apply) to create it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dray.api.defaults import apply_defaults
+from dray.api.errors import DecodeError
+from dray.api.jsontext import go_json
+from dray.api.scalars import Shaping
+from dray.api.schemas import StructSchema, schema_for
+from dray.api.scheme import group_version
+from dray.api.shaping import empty_object, shape_of
+from dray.apiserver import errors
+from dray.apiserver.core import Core
+from dray.apiserver.errors import ApiError, OptionError
+from dray.apiserver.read import storage_conversion
+from dray.apiserver.request.attributes import Attributes
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.negotiation import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    patch_type,
+)
+from dray.apiserver.request.query_options import (
+    WriteOptions,
+    write_options,
+)
+from dray.apiserver.write import (
+    managed_fields,
+    owner_references,
+)
+from dray.apiserver.write.decoding import (
+    check_type,
+    parse,
+    shaped_or_fail,
+)
+from dray.apiserver.write.field_ownership import (
+    owned_update,
+    ownership,
+)
+from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.patching import (
+    apply_merge,
+    json_patch,
+    merge_patch,
+    strategic,
+    typed,
+)
+from dray.apiserver.write.writing import (
+    Change,
+    Outcome,
+    Writer,
+    name_problem,
+)
+from dray.store.errors import AlreadyExists
+
+Document = dict[str, Any]
+MAX_ATTEMPTS = 5
+
+
+class Patcher:
+    def __init__(self, core: Core, writer: Writer, may_create: Callable[[Attributes], Any]) -> None:
+        self._core = core
+        self._writer = writer
+        self._may_create = may_create
+
+    async def patch(self, call: Call, subresource: str = "") -> Outcome:
+        media_type = patch_type(call.content_type)
+        is_apply = media_type == APPLY_PATCH
+        options = write_options(call.query, "PatchOptions", is_apply=is_apply)
+        if is_apply:
+            return await self._apply(call, options, subresource)
+        apply_to = self._patch_function(call, media_type, options)
+        manager = Manager(
+            call.field_manager(options.field_manager), managed_fields.UPDATE, self._api_version(call), subresource
+        )
+
+        def build(old: Document) -> Document:
+            before = storage_conversion.from_storage(call.row, call.version, old)
+            tree, shown = apply_to(before)
+            document, resets = self._read_result(call, tree, shown, options, before)
+            self._match(call, document, old)
+            document = storage_conversion.to_storage(call.row, apply_defaults(document, self._core.now()))
+            return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
+
+        return await self._writer.change(call, Change(build, subresource, options.dry_run))
+
+    def _api_version(self, call: Call) -> str:
+        return group_version(call.row.group, call.version)
+
+    def _schema(self, call: Call) -> StructSchema:
+        schema = schema_for(self._api_version(call), call.row.kind)
+        assert schema is not None
+        return schema
+
+    # --- the three that change what is there --------------------------------------------------------------------------
+
+    def _patch_function(
+        self, call: Call, media_type: str, options: WriteOptions
+    ) -> Callable[[Document], tuple[Any, Callable[[Any], str]]]:
+        """How to turn a document into the patched one, and how an error message shows what came out."""
+        body, problems = self._parsed(call)
+        if media_type == JSON_PATCH:
+            return self._json_patch(call, body, problems, options)
+        if not isinstance(body, dict):
+            raise errors.bad_request(
+                f"error decoding patch: json: cannot unmarshal {_kind(body)} into Go value of type map[string]interface {{}}"
+            )
+        if problems:
+            self._report(call, problems, options, go_map(body))
+        if media_type == MERGE_PATCH:
+            return lambda document: (merge_patch.apply(document, body), _as_json)
+        schema = self._schema(call)
+
+        def strategic_merge(document: Document) -> tuple[Any, Callable[[Any], str]]:
+            try:
+                return strategic.apply(document, body, schema), lambda _: go_map(body)
+            except strategic.BadPatch as bad:
+                raise errors.bad_request(str(bad)) from None
+
+        return strategic_merge
+
+    def _parsed(self, call: Call) -> tuple[Any, tuple[str, ...]]:
+        try:
+            body, duplicates = parse(call.request.body, "application/json")
+        except DecodeError as error:
+            raise errors.bad_request(f"error decoding patch: {error}") from None
+        return body, tuple(f'duplicate field "{path}"' for path in duplicates)
+
+    def _json_patch(
+        self, call: Call, body: Any, problems: tuple[str, ...], options: WriteOptions
+    ) -> Callable[[Document], tuple[Any, Callable[[Any], str]]]:
+        if not isinstance(body, list) or any(not isinstance(operation, dict) for operation in body):
+            raise errors.bad_request(
+                f"error decoding patch: json: cannot unmarshal {_kind(body)} into Go value of type jsonpatch.Patch"
+            )
+        if len(body) > json_patch.MAX_OPERATIONS:
+            raise ApiError(
+                413,
+                "RequestEntityTooLarge",
+                f"Request entity too large: The allowed maximum operations in a JSON patch is "
+                f"{json_patch.MAX_OPERATIONS}, got {len(body)}",
+            )
+        strange = (*problems, *json_patch.unknown_members(body))
+
+        def apply(document: Document) -> tuple[Any, Callable[[Any], str]]:
+            try:
+                result = json_patch.apply(document, body)
+            except json_patch.PatchFailed:
+                raise errors.unprocessable() from None
+            if strange:
+                self._report(call, strange, options, _as_json(result))
+            return result, _as_json
+
+        return apply
+
+    def _report(self, call: Call, problems: tuple[str, ...], options: WriteOptions, shown: str) -> None:
+        if not problems or options.field_validation == "Ignore":
+            return
+        if options.field_validation == "Strict":
+            raise _invalid_patch(shown, f"strict decoding error: {', '.join(problems[:100])}")
+        for problem in problems[:100]:
+            call.warn(problem)
+
+    def _read_result(
+        self, call: Call, tree: Any, shown: Callable[[Any], str], options: WriteOptions, before: Document | None = None
+    ) -> tuple[Document, bool]:
+        """The patched tree as an object of the kind; raises 422 where it is none. `before` is in shape already."""
+        if not isinstance(tree, dict):
+            raise _invalid_patch(
+                shown(tree), f"json: cannot unmarshal {_kind(tree)} into Go value of type {call.row.kind}"
+            )
+        for name, expected in (("apiVersion", self._api_version(call)), ("kind", call.row.kind)):
+            if tree.get(name) != expected:
+                check_type(tree, self._api_version(call), call.row.kind)
+                tree = {**tree, name: expected}
+        try:
+            in_shape = before if storage_conversion.is_stored_form(call.row, call.version) else None
+            decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind, (), in_shape)
+        except DecodeError as error:
+            raise _invalid_patch(shown(tree), error.answer) from None
+        if decoded.problems:
+            self._report(call, decoded.problems, options, shown(tree))
+        owner_references.keep_each_once(decoded.document["metadata"], call.warn)
+        return decoded.document, decoded.resets_managers
+
+    def _match(self, call: Call, document: Document, old: Document) -> None:
+        """A patch does not rename; and it insists on a resourceVersion only if it names one."""
+        metadata = document["metadata"]
+        problem = name_problem(metadata, call.name)
+        if problem:
+            raise errors.bad_request(problem)
+        if call.row.namespaced and metadata.get("namespace") != call.namespace:
+            raise errors.bad_request(
+                f"the namespace of the object ({metadata.get('namespace') or ''}) does not match the namespace on the "
+                f"URL ({call.namespace})"
+            )
+        if metadata.get("resourceVersion") == old["metadata"]["resourceVersion"]:
+            del metadata["resourceVersion"]
+
+    # --- apply --------------------------------------------------------------------------------------------------------
+
+    async def _apply(self, call: Call, options: WriteOptions, subresource: str) -> Outcome:
+        config = self._configuration(call, options)
+        manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
+
+        def build(old: Document) -> Document:
+            return self._applied(call, config, old, manager, options)
+
+        cache = self._core.cache(call.row)
+        for _ in range(MAX_ATTEMPTS):
+            if subresource or await self._writer.current(cache, call.namespace, call.name):
+                return await self._writer.change(call, Change(build, subresource, options.dry_run))
+            await self._may_create(call.attributes)
+            try:
+                return await self._create_applied(call, config, manager, options)
+            except AlreadyExists:
+                continue
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+        raise errors.conflict(call.row, call.name)
+
+    def _configuration(self, call: Call, options: WriteOptions) -> Document:
+        """The applied body, checked but not shaped: what it does not name it does not own."""
+        row = call.row
+        try:
+            tree, duplicates = parse(call.request.body, APPLY_PATCH)
+        except DecodeError as error:
+            raise errors.bad_request(f"error decoding YAML: {error}") from None
+        if not isinstance(tree, dict):
+            raise errors.bad_request(
+                f"error decoding YAML: json: cannot unmarshal {_kind(tree)} into Go value of type map[string]interface {{}}"
+            )
+        if duplicates:
+            named = ", ".join(f'key "{path}" already set in map' for path in duplicates)
+            if options.field_validation == "Strict":
+                raise errors.bad_request(f"error strict decoding YAML: {named}")
+            if options.field_validation == "Warn":
+                for path in duplicates:
+                    call.warn(f'key "{path}" already set in map')
+        metadata = tree.get("metadata") or {}
+        if isinstance(metadata, dict) and metadata.get("managedFields"):
+            raise errors.bad_request("metadata.managedFields must be nil")
+        if not tree.get("apiVersion") or not tree.get("kind"):
+            missing = "Kind" if not tree.get("kind") else "apiVersion"
+            raise errors.bad_request(f"invalid object type: Object '{missing}' is missing in the applied configuration")
+        check_type(tree, self._api_version(call), row.kind)
+        schema = self._schema(call)
+        found = typed.typed_problems(tree, schema)
+        if found:
+            shown = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
+            raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {shown}")
+        try:
+            shape_of(schema.name)(tree, row.kind, None, Shaping())
+        except DecodeError as error:
+            raise errors.bad_request(
+                f"failed to create typed patch object ({self._place(call)}): {error.answer}"
+            ) from None
+        return _without_nulls(tree)
+
+    def _place(self, call: Call) -> str:
+        where = f"{call.namespace}/{call.name}"
+        return f"{where}; {call.row.group}/{call.version}, Kind={call.row.kind}"
+
+    def _checked(self, call: Call, config: Document) -> None:
+        metadata = config.get("metadata") or {}
+        if (metadata.get("name") or call.name) != call.name:
+            raise errors.bad_request(
+                f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
+            )
+        if call.row.namespaced and (metadata.get("namespace") or call.namespace) != call.namespace:
+            raise errors.bad_request(
+                f"the namespace of the object ({metadata['namespace']}) does not match the namespace on the "
+                f"URL ({call.namespace})"
+            )
+
+    def _applied(
+        self, call: Call, config: Document, old: Document, manager: Manager, options: WriteOptions
+    ) -> Document:
+        self._checked(call, config)
+        row, schema, now = call.row, self._schema(call), self._core.now()
+        kind = ownership(row, manager.subresource)
+        owners = managed_fields.read(old["metadata"].get("managedFields"))
+        if not owners:
+            empty = empty_object(manager.api_version, row.kind)
+            owners = managed_fields.everything(old, empty, manager.api_version, kind, now)
+        fields = managed_fields.applied_fields({"metadata": {}, **config}, schema, kind)
+        live = storage_conversion.from_storage(row, call.version, old)
+        merged = apply_merge.merge(live, config, schema)
+        merged = apply_merge.remove(merged, managed_fields.abandoned(owners, manager, fields), schema)
+        document, _ = self._read_result(call, merged, _as_json, options, live)
+        self._match(call, document, old)
+        document = storage_conversion.to_storage(row, apply_defaults(document, now))
+        changes = managed_fields.Changes(old, document, kind)
+        found = () if options.force else managed_fields.conflicts(owners, changes, manager, kind)
+        if found:
+            raise managed_fields.conflict_error(list(found))
+        owners = managed_fields.after_apply(owners, changes, manager, fields, now)
+        document["metadata"]["managedFields"] = managed_fields.write(owners)
+        return document
+
+    async def _create_applied(self, call: Call, config: Document, manager: Manager, options: WriteOptions) -> Outcome:
+        row, now = call.row, self._core.now()
+        self._checked(call, config)
+        uid = (config.get("metadata") or {}).get("uid")
+        if uid:
+            raise errors.conflict(
+                row,
+                call.name,
+                f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
+            )
+        kind = ownership(row, "")
+        fields = managed_fields.applied_fields({"metadata": {}, **config}, self._schema(call), kind)
+        document, _ = self._read_result(call, config, _as_json, options)
+        metadata = document["metadata"]
+        metadata["name"] = call.name
+        if call.row.namespaced:
+            metadata["namespace"] = call.namespace
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
+            metadata.pop(name, None)
+        metadata["uid"], metadata["creationTimestamp"] = self._core.new_uid(), now
+        document = apply_defaults(document, now)
+        owned = managed_fields.Owned(manager, fields, now)
+        document["metadata"]["managedFields"] = managed_fields.write({manager.identity(): owned})
+        return await self._writer.insert(call, storage_conversion.to_storage(row, document), dry_run=options.dry_run)
+
+
+def _without_nulls(tree: Document) -> Document:
+    return {
+        key: _without_nulls(value) if isinstance(value, dict) else value
+        for key, value in tree.items()
+        if value is not None
+    }
+
+
+def _invalid_patch(shown: str, why: str) -> ApiError:
+    problem = OptionError("Invalid", "patch", f"Invalid value: {go_json(shown)}: {why}")
+    return errors.invalid("", "", "", [problem])
+
+
+def _as_json(tree: Any) -> str:
+    return go_json(tree)
+
+
+def _kind(value: Any) -> str:
+    return {dict: "object", list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(value), "number")
+
+
+def go_map(value: Any) -> str:
+    """A JSON value the way Go prints its maps: `map[a:1 b:[x y]]`."""
+    if isinstance(value, dict):
+        return "map[" + " ".join(f"{key}:{go_map(value[key])}" for key in sorted(value)) + "]"
+    if isinstance(value, list):
+        return "[" + " ".join(map(go_map, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "<nil>" if value is None else str(value)

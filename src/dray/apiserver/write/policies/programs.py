@@ -1,0 +1,103 @@
+"""The expressions of a policy, compiled."""
+
+from dataclasses import dataclass
+from functools import cache
+
+from dray.apiserver.request.attributes import Document
+from dray.apiserver.safe_get import (
+    mapping,
+    mappings,
+    text,
+)
+from dray.apiserver.write.policies.authorizer_library import (
+    AUTHORIZER,
+    RESOURCE_CHECK,
+    library,
+)
+from dray.cel import CompileFailure, Environment, Program, compile_expression
+from dray.cel.environment import BASE_LIBRARIES
+from dray.cel.types import DYN
+
+
+@cache
+def environment(*, with_params: bool, with_variables: bool = True) -> Environment:
+    """Match conditions see neither params' absence nor variables; everything else sees both."""
+    variables = {
+        "object": DYN,
+        "oldObject": DYN,
+        "request": DYN,
+        "namespaceObject": DYN,
+        "authorizer": AUTHORIZER,
+        "authorizer.requestResource": RESOURCE_CHECK,
+    }
+    if with_params:
+        variables["params"] = DYN
+    if with_variables:
+        variables["variables"] = DYN
+    return Environment(variables, libraries=(*BASE_LIBRARIES, library))
+
+
+@dataclass(frozen=True, slots=True)
+class NamedProgram:
+    name: str
+    program: Program | CompileFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    text: str
+    program: Program | CompileFailure
+    message: str
+    message_program: Program | CompileFailure | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledPolicy:
+    name: str
+    document: Document
+    fails_closed: bool
+    conditions: tuple[NamedProgram, ...]
+    variables: tuple[NamedProgram, ...]
+    validations: tuple[Validation, ...]
+    annotations: tuple[NamedProgram, ...] = ()
+
+    @property
+    def has_params(self) -> bool:
+        return bool(mapping(self.document, "spec", "paramKind"))
+
+
+def compile_policy(document: Document) -> CompiledPolicy:
+    spec = mapping(document, "spec")
+    with_params = bool(mapping(spec, "paramKind"))
+    inner = environment(with_params=with_params)
+    outer = environment(with_params=with_params, with_variables=False)
+    return CompiledPolicy(
+        name=text(document, "metadata", "name"),
+        document=document,
+        fails_closed=text(spec, "failurePolicy") != "Ignore",
+        conditions=tuple(
+            NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), outer, "bool"))
+            for entry in mappings(spec, "matchConditions")
+        ),
+        variables=tuple(
+            NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), inner))
+            for entry in mappings(spec, "variables")
+        ),
+        validations=tuple(_validation(entry, inner) for entry in mappings(spec, "validations")),
+        annotations=tuple(
+            NamedProgram(text(entry, "key"), compile_expression(text(entry, "valueExpression"), inner))
+            for entry in mappings(spec, "auditAnnotations")
+        ),
+    )
+
+
+def _validation(entry: Document, inner: Environment) -> Validation:
+    message_expression = text(entry, "messageExpression")
+    return Validation(
+        text=text(entry, "expression"),
+        program=compile_expression(text(entry, "expression"), inner, "bool"),
+        message=text(entry, "message").strip(),
+        message_program=compile_expression(message_expression, inner) if message_expression else None,
+        reason=text(entry, "reason"),
+    )

@@ -1,0 +1,181 @@
+"""Kubernetes' protobuf encoding, for reading only.
+
+kubectl's own commands and programs made with client-go write it; the answer is JSON, which they accept. `field_numbers.json`
+says which number stands for which field, the schemas say of which type it is. A kind without numbers is answered with 415,
+and a field whose number is not known here is refused instead of being lost.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from dray.api.errors import DecodeError
+from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
+from dray.apiserver.write import protobuf_wire as wire
+
+Document = dict[str, Any]
+# Number to the field it stands for, or to the numbers of an embedded struct.
+Numbers = dict[int, Any]
+
+MAGIC = b"k8s\x00"
+MAX_DEPTH = 40
+LAST_SECOND = 253402300799
+
+
+@cache
+def _table() -> dict[str, dict[str, Any]]:
+    table: dict[str, dict[str, Any]] = msgspec.json.decode(
+        resources.files(__package__).joinpath("field_numbers.json").read_bytes()
+    )
+    return table
+
+
+@cache
+def _numbers(type_name: str) -> Numbers:
+    schema = struct(type_name)
+    return _with_fields(_table().get(type_name, {}), schema)
+
+
+def _with_fields(numbers: dict[str, Any], schema: StructSchema) -> Numbers:
+    return {
+        int(number): schema.fields[name] if isinstance(name, str) else _with_fields(name, schema)
+        for number, name in numbers.items()
+    }
+
+
+def is_readable(body: bytes) -> bool:
+    """Whether a body is in this encoding and of a kind that is known here."""
+    try:
+        api_version, kind, _ = _envelope(body)
+    except DecodeError:
+        return False
+    return _type_of(api_version, kind) is not None
+
+
+def _type_of(api_version: str, kind: str) -> str | None:
+    # Options are the same in every group.
+    schema = schema_for(api_version, kind) or (schema_for("v1", kind) if kind == "DeleteOptions" else None)
+    return schema.name if schema and schema.name in _table() else None
+
+
+def read(body: bytes) -> Document:
+    """The object in a body, as the JSON it stands for."""
+    api_version, kind, raw = _envelope(body)
+    type_name = _type_of(api_version, kind)
+    if type_name is None:
+        raise DecodeError(f"kind {kind} cannot be read from protobuf")
+    return {"apiVersion": api_version, "kind": kind, **_message(raw, type_name, 0)}
+
+
+def _envelope(body: bytes) -> tuple[str, str, bytes]:
+    if not body.startswith(MAGIC):
+        raise DecodeError("provided data does not appear to be a protobuf message")
+    said: dict[int, str] = {}
+    raw = b""
+    for number, value in wire.fields(body[len(MAGIC) :]):
+        if number == 1:
+            said = {inner: wire.text(part) for inner, part in wire.fields(wire.content(value))}
+        elif number == 2:
+            raw = wire.content(value)
+    return said.get(1, ""), said.get(2, ""), raw
+
+
+def _message(data: bytes, type_name: str, depth: int) -> Document:
+    if depth > MAX_DEPTH:
+        raise DecodeError("the message is nested too deeply")
+    out: Document = {}
+    _read_into(out, data, _numbers(type_name), type_name, depth)
+    return out
+
+
+def _read_into(out: Document, data: bytes, numbers: Numbers, type_name: str, depth: int) -> None:
+    for number, value in wire.fields(data):
+        field = numbers.get(number)
+        if isinstance(field, FieldSchema):
+            _read_field(out, field, value, depth)
+        elif field is not None:
+            _read_into(out, wire.content(value), field, type_name, depth)
+        elif value:
+            short = type_name.rpartition(".")[2]
+            raise DecodeError(f"field {number} of {short} is not known in protobuf here: send this object as JSON")
+
+
+def _read_field(out: Document, field: FieldSchema, value: int | bytes, depth: int) -> None:
+    ref = field.type
+    if ref.shape == "list":
+        assert ref.item is not None
+        out.setdefault(field.name, []).append(_value(value, ref.item, depth))
+    elif ref.shape == "map":
+        assert ref.item is not None
+        key, entry = _map_entry(wire.content(value), ref.item, depth)
+        out.setdefault(field.name, {})[key] = entry
+    else:
+        out[field.name] = _value(value, ref, depth)
+
+
+def _map_entry(data: bytes, item: TypeRef, depth: int) -> tuple[str, Any]:
+    parts = dict(wire.fields(data))
+    key = wire.text(parts.get(1, b""))
+    if item.shape == "list":
+        assert item.item is not None
+        inner = wire.fields(wire.content(parts.get(2, b"")))
+        return key, [_value(entry, item.item, depth) for number, entry in inner if number == 1]
+    return key, _value(parts.get(2, b""), item, depth)
+
+
+def _value(value: int | bytes, ref: TypeRef, depth: int) -> Any:
+    if ref.shape == "struct":
+        return _message(wire.content(value), ref.name, depth + 1)
+    return _SCALARS[ref.name](value)
+
+
+# --- scalars of JSON, some of which are small messages here -----------------------------------------------------------
+
+
+def _quantity(value: int | bytes) -> str:
+    return wire.text(dict(wire.fields(wire.content(value))).get(1, b"0"))
+
+
+def _int_or_string(value: int | bytes) -> int | str:
+    parts = dict(wire.fields(wire.content(value)))
+    return wire.text(parts.get(3, b"")) if parts.get(1) else wire.signed(parts.get(2, 0))
+
+
+def _any(value: int | bytes) -> Any:
+    raw = wire.content(dict(wire.fields(wire.content(value))).get(1, b""))
+    try:
+        return msgspec.json.decode(raw) if raw else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise DecodeError("proto: an embedded value is not JSON") from None
+
+
+def _time(form: str) -> Callable[[int | bytes], str | None]:
+    def read_time(value: int | bytes) -> str | None:
+        parts = dict(wire.fields(wire.content(value)))
+        seconds, nanos = wire.signed(parts.get(1, 0)), wire.signed(parts.get(2, 0))
+        if not (seconds or nanos) or not 0 <= seconds <= LAST_SECOND or not 0 <= nanos < 10**9:
+            return None
+        return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000).strftime(form)
+
+    return read_time
+
+
+_SCALARS: dict[str, Callable[[int | bytes], Any]] = {
+    "string": wire.text,
+    "bool": bool,
+    "int32": wire.signed,
+    "int64": wire.signed,
+    "bytes": lambda value: base64.b64encode(wire.content(value)).decode(),
+    "quantity": _quantity,
+    "intOrString": _int_or_string,
+    "any": _any,
+    "time": _time("%Y-%m-%dT%H:%M:%SZ"),
+    "microTime": _time("%Y-%m-%dT%H:%M:%S.%fZ"),
+}

@@ -1,0 +1,169 @@
+"""What one object costs: names of quota resources to amounts."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dray.accounting import RequestOptions, pod_limits, pod_requests
+from dray.api.codec import to_object
+from dray.api.core import Pod
+from dray.api.quantity import Quantity
+from dray.api.scheme import Resource
+from dray.apiserver.request.attributes import Document
+from dray.apiserver.safe_get import (
+    mapping,
+    mappings,
+    name_of,
+    part,
+    text,
+)
+
+Usage = dict[str, Quantity]
+
+# What a request for all matching devices may come to at most.
+ALL_DEVICES = 32
+DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
+REQUESTS, LIMITS = "requests.", "limits."
+TERMINAL = frozenset({"Succeeded", "Failed"})
+# Core kinds that quotas also know by their bare name.
+PLAIN_COUNTS = frozenset({"pods", "configmaps", "secrets", "resourcequotas", "services"})
+_COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
+ONE = Quantity.of(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Device classes, as far as quotas name them."""
+
+    extended_names: Mapping[str, str] = field(default_factory=dict)  # class -> extendedResourceName or empty
+
+    @staticmethod
+    def of(documents: Iterable[Document]) -> "Classes":
+        return Classes({name_of(entry): text(entry, "spec", "extendedResourceName") for entry in documents})
+
+    def knows(self, quota_name: str) -> bool:
+        """Whether `requests.<...>` stands for devices of a class that exists now."""
+        name = quota_name.removeprefix(REQUESTS)
+        if name.startswith(IMPLICIT_PREFIX):
+            return name.removeprefix(IMPLICIT_PREFIX) in self.extended_names
+        return name in self.extended_names.values()
+
+
+def count_name(row: Resource) -> str:
+    return f"count/{row.qualified_plural}"
+
+
+def object_usage(row: Resource) -> Usage:
+    usage = {count_name(row): ONE}
+    if not row.group and row.plural in PLAIN_COUNTS:
+        usage[row.plural] = ONE
+    return usage
+
+
+# --- pods ------------------------------------------------------------------------------------------------------------
+
+
+def pod_usage(document: Document, *, with_claims: bool = False) -> Usage:
+    """A pod that has ended counts as an object only."""
+    usage: Usage = {"count/pods": ONE}
+    if text(document, "status", "phase") in TERMINAL:
+        return usage
+    usage["pods"] = ONE
+    pod = to_object(document, Pod)
+    options = RequestOptions(use_claim_status=with_claims)
+    for name, amount in pod_requests(pod, options).items():
+        if name in _COMPUTE or name.startswith("hugepages-"):
+            usage[name] = usage[REQUESTS + name] = amount
+        elif "/" in name:
+            usage[REQUESTS + name] = amount
+    for name, amount in pod_limits(pod, options).items():
+        if name in _COMPUTE:
+            usage[LIMITS + name] = amount
+    return usage
+
+
+def missing_amounts(document: Document, limited: Iterable[str]) -> dict[str, list[str]]:
+    """Limited cpu and memory that containers leave open: resource name -> containers."""
+    wanted = [name for name in sorted(limited) if name.rpartition(".")[2] in ("cpu", "memory") and name.count(".") <= 1]
+    found: dict[str, list[str]] = {}
+    for name in wanted:
+        kind, _, resource = name.rpartition(".")
+        part_name = "limits" if kind == "limits" else "requests"
+        if resource in mapping(document, "spec", "resources", part_name):
+            continue
+        containers = [*mappings(document, "spec", "containers"), *mappings(document, "spec", "initContainers")]
+        open_ones = [name_in(entry) for entry in containers if resource not in mapping(entry, "resources", part_name)]
+        if open_ones:
+            found[name] = open_ones
+    return found
+
+
+def name_in(container: Document) -> str:
+    return text(container, "name")
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def devices_by_class(claim: Document) -> dict[str, int]:
+    """Requests add up; of the alternatives of one request each class counts its largest."""
+    total: dict[str, int] = {}
+    for request in mappings(claim, "spec", "devices", "requests"):
+        exact = mapping(request, "exactly")
+        options = [exact] if exact else mappings(request, "firstAvailable")
+        largest: dict[str, int] = {}
+        for option in options:
+            name = text(option, "deviceClassName")
+            largest[name] = max(largest.get(name, 0), _device_count(option))
+        for name, count in largest.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _device_count(option: Document) -> int:
+    mode, count = option.get("allocationMode"), option.get("count")
+    if mode == "All":
+        return ALL_DEVICES
+    if mode in ("ExactCount", "", None):
+        return count if isinstance(count, int) and count > 0 else 1 if count is None else 0
+    return 0
+
+
+def claim_usage(claim: Document, classes: Classes, pod: Document | None = None) -> Usage:
+    """`pod` is the pod for whose extended resources the scheduler made this claim, if it did.
+
+    That pod has paid for them already: only what the claim takes beyond that is charged.
+    """
+    usage: Usage = {"count/resourceclaims.resource.k8s.io": ONE}
+    extended: dict[str, int] = {}
+    for name, count in devices_by_class(claim).items():
+        usage[f"{name}{DEVICES_SUFFIX}"] = Quantity.of(count)
+        names = [f"{REQUESTS}{IMPLICIT_PREFIX}{name}"]
+        if extended_name := classes.extended_names.get(name):
+            names.append(f"{REQUESTS}{extended_name}")
+        for charged in names:
+            extended[charged] = extended.get(charged, 0) + count
+    paid = pod_usage(pod) if pod else {}
+    for name, count in extended.items():
+        rest = count - (paid[name].value() if name in paid else 0)
+        usage[name] = Quantity.of(max(rest, 0))
+    return usage
+
+
+EXTENDED_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+
+
+def owning_pod(claim: Document) -> tuple[str, str] | None:
+    """Name and UID of the pod whose extended resources a claim stands for, if it says so."""
+    if mapping(claim, "metadata", "annotations").get(EXTENDED_ANNOTATION) != "true":
+        return None
+    for owner in mappings(claim, "metadata", "ownerReferences"):
+        if owner.get("controller") is True and owner.get("kind") == "Pod" and owner.get("apiVersion") == "v1":
+            return text(owner, "name"), text(owner, "uid")
+    return None
+
+
+def extended_claim_name(pod: Document) -> str | None:
+    """The claim a pod's status names for its extended resources; None if it names none yet."""
+    found = part(pod, "status", "extendedResourceClaimStatus")
+    return text(found, "resourceClaimName") if found else None

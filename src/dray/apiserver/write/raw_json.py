@@ -1,0 +1,175 @@
+"""How opaque values are spelled: parameters for drivers and their device data are kept as text, as they were sent.
+
+Nobody reads them here, so they belong to who wrote them, spaces and all. A PUT stores the text that it brought; a patch goes
+over the whole object and leaves the plain spelling behind, some also the members in order. Text that changed is a change of the object, even where it means
+the same; whether a field that may not change did change is judged by its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from dray.apiserver.json_output import (
+    decode,
+    encode,
+)
+from dray.apiserver.watch.stored_object import to_value
+
+Document = dict[str, Any]
+Slot = tuple[Document, str]
+
+KINDS = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
+# What JSON with spaces in it has somewhere, and plain JSON outside of texts has not.
+_SPACED = b'": '
+# A stored object is one line: watches send lines.
+_ONE_LINE = bytes.maketrans(b"\n\r\t", b"   ")
+
+
+class _Opaque(msgspec.Struct):
+    parameters: msgspec.Raw = msgspec.Raw()
+
+
+class _Config(msgspec.Struct):
+    opaque: _Opaque | None = None
+
+
+class _Configured(msgspec.Struct):
+    config: list[_Config] | None = None
+
+
+class _Spec(msgspec.Struct):
+    """Of a class (`config`), a claim (`devices`) or a template (`spec`)."""
+
+    config: list[_Config] | None = None
+    devices: _Configured | None = None
+    spec: _Spec | None = None
+
+
+class _Allocation(msgspec.Struct):
+    devices: _Configured | None = None
+
+
+class _Device(msgspec.Struct):
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Status(msgspec.Struct):
+    allocation: _Allocation | None = None
+    devices: list[_Device] | None = None
+
+
+class _Object(msgspec.Struct):
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_read = msgspec.json.Decoder(_Object).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The texts of all opaque values, in a fixed order."""
+
+    spec: tuple[bytes, ...] = ()
+    status: tuple[bytes, ...] = ()
+
+
+def is_spaced(data: bytes) -> bool:
+    """Whether some value might be spelled in another way than the plain one."""
+    return _SPACED in data
+
+
+def spelling_of(data: bytes) -> Spelling:
+    """Of an object as JSON; none for what is not the shape of one."""
+    try:
+        found = _read(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Spelling()
+    return Spelling(tuple(_spec_texts(found.spec)), tuple(_status_texts(found.status)))
+
+
+def _spec_texts(spec: _Spec | None) -> Iterator[bytes]:
+    while spec is not None:
+        yield from _config_texts(spec.config)
+        yield from _config_texts(spec.devices.config if spec.devices else None)
+        spec = spec.spec
+
+
+def _config_texts(config: list[_Config] | None) -> Iterator[bytes]:
+    for entry in config or ():
+        if entry.opaque and (text := bytes(entry.opaque.parameters)):
+            yield text.translate(_ONE_LINE)
+
+
+def _status_texts(status: _Status | None) -> Iterator[bytes]:
+    if status is None:
+        return
+    allocated = status.allocation.devices if status.allocation else None
+    yield from _config_texts(allocated.config if allocated else None)
+    for device in status.devices or ():
+        if text := bytes(device.data):
+            yield text.translate(_ONE_LINE)
+
+
+def after_write(new: Spelling, stored: bytes, endpoint: str) -> Spelling | None:
+    """How the outcome of a write is to be spelled; None: plainly, as it is already.
+
+    `new` is what the write brings. An endpoint leaves alone what is not its part.
+    """
+    kept = spelling_of(stored) if is_spaced(stored) else Spelling()
+    if new == kept == Spelling():
+        return None
+    return Spelling(kept.spec, new.status) if endpoint == "status" else Spelling(new.spec, kept.status)
+
+
+def sent(body: bytes) -> Spelling:
+    """Of a body that replaces or makes an object."""
+    return spelling_of(body) if is_spaced(body) else Spelling()
+
+
+def in_order(document: Document) -> Spelling:
+    """Members by name, as a strategic merge and server-side apply leave them."""
+    spec, status = (
+        tuple(_sorted(holder[key]) for holder, key in slots)
+        for slots in (_spec_slots(document), _status_slots(document))
+    )
+    return Spelling(spec, status)
+
+
+_sorted = msgspec.json.Encoder(order="sorted").encode
+
+
+def spelled(document: Document, wanted: Spelling) -> bytes:
+    """The stored form of a document, its opaque values as in `wanted`; plain where there are more or fewer of them."""
+    copy = decode(to_value(document))
+    for slots, texts in ((_spec_slots(copy), wanted.spec), (_status_slots(copy), wanted.status)):
+        if len(slots) == len(texts):
+            for (holder, key), text in zip(slots, texts, strict=True):
+                holder[key] = msgspec.Raw(text)
+    return encode(copy)
+
+
+def _spec_slots(document: Document) -> list[Slot]:
+    found: list[Slot] = []
+    spec = document.get("spec")
+    while isinstance(spec, dict):
+        found += _config_slots(spec)
+        found += _config_slots(spec.get("devices") or {})
+        spec = spec.get("spec")
+    return found
+
+
+def _config_slots(holder: Document) -> list[Slot]:
+    opaque = (entry.get("opaque") for entry in holder.get("config") or ())
+    return [(entry, "parameters") for entry in opaque if entry and "parameters" in entry]
+
+
+def _status_slots(document: Document) -> list[Slot]:
+    status = document.get("status") or {}
+    allocated = (status.get("allocation") or {}).get("devices") or {}
+    devices = status.get("devices") or ()
+    return [*_config_slots(allocated), *((device, "data") for device in devices if "data" in device)]

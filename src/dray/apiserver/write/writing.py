@@ -1,0 +1,475 @@
+"""Creating and changing objects: the road every write takes to the store.
+
+decode and default -> build the new object -> ownership -> mutating admission -> the kind's strategy -> validation -> validating
+admission -> store. A write that changes nothing stores nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from dray.api.codec import NEWER_THAN_US
+from dray.api.defaults import apply_defaults
+from dray.api.preparation import new_metadata, settle, with_kept_metadata
+from dray.api.scheme import Resource, group_version
+from dray.api.shaping import as_written, empty_object
+from dray.api.strategies import Setting, Strategy, strategy_of
+from dray.apiserver import errors
+from dray.apiserver.core import Core
+from dray.apiserver.read import storage_conversion
+from dray.apiserver.request.attributes import (
+    CREATE,
+    UPDATE,
+    Admission,
+)
+from dray.apiserver.request.call import Call
+from dray.apiserver.request.negotiation import (
+    APPLY_PATCH,
+    JSON,
+    STRATEGIC_PATCH,
+    body_type,
+    plain_type,
+)
+from dray.apiserver.request.query_options import (
+    WriteOptions,
+    write_options,
+)
+from dray.apiserver.subresources.pod_resize import (
+    resized,
+    with_ephemeral_containers,
+)
+from dray.apiserver.watch.kind_cache import KindCache
+from dray.apiserver.watch.stored_object import (
+    Stored,
+    to_value,
+)
+from dray.apiserver.write import (
+    managed_fields,
+    owner_references,
+    validating,
+)
+from dray.apiserver.write import raw_json as spellings
+from dray.apiserver.write.decoding import (
+    Decoded,
+    decode_object,
+    strict_error,
+)
+from dray.apiserver.write.field_ownership import (
+    owned_update,
+    ownership,
+)
+from dray.apiserver.write.generated_names import fill_name
+from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.raw_json import Spelling
+from dray.store.errors import AlreadyExists, Conflict, NotFound
+from dray.store.interface import Precondition, Put
+
+Document = dict[str, Any]
+
+MAX_ATTEMPTS = 12
+# Endpoints that decide themselves what they take from the document sent.
+OWN_RULES: dict[str, Callable[[Document, Document], Document]] = {
+    "finalize": lambda new, old: new,
+    "resize": resized,
+    "ephemeralcontainers": with_ephemeral_containers,
+}
+GENERATE_ATTEMPTS = 8
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The object after a write; `created` tells 201 from 200."""
+
+    stored: Stored
+    created: bool = False
+    # Not stored (a dry run, or the write that let a finished deletion through): what to show instead.
+    document: Document | None = None
+
+
+class Seen(NamedTuple):
+    """A stored object and its document, which is read once and shared by all steps of one write."""
+
+    stored: Stored
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A wish to change one object.
+
+    `build` turns the object now (storage version) into the one wished for, with managedFields already right. It may be
+    called again when somebody else was faster, unless the wish names a resourceVersion.
+    """
+
+    build: Callable[[Document], Awaitable[Document] | Document]
+    subresource: str = ""
+    dry_run: bool = False
+    options: Document | None = None
+    # What validation and strategies take for the endpoint, if that is not the subresource.
+    endpoint: str | None = None
+    skip_admission: bool = False
+    seen: Seen | None = None
+
+
+class Writer:
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    # --- what handlers call -------------------------------------------------------------------------------------------
+
+    async def create(self, call: Call) -> Outcome:
+        options = write_options(call.query, "CreateOptions")
+        decoded = self.decode(call, options)
+        return await self.create_decoded(call, decoded, options)
+
+    def decode(self, call: Call, options: WriteOptions, kind: str = "", *, before: Document | None = None) -> Decoded:
+        media_type = body_type(call.content_type)
+        decoded = decode_object(call.request.body, media_type, call.row, call.version, kind, before)
+        self.report(call, decoded.problems, options)
+        owner_references.keep_each_once(decoded.document["metadata"], call.warn)
+        return decoded
+
+    def report(self, call: Call, problems: tuple[str, ...], options: WriteOptions) -> None:
+        """Strict refuses what it does not know, Warn says so, Ignore says nothing."""
+        if not problems or options.field_validation == "Ignore":
+            return
+        if options.field_validation == "Strict":
+            raise strict_error(call.row, call.version, problems)
+        for problem in problems[:100]:
+            call.warn(problem)
+
+    async def create_decoded(self, call: Call, decoded: Decoded, options: WriteOptions) -> Outcome:
+        row, core = call.row, self._core
+        document = decoded.document
+        metadata = document["metadata"]
+        self._match_namespace(call, metadata)
+        now = core.now()
+        document = apply_defaults({**document, "metadata": new_metadata(metadata)}, now)
+        metadata = document["metadata"]
+        metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
+        has_revision = metadata.pop("resourceVersion", "")
+        if has_revision:
+            raise errors.bad_request("resourceVersion should not be set on objects to be created")
+        manager = Manager(
+            call.field_manager(options.field_manager), managed_fields.UPDATE, group_version(row.group, call.version)
+        )
+        self._own_new(row, document, manager, now, decoded.resets_managers)
+        return await self.insert(call, storage_conversion.to_storage(row, document), dry_run=options.dry_run)
+
+    def _match_namespace(self, call: Call, metadata: Document) -> None:
+        settle(metadata, call.namespace, namespaced=call.row.namespaced)
+        if call.row.namespaced and metadata["namespace"] != call.namespace:
+            raise errors.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+
+    def _own_new(self, row: Resource, document: Document, manager: Manager, now: str, reset: bool) -> None:
+        kind = ownership(row, "")
+        empty = empty_object(manager.api_version, row.kind)
+        sent = document["metadata"].pop("managedFields", None)
+        if reset:
+            return
+        entries = managed_fields.owned_by_creator(as_written(document), empty, manager, kind, now)
+        if sent:
+            owners = managed_fields.read(sent) | managed_fields.read(entries)
+            entries = managed_fields.write(owners)
+        if entries:
+            document["metadata"]["managedFields"] = entries
+
+    async def insert(self, call: Call, document: Document, *, dry_run: bool = False) -> Outcome:
+        """A new object (storage version, owned) through admission, strategy and validation into the store."""
+        row, core = call.row, self._core
+        generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
+        attributes = replace(call.attributes, dry_run=True) if dry_run else call.attributes
+        admission = Admission(
+            attributes, CREATE, row.kind, document, options=_sent_options(call), warnings=call.warnings
+        )
+        await core.admission.mutate(admission)
+        assert admission.document is not None
+        for attempt in range(GENERATE_ATTEMPTS if generated else 1):
+            candidate = {**admission.document, "metadata": dict(admission.document["metadata"])}
+            fill_name(candidate["metadata"], core.random)
+            try:
+                return await self._insert_named(call, candidate, admission, dry_run=dry_run)
+            except AlreadyExists as clash:
+                if attempt == GENERATE_ATTEMPTS - 1 or not generated:
+                    raise self._exists(call, candidate["metadata"]["name"], clash, generated=generated) from None
+        raise AssertionError("unreachable")
+
+    def _exists(self, call: Call, name: str, clash: AlreadyExists, *, generated: bool) -> errors.ApiError:
+        cache = self._core.cache(call.row)
+        stored = cache.get(call.namespace, name)
+        deleting = stored is not None and bool(stored.document()["metadata"].get("deletionTimestamp"))
+        return errors.already_exists(call.row, name, deleting=deleting, generated=generated)
+
+    async def _insert_named(self, call: Call, document: Document, admission: Admission, *, dry_run: bool) -> Outcome:
+        row, core = call.row, self._core
+        strategy = strategy_of(row)
+        document = strategy.create(document, Setting(core.gates, core.now()))
+        labels = core.namespace_labels(document)
+        found = validating.create_errors(row, call.version, document, core.gates, labels)
+        if found:
+            raise errors.invalid_object(row, document["metadata"].get("name", ""), found)
+        for text in validating.warnings_about(row, document):
+            call.warn(text)
+        document = admission.document = as_written(document)
+        cache = core.cache(row)
+        namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
+        await core.admission.validate(admission)
+        if dry_run:
+            if await self.current(cache, namespace, name):
+                raise AlreadyExists(name)
+            return Outcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
+        value, key = _value(document, self._spelling(call, document)), cache.key(namespace, name)
+        try:
+            revision = await core.commit(
+                [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
+            )
+        except Conflict as conflict:
+            if key in conflict.keys:
+                raise AlreadyExists(key) from None
+            raise errors.conflict(row, name) from None
+        return Outcome(cache.make(namespace, name, value, revision, revision), True)
+
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    async def current(self, cache: KindCache, namespace: str, name: str) -> Stored | None:
+        await self._core.fresh()
+        return cache.get(namespace, name)
+
+    async def replace(self, call: Call, subresource: str = "") -> Outcome:
+        """PUT."""
+        options = write_options(call.query, "UpdateOptions")
+        seen = self._seen(call)
+        decoded = self.decode(call, options, before=seen.document if seen else None)
+        metadata = decoded.document["metadata"]
+        self._match_name(call, metadata)
+        self._match_namespace(call, metadata)
+        manager = Manager(
+            call.field_manager(options.field_manager),
+            managed_fields.UPDATE,
+            group_version(call.row.group, call.version),
+            subresource,
+        )
+
+        def build(old: Document) -> Document:
+            document = storage_conversion.to_storage(
+                call.row, apply_defaults(_copied(decoded.document), self._core.now())
+            )
+            return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
+
+        return await self.change(call, Change(build, subresource, options.dry_run, seen=seen))
+
+    def _seen(self, call: Call) -> Seen | None:
+        """The object as the cache has it: most writes leave most of it alone, and that needs no second look."""
+        if call.row.kind in NEWER_THAN_US or not storage_conversion.is_stored_form(call.row, call.version):
+            return None  # fields that we do not know must be named each time they are sent
+        stored = self._core.cache(call.row).get(call.namespace, call.name)
+        return Seen(stored, stored.document()) if stored else None
+
+    def _match_name(self, call: Call, metadata: Document) -> None:
+        problem = name_problem(metadata, call.name)
+        if problem:
+            raise errors.bad_request(problem)
+
+    async def change(self, call: Call, change: Change) -> Outcome:
+        """Carry out a wish, again and again if others write in between and the wish does not forbid it."""
+        cache = self._core.cache(call.row)
+        for _ in range(MAX_ATTEMPTS):
+            stored = await self.current(cache, call.namespace, call.name)
+            if stored is None:
+                raise errors.not_found(call.row, call.name)
+            try:
+                return await self._change_once(call, change, cache, stored)
+            except (Conflict, NotFound):
+                # The cache may be a step behind another server's write; let it catch up.
+                await asyncio.sleep(0)
+        raise errors.conflict(call.row, call.name)
+
+    async def _change_once(self, call: Call, change: Change, cache: KindCache, stored: Stored) -> Outcome:
+        row, core = call.row, self._core
+        seen = change.seen
+        old = seen.document if seen is not None and seen.stored is stored else stored.document()
+        built = change.build(old)
+        document = built if isinstance(built, dict) else await built
+        named_revision = self._check_identity(call, document, old)
+        endpoint = change.subresource if change.endpoint is None else change.endpoint
+        attributes = replace(call.attributes, dry_run=True) if change.dry_run else call.attributes
+        admission = Admission(attributes, UPDATE, row.kind, document, old, _sent_options(call), call.warnings)
+        if not change.skip_admission:
+            await core.admission.mutate(admission)
+        assert admission.document is not None
+        document = with_kept_metadata(admission.document, old)
+        self._check_revision(call, named_revision, stored, endpoint)
+        document = self._prepared(strategy_of(row), endpoint, document, old)
+        document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
+        labels = core.namespace_labels(document)
+        found = validating.update_errors(
+            row, call.version, document, old, core.gates, labels, endpoint, resize_with_claims=core.resize_with_claims
+        )
+        if found:
+            raise errors.invalid_object(row, call.name, found)
+        for text in validating.warnings_about(row, document, endpoint):
+            call.warn(text)
+        document = admission.document = as_written(document)
+        spelling = self._spelling(call, document, stored, endpoint)
+        respelled = spelling is not None and _respell(document, stored, spelling)
+        if not change.skip_admission:
+            await core.admission.validate(admission)
+        if ready_to_go(row, document):
+            return await self._let_go(call, cache, stored, document, dry_run=change.dry_run)
+        if unchanged(document, old) and not respelled:
+            return Outcome(stored)
+        return await self._store(
+            call, cache, stored, document, old, named_revision, _value(document, spelling), dry_run=change.dry_run
+        )
+
+    def _spelling(
+        self, call: Call, document: Document, stored: Stored | None = None, endpoint: str = ""
+    ) -> Spelling | None:
+        """How opaque values of the outcome are to be spelled."""
+        if call.row.kind not in spellings.KINDS:
+            return None
+        new = Spelling()
+        if call.request.method == "PATCH":
+            if plain_type(call.content_type) in (STRATEGIC_PATCH, APPLY_PATCH):
+                new = spellings.in_order(document)
+        elif body_type(call.content_type) == JSON:
+            new = spellings.sent(call.request.body)
+        return spellings.after_write(new, stored.value if stored else b"", endpoint)
+
+    def _prepared(self, strategy: Strategy, endpoint: str, document: Document, old: Document) -> Document:
+        setting = Setting(self._core.gates, self._core.now())
+        if endpoint == "status":
+            assert strategy.update_status is not None
+            return strategy.update_status(document, old, setting)
+        if endpoint in OWN_RULES:
+            return OWN_RULES[endpoint](document, old)
+        return strategy.update(document, old, setting)
+
+    def _check_identity(self, call: Call, document: Document, old: Document) -> str:
+        """Refuses a body that means another object; answers the resourceVersion the body insists on."""
+        metadata, row = document["metadata"], call.row
+        uid, known = metadata.get("uid"), old["metadata"].get("uid")
+        if uid and uid != known:
+            key = f"/registry/{row.storage_prefix or row.plural}/"
+            key += f"{call.namespace}/{call.name}" if call.namespace else call.name
+            raise errors.conflict(
+                row,
+                call.name,
+                f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+                f"Precondition failed: UID in precondition: {uid}, UID in object meta: {known}",
+            )
+        return str(metadata.get("resourceVersion") or "")
+
+    def _check_revision(self, call: Call, named: str, stored: Stored, endpoint: str) -> None:
+        if named:
+            if named != str(stored.revision):
+                raise errors.conflict(call.row, call.name)
+        elif call.version in strategy_of(call.row).conditional_versions and call.request.method == "PUT":
+            problem = errors.OptionError(
+                "Invalid",
+                "metadata.resourceVersion",
+                "Invalid value: 0: must be specified for an update",
+            )
+            raise errors.invalid(call.row.group, call.row.plural, call.name, [problem])
+
+    async def _store(
+        self,
+        call: Call,
+        cache: KindCache,
+        stored: Stored,
+        document: Document,
+        old: Document,
+        named_revision: str,
+        value: bytes,
+        *,
+        dry_run: bool,
+    ) -> Outcome:
+        if dry_run:
+            await self._core.check_holdings(old, document)
+            return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
+        condition = Precondition(stored.key, stored.revision)
+        try:
+            # An event that happens again lives on.
+            put = Put(stored.key, value, ttl_s=strategy_of(call.row).ttl_s)
+            revision = await self._core.commit([put], [condition], old, document)
+        except Conflict:
+            if named_revision:
+                raise errors.conflict(call.row, call.name) from None
+            raise
+        except NotFound:
+            raise errors.not_found(call.row, call.name) from None
+        return Outcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
+
+    async def _let_go(
+        self, call: Call, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool
+    ) -> Outcome:
+        """The last finalizer is gone: the write becomes the deletion, and shows the object as it last was."""
+        shown = cache.make(stored.namespace, stored.name, to_value(document), stored.revision, stored.created)
+        if not dry_run:
+            await self._core.remove(stored, document)
+        return Outcome(shown)
+
+
+def _value(document: Document, spelling: Spelling | None) -> bytes:
+    return to_value(document) if spelling is None else spellings.spelled(document, spelling)
+
+
+def _respell(document: Document, stored: Stored, spelling: Spelling) -> bool:
+    """Whether the spelling changes; in a spec that counts as a change of the spec."""
+    before, after = (spellings.spelling_of(data) for data in (stored.value, spellings.spelled(document, spelling)))
+    metadata, generation = document["metadata"], stored.document()["metadata"].get("generation")
+    if before.spec != after.spec and generation and metadata.get("generation") == generation:
+        metadata["generation"] = generation + 1
+    return before != after
+
+
+def name_problem(metadata: Document, expected: str) -> str:
+    """What is wrong if a body means another object than the URL."""
+    name = metadata.get("name")
+    if not name:
+        return f"the name of the object ({expected} based on URL) was undeterminable: name must be provided"
+    return (
+        "" if name == expected else f"the name of the object ({name}) does not match the name on the URL ({expected})"
+    )
+
+
+def _copied(document: Document) -> Document:
+    """Deep enough that defaulting and strategies leave the sender's document alone."""
+    return {**document, "metadata": dict(document["metadata"])}
+
+
+def ready_to_go(row: Resource, document: Document) -> bool:
+    """An object that is being deleted and that nothing holds any more."""
+    metadata = document["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if row.kind == "Namespace" and not row.group:
+        return not (document.get("spec") or {}).get("finalizers")
+    return bool(metadata.get("deletionGracePeriodSeconds") == 0)
+
+
+def unchanged(new: Document, old: Document) -> bool:
+    """Equal but for the times in managedFields."""
+    if new == old:
+        return True
+    if new.keys() != old.keys() or any(new[key] != old[key] for key in new if key != "metadata"):
+        return False
+    return _timeless(new) == _timeless(old)
+
+
+def _timeless(document: Document) -> Document:
+    metadata = dict(document["metadata"])
+    entries = metadata.pop("managedFields", None) or ()
+    metadata["managedFields"] = [{k: v for k, v in entry.items() if k != "time"} for entry in entries]
+    return {**document, "metadata": metadata}
+
+
+def _sent_options(call: Call) -> Document:
+    return {name: call.query[name] for name in ("dryRun", "fieldManager", "fieldValidation") if name in call.query}
