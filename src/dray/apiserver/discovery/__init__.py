@@ -1,2 +1,1 @@
-"""What clients ask first: groups and versions, resources, OpenAPI.
-"""
+"""What clients ask first: groups and versions, resources, OpenAPI."""

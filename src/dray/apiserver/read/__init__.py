@@ -1,2 +1,1 @@
-"""Get and list: selectors, storage conversion, tables, metadata-only answers.
-"""
+"""Get and list: selectors, storage conversion, tables, metadata-only answers."""

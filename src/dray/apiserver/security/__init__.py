@@ -1,2 +1,1 @@
-"""Certificates, credentials and the objects of a first start.
-"""
+"""Certificates, credentials and the objects of a first start."""

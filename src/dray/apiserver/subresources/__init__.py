@@ -1,2 +1,1 @@
-"""Paths below an object: status, binding, eviction, scale, resize, logs, tokens.
-"""
+"""Paths below an object: status, binding, eviction, scale, resize, logs, tokens."""

@@ -1,2 +1,1 @@
-"""The objects in memory, one copy per kind that follows the store, and watches over it; each event is encoded once.
-"""
+"""The objects in memory, one copy per kind that follows the store, and watches over it; each event is encoded once."""
