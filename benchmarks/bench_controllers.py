@@ -15,8 +15,7 @@ from report import Report
 
 from dray.api.core import Pod
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import (
     CLAIMS,
     NAMESPACES,

@@ -18,14 +18,8 @@ from typing import Any
 import pytest
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.http.exchange import (
-    Request,
-    Response,
-)
-from dray.apiserver.request.user import (
-    LOOPBACK,
-    User,
-)
+from dray.apiserver.request.request_info import LOOPBACK, Request, User
+from dray.http.responses import Response
 from dray.store.sqlite import SqliteStore
 
 Document = dict[str, Any]

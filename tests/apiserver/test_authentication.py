@@ -12,11 +12,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Decision,
-)
 from dray.apiserver.request.authentication.authenticator import (
     Authenticator,
     bearer_token,
@@ -36,15 +31,11 @@ from dray.apiserver.request.authentication.service_accounts import (
 )
 from dray.apiserver.request.authentication.static_tokens import StaticTokens
 from dray.apiserver.request.authentication.token_requests import TokenRequests
-from dray.apiserver.request.user import (
-    ANONYMOUS,
-    User,
-)
+from dray.apiserver.request.request_info import ANONYMOUS, Attributes, Decision, Request, User
 from dray.apiserver.security.certificates import Authority
 from dray.apiserver.security.credentials import load_credentials
 from dray.apiserver.watch.object_reader import StoredObjects
-from dray.apiserver.watch.store_keys import object_key
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.atomic_files import write_private
 from dray.clock import SimulatedClock
 from dray.store.interface import Put, Store

@@ -10,17 +10,13 @@ import pytest
 
 from dray.api.scheme import by_kind
 from dray.apiserver.errors import ApiError
-from dray.apiserver.request.attributes import (
-    Attributes,
-    FieldRequirement,
-)
 from dray.apiserver.request.authorization.refusal import refusal
 from dray.apiserver.request.authorization.rules import (
     Rule,
     compact,
     uncovered,
 )
-from dray.apiserver.request.user import User
+from dray.apiserver.request.request_info import Attributes, FieldRequirement, User
 from dray.apiserver.security.assembly import (
     Security,
     SecurityOptions,
@@ -29,8 +25,7 @@ from dray.apiserver.security.assembly import (
 )
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.watch.object_reader import StoredObjects
-from dray.apiserver.watch.store_keys import object_key
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import RealClock
 from dray.features import FeatureGates
 from dray.store.interface import Delete, Put

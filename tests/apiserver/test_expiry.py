@@ -5,8 +5,7 @@ import json
 from pathlib import Path
 
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.clock import SimulatedClock
 from dray.store.sqlite import SqliteStore
 

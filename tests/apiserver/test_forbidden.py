@@ -8,11 +8,7 @@ from typing import Any
 import pytest
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import (
-    LOOPBACK,
-    User,
-)
+from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.store.sqlite import SqliteStore
 
 Document = dict[str, Any]

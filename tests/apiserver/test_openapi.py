@@ -12,8 +12,8 @@ from tests.apiserver.conftest import Client
 
 from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.discovery.served_versions import served
-from dray.apiserver.http.exchange import Request
 from dray.apiserver.request.query_options import Query
+from dray.apiserver.request.request_info import Request
 
 Document = dict[str, Any]
 API = OpenApi(served("api/all=true"))

@@ -12,10 +12,9 @@ import pytest
 
 from dray.api.scheme import by_kind
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.watch import kind_cache as caches
-from dray.apiserver.watch.packed_events import Packed
+from dray.apiserver.watch.kind_cache import Packed
 from dray.apiserver.watch.stored_object import Stored
 from dray.store.sqlite import SqliteStore
 

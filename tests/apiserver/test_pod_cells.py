@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from dray.apiserver.read.pod_cells import pod_cells
+from dray.apiserver.read.workload_cells import pod_cells
 
 NOW = datetime(2026, 11, 15, 10, tzinfo=UTC)
 INIT = {"name": "init"}

@@ -11,11 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from tests.apiserver import manifests
 from tests.apiserver.conftest import Client
 
-from dray.apiserver.request.user import (
-    AUTHENTICATED,
-    SERVICE_ACCOUNTS_GROUP,
-    User,
-)
+from dray.apiserver.request.request_info import AUTHENTICATED, SERVICE_ACCOUNTS_GROUP, User
 
 ROBOT = User("system:serviceaccount:default:robot", (SERVICE_ACCOUNTS_GROUP, AUTHENTICATED))
 ALICE = User("alice", (AUTHENTICATED,))

@@ -6,12 +6,7 @@ import asyncio
 
 import pytest
 
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.request_info import asked
-from dray.apiserver.request.user import (
-    LOOPBACK,
-    User,
-)
+from dray.apiserver.request.request_info import LOOPBACK, Request, User, request_info_of
 from dray.apiserver.write.write_priority import (
     HURRY_S,
     SCHEDULER,
@@ -46,7 +41,7 @@ class Rig:
         return asyncio.create_task(self._send(name, Request(method, path, "", URGENT if urgent else {}), user))
 
     async def _send(self, name: str, request: Request, user: User) -> None:
-        what = asked(request.method, request.path, watch=False, field_name="")
+        what = request_info_of(request.method, request.path, watch=False, field_name="")
         await self.turns.wait(user, request, what)
         self.begun.append((name, self._turn))
 

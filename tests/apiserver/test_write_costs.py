@@ -9,14 +9,9 @@ import pytest
 
 from dray.api.codec import shape_document
 from dray.api.scheme import by_kind
-from dray.apiserver.request.attributes import (
-    CREATE,
-    Admission,
-    Attributes,
-)
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Attributes
 from dray.apiserver.write import managed_fields
-from dray.apiserver.write.admission.base import AdmissionPlugin
+from dray.apiserver.write.admission.base import CREATE, Admission, AdmissionPlugin
 from dray.apiserver.write.admission.chain import Chain
 from dray.apiserver.write.decoding import shaped_or_fail
 from dray.apiserver.write.field_ownership import ownership

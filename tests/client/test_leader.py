@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import LEASES, ApiError, Client, InProcessTransport, LeaderElector, LeadershipLost, ServerUnreachable
 from dray.clock import SimulatedClock
 from dray.store.sqlite import SqliteStore

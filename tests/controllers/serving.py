@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import Connection, InProcessTransport
 from dray.client.credentials import NoCredentials
 from dray.client.https import HttpsTransport

@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.store.sqlite import SqliteStore
 from tests.fuzz.mutations import ANY_BYTES, almost
 from tests.fuzz.test_files import POD, SLICE

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import yaml
 
-from dray.apiserver.security.kubeconfig import kubeconfig_text
+from dray.apiserver.security.credentials import kubeconfig_text
 
 TEAM = """
 apiVersion: v1

@@ -10,8 +10,7 @@ import msgspec
 from dray.apiserver.errors import ApiError
 from dray.apiserver.guard.guarded_commit import GuardedCommit
 from dray.apiserver.guard.holdings import shares_of
-from dray.apiserver.watch.store_keys import object_key
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.store.errors import Conflict
 from dray.store.interface import Precondition, Put, Store
 from dray.store.opening import open_store

@@ -9,11 +9,7 @@ from typing import Any
 import pytest
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import (
-    LOOPBACK,
-    User,
-)
+from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.store.opening import open_store
 
 Document = dict[str, Any]

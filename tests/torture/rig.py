@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dray.apiserver.security.credentials import local_authority
-from dray.apiserver.security.kubeconfig import kubeconfig_text
+from dray.apiserver.security.credentials import kubeconfig_text, local_authority
 from dray.atomic_files import write_private
 from dray.client import NODES, SLICES, ApiError, Client, ServerUnreachable, connect
 from tests.e2e.processes import Process

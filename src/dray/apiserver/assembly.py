@@ -16,7 +16,7 @@ from dray.apiserver.guard.placements import Placements
 from dray.apiserver.http.listener import Listener
 from dray.apiserver.http.mounted_apps import Mounted
 from dray.apiserver.request.authentication.issuer import TokenIssuer
-from dray.apiserver.request.user import MASTERS
+from dray.apiserver.request.request_info import MASTERS
 from dray.apiserver.security.assembly import (
     SecurityOptions,
     prepare_store,

@@ -14,16 +14,12 @@ from typing import Any
 from dray.api.scheme import RESOURCES, Resource
 from dray.apiserver import errors
 from dray.apiserver.read.storage_conversion import storage_row
-from dray.apiserver.request.attributes import (
-    Admission,
-    AdmissionChain,
-)
 from dray.apiserver.watch.kind_cache import (
     KindCache,
     Progress,
 )
-from dray.apiserver.watch.store_keys import REGISTRY
-from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.stored_object import REGISTRY, Stored
+from dray.apiserver.write.admission.base import Admission, AdmissionChain
 from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
 from dray.store.errors import Compacted, StoreError

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 
 
 def part(document: Any, *path: str) -> Any:

@@ -28,25 +28,13 @@ from dray.apiserver.discovery.groups import Discovery
 from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.discovery.served_versions import Served
 from dray.apiserver.errors import ApiError
-from dray.apiserver.http.exchange import (
-    Request,
-    Response,
-)
 from dray.apiserver.http.health import (
     Health,
     version_document,
 )
 from dray.apiserver.http.server_metrics import ServerMetrics
-from dray.apiserver.json_output import (
-    decode,
-    encode,
-)
 from dray.apiserver.read.reading import Reader
 from dray.apiserver.read.selectors import parse_fields
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Authorizer,
-)
 from dray.apiserver.request.authentication.impersonation import (
     impersonate,
     requested_user,
@@ -54,7 +42,6 @@ from dray.apiserver.request.authentication.impersonation import (
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.refusal import refusal
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.negotiation import (
     JSON,
     YAML,
@@ -66,18 +53,26 @@ from dray.apiserver.request.query_options import (
     write_options,
 )
 from dray.apiserver.request.request_info import (
-    Asked,
-    asked,
+    Attributes,
+    Authorizer,
+    Call,
+    Request,
+    RequestInfo,
+    User,
+    request_info_of,
     segments,
 )
-from dray.apiserver.request.user import User
 from dray.apiserver.subresources.handlers import (
     Subresources,
     success,
 )
 from dray.apiserver.subresources.pod_logs import PodLogs
 from dray.apiserver.subresources.scale import Scales
-from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.stored_object import (
+    Stored,
+    decode,
+    encode,
+)
 from dray.apiserver.watch.watching import Watching
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.deletion import (
@@ -92,6 +87,7 @@ from dray.apiserver.write.writing import (
     Outcome,
     Writer,
 )
+from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -101,7 +97,7 @@ TEXT = "text/plain; charset=utf-8"
 PLAIN_PATHS = (
     "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
 )  # fmt: skip
-UNREADABLE = Asked("", "", "other")
+UNREADABLE = RequestInfo("", "", "other")
 
 
 class Authenticates(Protocol):
@@ -218,7 +214,7 @@ class Server:
         self.metrics.observe(what, response.status, time.perf_counter() - started, streams=response.stream is not None)
         return response
 
-    async def _answer(self, request: Request, query: Query, what: Asked) -> Response:
+    async def _answer(self, request: Request, query: Query, what: RequestInfo) -> Response:
         user = await self._access.authenticator.authenticate(request)
         await self._turns.wait(user, request, what)
         attributes = _attributes(user, what, query)
@@ -250,14 +246,14 @@ class Server:
         response.warnings = [*call.warnings, *response.warnings]
         return _in_media_type(response, call.wanted, query)
 
-    def _what(self, request: Request, query: Query) -> Asked:
+    def _what(self, request: Request, query: Query) -> RequestInfo:
         field_name = ""
         watch = query.flag("watch")
         if "fieldSelector" in query and request.method in ("GET", "HEAD", "DELETE"):
             field_name = _named_by_selector(query["fieldSelector"])
-        return asked(request.method, request.path, watch=watch, field_name=field_name)
+        return request_info_of(request.method, request.path, watch=watch, field_name=field_name)
 
-    def _nothing_here(self, what: Asked) -> Response:
+    def _nothing_here(self, what: RequestInfo) -> Response:
         if self._served.has_group(what.group):
             raise errors.no_such_resource()
         return _page_not_found()
@@ -307,7 +303,7 @@ class Server:
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _handler(self, row: Resource, what: Asked) -> Handler:
+    def _handler(self, row: Resource, what: RequestInfo) -> Handler:
         if what.rest and what.subresource != "proxy":
             raise errors.no_such_resource()
         if what.is_watch_path or what.is_watch:
@@ -326,7 +322,7 @@ class Server:
             raise errors.method_not_allowed()
         return handler
 
-    def _subresource_handler(self, row: Resource, what: Asked) -> Handler:
+    def _subresource_handler(self, row: Resource, what: RequestInfo) -> Handler:
         subresource = row.subresource(what.subresource)
         if subresource is None:
             raise errors.no_such_resource()
@@ -336,7 +332,7 @@ class Server:
             return self._scale
         return self._on_special.get((row.plural, subresource.name)) or self._on_part[what.verb]
 
-    def _unstored_handler(self, row: Resource, what: Asked) -> Handler:
+    def _unstored_handler(self, row: Resource, what: RequestInfo) -> Handler:
         if what.name:
             raise errors.no_such_resource()
         if what.verb != "create" or (row.namespaced and not what.in_namespace_path):
@@ -363,10 +359,10 @@ class Server:
         return self._written(call, await self._writer.create(call))
 
     async def _update(self, call: Call) -> Response:
-        return self._written(call, await self._writer.replace(call, call.asked.subresource))
+        return self._written(call, await self._writer.replace(call, call.info.subresource))
 
     async def _patch(self, call: Call) -> Response:
-        return self._written(call, await self._patcher.patch(call, call.asked.subresource))
+        return self._written(call, await self._patcher.patch(call, call.info.subresource))
 
     def _written(self, call: Call, outcome: Outcome) -> Response:
         response = self._show(call, outcome.stored, 201 if outcome.created else 200)
@@ -401,9 +397,9 @@ class Server:
         return Response(201, encode(await self._subresources.evict(call)))
 
     async def _scale(self, call: Call) -> Response:
-        if call.asked.verb == "get":
+        if call.info.verb == "get":
             return Response(200, self._scales.show(await self._reader.get(call)))
-        change = self._scales.replace if call.asked.verb == "update" else self._scales.patch
+        change = self._scales.replace if call.info.verb == "update" else self._scales.patch
         return Response(200, self._scales.show(await change(call)))
 
     async def _token(self, call: Call) -> Response:
@@ -418,7 +414,7 @@ class Server:
     async def _no_tunnel(self, call: Call) -> Response:
         await self._reader.get(call)
         raise errors.bad_request(
-            f"{call.asked.subresource} is not available: Dray does not tunnel to containers or nodes"
+            f"{call.info.subresource} is not available: Dray does not tunnel to containers or nodes"
         )
 
     async def _review(self, call: Call) -> Response:
@@ -439,7 +435,7 @@ class Server:
         return Response(201, encode({"kind": row.kind, "apiVersion": api_version, **answered}))
 
 
-def _needs_namespace(row: Resource, what: Asked) -> bool:
+def _needs_namespace(row: Resource, what: RequestInfo) -> bool:
     """Whether the path must lead through a namespace: for one object of a namespaced kind, or when it does anyway."""
     if not row.namespaced:
         return False
@@ -453,7 +449,7 @@ def _named_by_selector(text: str) -> str:
         return ""
 
 
-def _attributes(user: User, what: Asked, query: Query) -> Attributes:
+def _attributes(user: User, what: RequestInfo, query: Query) -> Attributes:
     if not what.is_resource:
         return Attributes(user, what.verb, path=what.path)
     requirements: tuple[Any, ...] = ()

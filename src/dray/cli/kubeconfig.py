@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from dray.apiserver.security.credentials import local_authority
-from dray.apiserver.security.kubeconfig import kubeconfig_text
+from dray.apiserver.security.credentials import kubeconfig_text, local_authority
 from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 from dray import __version__
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import Client, InProcessTransport
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates

@@ -6,13 +6,10 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from dray.apiserver.http.exchange import (
-    Request,
-    Response,
-)
-from dray.apiserver.request.user import LOOPBACK
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
 from dray.client.in_process import close_stream
+from dray.http.responses import Response
 
 
 class PipeServer:

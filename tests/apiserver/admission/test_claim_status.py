@@ -4,7 +4,7 @@ import copy
 
 from tests.apiserver.admission.world import ALICE, DRA, Document, World, a_claim, grant
 
-from dray.apiserver.request.user import User
+from dray.apiserver.request.request_info import User
 
 ON_N1 = {
     "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "p", "device": "d"}]},

@@ -10,17 +10,7 @@ import pytest
 
 from dray.api.scheme import by_kind, by_plural
 from dray.apiserver.errors import ApiError
-from dray.apiserver.request.attributes import (
-    CREATE,
-    DELETE,
-    UPDATE,
-    Admission,
-    Attributes,
-)
-from dray.apiserver.request.user import (
-    MASTERS,
-    User,
-)
+from dray.apiserver.request.request_info import MASTERS, Attributes, User
 from dray.apiserver.security.assembly import (
     Security,
     SecurityOptions,
@@ -28,8 +18,8 @@ from dray.apiserver.security.assembly import (
     start_security,
 )
 from dray.apiserver.watch.object_reader import StoredObjects
-from dray.apiserver.watch.store_keys import object_key
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import object_key, to_value
+from dray.apiserver.write.admission.base import CREATE, DELETE, UPDATE, Admission
 from dray.apiserver.write.admission.chain import Chain
 from dray.clock import RealClock
 from dray.features import FeatureGates

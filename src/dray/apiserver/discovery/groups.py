@@ -8,15 +8,13 @@ from typing import Any
 
 from dray.api.scheme import Resource, Subresource, group_version
 from dray.apiserver.discovery.served_versions import Served
-from dray.apiserver.http.exchange import (
-    Request,
-    Response,
-)
-from dray.apiserver.json_output import encode
 from dray.apiserver.request.negotiation import (
     JSON,
     clauses,
 )
+from dray.apiserver.request.request_info import Request
+from dray.apiserver.watch.stored_object import encode
+from dray.http.responses import Response
 
 Document = dict[str, Any]
 

@@ -14,12 +14,10 @@ from dray.apiserver.discovery.field_descriptions import (
     type_text,
 )
 from dray.apiserver.discovery.served_versions import Served
-from dray.apiserver.http.exchange import (
-    Request,
-    Response,
-)
-from dray.apiserver.json_output import encode
 from dray.apiserver.request.query_options import Query
+from dray.apiserver.request.request_info import Request
+from dray.apiserver.watch.stored_object import encode
+from dray.http.responses import Response
 
 Document = dict[str, Any]
 

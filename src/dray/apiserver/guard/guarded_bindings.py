@@ -13,13 +13,12 @@ from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.core import Commit, Core
 from dray.apiserver.guard.placements import Binding, Placements
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     name_of,
     text,
 )
-from dray.apiserver.watch.store_keys import GUARD
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import GUARD, to_value
 from dray.store.errors import Conflict
 from dray.store.interface import Delete, Operation, Precondition, Put
 

@@ -31,17 +31,17 @@ from dray.apiserver.guard.holdings import (
     shares_of,
 )
 from dray.apiserver.guard.published_devices import Published
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     name_of,
     uid_of,
 )
 from dray.apiserver.watch.object_reader import document_of
-from dray.apiserver.watch.store_keys import (
+from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.stored_object import (
     object_key,
     resource_prefix,
 )
-from dray.apiserver.watch.store_mirror import Mirror
 from dray.store.errors import Conflict
 from dray.store.interface import Delete, Entry, Operation, Precondition, Put, Store
 

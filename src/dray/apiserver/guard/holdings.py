@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dray.api.quantity import Quantity, QuantityError
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     mappings,
@@ -15,7 +15,7 @@ from dray.apiserver.safe_get import (
     text,
     uid_of,
 )
-from dray.apiserver.watch.store_keys import GUARD
+from dray.apiserver.watch.stored_object import GUARD
 
 # driver, pool, device
 DeviceID = tuple[str, str, str]

@@ -10,8 +10,8 @@ import msgspec
 
 from dray.api.read_once import ReadOnce
 from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
-from dray.apiserver.watch.store_keys import resource_prefix
 from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.stored_object import resource_prefix
 from dray.store.interface import Store
 
 SLICES = resource_prefix("resource.k8s.io", "resourceslices")

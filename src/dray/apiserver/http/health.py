@@ -6,8 +6,8 @@ import platform
 from collections.abc import Awaitable, Callable
 
 from dray import __version__
-from dray.apiserver.http.exchange import Response
 from dray.apiserver.request.query_options import Query
+from dray.http.responses import Response
 
 ENDPOINTS = ("healthz", "livez", "readyz")
 TEXT = "text/plain; charset=utf-8"

@@ -11,7 +11,13 @@ from types import MappingProxyType
 from typing import Any
 
 from dray.apiserver import errors
-from dray.apiserver.http.connection import (
+from dray.apiserver.http.mounted_apps import (
+    Mounted,
+    answer_mounted,
+)
+from dray.apiserver.request.request_info import Request
+from dray.apiserver.server import TEXT, Server, failure
+from dray.http.connection import (
     LONG_HEAD,
     MAX_BODY,
     NOT_HTTP,
@@ -20,19 +26,11 @@ from dray.apiserver.http.connection import (
     Connection,
     Incoming,
 )
-from dray.apiserver.http.exchange import (
-    Request,
+from dray.http.responses import (
     Response,
-)
-from dray.apiserver.http.mounted_apps import (
-    Mounted,
-    answer_mounted,
-)
-from dray.apiserver.http.responses import (
     send_stream,
     send_whole,
 )
-from dray.apiserver.server import TEXT, Server, failure
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
-from dray.apiserver.http.connection import (
+from dray.http.connection import (
     Connection,
     Incoming,
 )
-from dray.apiserver.http.exchange import Response
-from dray.apiserver.http.responses import (
+from dray.http.responses import (
+    Response,
     send_stream,
     send_whole,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dray.apiserver.core import Core
-from dray.apiserver.request.request_info import Asked
+from dray.apiserver.request.request_info import RequestInfo
 from dray.apiserver.watch.watching import Watching
 from dray.telemetry import Registry, Sample
 
@@ -34,7 +34,7 @@ class ServerMetrics:
         self.registry.computed_gauge("apiserver_storage_objects", "Stored objects by resource.", self._objects)
         self.registry.computed_gauge("apiserver_longrunning_requests", "Open watches.", self._open_watches)
 
-    def observe(self, what: Asked, status: int, seconds: float, *, streams: bool) -> None:
+    def observe(self, what: RequestInfo, status: int, seconds: float, *, streams: bool) -> None:
         if not what.is_resource or status in (403, 404, 405):
             labels = (VERBS.get(what.verb, UNKNOWN), "", "", UNKNOWN, "", "")
         else:

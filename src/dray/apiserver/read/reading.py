@@ -26,18 +26,18 @@ from dray.apiserver.read.selectors import (
     parse_fields,
     parse_labels,
 )
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.query_options import (
     ListOptions,
     list_options,
     revision_number,
 )
+from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.kind_cache import KindCache
-from dray.apiserver.watch.store_keys import (
+from dray.apiserver.watch.stored_object import (
+    Stored,
     namespace_prefix,
     resource_prefix,
 )
-from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.watch.watchers import Selection
 from dray.apiserver.write.go_json_errors import complaint
 from dray.store.errors import Compacted, FutureRevision
@@ -125,7 +125,7 @@ class Reader:
         labels = parse_labels(options.label_selector)
         fields = checked(call.row, call.version, parse_fields(options.field_selector))
         return Selection(
-            call.namespace, labels, fields, fields_of(call.row), call.asked.name if call.asked.is_watch_path else ""
+            call.namespace, labels, fields, fields_of(call.row), call.info.name if call.info.is_watch_path else ""
         )
 
     async def list(self, call: Call) -> Listing:

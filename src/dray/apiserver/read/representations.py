@@ -10,14 +10,13 @@ from dray.api.jsontext import go_json
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import empty_object
 from dray.apiserver.errors import ApiError, bad_request
-from dray.apiserver.json_output import encode
 from dray.apiserver.read import storage_conversion
 from dray.apiserver.read.tables import (
     column_definitions,
     row_cells,
 )
 from dray.apiserver.request.negotiation import Wanted
-from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.watch.stored_object import Stored, encode
 from dray.clock import Clock
 
 Document = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 from dray.api.scheme import Resource, group_version
 from dray.apiserver.errors import bad_request
 from dray.apiserver.read.selectors import FieldSelector
-from dray.apiserver.request.attributes import FieldRequirement
+from dray.apiserver.request.request_info import FieldRequirement
 
 Document = dict[str, Any]
 FieldsOf = Callable[[Document], dict[str, str]]

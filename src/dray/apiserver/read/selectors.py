@@ -7,7 +7,13 @@ from functools import lru_cache
 
 from dray.api.names import label_value_problems, qualified_name_problems
 from dray.apiserver.errors import bad_request
-from dray.apiserver.request.attributes import FieldRequirement
+from dray.apiserver.request.request_info import Document, FieldRequirement
+from dray.apiserver.safe_get import (
+    mappings,
+    strings,
+    text,
+    texts,
+)
 
 # Longer ones come from no honest client, and matching them would cost every later event.
 MAX_SELECTOR = 16_384
@@ -269,3 +275,23 @@ def _unescape(text: str) -> str | None:
         out.append(text[at])
         at += 1
     return "".join(out)
+
+
+def selects(selector: Document | None, labels: Mapping[str, str]) -> bool:
+    """An absent or empty selector selects everything; an unknown operator nothing."""
+    if not selector:
+        return True
+    if any(labels.get(key) != value for key, value in texts(selector, "matchLabels").items()):
+        return False
+    return all(_fits(expression, labels) for expression in mappings(selector, "matchExpressions"))
+
+
+def _fits(expression: Document, labels: Mapping[str, str]) -> bool:
+    key, operator, values = text(expression, "key"), text(expression, "operator"), strings(expression, "values")
+    if operator == "In":
+        return labels.get(key) in values
+    if operator == "NotIn":
+        return labels.get(key) not in values
+    if operator == "Exists":
+        return key in labels
+    return operator == "DoesNotExist" and key not in labels

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from functools import cache
+from importlib import resources
 from typing import Any
 
+import msgspec
+
 from dray.api.scheme import Resource
-from dray.apiserver.read.ages import age
-from dray.apiserver.read.column_descriptions import description
-from dray.apiserver.read.pod_cells import pod_cells
-from dray.apiserver.read.workload_cells import WORKLOAD_CELLS
+from dray.apiserver.read.workload_cells import WORKLOAD_CELLS, age, pod_cells
 
 Document = dict[str, Any]
 Cells = Callable[[Document, datetime], list[Any]]
@@ -267,3 +267,15 @@ CELLS: dict[str, Cells] = {
     "ValidatingAdmissionPolicyBinding": _policy_binding,
     **WORKLOAD_CELLS,
 }
+
+
+@cache
+def _texts() -> dict[str, Any]:
+    data = resources.files(__package__).joinpath("column_descriptions.json").read_bytes()
+    texts: dict[str, Any] = msgspec.json.decode(data)
+    return texts
+
+
+def description(row: Resource, column: str) -> str:
+    own = _texts()["columns"].get(row.plural, {}).get(column)
+    return str(own or _texts()["common"].get(column) or f"{column} of the {row.singular}.")

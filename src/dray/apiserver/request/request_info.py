@@ -1,10 +1,98 @@
-"""What a request asks for, read from method, path and query alone: before anyone is identified, before anything exists."""
+"""One request as the stages behind HTTP see it: who sends it, what its path asks for, and what was noticed on the way.
+
+`RequestInfo` is read from method, path and query alone, before the user is authenticated and before any object is looked up.
+"""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import msgspec
+
+from dray.api.scheme import Resource
+from dray.apiserver.request.negotiation import Wanted
+from dray.apiserver.request.query_options import Query
+
+Document = dict[str, Any]
+
+# --- users ------------------------------------------------------------------------------------------------------------
+
+MASTERS = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
+NODE_PREFIX = "system:node:"
+NODES_GROUP = "system:nodes"
+
+NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
+NODE_UID_EXTRA = "authentication.kubernetes.io/node-uid"
+POD_NAME_EXTRA = "authentication.kubernetes.io/pod-name"
+POD_UID_EXTRA = "authentication.kubernetes.io/pod-uid"
+CREDENTIAL_EXTRA = "authentication.kubernetes.io/credential-id"
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """`extra` holds what the credentials say besides name and groups, such as the node a token is bound to."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def node_name(self) -> str:
+        """The node this user is the identity of, or empty."""
+        if NODES_GROUP in self.groups and self.name.startswith(NODE_PREFIX):
+            return self.name.removeprefix(NODE_PREFIX)
+        return ""
+
+    @property
+    def service_account(self) -> tuple[str, str] | None:
+        """Namespace and name, for a service account."""
+        if not self.name.startswith(SERVICE_ACCOUNT_PREFIX):
+            return None
+        namespace, _, name = self.name.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+        return (namespace, name) if namespace and name and ":" not in name else None
+
+
+def service_account_user_name(namespace: str, name: str) -> str:
+    return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+ANONYMOUS = User("system:anonymous", (UNAUTHENTICATED,))
+# The caller inside the server's own process: it may do everything.
+LOOPBACK = User("system:apiserver", (MASTERS, AUTHENTICATED))
+
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class Request(msgspec.Struct, frozen=True):
+    """`path` is percent-encoded as on the wire, `query` is what follows the question mark, header names are lower-case.
+
+    An in-process caller names its `user`; a request from the network has none, and is identified by its
+    `authorization` header or by the client certificate (DER, verified by the TLS layer) it came with.
+    """
+
+    method: str
+    path: str
+    query: str = ""
+    headers: Mapping[str, str] = NO_HEADERS
+    body: bytes = b""
+    user: User | None = None
+    client_certificate: bytes | None = None
+    remote: str = ""
+
+
+# --- what a path asks for ---------------------------------------------------------------------------------------------
 
 VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 # Below one namespace these are parts of the namespace object itself, not resources inside it.
@@ -14,7 +102,7 @@ MAX_SEGMENT = 1024
 _IS_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,252})+").fullmatch
 
 
-class Asked(msgspec.Struct, frozen=True):
+class RequestInfo(msgspec.Struct, frozen=True):
     """The attributes that authorization judges; `is_resource` is false for paths such as /healthz."""
 
     method: str
@@ -59,18 +147,18 @@ def is_suspicious(parts: list[str]) -> bool:
 
 
 @lru_cache(maxsize=2048)
-def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") -> Asked:
+def request_info_of(method: str, path: str, *, watch: bool = False, field_name: str = "") -> RequestInfo:
     """`watch` and `field_name` come from the query: ?watch=true, and fieldSelector=metadata.name=X."""
     parts = segments(path)
     verb = VERB_BY_METHOD.get(method, method.lower())
     if not parts or (not _IS_PLAIN(path) and is_suspicious(parts)):
-        return Asked(method, path, method.lower())
+        return RequestInfo(method, path, method.lower())
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
-        return Asked(method, path, method.lower())
+        return RequestInfo(method, path, method.lower())
     is_watch_path = rest[0] == "watch" and len(rest) > 1
     if is_watch_path:
         rest, verb = rest[1:], "watch"
@@ -82,7 +170,7 @@ def asked(method: str, path: str, *, watch: bool = False, field_name: str = "") 
     plural, name = rest[0], rest[1] if len(rest) > 1 else ""
     if not name:
         verb = _collection_verb(verb, watch)
-    return Asked(
+    return RequestInfo(
         method, path, verb, True, group, version, plural, namespace, name,
         rest[2] if len(rest) > 2 else "", "/".join(rest[3:]), is_watch_path, in_namespace,
         field_name if not name and verb in ("list", "watch", "deletecollection") else "",
@@ -93,3 +181,96 @@ def _collection_verb(verb: str, watch: bool) -> str:
     if verb == "get":
         return "watch" if watch else "list"
     return "deletecollection" if verb == "delete" else verb
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """One term of a field selector, such as `spec.nodeName=n1`."""
+
+    field: str
+    operator: str  # "=" or "!="
+    value: str
+
+
+class Attributes(msgspec.Struct, frozen=True):
+    """A resource request, or (no resource) a request for a plain path.
+
+    `verb` is Kubernetes' word: get, list, watch, create, update, patch, delete, deletecollection; for a plain path the
+    HTTP method in lower case. `name` is empty for collections, and for creations with generateName.
+    """
+
+    user: User
+    verb: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    dry_run: bool = False
+    field_requirements: tuple[FieldRequirement, ...] = ()
+
+    @property
+    def is_resource(self) -> bool:
+        return bool(self.resource)
+
+    @property
+    def full_resource(self) -> str:
+        """As RBAC rules spell it: `pods`, or `pods/status`."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """`allowed` False with an empty reason means that nobody had an opinion."""
+
+    allowed: bool
+    reason: str = ""
+
+
+class Authorizer(Protocol):
+    async def authorize(self, attributes: Attributes) -> Decision: ...
+
+
+MAX_MANAGER = 128
+MAX_WARNINGS = 4096
+WARNING_HEADERS = 50
+
+
+class Call(msgspec.Struct):
+    request: Request
+    info: RequestInfo
+    query: Query
+    user: User
+    attributes: Attributes
+    row: Resource
+    version: str
+    wanted: Wanted
+    warnings: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def namespace(self) -> str:
+        return self.info.namespace if self.row.namespaced else ""
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def content_type(self) -> str:
+        return self.request.headers.get("content-type", "")
+
+    def field_manager(self, option: str) -> str:
+        """Who owns what this request writes: as named, or else the client's program."""
+        if option:
+            return option
+        agent = self.request.headers.get("user-agent", "").partition("/")[0][:MAX_MANAGER]
+        return agent if agent.isprintable() else "".join(filter(str.isprintable, agent))
+
+    def warn(self, text: str) -> None:
+        """Warnings travel as headers: no more of them than a client will read."""
+        size = sum(len(known) for known in self.warnings) + len(text)
+        fits = size <= MAX_WARNINGS and len(self.warnings) < WARNING_HEADERS
+        if text not in self.warnings and (fits or not self.warnings):
+            self.warnings.append(text[:MAX_WARNINGS])

@@ -7,13 +7,12 @@ certificate's ConfigMap come from controllers.
 import asyncio
 from collections.abc import Callable, Iterator
 
-from dray.apiserver.request.attributes import Document
 from dray.apiserver.request.authorization.default_roles import (
     cluster_role_bindings,
     cluster_roles,
 )
-from dray.apiserver.watch.store_keys import object_key
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.request.request_info import Document
+from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import Clock, rfc3339
 from dray.store.errors import AlreadyExists
 from dray.store.interface import Store

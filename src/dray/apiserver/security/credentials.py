@@ -4,22 +4,23 @@ The store decides: whoever writes the authority first wins, and everyone else ta
 accept each other's certificates and tokens. The copies in `pki/` are for people and for clients on the same machine.
 """
 
+import base64
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import yaml
 from cryptography import x509
 
 from dray.apiserver.request.authentication.json_web_token import SigningKey
-from dray.apiserver.request.user import MASTERS
+from dray.apiserver.request.request_info import MASTERS
 from dray.apiserver.security.certificates import (
     Authority,
     Pair,
 )
-from dray.apiserver.security.kubeconfig import kubeconfig_text
-from dray.apiserver.watch.store_keys import SERVER
+from dray.apiserver.watch.stored_object import SERVER
 from dray.atomic_files import write_atomically, write_private
 from dray.store.errors import AlreadyExists
 from dray.store.interface import Store
@@ -135,3 +136,28 @@ def _hosts_of(certificate: x509.Certificate) -> set[str]:
     except x509.ExtensionNotFound:
         return set()
     return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
+
+
+def kubeconfig_text(url: str, authority_pem: bytes, user: str, *, pair: Pair | None = None, token: str = "") -> str:
+    """One cluster, one user (by certificate or token), one context named after both."""
+    identity: dict[str, str] = {}
+    if pair:
+        identity["client-certificate-data"] = _base64(pair.certificate_pem)
+        identity["client-key-data"] = _base64(pair.key_pem)
+    if token:
+        identity["token"] = token
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [
+            {"name": "dray", "cluster": {"server": url, "certificate-authority-data": _base64(authority_pem)}}
+        ],
+        "users": [{"name": user, "user": identity}],
+        "contexts": [{"name": f"{user}@dray", "context": {"cluster": "dray", "user": user}}],
+        "current-context": f"{user}@dray",
+    }
+    return yaml.safe_dump(config, sort_keys=False)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -13,20 +13,17 @@ from dray.api.scheme import by_kind
 from dray.api.shaping import empty_object
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.read.label_selectors import selects
-from dray.apiserver.request.attributes import (
-    CREATE,
-    Admission,
-)
+from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authentication.token_requests import TokenRequests
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.negotiation import body_type
 from dray.apiserver.request.query_options import (
     WriteOptions,
     write_options,
 )
+from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write import managed_fields
+from dray.apiserver.write.admission.base import CREATE, Admission
 from dray.apiserver.write.decoding import decode_object
 from dray.apiserver.write.deletion import (
     DeleteOptions,
@@ -62,7 +59,7 @@ class Subresources:
         binding = self._binding(call, options)
         pods = by_kind("Pod")
         name = call.name if call.row.kind == "Pod" else binding["metadata"].get("name", "")
-        call = replace(call, row=pods, asked=replace(call.asked, name=name))
+        call = replace(call, row=pods, info=replace(call.info, name=name))
         await self._admit(call, binding, "Binding", options)
         self._check_target(binding.get("target") or {})
 

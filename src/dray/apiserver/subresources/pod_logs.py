@@ -13,9 +13,9 @@ from urllib.parse import quote
 from dray.api import scheme
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.http.exchange import Response
-from dray.apiserver.request.call import Call
+from dray.apiserver.request.request_info import Call
 from dray.apiserver.security.certificates import Pair
+from dray.http.responses import Response
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,7 @@ from msgspec.structs import replace
 from dray.api.defaults import apply_defaults
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.json_output import encode
 from dray.apiserver.read.workload_cells import selector_text
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.negotiation import (
     MERGE_PATCH,
     STRATEGIC_PATCH,
@@ -19,7 +17,8 @@ from dray.apiserver.request.negotiation import (
     patch_type,
 )
 from dray.apiserver.request.query_options import write_options
-from dray.apiserver.watch.stored_object import Stored
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.watch.stored_object import Stored, encode
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import parse
 from dray.apiserver.write.field_ownership import owned_update
@@ -80,7 +79,7 @@ class Scales:
             document = apply_defaults(document, self._core.now())
             return owned_update(call.row, old, document, manager, self._core.now())
 
-        main = replace(call, asked=replace(call.asked, subresource=""))
+        main = replace(call, info=replace(call.info, subresource=""))
         return (await self._writer.change(main, Change(build, "scale", dry_run, endpoint=""))).stored
 
 

@@ -1,23 +1,26 @@
 """A copy in memory of everything one kind has in the store, brought forward by the store's watch.
 
-Lists, gets and watches are answered from here. `fresh` makes a read as new as the store itself. The newest events are kept,
-so that a watcher that was away for a moment goes on where it stopped without asking the store.
+Lists, gets and watches are answered from here. The newest events are kept, so that a watcher that was away for a moment
+continues without asking the store.
 """
 
 import asyncio
+import zlib
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from dray.api.scheme import Resource
 from dray.api.strategies import strategy_of
-from dray.apiserver.watch.packed_events import Packing
-from dray.apiserver.watch.store_keys import (
+from dray.apiserver.read.selectors import FieldSelector
+from dray.apiserver.watch.stored_object import (
+    Document,
+    FieldsOf,
+    Stored,
+    labels_in,
     namespace_prefix,
     resource_prefix,
-)
-from dray.apiserver.watch.stored_object import (
-    Stored,
     stored_factory,
 )
 from dray.apiserver.watch.watchers import (
@@ -165,3 +168,63 @@ class Progress:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((revision, future))
         await future
+
+
+# A window for two objects of usual size; larger ones take more time to set up than they save.
+_WINDOW_BITS, _MEMORY_LEVEL, _LEVEL = -12, 5, 1
+
+
+class Packing:
+    """Compresses the objects of one kind that has many objects and few readers: Events, an hour of them.
+
+    They are much alike, so one of them serves as the dictionary for the others: of a thousand bytes about 130 are left.
+    Nothing that is read from a packed object is remembered beside it, since it would soon be larger than the object.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._cut = len(prefix)
+        self._sample = b""
+
+    def pack(self, stored: Stored) -> Stored:
+        if not self._sample:
+            self._sample = stored.value
+        press = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zdict=self._sample)
+        return Packed(stored, press.compress(stored.value) + press.flush(), self._sample, self._cut)
+
+
+class Packed(Stored):
+    """A Stored whose value, name and namespace are made when they are asked for."""
+
+    __slots__ = ("_cut", "_packed", "_sample")
+
+    def __init__(self, stored: Stored, packed: bytes, sample: bytes, cut: int) -> None:
+        # Not the base's: what it would set stays empty, and empty slots lead to `__getattr__`.
+        self.key, self.revision, self.created, self._head = stored.key, stored.revision, stored.created, stored._head
+        self._packed, self._sample, self._cut = packed, sample, cut
+        self._labels = self._fields = None
+
+    def __getattr__(self, name: str) -> Any:
+        match name:
+            case "value":
+                return zlib.decompressobj(_WINDOW_BITS, zdict=self._sample).decompress(self._packed)
+            case "name":
+                return self.key[self._cut :].rpartition("/")[2]
+            case "namespace":
+                return self.key[self._cut :].rpartition("/")[0]
+        raise AttributeError(name)
+
+    @property
+    def packed_size(self) -> int:
+        return len(self._packed)
+
+    def labels(self) -> Mapping[str, str]:
+        return labels_in(self.value)
+
+    def fields(self, fields_of: FieldsOf) -> dict[str, str]:
+        document: Document = self.document()
+        return fields_of(document)
+
+    def matches_fields(self, selector: FieldSelector, fields_of: FieldsOf) -> bool:
+        """Who asks for the events of one pod meets thousands of others: those that do not mention it are not even decoded."""
+        value = self.value
+        return all(text in value for text in selector.plain_texts) and selector.matches(self.fields(fields_of))

@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from dray.apiserver.request.attributes import Document
-from dray.apiserver.watch.store_keys import (
+from dray.apiserver.request.request_info import Document
+from dray.apiserver.watch.stored_object import (
     namespace_prefix,
     object_key,
     resource_prefix,

@@ -1,6 +1,11 @@
-"""One object as it lies in the store, and what is read from it without decoding the whole.
+"""Objects in the store: their keys, their bytes, and what is read from the bytes without decoding the whole object.
 
-The stored bytes begin with kind, apiVersion and metadata, in this order, so that the resourceVersion (which the store
+Keys: `/registry/<group>/<plural>/[<namespace>/]<name>` for objects (`core` for the core group), in the storage version and
+without resourceVersion; events of both groups share their keys below `core`. `/guard/...` holds which claim has which device:
+it is derived from claims and changes in the same commit as they do; in a store of several servers it also holds which pod was
+bound to a node last. `/server/...` holds what several servers share.
+
+Bytes: the stored bytes begin with kind, apiVersion and metadata, in this order, so that the resourceVersion (which the store
 does not keep) can be put in, and the head of a list item left out, by cutting bytes.
 """
 
@@ -11,10 +16,6 @@ from typing import Any
 import msgspec
 
 from dray.api.scheme import Resource, group_version
-from dray.apiserver.json_output import (
-    encode,
-    ordered,
-)
 from dray.apiserver.read.selectors import FieldSelector
 
 Document = dict[str, Any]
@@ -22,6 +23,44 @@ FieldsOf = Callable[[Document], dict[str, str]]
 
 NO_LABELS: Mapping[str, str] = {}
 _decode_document = msgspec.json.Decoder(Document).decode
+
+
+# --- keys
+
+REGISTRY = "/registry/"
+GUARD = "/guard/"
+SERVER = "/server/"
+
+
+def resource_prefix(group: str, plural: str) -> str:
+    """All objects of a kind. The trailing slash keeps `pods` from matching `podsets`."""
+    if plural == "events":
+        group = ""
+    return f"{REGISTRY}{group or 'core'}/{plural}/"
+
+
+def namespace_prefix(group: str, plural: str, namespace: str) -> str:
+    """All objects of a namespaced kind in one namespace."""
+    return f"{resource_prefix(group, plural)}{namespace}/"
+
+
+def object_key(group: str, plural: str, namespace: str, name: str) -> str:
+    """One object; an empty namespace means a cluster-scoped kind."""
+    prefix = namespace_prefix(group, plural, namespace) if namespace else resource_prefix(group, plural)
+    return prefix + name
+
+
+# --- bytes
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+
+
+def ordered(document: dict[str, Any]) -> dict[str, Any]:
+    """kind, apiVersion and metadata first: the stored form, whose head has one fixed length per kind."""
+    head = {"kind": document.get("kind"), "apiVersion": document.get("apiVersion"), "metadata": document["metadata"]}
+    head.update((key, value) for key, value in document.items() if key not in head)
+    return head
 
 
 class _Labelled(msgspec.Struct):

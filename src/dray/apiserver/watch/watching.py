@@ -17,19 +17,19 @@ from typing import Any
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError
-from dray.apiserver.json_output import encode
 from dray.apiserver.read.reading import Reader
 from dray.apiserver.read.representations import (
     Representation,
     Table,
 )
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.query_options import (
     ListOptions,
     list_options,
     revision_number,
 )
+from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.kind_cache import KindCache
+from dray.apiserver.watch.stored_object import encode
 from dray.apiserver.watch.watchers import (
     ADDED,
     BOOKMARK,

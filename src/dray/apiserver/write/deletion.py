@@ -19,21 +19,18 @@ from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.request.attributes import (
-    DELETE,
-    Admission,
-)
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.negotiation import body_type
 from dray.apiserver.request.query_options import (
     META_GROUP,
     Query,
     dry_run_problems,
 )
+from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import (
     Stored,
     to_value,
 )
+from dray.apiserver.write.admission.base import DELETE, Admission
 from dray.apiserver.write.decoding import parse
 from dray.apiserver.write.writing import MAX_ATTEMPTS
 from dray.clock import rfc3339

@@ -116,7 +116,7 @@ def path_text(path: tuple[str, ...]) -> str:
 
 
 def _keys_text(text: str) -> str:
-    from dray.apiserver.json_output import decode
+    from dray.apiserver.watch.stored_object import decode
 
     keys = decode(text.encode())
     return ",".join(f"{key}={go_json(value)}" for key, value in sorted(keys.items()))

@@ -16,8 +16,6 @@ from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.read import storage_conversion
-from dray.apiserver.request.attributes import Attributes
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.negotiation import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -28,6 +26,7 @@ from dray.apiserver.request.query_options import (
     WriteOptions,
     write_options,
 )
+from dray.apiserver.request.request_info import Attributes, Call
 from dray.apiserver.write import (
     managed_fields,
     owner_references,

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from dray.apiserver.json_output import (
+from dray.apiserver.watch.stored_object import (
     decode,
     encode,
+    to_value,
 )
-from dray.apiserver.watch.stored_object import to_value
 
 Document = dict[str, Any]
 Slot = tuple[Document, str]

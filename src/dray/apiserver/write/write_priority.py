@@ -11,12 +11,7 @@ import asyncio
 from collections import deque
 
 from dray.api.scheme import WRITE_VERBS
-from dray.apiserver.http.exchange import Request
-from dray.apiserver.request.request_info import Asked
-from dray.apiserver.request.user import (
-    MASTERS,
-    User,
-)
+from dray.apiserver.request.request_info import MASTERS, Request, RequestInfo, User
 
 SCHEDULER = "system:kube-scheduler"
 # RFC 9218.
@@ -36,7 +31,7 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._hurry_until = 0.0
 
-    async def wait(self, user: User, request: Request, what: Asked) -> None:
+    async def wait(self, user: User, request: Request, what: RequestInfo) -> None:
         """Returns when it is this request's turn."""
         if what.verb not in WRITE_VERBS or what.plural in NEVER_WAITING:
             return

@@ -22,12 +22,6 @@ from dray.api.strategies import Setting, Strategy, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read import storage_conversion
-from dray.apiserver.request.attributes import (
-    CREATE,
-    UPDATE,
-    Admission,
-)
-from dray.apiserver.request.call import Call
 from dray.apiserver.request.negotiation import (
     APPLY_PATCH,
     JSON,
@@ -39,6 +33,7 @@ from dray.apiserver.request.query_options import (
     WriteOptions,
     write_options,
 )
+from dray.apiserver.request.request_info import Call
 from dray.apiserver.subresources.pod_resize import (
     resized,
     with_ephemeral_containers,
@@ -54,6 +49,7 @@ from dray.apiserver.write import (
     validating,
 )
 from dray.apiserver.write import raw_json as spellings
+from dray.apiserver.write.admission.base import CREATE, UPDATE, Admission
 from dray.apiserver.write.decoding import (
     Decoded,
     decode_object,

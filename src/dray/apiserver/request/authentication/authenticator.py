@@ -7,16 +7,10 @@ from hashlib import sha256
 from cryptography import x509
 
 from dray.apiserver import errors
-from dray.apiserver.http.exchange import Request
 from dray.apiserver.request.authentication.json_web_token import InvalidToken
 from dray.apiserver.request.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.request.authentication.static_tokens import StaticTokens
-from dray.apiserver.request.user import (
-    ANONYMOUS,
-    AUTHENTICATED,
-    CREDENTIAL_EXTRA,
-    User,
-)
+from dray.apiserver.request.request_info import ANONYMOUS, AUTHENTICATED, CREDENTIAL_EXTRA, Request, User
 from dray.apiserver.security.certificates import (
     allows_clients,
     subject_of,

@@ -11,17 +11,15 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from dray.apiserver import errors
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Authorizer,
-)
 from dray.apiserver.request.authorization.refusal import refusal
-from dray.apiserver.request.user import (
+from dray.apiserver.request.request_info import (
     ANONYMOUS,
     AUTHENTICATED,
     NODE_PREFIX,
     SERVICE_ACCOUNTS_GROUP,
     UNAUTHENTICATED,
+    Attributes,
+    Authorizer,
     User,
 )
 

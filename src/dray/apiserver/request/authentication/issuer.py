@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 
-from dray.apiserver.http.exchange import (
-    Request,
-    Response,
-)
-from dray.apiserver.json_output import encode
 from dray.apiserver.request.authentication.json_web_token import (
     ALGORITHM,
     SigningKey,
 )
 from dray.apiserver.request.authentication.service_accounts import ISSUER
+from dray.apiserver.request.request_info import Request
+from dray.apiserver.watch.stored_object import encode
+from dray.http.responses import Response
 
 CONFIGURATION = "/.well-known/openid-configuration"
 KEYS = "/openid/v1/jwks"

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dray.apiserver.request.attributes import Document
 from dray.apiserver.request.authentication.json_web_token import (
     InvalidToken,
     SigningKey,
 )
-from dray.apiserver.request.user import (
+from dray.apiserver.request.request_info import (
     AUTHENTICATED,
     CREDENTIAL_EXTRA,
     NODE_NAME_EXTRA,
@@ -18,6 +17,7 @@ from dray.apiserver.request.user import (
     POD_NAME_EXTRA,
     POD_UID_EXTRA,
     SERVICE_ACCOUNTS_GROUP,
+    Document,
     User,
     service_account_user_name,
 )

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from dray.apiserver.request.user import (
-    AUTHENTICATED,
-    User,
-)
+from dray.apiserver.request.request_info import AUTHENTICATED, User
 
 
 class StaticTokens:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.request.attributes import Document
 from dray.apiserver.request.authentication.service_accounts import (
     BOUND_PLURALS,
     ISSUER,
@@ -13,6 +12,7 @@ from dray.apiserver.request.authentication.service_accounts import (
     ServiceAccountTokens,
     TokenWish,
 )
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     strings,

@@ -9,7 +9,7 @@ from typing import Any
 
 from dray.api.scheme import READ_VERBS as READ
 from dray.api.scheme import WRITE_VERBS as WRITE
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 
 _RBAC = "rbac.authorization.k8s.io"
 _RESOURCE = "resource.k8s.io"

@@ -5,11 +5,8 @@ What a node may write into its own objects is admission (`dray.apiserver.write.a
 
 from collections.abc import Callable
 
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Decision,
-)
 from dray.apiserver.request.authorization.node_graph import NodeGraph
+from dray.apiserver.request.request_info import Attributes, Decision
 
 LEASE_NAMESPACE = "kube-node-lease"
 ALLOWED = Decision(True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from dray.apiserver.watch.store_keys import resource_prefix
+from dray.apiserver.watch.stored_object import resource_prefix
 
 # (plural, namespace, name)
 Reference = tuple[str, str, str]

@@ -10,15 +10,11 @@ from typing import Any
 
 import msgspec
 
-from dray.apiserver.read.label_selectors import selects
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Decision,
-)
+from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authorization.rules import Rule
-from dray.apiserver.request.user import User
-from dray.apiserver.watch.store_keys import resource_prefix
+from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.stored_object import resource_prefix
 from dray.store.interface import Store
 
 GROUP = "rbac.authorization.k8s.io"

@@ -1,10 +1,7 @@
 """A "no" of authorization in the words users know."""
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Decision,
-)
+from dray.apiserver.request.request_info import Attributes, Decision
 
 
 def refusal(attributes: Attributes, decision: Decision) -> ApiError:

@@ -10,12 +10,6 @@ from typing import Any
 from dray.api.jsontext import go_json
 from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Authorizer,
-    Document,
-    FieldRequirement,
-)
 from dray.apiserver.request.authentication.authenticator import Authenticator
 from dray.apiserver.request.authentication.json_web_token import InvalidToken
 from dray.apiserver.request.authentication.service_accounts import (
@@ -24,7 +18,7 @@ from dray.apiserver.request.authentication.service_accounts import (
 )
 from dray.apiserver.request.authorization.rbac import RbacIndex
 from dray.apiserver.request.authorization.rules import Rule
-from dray.apiserver.request.user import User
+from dray.apiserver.request.request_info import Attributes, Authorizer, Document, FieldRequirement, User
 from dray.apiserver.safe_get import (
     mapping,
     mappings,

@@ -5,7 +5,7 @@ from itertools import product
 
 import msgspec
 
-from dray.apiserver.request.attributes import Attributes
+from dray.apiserver.request.request_info import Attributes
 
 ALL = "*"
 

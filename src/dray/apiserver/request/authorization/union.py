@@ -1,9 +1,5 @@
 """Everything that may say yes, asked in order: masters, nodes, RBAC."""
 
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Decision,
-)
 from dray.apiserver.request.authorization.node import NodeAuthorizer
 from dray.apiserver.request.authorization.node_graph import (
     PODS,
@@ -11,7 +7,7 @@ from dray.apiserver.request.authorization.node_graph import (
     NodeGraph,
 )
 from dray.apiserver.request.authorization.rbac import RbacIndex
-from dray.apiserver.request.user import MASTERS
+from dray.apiserver.request.request_info import MASTERS, Attributes, Decision
 from dray.apiserver.watch.store_mirror import Mirror
 from dray.store.interface import Store
 

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dray.apiserver.request.attributes import Admission
-from dray.apiserver.write.admission.base import AdmissionPlugin
+from dray.apiserver.write.admission.base import Admission, AdmissionPlugin
 
 
 @dataclass(frozen=True, slots=True)

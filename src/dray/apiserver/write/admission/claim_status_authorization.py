@@ -7,25 +7,16 @@ on the claim's own node or on any. Both are asked on top of the permission to wr
 from dray.api.names import subdomain_problems
 from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
-from dray.apiserver.request.attributes import (
-    UPDATE,
-    Admission,
-    Attributes,
-    Authorizer,
-    Decision,
-    Document,
-)
 from dray.apiserver.request.authorization.refusal import refusal
-from dray.apiserver.request.user import (
-    NODE_NAME_EXTRA,
-    User,
-)
+from dray.apiserver.request.request_info import NODE_NAME_EXTRA, Attributes, Authorizer, Decision, Document, User
 from dray.apiserver.safe_get import (
     mappings,
     part,
     text,
 )
 from dray.apiserver.write.admission.base import (
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     concerns,
     row_of,

@@ -1,16 +1,14 @@
 """A pod stays five minutes on a node that is not ready or not reachable, unless it says otherwise."""
 
-from dray.apiserver.request.attributes import (
-    CREATE,
-    UPDATE,
-    Admission,
-    Document,
-)
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     mappings,
 )
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     concerns,
 )

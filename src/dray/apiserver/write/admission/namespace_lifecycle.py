@@ -2,17 +2,15 @@
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.request.attributes import (
-    CREATE,
-    DELETE,
-    Admission,
-)
 from dray.apiserver.safe_get import (
     mapping,
     text,
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    DELETE,
+    Admission,
     AdmissionPlugin,
     concerns,
     forbidden,

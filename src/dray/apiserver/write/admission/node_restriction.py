@@ -7,14 +7,8 @@ from collections.abc import Awaitable, Callable
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.request.attributes import (
-    CREATE,
-    DELETE,
-    UPDATE,
-    Admission,
-    Document,
-)
 from dray.apiserver.request.authorization.node import LEASE_NAMESPACE
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     labels_of,
     mapping,
@@ -26,7 +20,11 @@ from dray.apiserver.safe_get import (
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    DELETE,
     MIRROR_ANNOTATION,
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     forbidden,
 )

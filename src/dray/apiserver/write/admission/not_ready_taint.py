@@ -1,10 +1,8 @@
 """A node starts out tainted: nothing is scheduled to it before somebody has seen it ready."""
 
-from dray.apiserver.request.attributes import (
+from dray.apiserver.write.admission.base import (
     CREATE,
     Admission,
-)
-from dray.apiserver.write.admission.base import (
     AdmissionPlugin,
     concerns,
 )

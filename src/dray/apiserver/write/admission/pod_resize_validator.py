@@ -5,16 +5,14 @@ from dray.api.codec import to_object
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.apiserver.errors import forbidden
-from dray.apiserver.request.attributes import (
-    UPDATE,
-    Admission,
-)
 from dray.apiserver.safe_get import (
     mapping,
     text,
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.base import (
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     concerns,
     row_of,

@@ -1,11 +1,6 @@
 """A pod's priority comes from its class, never from its author."""
 
-from dray.apiserver.request.attributes import (
-    CREATE,
-    UPDATE,
-    Admission,
-    Document,
-)
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     name_of,
@@ -14,6 +9,9 @@ from dray.apiserver.safe_get import (
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     concerns,
     forbidden,

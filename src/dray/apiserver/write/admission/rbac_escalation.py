@@ -7,13 +7,6 @@ it refers to (or the verb `bind` on that role).
 import msgspec
 
 from dray.apiserver import errors
-from dray.apiserver.request.attributes import (
-    CREATE,
-    UPDATE,
-    Admission,
-    Attributes,
-    Authorizer,
-)
 from dray.apiserver.request.authorization.rbac import (
     GROUP,
     RbacIndex,
@@ -23,16 +16,16 @@ from dray.apiserver.request.authorization.rules import (
     compact,
     uncovered,
 )
-from dray.apiserver.request.user import (
-    MASTERS,
-    User,
-)
+from dray.apiserver.request.request_info import MASTERS, Attributes, Authorizer, User
 from dray.apiserver.safe_get import (
     mapping,
     part,
     text,
 )
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     row_of,
 )

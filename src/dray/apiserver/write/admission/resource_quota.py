@@ -10,12 +10,7 @@ import copy
 
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.scheme import by_kind
-from dray.apiserver.request.attributes import (
-    CREATE,
-    UPDATE,
-    Admission,
-    Document,
-)
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     name_of,
@@ -23,9 +18,11 @@ from dray.apiserver.safe_get import (
     uid_of,
 )
 from dray.apiserver.watch.object_reader import Objects
-from dray.apiserver.watch.store_keys import object_key
-from dray.apiserver.watch.stored_object import to_value
+from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     forbidden,
     row_of,

@@ -2,11 +2,7 @@
 
 from collections.abc import Callable
 
-from dray.apiserver.request.attributes import (
-    CREATE,
-    Admission,
-    Document,
-)
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     mappings,
@@ -15,7 +11,9 @@ from dray.apiserver.safe_get import (
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.base import (
+    CREATE,
     MIRROR_ANNOTATION,
+    Admission,
     AdmissionPlugin,
     concerns,
     forbidden,

@@ -7,13 +7,8 @@ from dray.api.jsontext import go_json
 from dray.api.scheme import RESOURCES
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read.label_selectors import selects
-from dray.apiserver.request.attributes import (
-    CREATE,
-    UPDATE,
-    Admission,
-    Document,
-)
+from dray.apiserver.read.selectors import selects
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     labels_of,
     mapping,
@@ -21,6 +16,9 @@ from dray.apiserver.safe_get import (
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.base import (
+    CREATE,
+    UPDATE,
+    Admission,
     AdmissionPlugin,
     forbidden,
     row_of,

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dray.apiserver.request.attributes import (
-    Attributes,
-    Decision,
-)
-from dray.apiserver.request.user import (
+from dray.apiserver.request.request_info import (
     AUTHENTICATED,
     SERVICE_ACCOUNTS_GROUP,
+    Attributes,
+    Decision,
     User,
     service_account_user_name,
 )

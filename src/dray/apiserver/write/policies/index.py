@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     strings,
     text,
 )
-from dray.apiserver.watch.store_keys import resource_prefix
 from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.policies.programs import (
     CompiledPolicy,
     compile_policy,

@@ -1,11 +1,8 @@
 """Which requests a policy or a binding looks at: `matchConstraints` and `matchResources`."""
 
 from dray.api.scheme import by_plural
-from dray.apiserver.read.label_selectors import selects
-from dray.apiserver.request.attributes import (
-    Admission,
-    Document,
-)
+from dray.apiserver.read.selectors import selects
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     labels_of,
     mapping,
@@ -13,6 +10,7 @@ from dray.apiserver.safe_get import (
     strings,
     text,
 )
+from dray.apiserver.write.admission.base import Admission
 
 ALL = "*"
 

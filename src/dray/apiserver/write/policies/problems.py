@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dray.api import names
 from dray.api.jsontext import go_json
 from dray.apiserver.errors import OptionError
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     mappings,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from functools import cache
 
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     mappings,

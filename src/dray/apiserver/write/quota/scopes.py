@@ -3,7 +3,7 @@
 from dray.accounting import qos_class
 from dray.api.codec import to_object
 from dray.api.core import Pod
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mappings,
     part,

@@ -8,7 +8,7 @@ from dray.api.codec import to_object
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.api.scheme import Resource
-from dray.apiserver.request.attributes import Document
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
     mappings,

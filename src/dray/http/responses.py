@@ -6,20 +6,36 @@ import asyncio
 import contextlib
 import zlib
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 
-from dray.apiserver.http.connection import (
+from dray.http.connection import (
     Connection,
     Incoming,
 )
-from dray.apiserver.http.exchange import Response
 
 GZIP_ABOVE = 128 * 1024
 COMPRESS_APART = 512 * 1024
 HTTP_PHRASES = {int(status): status.phrase for status in HTTPStatus}
 END_OF_CHUNKS = b"0\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Response:
+    """`body` is whole, unless `stream` is set: then it comes in chunks until the iterator ends (a watch, a log).
+
+    A watch chunk holds one or more whole JSON lines, shared between all watchers that see the same events. Close the
+    stream with `aclose()` when the reader goes away.
+    """
+
+    status: int = 200
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: tuple[tuple[str, str], ...] = ()
+    stream: AsyncIterator[bytes] | None = None
+    warnings: list[str] = field(default_factory=list)
 
 
 async def send_whole(response: Response, incoming: Incoming, connection: Connection) -> None:
