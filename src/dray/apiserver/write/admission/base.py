@@ -66,11 +66,11 @@ class AdmissionPlugin:
 
     async def mutate(self, admission: Admission) -> None:
         """Before validation; may change `admission.document`."""
-        return None
+        return
 
     async def validate(self, admission: Admission) -> None:
         """After validation, right before the store; sees the final object."""
-        return None
+        return
 
 
 def row_of(attributes: Attributes) -> Resource:
