@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dray.apiserver.http import connection as wire
 from dray.apiserver.http.listener import Listener
 from dray.apiserver.request.request_info import Request
+from dray.http import connection as wire
 from dray.http.responses import Response
 
 
