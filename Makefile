@@ -27,9 +27,10 @@ test: setup
 	@$(BIN)/python scripts/system_packages.py
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not torture' || $(MAKE) --no-print-directory test-again
 
-# What failed beside other tests is run once more, alone. The first failure stays in the output; a second one fails the run.
+# Runs the failed tests once more, one at a time. The first failure stays in the output; a second one fails the run.
+# The tests that pass only now are listed at the end, with their number: each one is a bug to mend.
 test-again:
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m 'not torture'
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m 'not torture' -p tests.second_try
 
 torture: setup
 	$(BIN)/python -m pytest -m torture -s --timeout 1800

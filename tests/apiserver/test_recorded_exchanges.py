@@ -56,4 +56,4 @@ def test_answers_match(outcome: dict[str, list[str]]) -> None:
     unmatched = {step: wrong for step, wrong in outcome.items() if wrong}
     unexpected = {step: wrong for step, wrong in unmatched.items() if step not in CLIENT_MISTAKES | GO_DUMPS}
     assert not unexpected, Counter(step.partition("/")[0] for step in unexpected)
-    assert len(unmatched) <= len(outcome) * 0.05
+    assert set(unmatched) == CLIENT_MISTAKES | GO_DUMPS  # a step that matches by now leaves its list
