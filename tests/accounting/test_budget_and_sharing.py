@@ -5,6 +5,7 @@ from tests.accounting.builders import World, a_pod, a_result, quantities
 
 from dray.accounting import NodeLedger, PodRef, budget_problems, charges_in_status, pod_demand, sharing_conflict
 from dray.api.codec import to_object
+from dray.api.reasons import texts
 from dray.api.resource import ResourceClaim
 
 
@@ -119,7 +120,7 @@ def container_text(name: str, container: str) -> str:
 def test_budget(pod, expected):
     built = a_pod(**pod)
     charges = charges_in_status(built.status.node_allocatable_resource_claim_statuses)
-    assert budget_problems(built, charges) == expected
+    assert texts(budget_problems(built, charges)) == expected
 
 
 def test_example_b_budget_of_5_for_6100m():
@@ -132,7 +133,7 @@ def test_example_b_budget_of_5_for_6100m():
     )
     charges = charges_in_status(pod.status.node_allocatable_resource_claim_statuses)
     assert pod_demand(pod).milli_cpu == 5050
-    assert budget_problems(pod, charges) == (request_text("cpu"),)
+    assert texts(budget_problems(pod, charges)) == (request_text("cpu"),)
 
 
 # --- sharing ---------------------------------------------------------------------------------------------------------
@@ -164,7 +165,8 @@ def test_sharing(status, reserved_for, expected):
     (charge,) = charges_in_status(a_pod(status=[status]).status.node_allocatable_resource_claim_statuses)
     users = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved_for]
     claim = to_object({"metadata": {"name": "x"}, "status": {"reservedFor": users}}, ResourceClaim)
-    assert sharing_conflict(claim, charge, {"me", "my-group"}) == expected
+    conflict = sharing_conflict(claim, charge, {"me", "my-group"})
+    assert (conflict and conflict.text) == expected
 
 
 # --- why -------------------------------------------------------------------------------------------------------------

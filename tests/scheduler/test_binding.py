@@ -6,7 +6,7 @@ from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_s
 
 from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.scheduler.memory_cluster import conflict
+from dray.scheduler.memory_cluster import conflict, devices_held
 from dray.scheduler.scheduler import Scheduler
 
 
@@ -75,7 +75,7 @@ async def test_fifth_conflict_in_a_row_fails_the_attempt():
 
 async def test_device_that_another_claim_holds_is_not_written_again_but_chosen_again():
     world = a_world(a_claim(), a_pod("pod", "claim"))
-    world.cluster.fault = refuse("update claim status", 1, conflict("device gpu-0 is held by claim other"))
+    world.cluster.fault = refuse("update claim status", 1, devices_held("device gpu-0 is held by claim other"))
     await world.attempt()
     assert world.cluster.writes.count("get claim claim") == 0
     await world.settle(seconds=2)

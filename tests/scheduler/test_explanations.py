@@ -3,6 +3,7 @@
 import pytest
 from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
 
+from dray.api.reasons import texts
 from dray.scheduler.failure import event_text
 
 
@@ -45,7 +46,7 @@ async def test_pre_filter_refusal_is_recorded_for_all_nodes():
     await world.settle()
     (row,) = world.scheduler.explanations.find("default", "pod").nodes
     assert (row.code, row.count) == ("missing-class", 2)
-    assert row.reasons == ("request req: device class gpu does not exist",)
+    assert texts(row.reasons) == ("request req: device class gpu does not exist",)
 
 
 async def test_metrics_carry_kubernetes_names():

@@ -102,7 +102,7 @@ async def test_pod_is_gated_while_its_claim_cannot_be_used(claims, expected):
     world = a_world(pod, *claims)
     await world.settle()
     assert world.where() == "gated"
-    assert world.scheduler.held_back(pod).reasons == (expected,)
+    assert world.scheduler.held_back(pod).message == expected
     assert not world.events()
 
 
@@ -112,7 +112,7 @@ async def test_pod_claim_without_a_source_is_gated_with_a_reason():
     pod = replace(pod, spec=replace(pod.spec, resource_claims=(entry,)))
     world = a_world(pod)
     expected = 'pod "default/pod", spec.resourceClaim "claim": none of the supported fields are set'
-    assert world.scheduler.held_back(pod).reasons == (expected,)
+    assert world.scheduler.held_back(pod).message == expected
 
 
 async def test_claim_deleted_between_queue_and_attempt_rejects_the_pod():

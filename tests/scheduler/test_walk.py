@@ -1,6 +1,7 @@
 """Which nodes an attempt looks at, and that remembering answers never changes one."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from dray.scheduler.framework.changes import ChangeLog
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.sampling import nodes_to_find, span, steps_to_nth, windows
 from dray.scheduler.framework.scores import WeightedScores, best_node, totals
-from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
+from dray.scheduler.framework.status import error, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeList
 
 
@@ -174,7 +175,7 @@ async def test_work_per_pod_does_not_grow_with_the_cluster():
     assert asked[1000] < 20
 
 
-@pytest.mark.parametrize("status", [error("broken"), PluginStatus(Code.UNRESOLVABLE, ("late",), is_passing=True)])
+@pytest.mark.parametrize("status", [error("broken"), replace(unresolvable("late"), is_transient=True)])
 def test_passing_answers_are_asked_for_again(status):
     log = ChangeLog()
     answers, asked = FilterAnswers(log, frozenset({Facet.OBJECT})), []

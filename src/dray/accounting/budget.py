@@ -8,11 +8,12 @@ from dray.accounting.footprint import requests_footprint
 from dray.accounting.pod_requests import pod_limits
 from dray.accounting.resources import is_hugepages, is_pod_level_resource
 from dray.api.core import Container, Pod
+from dray.api.reasons import Reason
 
 _CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_overhead=True)
 
 
-def budget_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[str, ...]:
+def budget_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[Reason, ...]:
     """What the pod-level budget is too small for, in Kubernetes' words; no other node would change that.
 
     A pod without pod-level resources, or without amounts from claims, has nothing to check here.
@@ -23,7 +24,7 @@ def budget_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[str, ...]
     return (*_request_problems(pod, charges), *_limit_problems(pod, charges))
 
 
-def _request_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[str]:
+def _request_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[Reason]:
     assert pod.spec.resources is not None
     footprint = requests_footprint(requests_asked(pod, _CONTAINERS_AND_CLAIMS), charges)
     asked = footprint.amounts
@@ -31,30 +32,26 @@ def _request_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[str]
         asked[draw.resource] = asked.get(draw.resource, 0) + draw.nanos
     for name, budget in sorted(pod.spec.resources.requests.items()):
         if is_pod_level_resource(name) and asked.get(name, 0) > budget.nanos:
-            yield (
-                f"pod level request for {name} is insufficient to cover "
-                "the aggregated container and node-allocatable DRA requests"
-            )
+            yield _too_small("requests", name, "the aggregated container and node-allocatable DRA requests")
 
 
-def _limit_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[str]:
+def _limit_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> Iterator[Reason]:
     assert pod.spec.resources is not None
     aggregated = pod_limits(pod, _CONTAINERS_AND_CLAIMS, charges)
     for name, budget in sorted(pod.spec.resources.limits.items()):
         if is_hugepages(name):
             if name in aggregated and aggregated[name] > budget:
-                yield (
-                    f"pod level limit for {name} is insufficient to cover "
-                    "the aggregated container and node-allocatable DRA limits"
-                )
+                yield _too_small("limits", name, "the aggregated container and node-allocatable DRA limits")
         elif is_pod_level_resource(name):
             # Containers may share one budget, so each is held against it alone.
             for container in pod.spec.containers:
                 if _limit_with_claims(container, name, charges) > budget.nanos:
-                    yield (
-                        f"pod level limit for {name} is insufficient to cover "
-                        f"the limit and DRA overhead for container {container.name}"
-                    )
+                    yield _too_small("limits", name, f"the limit and DRA overhead for container {container.name}")
+
+
+def _too_small(part: str, resource: str, asked: str) -> Reason:
+    text = f"pod level {part.removesuffix('s')} for {resource} is insufficient to cover {asked}"
+    return Reason("pod-budget", text, {"resource": resource, "part": part})
 
 
 def _limit_with_claims(container: Container, resource: str, charges: Sequence[ClaimCharge]) -> int:

@@ -1,8 +1,14 @@
 """What may be wrong with the input; nothing has been counted when one of these is raised."""
 
+from dray.api.reasons import Reason
+
 
 class AccountingError(ValueError):
     """The amounts of a pod or claim cannot be told; the text is for the user."""
+
+    @property
+    def reason(self) -> Reason:
+        return Reason("accounting", str(self))
 
 
 class NotNodeAllocatable(AccountingError):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dray.accounting.resources import PODS, as_quantity
+from dray.api.reasons import PlainValue, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,13 @@ class Shortage:
     def is_unresolvable(self) -> bool:
         """No matter who leaves, it will not fit."""
         return self.resource != PODS and self.asked > self.capacity
+
+    def reason(self, code: str = "node-resources") -> Reason:
+        """`code` tells who asks for the room; a node that holds all the pods it may has a code of its own."""
+        facts: dict[str, PlainValue] = {"resource": self.resource, "asked": self.asked}
+        if self.claim:
+            facts["claim"] = self.claim
+        return Reason("too-many-pods" if self.resource == PODS else code, self.message, facts)
 
     @property
     def message(self) -> str:
@@ -45,20 +53,25 @@ class SharedClaim:
     claim: str
     is_unresolvable: bool = True
 
+    def reason(self, code: str = "") -> Reason:
+        """Always the same code, whoever asks."""
+        return sharing_reason(self.claim.rpartition("/")[2])
+
     @property
     def message(self) -> str:
-        return sharing_message(self.claim.rpartition("/")[2])
+        return self.reason().text
 
     @property
     def detail(self) -> str:
         return self.message
 
 
-def sharing_message(claim_name: str) -> str:
-    return f"node allocatable resource claim {claim_name} has a mapped device and cannot be shared across pods"
+def sharing_reason(claim_name: str) -> Reason:
+    text = f"node allocatable resource claim {claim_name} has a mapped device and cannot be shared across pods"
+    return Reason("claim-shared", text, {"claim": claim_name})
 
 
-Reason = Shortage | SharedClaim
+Refusal = Shortage | SharedClaim
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +83,20 @@ class Fits:
 class NoFit:
     """Why not: everything that is short, in the order cpu, memory, storage, the rest."""
 
-    reasons: tuple[Reason, ...]
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return tuple(refusal.reason() for refusal in self.refusals)
 
     @property
     def messages(self) -> tuple[str, ...]:
-        return tuple(reason.message for reason in self.reasons)
+        return tuple(refusal.message for refusal in self.refusals)
 
     @property
     def is_unresolvable(self) -> bool:
         """UnschedulableAndUnresolvable: evicting pods would not help."""
-        return any(reason.is_unresolvable for reason in self.reasons)
+        return any(refusal.is_unresolvable for refusal in self.refusals)
 
 
 FITS = Fits()

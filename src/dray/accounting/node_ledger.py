@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dray.accounting.claim_state import ClaimState, PoolAmounts, Taken, split
 from dray.accounting.demand import Demand
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NotAssumed
-from dray.accounting.fit import FITS, Fits, NoFit, Reason, SharedClaim, Shortage
+from dray.accounting.fit import FITS, Fits, NoFit, Refusal, SharedClaim, Shortage
 from dray.accounting.pod_ref import PodRef
 from dray.accounting.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, is_node_allocatable, ledger_amount
 from dray.accounting.why import Row, demand_rows, pool_row
@@ -101,17 +101,17 @@ class NodeLedger:
 
     def fits(self, demand: Demand) -> Fits | NoFit:
         """May a pod with this demand come to the node? Pod count, every resource, and the pools of its claims."""
-        reasons: list[Reason] = []
+        refusals: list[Refusal] = []
         if len(self._placed) >= self.allocatable_pods:
-            reasons.append(Shortage(PODS, 1, len(self._placed), self.allocatable_pods))
-        return self._answer(demand, reasons, demand.scalars)
+            refusals.append(Shortage(PODS, 1, len(self._placed), self.allocatable_pods))
+        return self._answer(demand, refusals, demand.scalars)
 
     def fits_node_allocatable(self, demand: Demand) -> Fits | NoFit:
         """As `fits`, but for cpu, memory, storage, huge pages and pools alone."""
         scalars = demand.scalars and tuple(entry for entry in demand.scalars if is_node_allocatable(entry[0]))
         return self._answer(demand, [], scalars)
 
-    def _answer(self, demand: Demand, reasons: list[Reason], scalars: tuple[tuple[str, int], ...]) -> Fits | NoFit:
+    def _answer(self, demand: Demand, refusals: list[Refusal], scalars: tuple[tuple[str, int], ...]) -> Fits | NoFit:
         milli_cpu, memory, storage = demand.milli_cpu, demand.memory, demand.ephemeral_storage
         if demand.pools:
             reserved = self._new_reservations(demand)
@@ -122,23 +122,23 @@ class NodeLedger:
                 reserved[name] = reserved.get(name, 0) + amount
             scalars = tuple(reserved.items())
         if milli_cpu > 0 and milli_cpu > self.allocatable_milli_cpu - self.milli_cpu:
-            reasons.append(Shortage(CPU, milli_cpu, self.milli_cpu, self.allocatable_milli_cpu))
+            refusals.append(Shortage(CPU, milli_cpu, self.milli_cpu, self.allocatable_milli_cpu))
         if memory > 0 and memory > self.allocatable_memory - self.memory:
-            reasons.append(Shortage(MEMORY, memory, self.memory, self.allocatable_memory))
+            refusals.append(Shortage(MEMORY, memory, self.memory, self.allocatable_memory))
         if storage > 0 and storage > self.allocatable_ephemeral_storage - self.ephemeral_storage:
-            reasons.append(
+            refusals.append(
                 Shortage(EPHEMERAL_STORAGE, storage, self.ephemeral_storage, self.allocatable_ephemeral_storage)
             )
         for name, amount in scalars:
             capacity, used = self.allocatable_scalars.get(name, 0), self.scalars.get(name, 0)
             if amount > 0 and amount > capacity - used:
-                reasons.append(Shortage(name, amount, used, capacity))
+                refusals.append(Shortage(name, amount, used, capacity))
         for claim in demand.exclusive_claims:
             if claim in self.claim_states:
-                reasons.append(SharedClaim(claim))
+                refusals.append(SharedClaim(claim))
         if demand.draws:
-            reasons += self._pool_reasons(demand)
-        return NoFit(tuple(reasons)) if reasons else FITS
+            refusals += self._pool_reasons(demand)
+        return NoFit(tuple(refusals)) if refusals else FITS
 
     def _new_reservations(self, demand: Demand) -> dict[str, int]:
         """What pools that are not on this node yet, or grow, would take from it."""
@@ -150,7 +150,7 @@ class NodeLedger:
                 reserved[resource] = reserved.get(resource, 0) + extra
         return reserved
 
-    def _pool_reasons(self, demand: Demand) -> Iterator[Reason]:
+    def _pool_reasons(self, demand: Demand) -> Iterator[Refusal]:
         sizes, room = self._pools(demand)
         for draw in demand.draws:
             free = sum(max(0, room[claim, draw.resource]) for claim in draw.claims)

@@ -3,11 +3,12 @@
 from collections.abc import Collection
 
 from dray.accounting.charges import ClaimCharge
-from dray.accounting.fit import sharing_message
+from dray.accounting.fit import sharing_reason
+from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim
 
 
-def sharing_conflict(claim: ResourceClaim, charge: ClaimCharge, consumer_uids: Collection[str]) -> str | None:
+def sharing_conflict(claim: ResourceClaim, charge: ClaimCharge, consumer_uids: Collection[str]) -> Reason | None:
     """Why the consumer may not use an allocated claim; None if it may.
 
     `consumer_uids` are the pod's UID and, for a member of a pod group, the group's. Mapped amounts belong to one
@@ -16,4 +17,4 @@ def sharing_conflict(claim: ResourceClaim, charge: ClaimCharge, consumer_uids: C
     reserved_for = claim.status.reserved_for
     if charge.is_shareable or not reserved_for or any(user.uid in consumer_uids for user in reserved_for):
         return None
-    return sharing_message(claim.metadata.name)
+    return sharing_reason(claim.metadata.name)

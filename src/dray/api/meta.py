@@ -75,6 +75,10 @@ class LabelSelector(ApiStruct, frozen=True):
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
+DEVICES_HELD = "DevicesHeld"
+"""The reason of a cause: another claim holds what this claim's allocation names. Writing again cannot help."""
+
+
 class StatusCause(ApiStruct, frozen=True):
     reason: str = ""
     message: str = ""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from dray.api.meta import DEVICES_HELD
 from dray.api.scheme import Resource
 
 Document = dict[str, Any]
@@ -141,6 +142,13 @@ def conflict(row: Resource, name: str, why: str = CONFLICT_TEXT, *, subresource:
         f'Operation cannot be fulfilled on {subject} "{name}": {why}',
         _details(name, row.group, plural),
     )
+
+
+def devices_held(row: Resource, name: str, why: str) -> ApiError:
+    """Another claim holds a device, capacity or counter of this one: the cause tells it from an outdated write."""
+    refused = conflict(row, name, why)
+    causes = [{"reason": DEVICES_HELD, "message": why}]
+    return ApiError(refused.code, refused.reason, refused.message, {**(refused.details or {}), "causes": causes})
 
 
 def kind_conflict(row: Resource, name: str, why: str) -> ApiError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dray.api.meta import Status, StatusCause
+from dray.api.meta import DEVICES_HELD, Status, StatusCause
 
 RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 
@@ -54,6 +54,11 @@ class ApiError(Exception):
     def is_conflict(self) -> bool:
         """The object changed under the write, or a precondition did not hold."""
         return self.code == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def is_device_conflict(self) -> bool:
+        """Another claim holds one of the devices: writing again cannot help, choosing again can."""
+        return self.is_conflict and any(cause.reason == DEVICES_HELD for cause in self._causes())
 
     @property
     def is_expired(self) -> bool:

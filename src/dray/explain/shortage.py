@@ -45,7 +45,7 @@ def short_rows(ledger: NodeLedger, demand: Demand, spec_demand: Demand) -> list[
     answer = ledger.fits(demand)
     if not isinstance(answer, NoFit):
         return []
-    return [_row(ledger, reason, spec_demand) for reason in answer.reasons if not isinstance(reason, SharedClaim)]
+    return [_row(ledger, short, spec_demand) for short in answer.refusals if not isinstance(short, SharedClaim)]
 
 
 def _row(ledger: NodeLedger, short: Shortage, spec_demand: Demand) -> ShortRow:

@@ -15,7 +15,7 @@ from dray.accounting import (
     Shortage,
     pod_demand,
 )
-from dray.accounting.fit import Reason
+from dray.accounting.fit import Refusal
 from dray.accounting.resources import PODS, is_node_allocatable
 from dray.api.core import Node, Pod
 from dray.api.host_ports import HostPort, host_ports, ports_clash
@@ -61,8 +61,8 @@ class Admission:
 
     def _no_room_for(self, demand: Demand) -> Rejection | None:
         answer = self.ledger.fits(demand)
-        reasons = answer.reasons if isinstance(answer, NoFit) else ()
-        return next((_no_room(each) for each in reasons if not self._is_elsewhere(each)), None)
+        refusals = answer.refusals if isinstance(answer, NoFit) else ()
+        return next((_no_room(each) for each in refusals if not self._is_elsewhere(each)), None)
 
     def _rejects(self, pod: Pod, node: Node | None) -> Rejection | None:
         if node is not None and not pod_wants_node(pod.spec, node):
@@ -76,7 +76,7 @@ class Admission:
             return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
         return None
 
-    def _is_elsewhere(self, reason: Reason) -> bool:
+    def _is_elsewhere(self, reason: Refusal) -> bool:
         """An extended resource that the node itself does not offer: devices serve it, and the scheduler has counted them."""
         return (
             isinstance(reason, Shortage)
@@ -98,7 +98,7 @@ class Admission:
         self.ledger.remove(reference)
 
 
-def _no_room(first: Reason) -> Rejection:
+def _no_room(first: Refusal) -> Rejection:
     if isinstance(first, Shortage):
         text = f"Node didn't have enough resource: {first.resource}, requested: {first.asked}, used: {first.used}, capacity: {first.capacity}"
         return Rejection(f"OutOf{first.resource}", text)

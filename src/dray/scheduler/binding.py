@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Binder:
         except Exception as problem:
             # A plugin's bug must not leave the pod assumed for ever.
             log.exception("binding pod %s/%s", pod.metadata.namespace, pod.metadata.name)
-            status = PluginStatus(Code.ERROR, (str(problem) or repr(problem),))
+            status = error(str(problem) or repr(problem))
         if status is None:
             for plugin in profile.at["postBind"]:
                 plugin.post_bind(cycle, pod, node_name)
@@ -59,7 +59,7 @@ class Binder:
                 return None
             if status.code is not Code.SKIP:
                 return status.by(plugin.name)  # type: ignore[no-any-return]
-        return PluginStatus(Code.ERROR, ("no bind plugin wanted the pod",))
+        return error("no bind plugin wanted the pod")
 
     async def _permit(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
         for plugin in profile.at["permit"]:
@@ -74,11 +74,8 @@ class Binder:
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.code is Code.WAIT:
-                return PluginStatus(
-                    Code.UNSCHEDULABLE,
-                    (f"rejected due to timeout after waiting {wait_s:g}s at plugin {plugin.name}",),
-                    plugin.name,
-                )
+                text = f"rejected due to timeout after waiting {wait_s:g}s at plugin {plugin.name}"
+                return unschedulable(text).by(plugin.name)
             return _worded(status, "Permit", plugin.name)
         return None
 
@@ -97,4 +94,4 @@ class Binder:
 def _worded(status: PluginStatus, point: str, plugin: str) -> PluginStatus:
     if status.is_rejected:
         return status.by(plugin)
-    return PluginStatus(status.code, (f'running {point} plugin "{plugin}": {status.message}',), plugin)
+    return PluginStatus(status.code, (status.as_one_reason(f'running {point} plugin "{plugin}"'),), plugin)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from dray.api.core import Pod
+from dray.api.reasons import Reason
 from dray.scheduler.device_demand import DeviceDemands
 from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
@@ -66,13 +67,13 @@ class Decider:
         found = self._find(profile, cycle, pod, allowed)
         note("Filter", "Success" if found.feasible else "Unschedulable")
         if found.failure is not None:
-            return Failed(found.failure.message, cycle)
+            return Failed(found.failure.reasons[0], cycle)
         if not found.feasible:
             return Rejection(nodes, cycle, nodes_by_status=found.rejected | allowed.ruled_out)
         node_name = self._choose(profile, cycle, pod, found)
         note("Score", "Success")
         if isinstance(node_name, PluginStatus):
-            return Failed(node_name.message, cycle)
+            return Failed(node_name.reasons[0], cycle)
         failure = self._assume_and_reserve(profile, cycle, pod, node_name)
         note("Reserve", "Error" if failure else "Success")
         if failure is not None:
@@ -98,7 +99,7 @@ class Decider:
             elif answer.is_rejected:
                 return Rejection(len(self.snapshot.nodes), cycle, pre_filter=answer.by(plugin.name))
             else:
-                return Failed(f'running PreFilter plugin "{plugin.name}": {answer.message}', cycle)
+                return Failed(answer.as_one_reason(f'running PreFilter plugin "{plugin.name}"'), cycle)
         return self._restrict(cycle, names, named_by)
 
     def _restrict(
@@ -108,7 +109,9 @@ class Decider:
         if names is None:
             return PreFiltered(everything, {})
         candidates = self.snapshot.nodes.mask_of(names)
-        status = unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(named_by)}]").by(named_by[-1])
+        status = unresolvable(Reason("not-considered", f"node(s) didn't satisfy plugin(s) [{' '.join(named_by)}]")).by(
+            named_by[-1]
+        )
         ruled_out = {status: everything & ~candidates} if everything & ~candidates else {}
         if not candidates:
             return Rejection(len(self.snapshot.nodes), cycle, nodes_by_status=ruled_out)
@@ -170,7 +173,7 @@ class Decider:
             if self._timer is not None:
                 self._timer(plugin.name, "Reserve", _word(status))
             if status is not None and status.code is not Code.SUCCESS:
-                return Failed(f'running Reserve plugin "{plugin.name}": {status.message}', cycle, node_name)
+                return Failed(status.as_one_reason(f'running Reserve plugin "{plugin.name}"'), cycle, node_name)
         return None
 
     def _as_it_will_be(self, cycle: CycleState, pod: Pod, node_name: str) -> Pod:

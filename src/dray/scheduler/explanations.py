@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from dray.allocator import NoFit
 from dray.api.core import Pod
-from dray.explain.codes import refusal_code
+from dray.api.reasons import Reason
 from dray.scheduler.framework.answers import positions
-from dray.scheduler.framework.status import PluginStatus
+from dray.scheduler.framework.status import LACKS_DEVICES
 from dray.scheduler.nodes import NodeList
 from dray.scheduler.outcomes import Rejection
 
@@ -48,7 +48,7 @@ class NodesTurnedAway:
 
     plugin: str
     code: str
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     resolvable: bool
     count: int
     names: tuple[str, ...]
@@ -57,7 +57,7 @@ class NodesTurnedAway:
         return {
             "plugin": self.plugin,
             "code": self.code,
-            "reasons": list(self.reasons),
+            "reasons": [reason.text for reason in self.reasons],
             "resolvable": self.resolvable,
             "count": self.count,
             "nodes": list(self.names),
@@ -133,11 +133,6 @@ class Explanations:
             self._records.popitem(last=False)
 
 
-def code_of(status: PluginStatus) -> str:
-    """A stable word for a refusal: the plugin and the kind of reason, without names and amounts."""
-    return refusal_code(status.plugin, status.message)
-
-
 def _turned_away(rejection: Rejection, nodes: NodeList) -> tuple[NodesTurnedAway, ...]:
     rows = []
     by_status = dict(rejection.nodes_by_status)
@@ -147,7 +142,7 @@ def _turned_away(rejection: Rejection, nodes: NodeList) -> tuple[NodesTurnedAway
         rows.append(
             NodesTurnedAway(
                 status.plugin,
-                code_of(status),
+                status.reason_code,
                 status.reasons,
                 status.code.value == "Unschedulable",
                 mask.bit_count(),
@@ -169,7 +164,7 @@ def _names(mask: int, nodes: NodeList) -> tuple[str, ...]:
 def _device_verdicts(rejection: Rejection, nodes: NodeList, answers: Answers) -> Iterator[DeviceVerdict]:
     """Details of a few nodes; the allocator keeps its answers, so alike nodes and alike pods cost nothing more."""
     for status, mask in rejection.nodes_by_status.items():
-        if status.plugin != "DynamicResources" or status.reasons != ("cannot allocate all claims",):
+        if not status.has_reason(LACKS_DEVICES):
             continue
         for count, position in enumerate(positions(mask)):
             if count == DEVICE_EXAMPLES:

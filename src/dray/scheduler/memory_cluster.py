@@ -15,6 +15,7 @@ from dray.accounting import NodeLedger, NoFit, PodRef, pod_demand
 from dray.accounting.placed import takes_from_node
 from dray.api.codec import to_document, to_object
 from dray.api.core import Node, Pod
+from dray.api.meta import DEVICES_HELD, Status, StatusCause, StatusDetails
 from dray.api.resource import (
     DeviceClass,
     DeviceTaintRule,
@@ -42,6 +43,12 @@ class RecordedEvent:
 
 def conflict(message: str) -> ApiError:
     return ApiError(409, "Conflict", message)
+
+
+def devices_held(message: str) -> ApiError:
+    """The answer of an API server where another claim holds a device."""
+    details = StatusDetails(causes=(StatusCause(reason=DEVICES_HELD, message=message),))
+    return ApiError.from_status(Status(status="Failure", code=409, reason="Conflict", message=message, details=details))
 
 
 def not_found(kind: str, name: str) -> ApiError:
@@ -180,11 +187,11 @@ class MemoryCluster:
         """What another claim holds is not given again: a device, and, where schedulers race, a capacity or a counter."""
         for device in _held(claim):
             if self._holders.get(device, _key(claim)) != _key(claim):
-                raise conflict(f"device {'/'.join(device)} is held by claim {self._holders[device][2]}")
+                raise devices_held(f"device {'/'.join(device)} is held by claim {self._holders[device][2]}")
         if len(self._watchers) > 1:
             others = [other for other in self.all(ResourceClaim) if other.metadata.uid != claim.metadata.uid]
             for problem in overdrawn([*others, claim], self.all(ResourceSlice)):
-                raise conflict(problem)
+                raise devices_held(problem)
 
     def _note_holder(self, old: Any, new: Any) -> None:
         if isinstance(old, ResourceClaim):
@@ -222,7 +229,7 @@ class MemoryCluster:
         """One scheduler alone never does that; two may, each with a pod that would fit without the other's."""
         answer = self.ledger_of(node_name).fits(pod_demand(pod))
         if isinstance(answer, NoFit):
-            raise conflict(f"node {node_name}: {'; '.join(reason.detail for reason in answer.reasons)}")
+            raise conflict(f"node {node_name}: {'; '.join(refusal.detail for refusal in answer.refusals)}")
 
     def ledger_of(self, node_name: str) -> NodeLedger:
         """What the pods that have this node take from it: a slow, plain sum."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.status import Code, PluginStatus
 
@@ -57,9 +58,13 @@ class Failed:
     `assumed_on` names the node if the pod was already assumed there, so that this must be undone.
     """
 
-    message: str
+    reason: Reason
     cycle: CycleState
     assumed_on: str = ""
+
+    @property
+    def message(self) -> str:
+        return self.reason.text
 
 
 Outcome = Placement | Rejection | Failed
@@ -71,5 +76,5 @@ def counted_reasons(nodes_by_status: Mapping[PluginStatus, int]) -> str:
         if status.code is Code.SUCCESS:
             continue
         for reason in status.reasons:
-            counts[reason] = counts.get(reason, 0) + mask.bit_count()
-    return ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+            counts[reason.text] = counts.get(reason.text, 0) + mask.bit_count()
+    return ", ".join(sorted(f"{count} {text}" for text, count in counts.items()))

@@ -154,7 +154,7 @@ def _budget(look: Look) -> str:
         for name, budget in sorted(level.requests.items())
         if name in taken and taken[name] > budget
     ]
-    return ", ".join(problems) + (f" ({'; '.join(rows)})" if rows else "")
+    return ", ".join(reason.text for reason in problems) + (f" ({'; '.join(rows)})" if rows else "")
 
 
 _CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_overhead=True)

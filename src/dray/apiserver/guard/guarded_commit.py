@@ -121,7 +121,7 @@ class GuardedCommit:
                 if own & set(conflict.keys):
                     raise
         name = name_of(new or old)
-        raise errors.conflict(by_kind("ResourceClaim"), name, "its devices are in high demand; try again")
+        raise errors.devices_held(by_kind("ResourceClaim"), name, "its devices are in high demand; try again")
 
     async def changes(self, old: Document | None, new: Document | None) -> tuple[list[Operation], list[Precondition]]:
         """What must go into the same commit as this write of any object; nothing, unless it is a claim.
@@ -176,7 +176,7 @@ class GuardedCommit:
                     record = without(record, holder)
             answer = added(record, claimant, share, self._published)
         if isinstance(answer, Taken):
-            raise errors.conflict(by_kind("ResourceClaim"), name_of(claim), answer.message)
+            raise errors.devices_held(by_kind("ResourceClaim"), name_of(claim), answer.message)
         records.devices[share.device] = answer
 
     async def _still_holds(self, holder: Claimant, device: DeviceID) -> bool:
@@ -228,7 +228,7 @@ class GuardedCommit:
             if isinstance(answer, Drained):
                 names = holder_names([holder for found in holders.values() for holder in found])
                 message = f"{answer.message}; the rest is held by claim {names}"
-                raise errors.conflict(by_kind("ResourceClaim"), name_of(claim), message)
+                raise errors.devices_held(by_kind("ResourceClaim"), name_of(claim), message)
         records.counters[counter_set] = answer
 
     async def _holders(self, records: Records, devices: Iterable[DeviceID]) -> dict[DeviceID, tuple[Holder, ...]]:

@@ -134,7 +134,7 @@ class Placements:
         answer = ledger.fits(binding.demand)
         if not isinstance(answer, NoFit):
             return []
-        found = (reason for reason in answer.reasons if isinstance(reason, Shortage))
+        found = (refusal for refusal in answer.refusals if isinstance(refusal, Shortage))
         # Of an extended resource with nothing in the node's status, devices take care.
         return [row for row in found if row.claim or (row.resource in declared and (row.capacity or _is_basic(row)))]
 

@@ -112,9 +112,10 @@ def resize_problems(new: Document, old: Document, *, with_claims: bool) -> Itera
 def _budget_problems(new: Document) -> Iterator[OptionError]:
     """A pod-level budget has to cover what containers and claims ask for."""
     pod = to_object(new, Pod)
-    for text in budget_problems(pod, charges_in_status(pod.status.node_allocatable_resource_claim_statuses)):
-        budget = (new["spec"].get("resources") or {}).get("requests" if " request " in text else "limits")
-        yield OptionError("Invalid", "spec.resources", f"Invalid value: {go_json(budget)}: {text}")
+    charges = charges_in_status(pod.status.node_allocatable_resource_claim_statuses)
+    for problem in budget_problems(pod, charges):
+        budget = (new["spec"].get("resources") or {}).get(str(problem.facts["part"]))
+        yield OptionError("Invalid", "spec.resources", f"Invalid value: {go_json(budget)}: {problem.text}")
 
 
 def _container_problems(new: Document, old: Document) -> Iterator[OptionError]:

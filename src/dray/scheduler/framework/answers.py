@@ -23,20 +23,20 @@ def positions(mask: int) -> Iterator[int]:
 class FilterAnswers:
     """What one filter said about each node."""
 
-    __slots__ = ("_passing", "_reader", "known", "passed", "rejected")
+    __slots__ = ("_reader", "_transient", "known", "passed", "rejected")
 
     def __init__(self, log: ChangeLog, facets: frozenset[Facet]) -> None:
         self._reader = Reader(log, facets)
         self.known = 0
         self.passed = 0
-        self._passing = 0
+        self._transient = 0
         self.rejected: dict[PluginStatus, int] = {}
 
     def bring_forward(self) -> None:
-        changed = self._reader.changed() | self._passing
+        changed = self._reader.changed() | self._transient
         if changed:
             self._forget(changed)
-            self._passing = 0
+            self._transient = 0
 
     def _forget(self, nodes: int) -> None:
         if nodes == EVERY_NODE:
@@ -64,8 +64,8 @@ class FilterAnswers:
                 self.passed |= bit
             else:
                 self.rejected[status] = self.rejected.get(status, 0) | bit
-                if status.is_passing or status.code is Code.ERROR:
-                    self._passing |= bit
+                if status.is_transient or status.code is Code.ERROR:
+                    self._transient |= bit
             self.known |= bit
         return candidates & self.passed
 

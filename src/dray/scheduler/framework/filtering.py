@@ -9,7 +9,7 @@ from dray.scheduler.framework.answers import FilterAnswers
 from dray.scheduler.framework.changes import ChangeLog
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.sampling import span, steps_to_nth, windows
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import Code, PluginStatus, error
 
 if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot
@@ -121,9 +121,7 @@ class FilterRun:
     def _failures(self, found: Found, reached: int) -> Iterator[PluginStatus]:
         for status, mask in found.rejected.items():
             if status.code is Code.ERROR and mask & reached:
-                yield PluginStatus(
-                    Code.ERROR, (f'running "{status.plugin}" filter plugin: {status.message}',), status.plugin
-                )
+                yield error(status.as_one_reason(f'running "{status.plugin}" filter plugin')).by(status.plugin)
 
 
 _NO_CHANGES = ChangeLog()

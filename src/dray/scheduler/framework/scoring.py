@@ -8,7 +8,7 @@ from dray.scheduler.framework.answers import ScoreAnswers
 from dray.scheduler.framework.changes import ChangeLog
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.scores import WeightedScores, totals
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import Code, PluginStatus, error
 
 if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot
@@ -27,13 +27,11 @@ class ScoreRun:
 
     def pre_score(self, plugins: tuple[Any, ...]) -> PluginStatus | None:
         for plugin in plugins:
-            status = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
+            status: PluginStatus | None = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.code is not Code.SKIP:
-                return PluginStatus(
-                    Code.ERROR, (f'running PreScore plugin "{plugin.name}": {status.message}',), plugin.name
-                )
+                return error(status.as_one_reason(f'running PreScore plugin "{plugin.name}"')).by(plugin.name)
             self._cycle.skipped_scores.add(plugin.name)
         return None
 

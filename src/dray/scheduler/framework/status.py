@@ -3,6 +3,14 @@
 import enum
 from dataclasses import dataclass
 
+from dray.api.reasons import Reason
+
+FILTER = "filter"
+"""The code of a reason that its plugin gives as plain text."""
+
+LACKS_DEVICES = "devices"
+"""The code of a refusal that removing pods may lift, since it frees their devices, although it is UNRESOLVABLE."""
+
 
 class Code(enum.Enum):
     SUCCESS = "Success"
@@ -17,14 +25,14 @@ class Code(enum.Enum):
 class PluginStatus:
     """A plugin's answer other than a plain yes; `plugin` is filled in by the runner.
 
-    UNRESOLVABLE means that removing other pods from the node would not help. An answer that `is_passing` holds for one attempt
-    only, even if nothing changes: another one may come to another answer.
+    UNRESOLVABLE means that removing other pods from the node would not help. An answer that `is_transient` holds for one attempt
+    only, even if nothing changes: another attempt may come to another answer.
     """
 
     code: Code
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     plugin: str = ""
-    is_passing: bool = False
+    is_transient: bool = False
 
     @property
     def is_rejected(self) -> bool:
@@ -32,22 +40,38 @@ class PluginStatus:
 
     @property
     def message(self) -> str:
-        return ", ".join(self.reasons)
+        return ", ".join(reason.text for reason in self.reasons)
+
+    @property
+    def reason_code(self) -> str:
+        """The code of the first reason, which decides how the refusal is explained."""
+        return self.reasons[0].code if self.reasons else FILTER
+
+    def has_reason(self, code: str) -> bool:
+        return any(reason.code == code for reason in self.reasons)
 
     def by(self, plugin: str) -> "PluginStatus":
-        return self if self.plugin else PluginStatus(self.code, self.reasons, plugin, self.is_passing)
+        return self if self.plugin else PluginStatus(self.code, self.reasons, plugin, self.is_transient)
+
+    def as_one_reason(self, where: str) -> Reason:
+        """All reasons as one whose text says first where the answer came from."""
+        return Reason(self.reason_code, f"{where}: {self.message}")
 
 
 SKIP = PluginStatus(Code.SKIP)
 
 
-def unschedulable(*reasons: str) -> PluginStatus:
-    return PluginStatus(Code.UNSCHEDULABLE, reasons)
+def unschedulable(*reasons: Reason | str) -> PluginStatus:
+    return PluginStatus(Code.UNSCHEDULABLE, tuple(map(_as_reason, reasons)))
 
 
-def unresolvable(*reasons: str) -> PluginStatus:
-    return PluginStatus(Code.UNRESOLVABLE, reasons)
+def unresolvable(*reasons: Reason | str) -> PluginStatus:
+    return PluginStatus(Code.UNRESOLVABLE, tuple(map(_as_reason, reasons)))
 
 
-def error(reason: str) -> PluginStatus:
-    return PluginStatus(Code.ERROR, (reason,))
+def error(reason: Reason | str) -> PluginStatus:
+    return PluginStatus(Code.ERROR, (_as_reason(reason),))
+
+
+def _as_reason(reason: Reason | str) -> Reason:
+    return reason if isinstance(reason, Reason) else Reason(FILTER, reason)

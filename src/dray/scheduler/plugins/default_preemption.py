@@ -8,7 +8,7 @@ from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import PostFilterResult
-from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
+from dray.scheduler.framework.status import Code, PluginStatus, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import counted_reasons
 from dray.scheduler.plugins.dynamic_resources.turns import deadlines
@@ -16,8 +16,8 @@ from dray.scheduler.plugins.victims import DryRun, Plan, best_plan, may_help
 from dray.scheduler.snapshot import Snapshot
 
 DRY_RUNS_S = 0.5
-NOT_HELPFUL = PluginStatus(Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
-NO_VICTIMS = PluginStatus(Code.UNSCHEDULABLE, ("No preemption victims found for incoming pod",))
+NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")
+NO_VICTIMS = unschedulable("No preemption victims found for incoming pod")
 
 
 class DefaultPreemption:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dray.api.core import Pod, PodAffinityTerm
 from dray.api.matching import matches_labels
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.scores import MAX_SCORE
@@ -14,9 +15,9 @@ from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, un
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
-NO_FRIEND = unresolvable("node(s) didn't match pod affinity rules")
-ENEMY = unschedulable("node(s) didn't match pod anti-affinity rules")
-UNWELCOME = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
+NO_FRIEND = unresolvable(Reason("pod-affinity", "node(s) didn't match pod affinity rules"))
+ENEMY = unschedulable(Reason("pod-affinity", "node(s) didn't match pod anti-affinity rules"))
+UNWELCOME = unschedulable(Reason("pod-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"))
 
 Domain = tuple[str, str]
 """A topology key and its value."""

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dray.api.core import NodeAffinity as Wanted
 from dray.api.core import Pod
 from dray.api.matching import matches_term, only_names, pod_wants_node, required_nodes
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet, NodeNames
@@ -13,7 +14,7 @@ from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
-REASON = unresolvable("node(s) didn't match Pod's node affinity/selector")
+REASON = unresolvable(Reason("node-affinity", "node(s) didn't match Pod's node affinity/selector"))
 
 
 def _wanted(pod: Pod) -> Wanted | None:

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable
 
 from dray.api.core import Pod
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, Resource
 from dray.scheduler.framework.plugin import Facet
@@ -10,7 +11,7 @@ from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
-REASON = unresolvable("node(s) didn't match the requested node name")
+REASON = unresolvable(Reason("node-name", "node(s) didn't match the requested node name"))
 
 
 class NodeName:

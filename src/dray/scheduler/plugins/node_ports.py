@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable
 
 from dray.api.core import Pod
 from dray.api.host_ports import host_ports, ports_clash
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet
@@ -11,7 +12,7 @@ from dray.scheduler.framework.status import SKIP, PluginStatus, unschedulable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
-REASON = unschedulable("node(s) didn't have free ports for the requested pod ports")
+REASON = unschedulable(Reason("host-port", "node(s) didn't have free ports for the requested pod ports"))
 
 
 class NodePorts:

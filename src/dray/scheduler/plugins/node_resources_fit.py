@@ -40,7 +40,8 @@ def is_extended(name: str) -> bool:
 def as_status(answer: Fits | NoFit) -> PluginStatus | None:
     if isinstance(answer, Fits):
         return None
-    return PluginStatus(Code.UNRESOLVABLE if answer.is_unresolvable else Code.UNSCHEDULABLE, answer.messages)
+    reasons = tuple(refusal.reason() for refusal in answer.refusals)
+    return PluginStatus(Code.UNRESOLVABLE if answer.is_unresolvable else Code.UNSCHEDULABLE, reasons)
 
 
 class NodeResourcesFit:

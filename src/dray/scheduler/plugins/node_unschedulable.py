@@ -4,13 +4,14 @@ from collections.abc import Hashable, Iterable
 
 from dray.api.core import Pod, Taint
 from dray.api.matching import is_tolerated
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.status import PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
 
-REASON = unresolvable("node(s) were unschedulable")
+REASON = unresolvable(Reason("node-unschedulable", "node(s) were unschedulable"))
 TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from dray.api.core import Pod
+from dray.api.reasons import Reason
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.status import PluginStatus, unresolvable
 
@@ -12,7 +13,9 @@ class SchedulingGates:
 
     def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
         gates = [gate.name for gate in pod.spec.scheduling_gates]
-        return unresolvable(f"waiting for scheduling gates: [{' '.join(gates)}]") if gates else None
+        if not gates:
+            return None
+        return unresolvable(Reason("scheduling-gates", f"waiting for scheduling gates: [{' '.join(gates)}]"))
 
     def events_to_register(self) -> Iterable[EventRegistration]:
         event = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_GATES)

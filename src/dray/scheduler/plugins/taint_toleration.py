@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Mapping
 
 from dray.api.core import Pod
 from dray.api.matching import HARD, is_tolerated, untolerated
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet
@@ -11,7 +12,7 @@ from dray.scheduler.framework.scores import MAX_SCORE
 from dray.scheduler.framework.status import PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
 
-REASON = unresolvable("node(s) had untolerated taint(s)")
+REASON = unresolvable(Reason("node-taint", "node(s) had untolerated taint(s)"))
 
 
 class TaintToleration:

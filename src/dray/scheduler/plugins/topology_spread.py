@@ -11,6 +11,7 @@ from dray.api.codec import to_object
 from dray.api.core import Pod, TopologySpreadConstraint
 from dray.api.matching import HARD, matches_labels, untolerated
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
+from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
@@ -19,8 +20,10 @@ from dray.scheduler.plugins.node_affinity import matches_pod_affinity
 from dray.scheduler.plugins.soft_spread import SYSTEM_DEFAULTS, SoftRow, SoftSpread, evenly
 from dray.scheduler.snapshot import Snapshot, controller_of
 
-TOO_UNEVEN = unschedulable("node(s) didn't match pod topology spread constraints")
-NO_LABEL = unresolvable("node(s) didn't match pod topology spread constraints (missing required label)")
+TOO_UNEVEN = unschedulable(Reason("topology-spread", "node(s) didn't match pod topology spread constraints"))
+NO_LABEL = unresolvable(
+    Reason("topology-spread", "node(s) didn't match pod topology spread constraints (missing required label)")
+)
 
 
 @dataclass(slots=True)

@@ -12,11 +12,10 @@ from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun
 from dray.scheduler.framework.plugin import NodeNames
 from dray.scheduler.framework.sampling import span
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import LACKS_DEVICES, Code, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
-FREEABLE_DEVICES = "cannot allocate all claims"
 MOST_TRIED = 1000
 TRIED_IN_ONE_PIECE = 32
 
@@ -33,7 +32,7 @@ def may_help(rejections: Mapping[PluginStatus, int], *, devices: bool) -> int:
     """Nodes where removing pods may help; with `devices` also those that lack free devices."""
     nodes = 0
     for status, mask in rejections.items():
-        lacks_devices = devices and status.reasons == (FREEABLE_DEVICES,)
+        lacks_devices = devices and status.has_reason(LACKS_DEVICES)
         if status.code is Code.UNSCHEDULABLE or lacks_devices:
             nodes |= mask
     return nodes

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from dray.allocator import TIMED_OUT, Allocation, Answer, Failure, NoFit, Paused
 from dray.api.core import Pod
 from dray.api.matching import matches_node, only_names
+from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim
 from dray.scheduler.framework.plugin import Unfinished
-from dray.scheduler.framework.status import Code, PluginStatus, error, unresolvable
+from dray.scheduler.framework.status import LACKS_DEVICES, Code, PluginStatus, error, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
@@ -15,10 +16,23 @@ from dray.scheduler.plugins.dynamic_resources.binding_conditions import Binding,
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.snapshot import Snapshot
 
-CANNOT_ALLOCATE = unresolvable("cannot allocate all claims")
-NOT_AVAILABLE = unresolvable("resourceclaim not available on the node")
-LEFTOVER = unresolvable("cannot schedule extended resource claim")
-TIMED_OUT_HERE = PluginStatus(Code.UNRESOLVABLE, ("timed out trying to allocate devices",), is_passing=True)
+CANNOT_ALLOCATE = unresolvable(Reason(LACKS_DEVICES, "cannot allocate all claims"))
+NOT_AVAILABLE = unresolvable(Reason("claim-elsewhere", "resourceclaim not available on the node"))
+LEFTOVER = unresolvable(Reason("left-over-claim", "cannot schedule extended resource claim"))
+TIMED_OUT_HERE = PluginStatus(
+    Code.UNRESOLVABLE, (Reason("timeout", "timed out trying to allocate devices"),), is_transient=True
+)
+
+_CODES = {
+    # What the allocator tells apart and users need not.
+    "constraint-on-all": "unsupported",
+    "derived-attribute": "selector-error",
+    "unsupported-constraint": "unsupported",
+    "unsupported-mode": "unsupported",
+    "unsupported-request": "unsupported",
+    "unsupported-selector": "unsupported",
+    "unusable-node-selector": "unsupported",
+}
 
 
 def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
@@ -60,10 +74,14 @@ def as_status(answer: Answer | None, node: NodeState) -> PluginStatus | None:
             # Only this node is ruled out: another one may still serve. Trying again without some pods would take as long.
             return TIMED_OUT_HERE
         case Failure(for_this_node_only=True):
-            return unresolvable(answer.message)
+            return unresolvable(_reason_of(answer))
         case Failure():
-            return error(answer.message)
+            return error(_reason_of(answer))
     return None
+
+
+def _reason_of(failure: Failure) -> Reason:
+    return Reason(_CODES.get(failure.code, failure.code), failure.message)
 
 
 def unavailable_claims(

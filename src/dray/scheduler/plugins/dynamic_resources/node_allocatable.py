@@ -10,6 +10,7 @@ from dray.accounting import (
     AllocatedClaim,
     ClaimCharge,
     Demand,
+    Fits,
     Inventory,
     budget_problems,
     check_compatibility,
@@ -24,6 +25,9 @@ from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+
+SHORT_OF_ROOM = "node-resources-of-devices"
+"""The code of a refusal because devices would take more of the node than it has left."""
 
 
 def allocated_claims(attempt: Attempt, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
@@ -65,12 +69,11 @@ def why_no_room(
             return refused
         answer = node.ledger.fits_node_allocatable(_sharing_with_group(pod_demand(pod, charges), attempt, pod))
     except AccountingError as problem:
-        return unresolvable(str(problem))
-    messages = getattr(answer, "messages", ())
-    if not messages:
+        return unresolvable(problem.reason)
+    if isinstance(answer, Fits):
         return None
-    hopeless = getattr(answer, "is_unresolvable", False)
-    return PluginStatus(Code.UNRESOLVABLE if hopeless else Code.UNSCHEDULABLE, messages)
+    reasons = tuple(refusal.reason(SHORT_OF_ROOM) for refusal in answer.refusals)
+    return PluginStatus(Code.UNRESOLVABLE if answer.is_unresolvable else Code.UNSCHEDULABLE, reasons)
 
 
 def _not_shared(attempt: Attempt, pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:

@@ -22,7 +22,7 @@ from dray.scheduler.plugins.dynamic_resources.binding_conditions import waits_fo
 from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
 from dray.scheduler.plugins.dynamic_resources.freeing import hypothetically_freed
 from dray.scheduler.plugins.dynamic_resources.hints import registrations
-from dray.scheduler.plugins.dynamic_resources.node_allocatable import demand_by_node
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import SHORT_OF_ROOM, demand_by_node
 from dray.scheduler.plugins.dynamic_resources.pod_status import clear_statuses, write_statuses
 from dray.scheduler.plugins.dynamic_resources.post_filter import post_filter
 from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProblem, bind_claims
@@ -156,8 +156,7 @@ class DynamicResources:
         self, cycle: CycleState, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
     ) -> PostFilterResult:
         attempt = cycle.read(Attempt)
-        mine = (status for status in rejections if status.plugin == self.name)
-        if any(reason.startswith("Insufficient ") for status in mine for reason in status.reasons):
+        if any(status.has_reason(SHORT_OF_ROOM) for status in rejections):
             self._short_of_room[pod.metadata.uid] = None
             if len(self._short_of_room) > MOST_SHORT_OF_ROOM:
                 self._short_of_room.popitem(last=False)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dray.api.core import Pod, PodResourceClaim
+from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.workloads import PodGroup
 from dray.scheduler.assumed import AssumedClaims
@@ -20,10 +21,14 @@ class PodClaim:
 
 
 class ClaimNotReady(Exception):
-    """Some claim of the pod is missing or unusable; the text is for the user."""
+    """Some claim of the pod is missing or unusable."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = Reason(code, text)
 
     def status(self) -> PluginStatus:
-        return unresolvable(str(self))
+        return unresolvable(self.reason)
 
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
@@ -32,11 +37,13 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
         return entry.resource_claim_name
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     if not entry.resource_claim_template_name:
-        raise ClaimNotReady(f'pod "{where}", spec.resourceClaim "{entry.name}": none of the supported fields are set')
+        raise ClaimNotReady(
+            "claim-source", f'pod "{where}", spec.resourceClaim "{entry.name}": none of the supported fields are set'
+        )
     for status in pod.status.resource_claim_statuses:
         if status.name == entry.name:
             return status.resource_claim_name or None
-    raise ClaimNotReady(f'pod "{where}": ResourceClaim not created yet')
+    raise ClaimNotReady("claim-not-created", f'pod "{where}": ResourceClaim not created yet')
 
 
 def is_made_for(claim: ResourceClaim, uid: str) -> bool:
@@ -50,14 +57,15 @@ def _usable_claim(
     namespace = pod.metadata.namespace
     claim = claims.get(namespace, name)
     if claim is None:
-        raise ClaimNotReady(f'could not find ResourceClaim "{namespace}/{name}"')
+        raise ClaimNotReady("claim-missing", f'could not find ResourceClaim "{namespace}/{name}"')
     if claim.metadata.deletion_timestamp is not None:
-        raise ClaimNotReady(f'resourceclaim "{name}" is being deleted')
+        raise ClaimNotReady("claim-being-deleted", f'resourceclaim "{name}" is being deleted')
     owner = pod if group is None else group
     if not entry.resource_claim_name and not is_made_for(claim, owner.metadata.uid):
         why = "Pod is not owner" if group is None else f"neither Pod nor PodGroup {group.metadata.name} is the owner"
         raise ClaimNotReady(
-            f"ResourceClaim {namespace}/{name} was not created for Pod {namespace}/{pod.metadata.name} ({why})"
+            "claim-not-owned",
+            f"ResourceClaim {namespace}/{name} was not created for Pod {namespace}/{pod.metadata.name} ({why})",
         )
     return claim
 

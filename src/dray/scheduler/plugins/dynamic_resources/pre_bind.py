@@ -23,7 +23,6 @@ from dray.scheduler.pod_groups import user_of
 
 TRIES = 5
 PAUSE_S = 0.01
-MODIFIED = "the object has been modified"
 
 
 class BindingProblem(Exception):
@@ -92,7 +91,7 @@ async def bind_claim(
         try:
             stored = await _write(current, result, user, handle)
         except ApiError as problem:
-            if not problem.is_conflict or is_device_conflict(problem) or tried == TRIES - 1:
+            if not problem.is_conflict or problem.is_device_conflict or tried == TRIES - 1:
                 raise BindingProblem(_refused(claim, result, problem)) from problem
         except ServerUnreachable as problem:
             raise BindingProblem(_refused(claim, result, problem)) from problem
@@ -147,11 +146,6 @@ async def _write(
         allocation = replace(result, allocation_timestamp=rfc3339(handle.clock.now()))
     status = ResourceClaimStatus(allocation=allocation, reserved_for=users, devices=current.status.devices)
     return await handle.writer.update_claim_status(replace(current, status=status))
-
-
-def is_device_conflict(problem: ApiError) -> bool:
-    """Another claim holds one of the devices: writing again cannot help, choosing again can."""
-    return problem.is_conflict and MODIFIED not in problem.message
 
 
 def _refused(claim: ResourceClaim, result: AllocationResult | None, problem: Exception) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from dray.api.core import Pod
+from dray.api.reasons import Reason
 from dray.api.resource import DeviceRequest, ResourceClaim
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.framework.status import PluginStatus, unresolvable
@@ -45,14 +46,20 @@ def variants_of(attempt: Attempt, pod: Pod, devices: DeviceState) -> Callable[[f
 def _why_not_allocatable(claim: ResourceClaim, devices: DeviceState) -> PluginStatus | None:
     where = f"{claim.metadata.namespace}/{claim.metadata.name}"
     if claim.metadata.uid in devices.in_flight:
-        return unresolvable(f"resource claim {where} is in the process of being allocated")
+        return unresolvable(
+            Reason("claim-being-allocated", f"resource claim {where} is in the process of being allocated")
+        )
     for request in claim.spec.devices.requests:
         classes = list(_classes(request))
         if not classes:
-            return unresolvable(f"resource claim {where}, request {request.name}: unknown request type")
+            return unresolvable(
+                Reason("unsupported", f"resource claim {where}, request {request.name}: unknown request type")
+            )
         for name, class_name in classes:
             if class_name not in devices.classes:
-                return unresolvable(f"request {name}: device class {class_name} does not exist")
+                return unresolvable(
+                    Reason("missing-class", f"request {name}: device class {class_name} does not exist")
+                )
     return None
 
 
