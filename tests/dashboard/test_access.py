@@ -11,6 +11,7 @@ import pytest
 
 from dray.dashboard import Dashboard, dashboard_url, new_token
 from dray.dashboard.access import Access, is_on_this_machine
+from dray.http.connection import HttpRequest, Peer
 from dray.testing import cluster
 from tests.dashboard.conftest import Shown, shown_on
 
@@ -150,24 +151,14 @@ def test_on_this_machine(address: str, expected: bool) -> None:
 
 
 def test_other_machines_are_turned_away_even_with_the_token(bare: Shown) -> None:
-    sent: list[dict[str, object]] = []
-
-    async def receive() -> dict[str, object]:
-        return {"type": "http.disconnect"}
-
-    async def send(message: dict[str, object]) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/ui/api/snapshot",
-        "query_string": f"token={bare.token}".encode(),
-        "headers": [(b"authorization", f"Bearer {bare.token}".encode())],
-        "client": ("10.0.0.7", 4711),
-    }
-    asyncio.run(Dashboard(bare.cluster.client, bare.token)(scope, receive, send))
-    assert sent[0]["status"] == 403
+    request = HttpRequest(
+        "GET",
+        f"/ui/api/snapshot?token={bare.token}".encode(),
+        {"authorization": f"Bearer {bare.token}"},
+        peer=Peer(remote="10.0.0.7"),
+    )
+    response = asyncio.run(Dashboard(bare.cluster.client, bare.token)(request))
+    assert response.status == 403
 
 
 def test_tokens_are_long_and_never_the_same() -> None:

@@ -14,7 +14,6 @@ from dray.apiserver.discovery.served_versions import served
 from dray.apiserver.guard.guarded_bindings import GuardedBindings
 from dray.apiserver.guard.placements import Placements
 from dray.apiserver.http.listener import Listener
-from dray.apiserver.http.mounted_apps import Mounted
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.request_info import MASTERS
 from dray.apiserver.security.assembly import (
@@ -31,6 +30,7 @@ from dray.apiserver.subresources.pod_logs import (
 from dray.apiserver.watch.cached_objects import CachedObjects
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
+from dray.http.server import Handler, url_of
 from dray.store.history import keep_history
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
@@ -62,20 +62,18 @@ class Running:
     server: Server
     credentials: Credentials
     _listeners: list[Listener] = field(default_factory=list)
-    _mounts: dict[str, Mounted] = field(default_factory=dict)
+    _mounts: dict[str, Handler] = field(default_factory=dict)
 
-    def mount(self, prefix: str, application: Mounted) -> None:
-        """Requests to this path and below go to `application`, on every socket, before any check of who asks."""
-        self._mounts[prefix] = application
+    def mount(self, prefix: str, handler: Handler) -> None:
+        """Requests to this path and below go to `handler`, on every socket, before they are authenticated."""
+        self._mounts[prefix] = handler
 
     async def listen(self, host: str, port: int) -> str:
-        """HTTPS on this address (port 0: any free one); answers a URL that works on this machine."""
+        """HTTPS on this address (port 0: any free one); returns a URL that works on this machine."""
         listener = Listener(self.server, self.credentials.server_context(), self._mounts)
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
-        found_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(found_host, found_host)
-        shown = f"[{found_host}]" if ":" in found_host else found_host
-        return f"https://{shown}:{found_port}"
+        return url_of("https", found_host, found_port)
 
     async def stop(self) -> None:
         await self.server.stop_watches()

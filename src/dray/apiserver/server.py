@@ -28,11 +28,7 @@ from dray.apiserver.discovery.groups import Discovery
 from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.discovery.served_versions import Served
 from dray.apiserver.errors import ApiError
-from dray.apiserver.http.health import (
-    Health,
-    version_document,
-)
-from dray.apiserver.http.server_metrics import ServerMetrics
+from dray.apiserver.http.version_and_metrics import ServerMetrics, version_document
 from dray.apiserver.read.reading import Reader
 from dray.apiserver.read.selectors import parse_fields
 from dray.apiserver.request.authentication.impersonation import (
@@ -87,13 +83,13 @@ from dray.apiserver.write.writing import (
     Outcome,
     Writer,
 )
+from dray.http.health import Health, metrics_response, not_found
 from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
-TEXT = "text/plain; charset=utf-8"
 PLAIN_PATHS = (
     "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
 )  # fmt: skip
@@ -132,7 +128,7 @@ class Server:
         self._discovery = Discovery(served)
         self.openapi = OpenApi(served)
         self._turns = Turns()
-        self._health = Health({"store": self._store_answers})
+        self._health = Health({"ping": _ping, "store": self._store_answers})
         self._reader = Reader(core)
         self._writer = Writer(core)
         self._deleter = Deleter(core)
@@ -256,31 +252,31 @@ class Server:
     def _nothing_here(self, what: RequestInfo) -> Response:
         if self._served.has_group(what.group):
             raise errors.no_such_resource()
-        return _page_not_found()
+        return not_found()
 
     async def _plain(self, request: Request, query: Query) -> Response:
         """Paths that are no resources."""
         parts = segments(request.path)
         if not parts:
             return Response(200, encode({"paths": self._paths()}))
-        if answer := await self._health.answer(parts, query):
+        if answer := await self._health.answer(parts, request.query):
             return answer
         if request.path.rstrip("/") == "/version":
             return Response(200, encode(self._version))
         if parts == ["metrics"]:
-            return Response(200, self.metrics.render(), TEXT.replace("plain;", "plain; version=0.0.4;"))
+            return metrics_response(self.metrics.registry.text())
         if self._access.issuer and (answer := self._access.issuer.answer(request)):
             return answer
         if parts[0] == "openapi" and (answer := self.openapi.answer(parts, request, query)):
             return answer
         if parts[0] in ("api", "apis") and len(parts) <= 3 - (parts[0] == "api"):
             return self._discover(parts, request)
-        return _page_not_found()
+        return not_found()
 
     def _discover(self, parts: list[str], request: Request) -> Response:
         group = parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
         if parts[0] == "apis" and group and not self._served.has_group(group):
-            return _page_not_found()
+            return not_found()
         if request.method not in ("GET", "HEAD"):
             raise errors.method_not_allowed()
         answer = self._discovery.answer(parts, request)
@@ -471,8 +467,8 @@ def _deprecation(row: Resource, version: Version) -> str:
     )
 
 
-def _page_not_found() -> Response:
-    return Response(404, b"404 page not found\n", TEXT)
+async def _ping() -> bool:
+    return True
 
 
 def failure(error: ApiError) -> Response:

@@ -16,7 +16,7 @@ from dray.client import Client, Connection, CredentialsError, KubeconfigError, S
 from dray.client.transport import Call
 from dray.dashboard import Dashboard, dashboard_url, new_token
 from dray.dashboard.access import is_on_this_machine
-from dray.dashboard.server import DashboardServer
+from dray.dashboard.application import DashboardServer
 from dray.features import FeatureGates
 from dray.signals import stop_signal
 from dray.telemetry import set_up_logging

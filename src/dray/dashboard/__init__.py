@@ -1,6 +1,6 @@
 """A web page over the same API as kubectl: devices by use, claims, the ledger, and why pods wait; live and read-only.
 
-    dashboard = Dashboard(client, token="...")       an ASGI application for one path prefix, /ui
+    dashboard = Dashboard(client, token="...")       a handler for one path prefix, /ui
     await dashboard.stop()                           ends open pages
 
 `cluster` follows the objects, `rows` and its neighbours turn them into what the page shows, `board` keeps those rows encoded

@@ -1,14 +1,14 @@
-"""The page over HTTP, as an ASGI application that can be put on any server under `/ui`."""
+"""The page over HTTP: a handler that can be put on any server under `/ui`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from importlib import resources
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
@@ -18,6 +18,9 @@ from dray.dashboard.devices import device_documents
 from dray.dashboard.live import Live, Viewing
 from dray.dashboard.rows import why_row
 from dray.features import FeatureGates
+from dray.http.connection import HttpRequest
+from dray.http.responses import TEXT, Response
+from dray.http.server import HttpServer, url_of
 from dray.sim.explaining import Circumstances, PodNotFound, explain_pod
 
 log = logging.getLogger(__name__)
@@ -36,19 +39,16 @@ _TYPES = {
 # Everything comes from here and nothing goes elsewhere; other pages may neither frame nor read it.
 _GUARDS = (
     (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
 )
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Headers = tuple[tuple[str, str], ...]
 
 
 class Refused(Exception):
@@ -85,60 +85,57 @@ class Dashboard:
 
     # --- from request to answer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
+    async def __call__(self, request: HttpRequest) -> Response:
         try:
-            await self._answer(scope, receive, send)
+            return await self._answer(request)
         except Refused as refused:
-            await _send(send, refused.status, *self._refusal(refused, scope))
+            return _response(refused.status, *self._refusal(refused, request))
         except Exception:
-            log.exception("dashboard: %s", scope["path"])
-            await _send(send, 500, b"the dashboard failed; its log says why\n", "text/plain; charset=utf-8")
+            log.exception("dashboard: %s", request.target.decode("ascii", "replace"))
+            return _response(500, b"the dashboard failed; its log says why\n", TEXT)
 
-    def _refusal(self, refused: Refused, scope: Scope) -> tuple[bytes, str]:
+    def _refusal(self, refused: Refused, request: HttpRequest) -> tuple[bytes, str]:
         """People get a page, programs get a line."""
-        if b"text/html" in dict(scope["headers"]).get(b"accept", b"") and refused.status in (401, 403):
+        if "text/html" in request.headers.get("accept", "") and refused.status in (401, 403):
             page = self._assets["refused.html"].replace(b"{{status}}", str(refused.status).encode())
             return page.replace(b"{{text}}", str(refused).encode()), _TYPES["html"]
-        return f"{refused}\n".encode(), "text/plain; charset=utf-8"
+        return f"{refused}\n".encode(), TEXT
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        if client is not None and not is_on_this_machine(client[0]):
+    async def _answer(self, request: HttpRequest) -> Response:
+        if not is_on_this_machine(request.peer.remote):
             raise Refused(
                 403, "The dashboard answers this machine only. Forward the port with ssh -L, or run dray dashboard."
             )
-        if scope["method"] not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             raise Refused(405, "The dashboard is read-only.")
-        query = _query(scope)
-        path = scope["path"].removeprefix(PREFIX)
+        encoded_path, query_string = request.path_and_query()
+        query = {name: values[-1] for name, values in parse_qs(query_string).items()}
         if "token" in query and self._access.is_token(query["token"]):
-            await self._sign_in(scope, send)
-            return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._access.admits(headers):
+            return self._sign_in(request)
+        if not self._access.admits(request.headers):
             raise Refused(401, "Open the address that the command printed: it carries the token.")
+        return await self._page(unquote(encoded_path).removeprefix(PREFIX), query)
+
+    async def _page(self, path: str, query: dict[str, str]) -> Response:
         if path == "":
-            await _send(send, 307, b"", "text/plain", ((b"location", f"{PREFIX}/".encode()),))
-        elif path == "/":
+            return _response(307, b"", "text/plain", (("location", f"{PREFIX}/"),))
+        if path == "/":
             title = msgspec.json.encode(self._title).replace(b"<", b"\\u003c")
-            await _send(send, 200, self._assets["index.html"].replace(b'"{{title}}"', title), _TYPES["html"])
-        elif path == "/api/events":
-            await self._stream(receive, send)
-        elif path.startswith("/api/"):
-            await self._ask(path.removeprefix("/api/"), query, send)
-        elif (name := path.removeprefix("/")) in self._assets:
-            await _send(send, 200, self._assets[name], _TYPES[name.rpartition(".")[2]])
-        else:
+            return _response(200, self._assets["index.html"].replace(b'"{{title}}"', title), _TYPES["html"])
+        if path == "/api/events":
+            return _response(200, b"", "text/event-stream", stream=OpenPage(self._viewing))
+        if path.startswith("/api/"):
+            return await self._ask(path.removeprefix("/api/"), query)
+        name = path.removeprefix("/")
+        if name not in self._assets:
             raise Refused(404, "There is no such page.")
+        return _response(200, self._assets[name], _TYPES[name.rpartition(".")[2]])
 
-    async def _sign_in(self, scope: Scope, send: Send) -> None:
-        cookie = self._access.cookie(PREFIX, is_secure=scope.get("scheme") == "https")
-        headers = ((b"location", f"{PREFIX}/".encode()), (b"set-cookie", cookie.encode()))
-        await _send(send, 303, b"", "text/plain", headers)
+    def _sign_in(self, request: HttpRequest) -> Response:
+        cookie = self._access.cookie(PREFIX, is_secure=request.peer.is_secure)
+        return _response(303, b"", "text/plain", (("location", f"{PREFIX}/"), ("set-cookie", cookie)))
 
-    async def _ask(self, what: str, query: dict[str, str], send: Send) -> None:
+    async def _ask(self, what: str, query: dict[str, str]) -> Response:
         answer = self._queries.get(what)
         if answer is None:
             raise Refused(404, "There is no such page.")
@@ -148,35 +145,7 @@ class Dashboard:
                     await live.ready()
             except TimeoutError:
                 raise Refused(503, "The cluster's objects have not arrived yet.") from None
-            await _send(send, 200, await answer(live, query), _TYPES["json"])
-
-    # --- live
-
-    async def _stream(self, receive: Receive, send: Send) -> None:
-        async with self._viewing.live() as live, contextlib.aclosing(live.follow()) as messages:  # type: ignore[type-var]
-            await send({"type": "http.response.start", "status": 200, "headers": _head("text/event-stream")})
-            gone: asyncio.Future[Any] = asyncio.ensure_future(_disconnected(receive))
-            following: asyncio.Future[Any] | None = None
-            try:
-                while True:
-                    following = following or asyncio.ensure_future(anext(messages))
-                    done, _ = await asyncio.wait(
-                        {following, gone}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    if gone in done:
-                        return
-                    chunk = b": still here\n\n"
-                    if following in done:
-                        chunk, following = following.result(), None
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            except StopAsyncIteration:
-                await send({"type": "http.response.body", "body": b""})
-            finally:
-                for task in (gone, following):
-                    if task is not None and not task.done():
-                        task.cancel()
-                        with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
-                            await task
+            return _response(200, await answer(live, query), _TYPES["json"])
 
     # --- questions
 
@@ -210,22 +179,67 @@ class Dashboard:
         return msgspec.json.encode(verdict.document())
 
 
-def _query(scope: Scope) -> dict[str, str]:
-    return {name: values[-1] for name, values in parse_qs(scope["query_string"].decode("ascii", "replace")).items()}
+class OpenPage:
+    """The messages for one open page, as a stream that ends as soon as the page is closed."""
+
+    def __init__(self, viewing: Viewing) -> None:
+        self._closed = asyncio.Event()
+        self._messages = self._follow(viewing)
+
+    def __aiter__(self) -> OpenPage:
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._messages)
+
+    async def aclose(self) -> None:
+        self._closed.set()
+        await self._messages.aclose()
+
+    async def _follow(self, viewing: Viewing) -> AsyncGenerator[bytes]:
+        closed: asyncio.Future[Any] = asyncio.ensure_future(self._closed.wait())
+        async with viewing.live() as live, contextlib.aclosing(live.follow()) as messages:
+            coming: asyncio.Future[Any] | None = None
+            try:
+                while True:
+                    coming = coming or asyncio.ensure_future(anext(messages))
+                    done, _ = await asyncio.wait(
+                        {coming, closed}, timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED
+                    )
+                    if closed in done:
+                        return
+                    if coming in done:
+                        message, coming = coming.result(), None
+                        yield message
+                    else:
+                        yield b": still here\n\n"
+            except StopAsyncIteration:
+                return
+            finally:
+                for task in (closed, coming):
+                    if task is not None and not task.done():
+                        task.cancel()
+                        with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+                            await task
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+class DashboardServer:
+    """The page on a socket of its own, for a cluster that is elsewhere. Plain HTTP: it never leaves this machine."""
+
+    def __init__(self, dashboard: Dashboard) -> None:
+        self._dashboard = dashboard
+        self._server = HttpServer(dashboard, stop_after_s=2.0)
+
+    async def start(self, host: str, port: int) -> str:
+        """Returns the URL."""
+        return url_of("http", *await self._server.start(host, port))
+
+    async def stop(self) -> None:
+        await self._dashboard.stop()
+        await self._server.stop()
 
 
-def _head(content_type: str) -> list[tuple[bytes, bytes]]:
-    return [(b"content-type", content_type.encode()), *_GUARDS]
-
-
-async def _send(
-    send: Send, status: int, body: bytes, content_type: str, headers: tuple[tuple[bytes, bytes], ...] = ()
-) -> None:
-    head = [*_head(content_type), *headers, (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})
+def _response(
+    status: int, body: bytes, content_type: str, headers: Headers = (), stream: AsyncIterator[bytes] | None = None
+) -> Response:
+    return Response(status, body, content_type, (*_GUARDS, *headers), stream, cache_control="no-store")

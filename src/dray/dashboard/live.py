@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import msgspec
 
@@ -73,7 +73,7 @@ class Live:
     def is_followed(self) -> bool:
         return bool(self._followers)
 
-    async def follow(self) -> AsyncIterator[bytes]:
+    async def follow(self) -> AsyncGenerator[bytes]:
         """Everything as soon as it is known, then what changes."""
         follower = Follower()
         self._followers.add(follower)

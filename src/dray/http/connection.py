@@ -1,6 +1,6 @@
-"""One client's connection: bytes in, whole requests out, one at a time; limits on size and patience.
+"""One client's connection: reads whole requests, one at a time, and limits their size and the time they take.
 
-What a request means and what is answered is `app`'s business; how an answer looks on the wire is `answers`'.
+The handler of a server decides about the response; `responses` writes it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, cast
 
 import httptools
 import msgspec
@@ -35,32 +35,54 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 TOO_LARGE, TOO_SLOW, NOT_HTTP, LONG_HEAD = "too large", "too slow", "not HTTP", "long head"
 
 
-class Incoming(msgspec.Struct):
-    """A request as it came. `problem` says why it could not be read to its end: the last one of its connection."""
+class Peer(msgspec.Struct, frozen=True):
+    """The other end of a connection. TLS has verified the certificate (DER) if there is one."""
+
+    remote: str = ""
+    is_secure: bool = False
+    certificate: bytes | None = None
+    # The common name in the certificate's subject.
+    common_name: str = ""
+
+
+class HttpRequest(msgspec.Struct):
+    """A request as it came; header names are lower-case.
+
+    `problem` says why it could not be read to its end. Such a request is the last one of its connection.
+    """
 
     method: str
     target: bytes
-    headers: dict[str, str]
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
     body: bytes = b""
     keep_alive: bool = True
     is_http_1_0: bool = False
     problem: str = ""
+    peer: Peer = Peer()
+
+    def path_and_query(self) -> tuple[str, str]:
+        """Both as they came, percent-encoded."""
+        path, _, query = self.target.decode("ascii", "replace").partition("?")
+        return path, query
 
 
 class Connection(asyncio.Protocol):
-    """`serve(incoming, connection)` answers one request; the next one has its turn when it returns."""
+    """`serve(request, connection)` answers one request; the next one is served when it returns.
 
-    def __init__(self, serve: Callable[[Incoming, Connection], Awaitable[None]], everybody: set[Connection]) -> None:
-        self.certificate: bytes | None = None
-        self.is_secure = False
-        self.remote = ""
+    `open_connections` holds this connection while it is open.
+    """
+
+    def __init__(
+        self, serve: Callable[[HttpRequest, Connection], Awaitable[None]], open_connections: set[Connection]
+    ) -> None:
+        self.peer = Peer()
         self.on_lost: Callable[[], object] | None = None
         self.serving: asyncio.Task[None] | None = None
         self._serve = serve
-        self._everybody = everybody
+        self._open_connections = open_connections
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
-        self._ahead: deque[Incoming] = deque()
+        self._ahead: deque[HttpRequest] = deque()
         self._reading_paused = False
         self._room: asyncio.Future[None] | None = None
         self._is_closing = False
@@ -77,24 +99,19 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_size = 0
         self._body_expected = False
-        self._incoming: Incoming | None = None
+        self._request: HttpRequest | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        tls = transport.get_extra_info("ssl_object")
-        if tls is not None:
-            self.is_secure = True
-            self.certificate = tls.getpeercert(True)
-        peer = transport.get_extra_info("peername")
-        self.remote = peer[0] if isinstance(peer, tuple) else ""
-        self._everybody.add(self)
+        self.peer = _peer(transport)
+        self._open_connections.add(self)
         self._wait_until(self._loop.time() + HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closing = True
-        self._everybody.discard(self)
+        self._open_connections.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         self._make_room()
@@ -133,7 +150,7 @@ class Connection(asyncio.Protocol):
             self._timer = self._loop.call_at(now + KEEP_ALIVE_S, self._look)
         elif now < self._deadline:
             self._timer = self._loop.call_at(self._deadline, self._look)
-        elif self._incoming is not None:
+        elif self._request is not None:
             self._refuse(TOO_SLOW)
         elif not self._transport.is_closing():
             self._transport.abort()
@@ -194,7 +211,7 @@ class Connection(asyncio.Protocol):
         parser, headers = self._parser, self._headers
         method = self._odd_method or parser.get_method().decode("ascii")
         old = parser.get_http_version() == "1.0"
-        self._incoming = Incoming(method, self._target, headers, b"", parser.should_keep_alive(), old)
+        self._request = HttpRequest(method, self._target, headers, b"", parser.should_keep_alive(), old, peer=self.peer)
         length = headers.get("content-length", "")
         if length.isdigit() and int(length) > MAX_BODY:
             self._refuse(TOO_LARGE)
@@ -209,12 +226,12 @@ class Connection(asyncio.Protocol):
             self._body.append(body)
 
     def on_message_complete(self) -> None:
-        incoming = self._incoming
-        if self._is_closing or incoming is None:
+        request = self._request
+        if self._is_closing or request is None:
             return
-        incoming.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._start_message()
-        self._accept(incoming)
+        self._accept(request)
 
     # --- one at a time ------------------------------------------------------------------------------------------------
 
@@ -222,33 +239,33 @@ class Connection(asyncio.Protocol):
         """The last answer of this connection; nothing more is read."""
         if self._is_closing:
             return
-        incoming = self._incoming or Incoming("", self._target, {})
-        incoming.problem = problem
-        incoming.keep_alive = False
-        self._accept(incoming)
+        request = self._request or HttpRequest("", self._target, peer=self.peer)
+        request.problem = problem
+        request.keep_alive = False
+        self._accept(request)
         self._is_closing = True
 
-    def _accept(self, incoming: Incoming) -> None:
+    def _accept(self, request: HttpRequest) -> None:
         if self.serving is None:
-            self.serving = self._loop.create_task(self._answer(incoming))
+            self.serving = self._loop.create_task(self._answer(request))
             return
-        self._ahead.append(incoming)
+        self._ahead.append(request)
         if len(self._ahead) >= MAX_AHEAD and not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
 
-    async def _answer(self, incoming: Incoming) -> None:
+    async def _answer(self, request: HttpRequest) -> None:
         try:
             while True:
-                await self._serve(incoming, self)
-                if not incoming.keep_alive or (self._is_closing and not self._ahead):
+                await self._serve(request, self)
+                if not request.keep_alive or (self._is_closing and not self._ahead):
                     self._transport.close()
                     return
                 if not self._ahead:
                     break
-                incoming = self._ahead.popleft()
+                request = self._ahead.popleft()
         except Exception:
-            log.exception("%s %s", incoming.method, incoming.target.decode("ascii", "replace"))
+            log.exception("%s %s", request.method, request.target.decode("ascii", "replace"))
             self._transport.abort()
         except BaseException:
             self._transport.abort()
@@ -287,3 +304,20 @@ class Connection(asyncio.Protocol):
                 await asyncio.shield(self._room)
         except TimeoutError:
             self._transport.abort()
+
+
+def _peer(transport: asyncio.BaseTransport) -> Peer:
+    address = transport.get_extra_info("peername")
+    remote = address[0] if isinstance(address, tuple) else ""
+    tls = transport.get_extra_info("ssl_object")
+    if tls is None:
+        return Peer(remote)
+    return Peer(remote, True, tls.getpeercert(True), _common_name(tls.getpeercert() or {}))
+
+
+def _common_name(certificate: Mapping[str, Any]) -> str:
+    for pairs in certificate.get("subject", ()):
+        for key, value in pairs:
+            if key == "commonName":
+                return str(value)
+    return ""

@@ -1,4 +1,4 @@
-"""Answers on the wire: heads, whole bodies, streams."""
+"""Responses and how they are written: heads, whole bodies, streams."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from http import HTTPStatus
 
 from dray.http.connection import (
     Connection,
-    Incoming,
+    HttpRequest,
 )
 
 GZIP_ABOVE = 128 * 1024
 COMPRESS_APART = 512 * 1024
 HTTP_PHRASES = {int(status): status.phrase for status in HTTPStatus}
 END_OF_CHUNKS = b"0\r\n\r\n"
+TEXT = "text/plain; charset=utf-8"
 
 
 @dataclass(slots=True)
 class Response:
     """`body` is whole, unless `stream` is set: then it comes in chunks until the iterator ends (a watch, a log).
 
-    A watch chunk holds one or more whole JSON lines, shared between all watchers that see the same events. Close the
-    stream with `aclose()` when the reader goes away.
+    The stream's `aclose()` is called when the reader goes away.
     """
 
     status: int = 200
@@ -36,28 +36,33 @@ class Response:
     headers: tuple[tuple[str, str], ...] = ()
     stream: AsyncIterator[bytes] | None = None
     warnings: list[str] = field(default_factory=list)
+    cache_control: str = "no-cache, private"
 
 
-async def send_whole(response: Response, incoming: Incoming, connection: Connection) -> None:
+async def send(response: Response, request: HttpRequest, connection: Connection) -> None:
+    await (send_whole if response.stream is None else send_stream)(response, request, connection)
+
+
+async def send_whole(response: Response, request: HttpRequest, connection: Connection) -> None:
     body, extra = response.body, b""
-    if len(body) > GZIP_ABOVE and "gzip" in incoming.headers.get("accept-encoding", ""):
+    if len(body) > GZIP_ABOVE and "gzip" in request.headers.get("accept-encoding", ""):
         body = await asyncio.to_thread(_gzip, body) if len(body) > COMPRESS_APART else _gzip(body)
         extra = b"content-encoding: gzip\r\nvary: accept-encoding\r\n"
-    head = b"%bcontent-length: %d\r\n%b\r\n" % (_head(response, incoming), len(body), extra)
-    connection.write(head if incoming.method == "HEAD" else head + body)
+    head = b"%bcontent-length: %d\r\n%b\r\n" % (_head(response, request), len(body), extra)
+    connection.write(head if request.method == "HEAD" else head + body)
     await connection.room()
 
 
-async def send_stream(response: Response, incoming: Incoming, connection: Connection) -> None:
+async def send_stream(response: Response, request: HttpRequest, connection: Connection) -> None:
     """In chunks, as they come; to a client of HTTP/1.0 just the bytes, until the connection ends."""
     stream = response.stream
     assert stream is not None
     connection.on_lost = lambda: asyncio.ensure_future(_close(stream))
-    in_chunks = not incoming.is_http_1_0
+    in_chunks = not request.is_http_1_0
     try:
-        head = _head(response, incoming) + (b"transfer-encoding: chunked\r\n\r\n" if in_chunks else b"\r\n")
+        head = _head(response, request) + (b"transfer-encoding: chunked\r\n\r\n" if in_chunks else b"\r\n")
         connection.write(head)
-        if incoming.method == "HEAD":
+        if request.method == "HEAD":
             return
         async for data in stream:
             if connection.is_lost:
@@ -68,7 +73,7 @@ async def send_stream(response: Response, incoming: Incoming, connection: Connec
         if in_chunks:
             connection.write(END_OF_CHUNKS)
         else:
-            incoming.keep_alive = False
+            request.keep_alive = False
     finally:
         connection.on_lost = None
         await _close(stream)
@@ -81,12 +86,12 @@ async def _close(stream: AsyncIterator[bytes]) -> None:
             await close()
 
 
-def _head(response: Response, incoming: Incoming) -> bytes:
+def _head(response: Response, request: HttpRequest) -> bytes:
     """Everything but what says where the body ends."""
-    head = b"%bdate: %b\r\n" % (_beginning(response.status, response.content_type), _date())
-    if not incoming.keep_alive:
+    head = b"%bdate: %b\r\n" % (_beginning(response.status, response.content_type, response.cache_control), _date())
+    if not request.keep_alive:
         head += b"connection: close\r\n"
-    elif incoming.is_http_1_0 and response.stream is None:
+    elif request.is_http_1_0 and response.stream is None:
         head += b"connection: keep-alive\r\n"
     for name, value in response.headers:
         head += f"{name.lower()}: {_one_line(value)}\r\n".encode("latin-1", "replace")
@@ -96,11 +101,10 @@ def _head(response: Response, incoming: Incoming) -> bytes:
 
 
 @lru_cache(maxsize=256)
-def _beginning(status: int, content_type: str) -> bytes:
+def _beginning(status: int, content_type: str, cache_control: str) -> bytes:
     phrase = HTTP_PHRASES.get(status, "")
-    return (
-        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: {content_type}\r\ncache-control: no-cache, private\r\n".encode()
-    )
+    lines = (f"HTTP/1.1 {status} {phrase}", f"content-type: {content_type}", f"cache-control: {cache_control}", "")
+    return "\r\n".join(lines).encode()
 
 
 def _one_line(value: str) -> str:

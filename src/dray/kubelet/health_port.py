@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 
-from aiohttp import web
+from dray.http.connection import HttpRequest
+from dray.http.health import ENDPOINTS, metrics_response, not_found
+from dray.http.responses import TEXT, Response
+from dray.http.server import HttpServer
 
 LOOPBACK = "127.0.0.1"
 
@@ -13,26 +16,20 @@ class HealthPort:
     def __init__(self, metrics: Callable[[], str], problem: Callable[[], str], port: int = 0) -> None:
         self._metrics = metrics
         self._problem = problem
-        self._runner: web.AppRunner | None = None
+        self._server = HttpServer(self._answer, stop_after_s=0.5)
         self.port = port
 
     async def start(self) -> None:
-        app = web.Application()
-        app.router.add_get("/metrics", self._serve_metrics)
-        for path in ("/healthz", "/livez", "/readyz"):
-            app.router.add_get(path, self._serve_health)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, LOOPBACK, self.port).start()
-        self.port = self._runner.addresses[0][1]
+        _, self.port = await self._server.start(LOOPBACK, self.port)
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
-    async def _serve_metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=self._metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
-
-    async def _serve_health(self, request: web.Request) -> web.Response:
+    async def _answer(self, request: HttpRequest) -> Response:
+        path, _ = request.path_and_query()
+        if path == "/metrics":
+            return metrics_response(self._metrics())
+        if path.removeprefix("/") not in ENDPOINTS:
+            return not_found()
         problem = self._problem()
-        return web.Response(status=500 if problem else 200, text=problem or "ok")
+        return Response(500 if problem else 200, (problem or "ok").encode(), TEXT)

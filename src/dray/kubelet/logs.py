@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qsl, unquote
 
-from aiohttp import web
-
+from dray.http.connection import HttpRequest
+from dray.http.health import not_found
+from dray.http.responses import TEXT, Response
+from dray.http.server import HttpServer
 from dray.kubelet.log_files import LogRequest, find_log, nanoseconds, read_log
 
 API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client"})
@@ -33,41 +36,35 @@ class LogServer:
 
     def __init__(self, source: LogSource, tls: ssl.SSLContext, host: str = "127.0.0.1") -> None:
         self._source = source
-        self._tls = tls
         self._host = host
-        self._runner: web.AppRunner | None = None
+        self._server = HttpServer(self._answer, tls, stop_after_s=0.5)
         self.port = 0
 
     async def start(self) -> None:
-        app = web.Application()
-        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._serve)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, 0, ssl_context=self._tls)
-        await site.start()
-        self.port = self._runner.addresses[0][1]
+        _, self.port = await self._server.start(self._host, 0)
 
     async def stop(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
-    async def _serve(self, request: web.Request) -> web.StreamResponse:
-        if _caller(request) not in API_SERVER_NAMES:
-            return web.Response(status=403, text="only the API server may read logs here\n")
+    async def _answer(self, request: HttpRequest) -> Response:
+        path, query = request.path_and_query()
+        parts = [unquote(part) for part in path.split("/")[1:]]
+        if len(parts) != 4 or parts[0] != "containerLogs":
+            return not_found()
+        if request.method not in ("GET", "HEAD"):
+            return _refusal(405, "logs can only be read")
+        if request.peer.common_name not in API_SERVER_NAMES:
+            return _refusal(403, "only the API server may read logs here")
         try:
-            wanted = log_request(request.query, time.time_ns())
+            wanted = log_request(dict(parse_qsl(query, keep_blank_values=True)), time.time_ns())
         except ValueError as error:
-            return web.Response(status=400, text=f"{error}\n")
-        source, parts = self._source, request.match_info
-        namespace, pod, container = parts["namespace"], parts["pod"], parts["container"]
-        path = find_log(source.root, namespace, pod, container, previous=wanted.previous)
-        if path is None:
-            return web.Response(status=404, text=f"{self._why_none(namespace, pod, container, wanted)}\n")
-        response = web.StreamResponse(headers={"Content-Type": "text/plain"})
-        await response.prepare(request)
-        async for chunk in read_log(path, wanted, lambda: source.is_written(path), is_cri=source.is_cri):
-            await response.write(chunk)
-        return response
+            return _refusal(400, str(error))
+        source, (namespace, pod, container) = self._source, parts[1:]
+        log_file = find_log(source.root, namespace, pod, container, previous=wanted.previous)
+        if log_file is None:
+            return _refusal(404, self._why_none(namespace, pod, container, wanted))
+        lines = read_log(log_file, wanted, lambda: source.is_written(log_file), is_cri=source.is_cri)
+        return Response(200, content_type="text/plain", stream=lines)
 
     def _why_none(self, namespace: str, pod: str, container: str, wanted: LogRequest) -> str:
         if wanted.previous:
@@ -77,14 +74,8 @@ class LogServer:
         return f'container "{container}" in pod "{pod}" {what}'
 
 
-def _caller(request: web.Request) -> str:
-    """The common name of the client certificate, which TLS has verified."""
-    certificate = request.transport.get_extra_info("peercert") if request.transport else None
-    for pairs in (certificate or {}).get("subject", ()):
-        for key, value in pairs:
-            if key == "commonName":
-                return str(value)
-    return ""
+def _refusal(status: int, text: str) -> Response:
+    return Response(status, f"{text}\n".encode(), TEXT)
 
 
 def log_request(query: Mapping[str, str], now_ns: int) -> LogRequest:

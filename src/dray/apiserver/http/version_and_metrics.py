@@ -1,9 +1,11 @@
-"""What the server tells about itself at /metrics, under Kubernetes' names."""
+"""The pages /version and /metrics of the API server; metrics have Kubernetes' names."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable
 
+from dray import __version__
 from dray.apiserver.core import Core
 from dray.apiserver.request.request_info import RequestInfo
 from dray.apiserver.watch.watching import Watching
@@ -45,11 +47,26 @@ class ServerMetrics:
         if not streams:
             self._durations.observe(seconds, *labels)
 
-    def render(self) -> bytes:
-        return self.registry.text().encode()
-
     def _objects(self) -> Iterable[Sample]:
         return [({"resource": cache.row.qualified_plural}, len(cache)) for cache in self._core.caches()]
 
     def _open_watches(self) -> Iterable[Sample]:
         return [({"verb": "WATCH"}, self._watching.open)]
+
+
+def version_document(minor: str = "37") -> dict[str, str]:
+    return {
+        "major": "1",
+        "minor": minor,
+        "emulationMajor": "1",
+        "emulationMinor": minor,
+        "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": str(int(minor) - 1),
+        "gitVersion": f"v1.{minor}.0+dray-{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation().lower(),
+        "platform": f"{platform.system().lower()}/{platform.machine()}",
+    }
