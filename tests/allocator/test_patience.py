@@ -12,8 +12,8 @@ from dray.allocator import (
     Inventory,
     Ledger,
     NoFit,
-    Patience,
     Paused,
+    TimeLimits,
     reasons,
 )
 from dray.allocator.search import STEPS_PER_LOOK, Search
@@ -42,11 +42,11 @@ def an_allocator(devices, nodes=1):
     return Allocator(inventory, Ledger(), [a_class()])
 
 
-def in_turns(question, node, patience):
+def in_turns(question, node, limits):
     """The answer, and after how many pauses."""
     for pauses in range(100_000):
         try:
-            return question.on(node, patience=patience), pauses
+            return question.on(node, limits=limits), pauses
         except Paused:
             pass
     raise AssertionError("it never comes to an end")
@@ -75,8 +75,8 @@ LONG = [
 def test_pieces_come_to_the_same_answer_in_the_same_steps(devices, count, steps):
     claims = [distinct_points(count)]
     whole = an_allocator(devices).question(claims).on(a_node())
-    patience = Patience(turn_is_over=Turn())
-    answer, pauses = in_turns(an_allocator(devices).question(claims), a_node(), patience)
+    limits = TimeLimits(turn_is_over=Turn())
+    answer, pauses = in_turns(an_allocator(devices).question(claims), a_node(), limits)
     assert type(answer) is type(whole)
     assert answer.steps == whole.steps
     if steps is not None:
@@ -88,12 +88,12 @@ def test_pieces_come_to_the_same_answer_in_the_same_steps(devices, count, steps)
 
 def test_questions_asked_anew_go_on_where_the_search_stopped():
     """A scheduler makes a new question of every attempt."""
-    allocator, patience = an_allocator(hard_devices(14, 60, 2)), Patience(turn_is_over=Turn())
+    allocator, limits = an_allocator(hard_devices(14, 60, 2)), TimeLimits(turn_is_over=Turn())
     turns = 0
     while True:
         turns += 1
         try:
-            answer = allocator.question([distinct_points(14)]).on(a_node(), patience=patience)
+            answer = allocator.question([distinct_points(14)]).on(a_node(), limits=limits)
             break
         except Paused:
             assert turns < 2602 // STEPS_PER_LOOK + 2
@@ -103,12 +103,12 @@ def test_questions_asked_anew_go_on_where_the_search_stopped():
 
 def test_search_starts_again_when_its_node_has_changed():
     allocator = an_allocator(hard_devices(14, 60, 2))
-    claims, patience = [distinct_points(14)], Patience(turn_is_over=Turn())
+    claims, limits = [distinct_points(14)], TimeLimits(turn_is_over=Turn())
     for _ in range(5):
         with pytest.raises(Paused):
-            allocator.question(claims).on(a_node(), patience=patience)
+            allocator.question(claims).on(a_node(), limits=limits)
     allocator.ledger.apply_claim(a_holder("d0", pool="node-1"))
-    answer, pauses = in_turns(allocator.question(claims), a_node(), patience)
+    answer, pauses = in_turns(allocator.question(claims), a_node(), limits)
     assert isinstance(answer, NoFit)
     assert answer.steps == 2496, "of the search without d0 alone"
     assert pauses == 2496 // (2 * STEPS_PER_LOOK)
@@ -116,11 +116,11 @@ def test_search_starts_again_when_its_node_has_changed():
 
 def test_search_goes_on_when_another_node_has_changed():
     allocator = an_allocator(hard_devices(14, 60, 2), nodes=2)
-    claims, patience = [distinct_points(14)], Patience(turn_is_over=Turn())
+    claims, limits = [distinct_points(14)], TimeLimits(turn_is_over=Turn())
     with pytest.raises(Paused):
-        allocator.question(claims).on(a_node(), patience=patience)
+        allocator.question(claims).on(a_node(), limits=limits)
     allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
-    answer, pauses = in_turns(allocator.question(claims), a_node(), patience)
+    answer, pauses = in_turns(allocator.question(claims), a_node(), limits)
     assert answer.steps == 2602
     assert pauses < 2602 // STEPS_PER_LOOK
 
@@ -134,9 +134,9 @@ def test_nodes_of_a_kind_share_one_deadline():
         looks.append(len(looks))
         return len(looks) > 10
 
-    patience = Patience(lambda: deadline)
+    limits = TimeLimits(lambda: deadline)
     question = allocator.question([distinct_points(20)])
-    answers = [question.on(a_node(f"node-{index}"), patience=patience) for index in range(1, 51)]
+    answers = [question.on(a_node(f"node-{index}"), limits=limits) for index in range(1, 51)]
     assert {(type(answer), answer.code) for answer in answers} == {(Failure, TIMED_OUT)}
     assert sum(answer.steps for answer in answers) == answers[0].steps <= 12 * STEPS_PER_LOOK
     assert len(looks) == 11
@@ -157,10 +157,10 @@ def test_another_kind_of_node_gets_a_deadline_of_its_own():
 
         return deadline
 
-    patience = Patience(new_deadline)
+    limits = TimeLimits(new_deadline)
     question = allocator.question([distinct_points(20)])
     for name in ("node-1", "node-2"):
-        assert question.on(a_node(name), patience=patience).code == TIMED_OUT
+        assert question.on(a_node(name), limits=limits).code == TIMED_OUT
     assert given == [6, 6]
 
 
@@ -177,7 +177,7 @@ def test_next_attempt_goes_on_after_a_timeout():
             return len(looks) > 20
 
         answer = allocator.question([distinct_points(14)]).on(
-            a_node(), patience=Patience(lambda deadline=deadline: deadline)
+            a_node(), limits=TimeLimits(lambda deadline=deadline: deadline)
         )
         if not isinstance(answer, Failure):
             break
@@ -197,21 +197,21 @@ def test_long_search_is_remembered_for_a_later_node_of_the_kind():
 def test_short_searches_do_not_look_at_the_time():
     allocator = an_allocator(8)
     looked = []
-    patience = Patience(lambda: lambda: looked.append("deadline"), lambda: bool(looked.append("turn")))
+    limits = TimeLimits(lambda: lambda: looked.append("deadline"), lambda: bool(looked.append("turn")))
     simple = allocator.question([a_claim(a_request(count=4))])
-    assert isinstance(simple.on(a_node(), patience=patience), Allocation)
+    assert isinstance(simple.on(a_node(), limits=limits), Allocation)
     assert looked == []
     constrained = a_claim(a_request(count=1), constraints=[{"distinctAttribute": "gpu.example.com/a"}])
-    allocator.question([constrained]).on(a_node(), patience=patience)
+    allocator.question([constrained]).on(a_node(), limits=limits)
     assert looked in ([], ["turn"])
 
 
 def test_only_one_interrupted_search_is_kept():
-    allocator, patience = an_allocator(hard_devices(14, 60, 2)), Patience(turn_is_over=Turn())
+    allocator, limits = an_allocator(hard_devices(14, 60, 2)), TimeLimits(turn_is_over=Turn())
     questions = [allocator.question([distinct_points(count)]) for count in (13, 14)]
     for question in questions:
         with pytest.raises(Paused):
-            question.on(a_node(), patience=patience)
+            question.on(a_node(), limits=limits)
     assert [len(question.kind.interrupted) for question in questions] == [0, 1]
 
 

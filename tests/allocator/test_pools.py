@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from dray.allocator import Allocation, Failure, NoFit, allocate
-from dray.allocator.devices import CompiledSlice, KindTable
+from dray.allocator.device_kinds import KindTable
+from dray.allocator.pools import CompiledSlice
 from dray.api.meta import ObjectMeta
 from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, a_taint_rule
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, question, search
+from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, allocator, search
 from dray.api import codec
 from dray.api.resource import ResourceSlice
 from tests.allocator.builders import a_class, a_holder, a_node
@@ -57,7 +57,7 @@ def test_search_agrees_with_brute_force(world):
 def looks_ahead_at_once(monkeypatch):
     """Bounds, kinds and failed states from the first dead end on, and no short cut around the search."""
     monkeypatch.setattr(search, "PLAIN_DEAD_ENDS", 1)
-    monkeypatch.setattr(question, "first_fit", lambda *_: (None, False, 0))
+    monkeypatch.setattr(allocator, "first_fit", lambda *_: (None, False, 0))
 
 
 @settings(RELAXED, max_examples=300)

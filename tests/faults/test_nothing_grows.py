@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from dray.allocator import changes as device_changes
+from dray.allocator import change_log as device_changes
 from dray.client import CLAIMS, PODS, events
 from dray.controllers import garbage
 from dray.controllers.claims import releasing

@@ -20,8 +20,8 @@ clock, no I/O, nothing random. Nothing here writes: the caller stores what it is
     question = allocator.question(claims)      the claims of one pod, in order; pods with equal claims share what is known
     question.on(node)                          Allocation | NoFit | Failure, for one node
     question.on(node, deadline)                `deadline()` is asked in mid-search; true ends it with Failure(TIMED_OUT)
-    question.on(node, patience=Patience(...))  for a whole walk: nodes of a kind share one deadline, and a search that takes
-                                               long raises `Paused` and goes on when asked again
+    question.on(node, limits=TimeLimits(...))  for many nodes: nodes of a kind share one deadline, and a search that takes
+                                               long raises `Paused` and continues when asked again
     question.on_nodes(nodes)                   an iterator of (node, answer); each kind of node is searched once
     question.fitting(nodes, limit)             the first `limit` nodes that fit, in the given order, with allocations, and
                                                the failures; a node costs a dict lookup if nothing changed on it
@@ -38,10 +38,9 @@ An answer is about the moment it was given: after a claim or slice event ask aga
 per node until something on that node changes, so asking again is cheap.
 """
 
+from dray.allocator.allocator import Allocator, Question, TimeLimits, allocate
 from dray.allocator.inventory import Inventory
 from dray.allocator.ledger import Ledger, LedgerError
-from dray.allocator.patience import Patience
-from dray.allocator.question import Allocator, Question, allocate
 from dray.allocator.results import Allocation, Answer
 from dray.allocator.search import Paused
 from dray.allocator.types import (
@@ -74,10 +73,10 @@ __all__ = [
     "LedgerError",
     "Miss",
     "NoFit",
-    "Patience",
     "Paused",
     "Question",
     "Reason",
     "ShareIDs",
+    "TimeLimits",
     "allocate",
 ]

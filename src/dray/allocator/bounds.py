@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dray.allocator.attempt import Attempt
 from dray.allocator.attributes import UNKNOWN
-from dray.allocator.matching import Matching
 from dray.allocator.requests import Option
 from dray.allocator.rules.capacity import Capacity
 from dray.allocator.rules.constraints import Distinct, Match
 from dray.allocator.rules.counters import Counters
+from dray.allocator.search_input import SearchInput
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
@@ -24,24 +23,24 @@ if TYPE_CHECKING:
 
 
 class Bounds:
-    __slots__ = ("_attempt", "_capacity", "_counters", "_distinct", "_matches")
+    __slots__ = ("_capacity", "_counters", "_distinct", "_given", "_matches")
 
-    def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
-        self._matches = [rule for rule in attempt.rules if isinstance(rule, Match) and rule.is_plain]
-        self._capacity = [rule for rule in attempt.rules if isinstance(rule, Capacity)]
-        self._counters = [rule for rule in attempt.rules if isinstance(rule, Counters)]
-        self._distinct = [rule for rule in attempt.rules if isinstance(rule, Distinct) and _has_plain_values(rule)]
+    def __init__(self, given: SearchInput) -> None:
+        self._given = given
+        self._matches = [rule for rule in given.rules if isinstance(rule, Match) and rule.is_plain]
+        self._capacity = [rule for rule in given.rules if isinstance(rule, Capacity)]
+        self._counters = [rule for rule in given.rules if isinstance(rule, Counters)]
+        self._distinct = [rule for rule in given.rules if isinstance(rule, Distinct) and _has_plain_values(rule)]
 
     @classmethod
-    def of(cls, attempt: Attempt) -> Bounds | None:
+    def of(cls, given: SearchInput) -> Bounds | None:
         """None where leaving out a branch could hide an error that the plain search would meet."""
-        options = attempt.problem.options
-        if any(sight.wrong for sight in attempt.distinct_sights) or any(option.derived for option in options):
+        options = given.problem.options
+        if any(matches.wrong for matches in given.distinct_matches) or any(option.derived for option in options):
             return None
         if any(option.all_devices and option.claim.constraints for option in options):
             return None
-        return cls(attempt)
+        return cls(given)
 
     def narrow(self, search: Search, option: Option, ordinal: int, start: int, candidates: int) -> int:
         """Candidates with which the rest may still be served; none at all means that this is a dead end."""
@@ -58,22 +57,22 @@ class Bounds:
 
     def _masks(self, search: Search, option: Option, start: int) -> list[int]:
         """Devices that each option from here on may still take."""
-        attempt = self._attempt
-        masks = [0] * len(attempt.sights)
+        given = self._given
+        masks = [0] * len(given.matches_by_option)
         known: dict[Any, int] = {}
-        for request in attempt.problem.requests[option.request.index :]:
+        for request in given.problem.requests[option.request.index :]:
             for each in request.options:
                 covering = tuple([each.index in rule.scope.covered for rule in (*self._matches, *self._distinct)])
-                key = (each.screen.index, each.admin_access, each.claim.index, covering)
+                key = (each.device_filter.index, each.admin_access, each.claim.index, covering)
                 mask = known.get(key)
                 if mask is None:
-                    mask = attempt.sights[each.index].good & ~search.in_use(each)
+                    mask = given.matches_by_option[each.index].good & ~search.in_use(each)
                     for rule in (*self._matches, *self._distinct):
                         mask = rule.narrow(each, mask)
                     known[key] = mask
                 masks[each.index] = mask
         if start:
-            masks[option.index] = attempt.from_rank(option, masks[option.index], start)
+            masks[option.index] = given.from_rank(option, masks[option.index], start)
         return masks
 
     def _by_value(self, match: Match, masks: list[int], option: Option, ordinal: int, kept: int) -> int:
@@ -120,16 +119,16 @@ class Bounds:
 
     def _serving(self, masks: Sequence[int], current: Option, ordinal: int, candidates: int) -> int:
         """Of `candidates`, those that some assignment of enough devices to all open requests gives to `current`."""
-        attempt = self._attempt
+        given = self._given
         own: int | None = None
         demands: dict[int, int] = {}
         # With requests that may share devices.
         all_demands: dict[int, int] = {}
-        for request in attempt.problem.requests[current.request.index :]:
+        for request in given.problem.requests[current.request.index :]:
             options = [current] if current.request is request else request.options
             least, together, counts = -1, 0, True
             for option in options:
-                count = attempt.count_of(option) - (ordinal if option is current else 0)
+                count = given.count_of(option) - (ordinal if option is current else 0)
                 mask = self._all_or_nothing(option, masks) if option.all_devices else masks[option.index]
                 if mask.bit_count() < count or (option.all_devices and not mask):
                     continue
@@ -140,7 +139,7 @@ class Bounds:
                 return 0
             if counts and self._capacity:
                 all_demands[together] = all_demands.get(together, 0) + least
-            if counts and not together & attempt.shareable:
+            if counts and not together & given.shareable:
                 demands[together] = demands.get(together, 0) + least
                 if request is current.request:
                     own = together
@@ -154,7 +153,7 @@ class Bounds:
 
     def _all_or_nothing(self, option: Option, masks: Sequence[int]) -> int:
         wanted = 0
-        for position in self._attempt.all_sets[option.index]:
+        for position in self._given.all_sets[option.index]:
             wanted |= 1 << position
         return wanted if not wanted & ~masks[option.index] else 0
 
@@ -191,3 +190,72 @@ def _devices_with(values: int, by_value: Sequence[int]) -> int:
     for number in bits(values):
         mask |= by_value[number]
     return mask
+
+
+class Matching:
+    """Demands served so far. Devices are bits; a demand holds as many as it asked for."""
+
+    __slots__ = ("_free", "_held", "_masks")
+
+    def __init__(self) -> None:
+        self._free = -1
+        self._masks: list[int] = []
+        self._held: list[int] = []
+
+    def add(self, mask: int, count: int) -> bool:
+        """Serves one more demand, moving devices between demands where needed; False if that is impossible."""
+        own = len(self._masks)
+        self._masks.append(mask)
+        self._held.append(0)
+        for _ in range(count):
+            spare = mask & self._free
+            if spare:
+                device = spare & -spare
+                self._held[own] |= device
+                self._free ^= device
+            elif not self._move_one_to(own):
+                return False
+        return True
+
+    def _move_one_to(self, own: int) -> bool:
+        """Breadth first from the demand that lacks a device to one that can use a spare device instead."""
+        came_from = {own: (-1, 0)}
+        queue = [own]
+        for current in queue:
+            spare = self._masks[current] & self._free
+            if spare:
+                device = spare & -spare
+                self._free ^= device
+                self._pass_along(current, device, came_from)
+                return True
+            for other, held in enumerate(self._held):
+                useful = held & self._masks[current]
+                if useful and other not in came_from:
+                    came_from[other] = (current, useful & -useful)
+                    queue.append(other)
+        return False
+
+    def _pass_along(self, current: int, device: int, came_from: dict[int, tuple[int, int]]) -> None:
+        while True:
+            self._held[current] |= device
+            receiver, given = came_from[current]
+            if receiver < 0:
+                return
+            self._held[current] &= ~given
+            current, device = receiver, given
+
+    def can_hold(self, mask: int) -> int:
+        """Devices that the demand with this mask holds in at least one way of serving all demands."""
+        own = self._masks.index(mask)
+        # Devices that can be given up because somebody in a chain of exchanges has a spare one, or takes one of ours.
+        movable = self._free | self._held[own]
+        waiting = [demand for demand in range(len(self._masks)) if demand != own]
+        progress = True
+        while progress:
+            progress = False
+            for demand in list(waiting):
+                if self._masks[demand] & movable:
+                    movable |= self._held[demand]
+                    waiting.remove(demand)
+                    progress = True
+        return mask & movable

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dray.allocator.changes import ChangeLog
-from dray.allocator.devices import CompiledSlice, KindTable, uses_switched_off_features
+from dray.allocator.change_log import ChangeLog
+from dray.allocator.device_kinds import KindTable, ShapeTable
 from dray.allocator.ledger import Ledger, PoolUse
-from dray.allocator.node_selection import node_matches
-from dray.allocator.pools import Pool, PoolState, PoolView
-from dray.allocator.shapes import ShapeTable
+from dray.allocator.node_selectors import node_matches
+from dray.allocator.pools import CompiledSlice, Pool, PoolState, PoolView, uses_switched_off_features
 from dray.allocator.types import Features, PoolID
 from dray.api.core import Node, NodeSelector
 from dray.api.resource import Device, DeviceTaintRule, ResourceSlice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
-from dray.allocator.changes import ChangeLog
+from dray.allocator.change_log import ChangeLog
 from dray.allocator.pools import PoolCounters, PoolView
 from dray.allocator.types import Features, PoolID
 from dray.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
@@ -13,7 +13,7 @@ from dray.api.resource import AllocationResult, DeviceRequestAllocationResult, R
 # After so many changes a pool's log starts afresh; who has not caught up by then counts anew.
 LONGEST_LOG = 256
 
-Amounts = dict[str, int]
+CapacitySums = dict[str, int]
 """Capacity name to nano-units."""
 
 
@@ -40,7 +40,7 @@ class Taken:
         self.dedicated = 0
         # Devices with at least one share, and what the shares of a device consume.
         self.shared = 0
-        self.consumed: dict[int, Amounts] = {}
+        self.consumed: dict[int, CapacitySums] = {}
 
     @property
     def consumed_key(self) -> Hashable:
@@ -78,7 +78,7 @@ class PoolUse:
         self.version = 0
         self.dedicated: dict[str, int] = {}
         self.shares: dict[str, int] = {}
-        self.consumed: dict[str, Amounts] = {}
+        self.consumed: dict[str, CapacitySums] = {}
         self.log: list[str] = []
         self.log_start = 0
         self._taken: dict[PoolView, Taken] = {}
@@ -303,7 +303,7 @@ class Ledger:
         if mine != theirs:
             raise LedgerError(f"ledger sums {mine} but its entries come to {theirs}")
 
-    def totals(self) -> dict[PoolID, tuple[dict[str, int], dict[str, int], dict[str, Amounts]]]:
+    def totals(self) -> dict[PoolID, tuple[dict[str, int], dict[str, int], dict[str, CapacitySums]]]:
         """By pool: dedicated devices, shares and consumed nano-units by device."""
         return {
             pool_id: (dict(use.dedicated), dict(use.shares), {name: dict(sums) for name, sums in use.consumed.items()})

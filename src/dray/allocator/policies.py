@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
-    from dray.allocator.attempt import Attempt
     from dray.allocator.requests import Option
+    from dray.allocator.search_input import SearchInput
 
 Score = tuple[float, ...]
-Policy = Callable[["Attempt", "Option"], list[Score]]
+Policy = Callable[["SearchInput", "Option"], list[Score]]
 """A score for each device of the node; smaller is tried first, equal scores keep the order of first fit."""
 
 
@@ -36,19 +36,19 @@ class Order:
             self.from_rank[rank] = self.from_rank[rank + 1] | 1 << position
 
 
-def best_fit(attempt: Attempt, option: Option) -> list[Score]:
+def best_fit(given: SearchInput, option: Option) -> list[Score]:
     """The device that has the least left over afterwards; then the one that draws the least from its counters."""
-    drawn = _share_of_counters(attempt)
-    return [(_left_over(attempt, option, position), drawn[position]) for position in range(attempt.node.size)]
+    drawn = _share_of_counters(given)
+    return [(_left_over(given, option, position), drawn[position]) for position in range(given.node.size)]
 
 
-def least_fragmentation(attempt: Attempt, option: Option) -> list[Score]:
+def least_fragmentation(given: SearchInput, option: Option) -> list[Score]:
     """What is broken into already goes first: shared devices, used counter sets, the fullest pool."""
     scores: list[Score] = []
-    drawn = _share_of_counters(attempt)
-    used = _use_of_counters(attempt)
-    for view, offset in zip(attempt.node.pools, attempt.node.offsets, strict=True):
-        taken = attempt.ledger.taken(view)
+    drawn = _share_of_counters(given)
+    used = _use_of_counters(given)
+    for view, offset in zip(given.node.pools, given.node.offsets, strict=True):
+        taken = given.ledger.taken(view)
         free = (view.shape.every & ~taken.dedicated & ~taken.shared).bit_count()
         for place in range(len(view.names)):
             position = offset + place
@@ -57,25 +57,25 @@ def least_fragmentation(attempt: Attempt, option: Option) -> list[Score]:
     return scores
 
 
-def _left_over(attempt: Attempt, option: Option, position: int) -> float:
+def _left_over(given: SearchInput, option: Option, position: int) -> float:
     """The mean part of its capacities that stays unused, 0 to 1; for dedicated devices, what exceeds the request."""
-    view, place = attempt.node.locate(position)
+    view, place = given.node.locate(position)
     kind = view.shape.kinds[place]
     items = option.amounts(kind).items
-    if attempt.shareable >> position & 1:
-        stored = attempt.ledger.taken(view).consumed.get(place, {})
+    if given.shareable >> position & 1:
+        stored = given.ledger.taken(view).consumed.get(place, {})
         parts = [(published - stored.get(name, 0) - amount) / (published or 1) for name, published, amount in items]
     else:
-        asked = [item for item in items if item[0] in option.screen.capacity]
+        asked = [item for item in items if item[0] in option.device_filter.capacity]
         # Sizes are compared across devices: a larger device leaves more unused.
         parts = [float(published - amount) for _, published, amount in asked]
     return sum(parts) / len(parts) if parts else 0.0
 
 
-def _share_of_counters(attempt: Attempt) -> list[float]:
+def _share_of_counters(given: SearchInput) -> list[float]:
     """How much of the totals of its counters each device draws."""
-    shares = [0.0] * attempt.node.size
-    for view, offset in zip(attempt.node.pools, attempt.node.offsets, strict=True):
+    shares = [0.0] * given.node.size
+    for view, offset in zip(given.node.pools, given.node.offsets, strict=True):
         if view.counters is not None:
             totals = view.counters.totals
             for place in bits(view.shape.consumes):
@@ -84,12 +84,12 @@ def _share_of_counters(attempt: Attempt) -> list[float]:
     return shares
 
 
-def _use_of_counters(attempt: Attempt) -> list[float]:
+def _use_of_counters(given: SearchInput) -> list[float]:
     """How far the counters that each device draws from are used already, 0 to 1."""
-    used = [0.0] * attempt.node.size
-    for view, offset in zip(attempt.node.pools, attempt.node.offsets, strict=True):
+    used = [0.0] * given.node.size
+    for view, offset in zip(given.node.pools, given.node.offsets, strict=True):
         if view.counters is not None:
-            totals, left = view.counters.totals, attempt.ledger.counters(view).available
+            totals, left = view.counters.totals, given.ledger.counters(view).available
             for place in bits(view.shape.consumes):
                 drawn = view.counters.drawn_by(view.shape.kinds[place])
                 parts = [1 - left[counter] / (totals[counter] or 1) for counter, _ in drawn]

@@ -2,13 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
-from dray.allocator.devices import CompiledSlice, DeviceKind
-from dray.allocator.shapes import Shape, ShapeTable
+from dray.allocator.device_kinds import DeviceKind, KindTable, Shape, ShapeTable
 from dray.allocator.types import DeviceID, Features, PoolID
-from dray.api.resource import Device
+from dray.api.resource import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
+
+
+class CompiledSlice:
+    """One slice with its devices' kinds, and the taints that rules add."""
+
+    __slots__ = ("devices", "kinds", "name", "slice", "spec")
+
+    def __init__(self, published: ResourceSlice, kinds: KindTable, rules: Iterable[DeviceTaintRule]) -> None:
+        self.slice = published
+        self.spec = spec = published.spec
+        self.name = published.metadata.name
+        # Slices with counter sets carry no devices that could be allocated.
+        self.devices = () if spec.shared_counters else spec.devices
+        skips = bool(spec.skip_node_operations)
+        rules = [rule for rule in rules if _concerns_slice(rule, published)]
+        self.kinds: list[DeviceKind] = (
+            [kinds.kind_of(spec.driver, device, _taints(device, rules), skips) for device in self.devices]
+            if rules
+            else kinds.kinds_of(spec.driver, self.devices, skips)
+        )
+
+
+def taint_rule_matches(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
+    wanted = rule.spec.device_selector
+    return wanted is None or (
+        wanted.driver in (None, driver) and wanted.pool in (None, pool) and wanted.device in (None, device)
+    )
+
+
+def _concerns_slice(rule: DeviceTaintRule, published: ResourceSlice) -> bool:
+    wanted = rule.spec.device_selector
+    spec = published.spec
+    return wanted is None or (wanted.driver in (None, spec.driver) and wanted.pool in (None, spec.pool.name))
+
+
+def _taints(device: Device, rules: list[DeviceTaintRule]) -> tuple[DeviceTaint, ...]:
+    added = []
+    for rule in rules:
+        wanted = rule.spec.device_selector
+        if wanted is None or wanted.device in (None, device.name):
+            added.append(rule.spec.taint)
+    return (*device.taints, *added)
+
+
+def uses_switched_off_features(published: ResourceSlice, features: Features) -> bool:
+    """Whether the allocator must act as if the slice did not exist."""
+    spec = published.spec
+    if not features.partitionable_devices and (
+        spec.per_device_node_selection is not None
+        or spec.shared_counters
+        or any(device.consumes_counters for device in spec.devices)
+    ):
+        return True
+    return not features.compatibility_groups and any(
+        drawn.compatibility_groups for device in spec.devices for drawn in device.consumes_counters
+    )
 
 
 class PoolState(Enum):
@@ -134,7 +189,7 @@ class PoolView:
         return DeviceID(self.driver, self.name, self.names[position])
 
     def kinds_of_pool(self, names: Collection[str]) -> list[DeviceKind]:
-        """Kinds of the named devices that draw counters, wherever in the pool they are published."""
+        """InterchangeableDevices of the named devices that draw counters, wherever in the pool they are published."""
         known = self.counters.kinds_by_name if self.counters is not None else {}
         return [known[name] for name in names if name in known]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dray.allocator.attempt import Attempt
 from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.requests import Option, Problem
-from dray.allocator.rules.constraints import Scope
+from dray.allocator.rules.constraints import ConstraintScope
 from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.search import Search, TimedOut
+from dray.allocator.search_input import SearchInput
 from dray.allocator.types import DeviceID, FatalError, Miss, Reason
 
 # Steps after which a replay has seen enough: the deepest place is found early, and the scheduler waits meanwhile.
@@ -48,7 +48,7 @@ class Explanation:
         problem: Problem,
         node: NodePools,
         ledger: Ledger,
-        scopes: Sequence[Scope],
+        scopes: Sequence[ConstraintScope],
         with_names: Callable[[str], str],
     ) -> None:
         self._problem = problem
@@ -60,8 +60,8 @@ class Explanation:
     def explain(self) -> tuple[tuple[Reason, ...], Miss | None]:
         watcher = DeepestPlace()
         try:
-            attempt = Attempt(self._problem, self._node, self._ledger, self._scopes)
-            search = Search(attempt, watcher)
+            given = SearchInput(self._problem, self._node, self._ledger, self._scopes)
+            search = Search(given, watcher)
             watcher.search = search
             search.run(watcher.seen_enough)
         except (FatalError, TimedOut):
@@ -91,7 +91,7 @@ class DeepestPlace:
         if len(search.chosen) > self._depth:
             self._depth = len(search.chosen)
             self._option = option
-            node = search.attempt.node
+            node = search.given.node
             self._refusals = []
             for view, offset in zip(node.pools, node.offsets, strict=True):
                 for place in range(len(view.names)):
@@ -131,40 +131,38 @@ class DeepestPlace:
 
 def refusal(search: Search, option: Option, position: int) -> Refusal:
     """The first test that says no to this device for this option, as things stand in the search."""
-    attempt = search.attempt
+    given = search.given
     bit = 1 << position
     if search.in_use(option) & bit:
-        if attempt.stored & bit and not option.admin_access:
+        if given.stored & bit and not option.admin_access:
             return ("in-use", "is in use")
         return ("chosen-already", "is taken by this pod already")
-    return _static_refusal(attempt, option, position) or _live_refusal(search, option, position)
+    return _static_refusal(given, option, position) or _live_refusal(search, option, position)
 
 
-def _static_refusal(attempt: Attempt, option: Option, position: int) -> Refusal | None:
-    kind = attempt.kinds[position]
+def _static_refusal(given: SearchInput, option: Option, position: int) -> Refusal | None:
+    kind = given.kinds[position]
     bit = 1 << position
     if kind.has_binding_conditions and not option.features.binds_with_conditions:
         return ("binding-conditions", "has binding conditions, which are switched off")
-    for label, expression in option.screen.selectors:
-        if option.screen.room.verdict(expression, kind) is not True:
+    for label, expression in option.device_filter.selectors:
+        if option.device_filter.evaluator.verdict(expression, kind) is not True:
             code = "class-selector" if label.startswith("class ") else "request-selector"
             return (code, f"does not match {expression}")
-    if attempt.node.unreachable & bit:
+    if given.node.unreachable & bit:
         return ("other-node", "belongs to another node")
     if option.features.consumable_capacity and option.amounts(kind).refusal:
         return ("capacity", option.amounts(kind).refusal)
-    if kind.skips_node_operations and not (
-        option.features.optional_node_operations and attempt.node.declares_operations
-    ):
+    if kind.skips_node_operations and not (option.features.optional_node_operations and given.node.declares_operations):
         return ("node-operations", "needs node operations that the node does not declare")
     return None
 
 
 def _live_refusal(search: Search, option: Option, position: int) -> Refusal:
-    attempt = search.attempt
+    given = search.given
     entered = []
     found: Refusal | None = None
-    for rule in attempt.rules:
+    for rule in given.rules:
         if rule.is_constraint:
             continue
         if not rule.enter(option, position):
@@ -175,14 +173,14 @@ def _live_refusal(search: Search, option: Option, position: int) -> Refusal:
         rule.leave(option, position)
     if found is not None:
         return found
-    taint = first_untolerated(attempt.kinds[position].taints, option.tolerations)
+    taint = first_untolerated(given.kinds[position].taints, option.tolerations)
     if taint is not None and option.features.device_taints:
         return ("taint", f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated")
     return _constraint_refusal(search, option, position)
 
 
 def _constraint_refusal(search: Search, option: Option, position: int) -> Refusal:
-    for rule in search.attempt.rules:
+    for rule in search.given.rules:
         if rule.is_constraint:
             if not rule.enter(option, position):
                 return ("constraint", f"{rule.name}: {rule.why(option, position)}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from dray.allocator.amounts import Amounts
-from dray.allocator.devices import DeviceKind
-from dray.allocator.screens import Screen, capacity_key_of
+from dray.allocator.capacity_requests import RequestedCapacity
+from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.matches import DeviceFilter, capacity_key_of
 from dray.allocator.selectors import Selectors
-from dray.allocator.types import DeviceID, FatalError, Features
+from dray.allocator.types import FatalError, Features
 from dray.api.resource import (
     MAX_ALLOCATION_RESULTS,
     DeviceClass,
@@ -38,11 +38,11 @@ class Option:
         "count",
         "derived",
         "device_class",
+        "device_filter",
         "features",
         "index",
         "name",
         "request",
-        "screen",
         "tolerations",
     )
 
@@ -54,7 +54,7 @@ class Option:
         self.base_name = request.name
         self.device_class = device_class
         self.features = problem.features
-        self.screen = problem.screen(spec, device_class, f"claim {request.claim.label}")
+        self.device_filter = problem.device_filter(spec, device_class, f"claim {request.claim.label}")
         self.all_devices = spec.allocation_mode == "All"
         self.count = spec.count
         self.admin_access = isinstance(spec, ExactDeviceRequest) and bool(spec.admin_access)
@@ -63,8 +63,8 @@ class Option:
         self.index = len(problem.options)
         problem.options.append(self)
 
-    def amounts(self, kind: DeviceKind) -> Amounts:
-        return self.screen.amounts(kind)
+    def amounts(self, kind: DeviceKind) -> RequestedCapacity:
+        return self.device_filter.amounts(kind)
 
     def __repr__(self) -> str:
         return f"Option({self.claim.label}, {self.name})"
@@ -142,10 +142,6 @@ def claim_mark(index: int) -> str:
     return f"\0{index}\0"
 
 
-def named_error(message: str, device_id: DeviceID, option: Option) -> str:
-    return message.replace("{device}", str(device_id)).replace("{request}", option.name)
-
-
 class ClaimProblem:
     """One claim with its requests and constraints."""
 
@@ -181,17 +177,17 @@ class Problem:
     """All claims of one pod that want devices, solved together."""
 
     __slots__ = (
-        "_screens_by_content",
+        "_filters_by_content",
         "claims",
         "classes",
         "classes_have_configs",
         "features",
+        "filters",
         "has_admin",
         "has_all",
         "is_simple",
         "options",
         "requests",
-        "screens",
         "selectors",
     )
 
@@ -206,8 +202,8 @@ class Problem:
         self.classes = classes
         self.features = features
         self.selectors = selectors
-        self.screens: list[Screen] = []
-        self._screens_by_content: dict[Hashable, Screen] = {}
+        self.filters: list[DeviceFilter] = []
+        self._filters_by_content: dict[Hashable, DeviceFilter] = {}
         self.options: list[Option] = []
         self.requests: list[Request] = []
         self.claims: list[ClaimProblem] = []
@@ -223,13 +219,13 @@ class Problem:
             or any(request.is_prioritized for request in self.requests)
         )
 
-    def screen(self, spec: Spec, device_class: DeviceClass, label: str) -> Screen:
+    def device_filter(self, spec: Spec, device_class: DeviceClass, label: str) -> DeviceFilter:
         selectors = _labelled(f"class {device_class.metadata.name}", device_class.spec.selectors)
         selectors += _labelled(label, spec.selectors)
         amounts = capacity_key_of(spec.capacity.requests, self.features) if spec.capacity is not None else ()
         content = (tuple(selectors), spec.tolerations, amounts)
-        known = self._screens_by_content.get(content)
+        known = self._filters_by_content.get(content)
         if known is None:
-            known = self._screens_by_content[content] = Screen(self, spec, selectors, label)
-            self.screens.append(known)
+            known = self._filters_by_content[content] = DeviceFilter(self, spec, selectors, label)
+            self.filters.append(known)
         return known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dray.allocator.inventory import NodePools
-from dray.allocator.node_selection import NAME_FIELD
+from dray.allocator.node_selectors import NAME_FIELD
 from dray.allocator.pools import PoolView
 from dray.allocator.requests import ClaimProblem, Option, Problem
 from dray.allocator.types import ChosenDevice, Failure, FatalError, NoFit, ShareIDs

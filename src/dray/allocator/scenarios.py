@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from dray.allocator.allocator import Allocator, Question
 from dray.allocator.inventory import Inventory
 from dray.allocator.ledger import Ledger
-from dray.allocator.question import Allocator, Question
 from dray.allocator.results import Allocation, Answer
 from dray.allocator.types import Failure, Features, ShareIDs
 from dray.api import codec

@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Protocol
 
-from dray.allocator.attempt import Attempt, Sight
 from dray.allocator.bounds import Bounds
-from dray.allocator.kinds import Kinds
+from dray.allocator.interchangeable import InterchangeableDevices
+from dray.allocator.matches import NodeMatches
 from dray.allocator.requests import ClaimProblem, Option, Request
+from dray.allocator.search_input import SearchInput
 from dray.allocator.types import Deadline, FatalError
 from dray.api.resource import MAX_ALLOCATION_RESULTS
 
@@ -53,11 +54,11 @@ class Observer(Protocol):
 class Frame:
     """One device to be found for one option."""
 
-    __slots__ = ("entered", "key", "option", "ordinal", "position", "remaining", "sight", "start")
+    __slots__ = ("entered", "key", "matches", "option", "ordinal", "position", "remaining", "start")
 
-    def __init__(self, option: Option, sight: Sight, ordinal: int, start: int, remaining: int) -> None:
+    def __init__(self, option: Option, matches: NodeMatches, ordinal: int, start: int, remaining: int) -> None:
         self.option = option
-        self.sight = sight
+        self.matches = matches
         self.ordinal = ordinal
         self.start = start
         self.remaining = remaining
@@ -92,18 +93,18 @@ class Search:
         "_rules",
         "_stack",
         "_turn_is_over",
-        "attempt",
         "chosen",
         "claim_counts",
         "claim_taken",
+        "given",
         "steps",
         "taken",
     )
 
-    def __init__(self, attempt: Attempt, observer: Observer | None = None) -> None:
-        self.attempt = attempt
-        self._requests = attempt.problem.requests
-        self._rules = attempt.rules
+    def __init__(self, given: SearchInput, observer: Observer | None = None) -> None:
+        self.given = given
+        self._requests = given.problem.requests
+        self._rules = given.rules
         self._observer = observer
         self._deadline: Deadline | None = None
         self._turn_is_over: Deadline | None = None
@@ -111,14 +112,14 @@ class Search:
         self._look_at = STEPS_PER_LOOK
         self._stack: list[Frame | Choice] = []
         self._dead_ends = 0
-        self._kinds: Kinds | None = None
+        self._kinds: InterchangeableDevices | None = None
         self._bounds: Bounds | None = None
         self._failed_states: set[Hashable] = set()
         self.chosen: list[tuple[Option, int]] = []
         # Devices that this attempt holds as a whole: all, and by claim.
         self.taken = 0
-        self.claim_taken = [0] * len(attempt.problem.claims)
-        self.claim_counts = [0] * len(attempt.problem.claims)
+        self.claim_taken = [0] * len(given.problem.claims)
+        self.claim_counts = [0] * len(given.problem.claims)
         self.steps = 0
 
     def run(
@@ -165,7 +166,7 @@ class Search:
             return self._open_option(frame.request.options[frame.current])
         option = frame.option
         if not option.all_devices and frame.ordinal + 1 < option.count:
-            return self._open_device(option, frame.ordinal + 1, self.attempt.rank(option, frame.position) + 1)
+            return self._open_device(option, frame.ordinal + 1, self.given.rank(option, frame.position) + 1)
         following = option.request.index + 1
         if following == len(self._requests):
             return None
@@ -180,7 +181,7 @@ class Search:
 
     def _open_option(self, option: Option) -> bool:
         claim = option.claim.index
-        if self.claim_counts[claim] + self.attempt.count_of(option) > MAX_ALLOCATION_RESULTS:
+        if self.claim_counts[claim] + self.given.count_of(option) > MAX_ALLOCATION_RESULTS:
             self._leave_for_alternative(option.claim)
             return True
         return self._open_device(option, 0, 0)
@@ -201,17 +202,17 @@ class Search:
             stack.pop()
 
     def _open_device(self, option: Option, ordinal: int, start: int) -> bool:
-        sight = self.attempt.sights[option.index]
+        matches = self.given.matches_by_option[option.index]
         if option.all_devices:
-            frame = Frame(option, sight, ordinal, start, 0)
+            frame = Frame(option, matches, ordinal, start, 0)
         else:
-            good = sight.yes & ~sight.barred
+            good = matches.yes & ~matches.barred
             for rule in self._rules:
                 good = rule.narrow(option, good)
-            candidates = (good | sight.unknown | sight.wrong) & ~self.in_use(option)
+            candidates = (good | matches.unknown | matches.wrong) & ~self.in_use(option)
             if start:
-                candidates = self.attempt.from_rank(option, candidates, start)
-            frame = Frame(option, sight, ordinal, start, candidates)
+                candidates = self.given.from_rank(option, candidates, start)
+            frame = Frame(option, matches, ordinal, start, candidates)
         if self._kinds is not None:
             frame.key = self._state(option, ordinal, start)
             if frame.key in self._failed_states:
@@ -227,7 +228,7 @@ class Search:
     def in_use(self, option: Option) -> int:
         if option.admin_access:
             return self.claim_taken[option.claim.index]
-        return self.attempt.stored | self.taken
+        return self.given.stored | self.taken
 
     # --- one more device ---------------------------------------------------------------------------------------------
 
@@ -237,8 +238,8 @@ class Search:
             return frame.current < len(frame.request.options)
         if frame.option.all_devices:
             return self._advance_all(frame)
-        sight, option = frame.sight, frame.option
-        first_of = self.attempt.first_of
+        matches, option = frame.matches, frame.option
+        first_of = self.given.first_of
         remaining = frame.remaining
         while remaining:
             if self.steps >= self._look_at:
@@ -248,11 +249,11 @@ class Search:
             low = 1 << position
             remaining ^= low
             self.steps += 1
-            if sight.unknown & low:
-                sight.ask(position)
-            if sight.wrong & low:
-                raise sight.error(option, position)
-            if not sight.yes & low or sight.barred & low:
+            if matches.unknown & low:
+                matches.ask(position)
+            if matches.wrong & low:
+                raise matches.error(option, position)
+            if not matches.yes & low or matches.barred & low:
                 continue
             if self._enter(option, position):
                 frame.remaining = remaining
@@ -263,16 +264,16 @@ class Search:
 
     def _advance_all(self, frame: Frame) -> bool:
         """All devices at once; there is no other way to take them."""
-        positions = self.attempt.all_sets[frame.option.index]
+        positions = self.given.all_sets[frame.option.index]
         if frame.position >= 0 or not positions:
             return False
         if self.steps >= self._look_at:
             self._look()
         frame.position = 0
-        sight = frame.sight
+        matches = frame.matches
         for position in positions:
             self.steps += 1
-            blocked = (self.in_use(frame.option) | sight.barred) >> position & 1
+            blocked = (self.in_use(frame.option) | matches.barred) >> position & 1
             if blocked or not self._enter(frame.option, position, must=True):
                 self._undo(frame)
                 return False
@@ -298,14 +299,14 @@ class Search:
                 return False
         claim = option.claim.index
         self.claim_counts[claim] += 1
-        if not self.attempt.shareable >> position & 1:
+        if not self.given.shareable >> position & 1:
             self.taken |= 1 << position
             self.claim_taken[claim] |= 1 << position
         self.chosen.append((option, position))
         return True
 
     def _constraint_violated(self, option: Option, position: int) -> FatalError:
-        pool, place = self.attempt.node.locate(position)
+        pool, place = self.given.node.locate(position)
         return FatalError(
             "constraint-on-all",
             f"claim {option.claim.label}, request {option.name}: cannot add device {pool.device_id(place)} "
@@ -329,7 +330,7 @@ class Search:
         self.chosen.pop()
         claim = option.claim.index
         self.claim_counts[claim] -= 1
-        if not self.attempt.shareable >> position & 1:
+        if not self.given.shareable >> position & 1:
             self.claim_taken[claim] &= ~(1 << position)
             self.taken = 0
             for mask in self.claim_taken:
@@ -352,8 +353,8 @@ class Search:
             return False
         if self._dead_ends < PLAIN_DEAD_ENDS:
             return False
-        self._kinds = Kinds(self.attempt)
-        self._bounds = Bounds.of(self.attempt)
+        self._kinds = InterchangeableDevices(self.given)
+        self._bounds = Bounds.of(self.given)
         return True
 
     def _note_stuck(self, option: Option) -> None:
@@ -368,10 +369,10 @@ class Search:
         def number(position: int) -> int:
             return kinds.number(request, position)
 
-        if self.attempt.problem.has_admin:
+        if self.given.problem.has_admin:
             held: Hashable = tuple(self.claim_taken)
         else:
-            shareable, rank = self.attempt.shareable, self.attempt.rank
+            shareable, rank = self.given.shareable, self.given.rank
             held = tuple(
                 sorted(
                     [

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from dray import cel
-from dray.allocator.devices import DeviceKind
-from dray.allocator.reads import Read, ReadSet, reads_of
+from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.types import Features
+from dray.cel.ast import Call, Comprehension, Ident, Literal, Node, Select
 
 # Expressions kept compiled per set of features.
 MOST_PROGRAMS = 2048
+
+
+Read = tuple[str, str, str]
+"""`attributes` or `capacity`, domain, id."""
+
+
+SECTIONS = ("attributes", "capacity")
+
+
+class ReadSet:
+    """What some selectors look at together. Interned, so that it is compared by identity."""
+
+    __slots__ = ("reads",)
+
+    def __init__(self, reads: tuple[Read, ...]) -> None:
+        self.reads = reads
 
 
 class SelectorFailure:
@@ -22,7 +38,7 @@ class SelectorFailure:
         self.message = message
 
 
-Verdict = bool | SelectorFailure
+SelectorAnswer = bool | SelectorFailure
 
 
 class Selectors:
@@ -61,14 +77,14 @@ class Selectors:
             self._read_sets[known] = ReadSet(known)
         return self._read_sets[known]
 
-    def verdict(self, expression: str, kind: DeviceKind) -> Verdict:
-        known: Verdict | None = kind.answers.get(expression)
+    def verdict(self, expression: str, kind: DeviceKind) -> SelectorAnswer:
+        known: SelectorAnswer | None = kind.answers.get(expression)
         if known is None:
             known = self._evaluate(expression, kind)
             kind.remember(kind.answers, expression, known)
         return known
 
-    def _evaluate(self, expression: str, kind: DeviceKind) -> Verdict:
+    def _evaluate(self, expression: str, kind: DeviceKind) -> SelectorAnswer:
         program = self._program(expression)
         if isinstance(program, cel.CompileFailure):
             return SelectorFailure(f"CEL compile error: {program.message}")
@@ -127,3 +143,73 @@ def cel_device(kind: DeviceKind) -> cel.CelDevice:
         kind.cel_device = cel.CelDevice.of(kind.driver, kind.device)
     device: cel.CelDevice = kind.cel_device
     return device
+
+
+# --- which attributes and capacities an expression names ----------------------------------------------------------------
+
+
+class NamesNoAttribute(Exception):
+    """The expression takes the device, or a whole map of it, in its hands."""
+
+
+def reads_of(root: Node) -> frozenset[Read] | None:
+    """Attributes and capacities that the expression names; None where that cannot be told from its text.
+
+    Driver name and allowMultipleAllocations are left out: they are cheap to compare and always are.
+    """
+    try:
+        return frozenset(_reads(root))
+    except NamesNoAttribute:
+        return None
+
+
+def _reads(node: Node) -> Iterator[Read]:
+    read = _read(node)
+    if read is not None:
+        yield read
+        return
+    if _is_field_of_device(node, "driver", "allowMultipleAllocations"):
+        return
+    if isinstance(node, Ident) and node.name == "device":
+        raise NamesNoAttribute
+    if isinstance(node, Comprehension) and "device" in (node.variable, node.variable2, node.accu):
+        raise NamesNoAttribute
+    for child in node.children():
+        yield from _reads(child)
+
+
+def _read(node: Node) -> Read | None:
+    """`device.SECTION["domain"].id` in any spelling, `has()` of it, and `"id" in device.SECTION["domain"]`."""
+    if isinstance(node, Select):
+        return _in_domain(node.operand, node.field)
+    if isinstance(node, Call) and len(node.args) == 2 and node.target is None:
+        if node.function in ("_[_]", "_?._", "_[?_]"):
+            return _in_domain(node.args[0], _text(node.args[1]))
+        if node.function == "@in":
+            return _in_domain(node.args[1], _text(node.args[0]))
+    return None
+
+
+def _in_domain(node: Node, id_: str | None) -> Read | None:
+    if id_ is None or not isinstance(node, Call) or node.function != "_[_]" or len(node.args) != 2:
+        return None
+    domain = _text(node.args[1])
+    section = node.args[0]
+    if domain is None or not _is_field_of_device(section, *SECTIONS):
+        return None
+    assert isinstance(section, Select)
+    return (section.field, domain, id_)
+
+
+def _text(node: Node) -> str | None:
+    return node.value if isinstance(node, Literal) and isinstance(node.value, str) else None
+
+
+def _is_field_of_device(node: Node, *fields: str) -> bool:
+    return (
+        isinstance(node, Select)
+        and not node.test_only
+        and node.field in fields
+        and isinstance(node.operand, Ident)
+        and node.operand.name == "device"
+    )

@@ -1,4 +1,4 @@
-"""The words of the room: device identity, features, and the three possible answers."""
+"""Device identity, features, and the answers of the allocator: `NoFit` with its reasons, and `Failure`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ CAMEL_NAMES = tuple(_camel(field.name) for field in fields(Features))
 
 
 Deadline = Callable[[], bool]
-"""Says whether time is up; asked now and then in the middle of a search. The room itself knows no clock."""
+"""Says whether time is up; asked now and then in the middle of a search. The allocator itself knows no clock."""
 
 ShareIDs = Callable[[], str]
 """Gives a fresh share ID each time it is called."""
@@ -183,7 +183,7 @@ class Failure:
 
 
 class FatalError(Exception):
-    """Ends an attempt for all nodes; never leaves the room, where it becomes a `Failure`."""
+    """Ends an attempt for all nodes; never leaves the allocator, where it becomes a `Failure`."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -1,6 +1,6 @@
 """Label selectors, node selectors and tolerations of pods: does this match? Pure.
 
-Selectors of slices and devices are stricter (`dray.allocator.node_selection`): what makes no sense there is an error.
+Selectors of slices and devices are stricter (`dray.allocator.node_selectors`): what makes no sense there is an error.
 """
 
 from collections.abc import Iterable, Mapping

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from dray.allocator.devices import DeviceKind, KindTable
+from dray.allocator.device_kinds import DeviceKind, KindTable
 from dray.api.resource import ResourceSlice
 from dray.cel import (
     COST_LIMIT,

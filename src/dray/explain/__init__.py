@@ -3,7 +3,7 @@
     world = World.of(objects)                                   nodes, pods, claims, slices, ... of one moment
     device_verdict(allocator, question, node, holders)          why a node's devices cannot serve a pod's claims: counts per
                                                                 test, the nearest miss with the sub-expression that decided
-    what_would_help(allocator, claims, node, survey, holders)   changes that were tried and make it fit
+    what_would_help(allocator, claims, node, report, holders)   changes that were tried and make it fit
     short_rows(ledger, demand, spec_demand)                     rows of a node's ledger that are short, and who takes the most
     device_rows(world)                                          every device with its holders (`dray devices`)
     examine(world)                                              known traps, each with its remedy (`dray doctor`)

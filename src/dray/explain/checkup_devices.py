@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dray import cel
-from dray.allocator.devices import taint_rule_matches
+from dray.allocator.pools import taint_rule_matches
 from dray.api.codec import to_document
 from dray.api.core import Node
 from dray.api.gated_fields import dropped_features

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from dray.allocator import DeviceID
-from dray.allocator.devices import CompiledSlice, KindTable
+from dray.allocator.device_kinds import KindTable
+from dray.allocator.pools import CompiledSlice
 from dray.api.resource import Device, ResourceSlice
 from dray.explain.holders import Holder, Holders
 from dray.explain.world import World

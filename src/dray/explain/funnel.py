@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dray.allocator.survey import USABLE, SurveyedRequest
+from dray.allocator.node_report import USABLE, RequestReport
 
 # The tests in order, with the word that a person reads after the number of devices that pass.
 STAGES: dict[str, str] = {
@@ -94,13 +94,13 @@ def stage_failed(code: str) -> str:
     return _FAILS_AT.get(code, "fit")
 
 
-def funnel_of(surveyed: SurveyedRequest) -> Funnel:
+def funnel_of(report: RequestReport) -> Funnel:
     counts = dict.fromkeys(_ORDER, 0)
-    for device in surveyed.devices:
+    for device in report.devices:
         reached = len(_ORDER) if device.code == USABLE else _ORDER.index(stage_failed(device.code))
         for stage in _ORDER[:reached]:
             counts[stage] += 1
-    wants_all = not surveyed.wanted
+    wants_all = not report.wanted
     # Who asks for all gets all that match, or nothing.
-    wanted = max(1, counts["matchSelectors"]) if wants_all else surveyed.wanted
-    return Funnel(surveyed.claim, surveyed.request, surveyed.device_class, wanted, wants_all, counts)
+    wanted = max(1, counts["matchSelectors"]) if wants_all else report.wanted
+    return Funnel(report.claim, report.request, report.device_class, wanted, wants_all, counts)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from dray import cel
 from dray.allocator import DeviceID
-from dray.allocator.devices import DeviceKind
+from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
-from dray.allocator.survey import USABLE, SurveyedDevice, SurveyedRequest
 from dray.explain.funnel import Funnel, stage_failed
 from dray.explain.holders import Holder, Holders
 
@@ -66,11 +66,9 @@ class NearestMiss:
         }
 
 
-def nearest_miss(
-    surveyed: SurveyedRequest, funnel: Funnel, selectors: Selectors, holders: Holders
-) -> NearestMiss | None:
+def nearest_miss(report: RequestReport, funnel: Funnel, selectors: Selectors, holders: Holders) -> NearestMiss | None:
     """The closest of the devices that the request cannot have, for what makes the request short."""
-    misses = [device for device in surveyed.devices if device.code not in (USABLE, "other-node")]
+    misses = [device for device in report.devices if device.code not in (USABLE, "other-node")]
     misses = [device for device in misses if stage_failed(device.code) == funnel.short_stage] or misses
     if not misses:
         return None
@@ -79,16 +77,16 @@ def nearest_miss(
     if closest[0].selector:
         return _nearest_by_selector(closest, selectors)
     device = closest[0]
-    return NearestMiss(device.device_id, device.code, device.detail, holders=_concerned(device, surveyed, holders))
+    return NearestMiss(device.device_id, device.code, device.detail, holders=_concerned(device, report, holders))
 
 
-def _rank(device: SurveyedDevice) -> int:
+def _rank(device: DeviceReport) -> int:
     return _ORDER.index(device.code) if device.code in _ORDER else len(_ORDER)
 
 
-def _nearest_by_selector(devices: list[SurveyedDevice], selectors: Selectors) -> NearestMiss:
+def _nearest_by_selector(devices: list[DeviceReport], selectors: Selectors) -> NearestMiss:
     """Of the devices that fail at a selector, the one with the fewest parts against it."""
-    by_kind: dict[tuple[DeviceKind, str], SurveyedDevice] = {}
+    by_kind: dict[tuple[DeviceKind, str], DeviceReport] = {}
     for device in devices:
         if len(by_kind) < MOST_KINDS:
             by_kind.setdefault((device.kind, device.selector), device)
@@ -108,14 +106,14 @@ def _effort(why: cel.Explanation | cel.CompileFailure) -> tuple[float, int]:
     return (sum(1 - each.likeness / 2 for each in why.missing), len(why.reasons))
 
 
-def _concerned(device: SurveyedDevice, surveyed: SurveyedRequest, holders: Holders) -> tuple[Holder, ...]:
+def _concerned(device: DeviceReport, report: RequestReport, holders: Holders) -> tuple[Holder, ...]:
     """Who would have to let go: of the device itself, or of devices that draw from the same counter sets."""
     mine = tuple(holders.of(device.device_id))
     if device.code not in ("counters", "compatibility"):
         return mine
     sets = {name for name, _, _ in device.kind.consumes}
     found: dict[str, Holder] = {row.claim: row for row in mine}
-    for other in surveyed.devices:
+    for other in report.devices:
         if other.device_id[:2] == device.device_id[:2] and sets & {name for name, _, _ in other.kind.consumes}:
             for row in holders.of(other.device_id):
                 found.setdefault(row.claim, row)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dray.allocator import Allocator, Failure, NoFit, Question
-from dray.allocator.survey import Survey, SurveyedRequest, survey
+from dray.allocator.node_report import NodeReport, RequestReport, report_on_node
 from dray.api.core import Node
 from dray.explain.codes import CODES, FITS, distance
 from dray.explain.funnel import Funnel, funnel_of
@@ -147,18 +147,18 @@ def device_verdict(
     answer = question.on(node, patience())
     if not isinstance(answer, (NoFit, Failure)):
         return None
-    surveyed = survey(allocator, question, node)
-    funnels = [funnel_of(request) for request in surveyed.requests]
-    cause = _cause(surveyed, funnels)
+    report = report_on_node(allocator, question, node)
+    funnels = [funnel_of(request) for request in report.requests]
+    cause = _cause(report, funnels)
     if isinstance(answer, Failure):
         code = _failure_code(answer)
-        message = _invalid(surveyed) if code == "invalid-pools" else answer.message
+        message = _invalid(report) if code == "invalid-pools" else answer.message
     elif cause is not None:
         code, message = _short_request(*cause)
     else:
         code, message = _together(answer, question)
     nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
-    helps = what_would_help(allocator, question.claims, node, surveyed, holders, asker) if asker is not None else []
+    helps = what_would_help(allocator, question.claims, node, report, holders, asker) if asker is not None else []
     return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
 
 
@@ -168,15 +168,15 @@ def _failure_code(failure: Failure) -> str:
     return "timeout" if failure.code == "timed-out" else failure.code
 
 
-def _invalid(surveyed: Survey) -> str:
-    pools = "; ".join(f"pool {name} is invalid: {problem}" for name, problem in surveyed.invalid)
+def _invalid(report: NodeReport) -> str:
+    pools = "; ".join(f"pool {name} is invalid: {problem}" for name, problem in report.invalid)
     return pools or "invalid resource pools were encountered"
 
 
-def _cause(surveyed: Survey, funnels: Sequence[Funnel]) -> tuple[SurveyedRequest, Funnel] | None:
+def _cause(report: NodeReport, funnels: Sequence[Funnel]) -> tuple[RequestReport, Funnel] | None:
     """The first request that cannot be served even alone; of alternatives the one that came furthest."""
-    by_request: dict[tuple[str, str], list[tuple[SurveyedRequest, Funnel]]] = {}
-    for request, funnel in zip(surveyed.requests, funnels, strict=True):
+    by_request: dict[tuple[str, str], list[tuple[RequestReport, Funnel]]] = {}
+    for request, funnel in zip(report.requests, funnels, strict=True):
         key = (request.claim, request.request.partition("/")[0] if request.alternatives > 1 else request.request)
         by_request.setdefault(key, []).append((request, funnel))
     for options in by_request.values():
@@ -185,7 +185,7 @@ def _cause(surveyed: Survey, funnels: Sequence[Funnel]) -> tuple[SurveyedRequest
     return None
 
 
-def _short_request(request: SurveyedRequest, funnel: Funnel) -> tuple[str, str]:
+def _short_request(request: RequestReport, funnel: Funnel) -> tuple[str, str]:
     stage = funnel.short_stage
     code = _CODE_AT.get(stage) or _lacking(request)
     where = f"request {request.request} of claim {request.claim}"
@@ -201,7 +201,7 @@ def _short_request(request: SurveyedRequest, funnel: Funnel) -> tuple[str, str]:
     return code, f"{where} {funnel.sentence()}"
 
 
-def _lacking(request: SurveyedRequest) -> str:
+def _lacking(request: RequestReport) -> str:
     """At the stage of capacity and counters several rules may say no; the most frequent one counts."""
     known = {"usable", "other-node", "class-selector", "request-selector", "selector-error", "in-use", "taint"}
     counts = Counter(

@@ -10,7 +10,7 @@ from itertools import count
 from msgspec.structs import replace
 
 from dray.allocator import Allocation, Allocator, Deadline, Ledger
-from dray.allocator.survey import Survey, taint_text
+from dray.allocator.node_report import NodeReport, taint_text
 from dray.api.core import Node
 from dray.api.resource import (
     DeviceRequest,
@@ -64,7 +64,7 @@ def what_would_help(
     allocator: Allocator,
     claims: Sequence[ResourceClaim],
     node: Node,
-    survey: Survey,
+    report: NodeReport,
     holders: Holders,
     asker: Asker | None = None,
 ) -> list[Help]:
@@ -72,7 +72,7 @@ def what_would_help(
     found: list[Help] = []
     for help_ in (
         *trial.releases(),
-        *trial.tolerations(survey),
+        *trial.tolerations(report),
         *trial.fewer_devices(),
         *trial.smaller_capacity(),
         *trial.without_constraint(),
@@ -121,11 +121,11 @@ class _Trial:
 
     # --- the claims change
 
-    def tolerations(self, survey: Survey) -> Iterator[Help]:
+    def tolerations(self, report: NodeReport) -> Iterator[Help]:
         """The fewest taints that let enough devices through: those of one device, or of all of them."""
         sets = {
             frozenset(replace(taint, time_added=None) for taint in device.taints)
-            for request in survey.requests
+            for request in report.requests
             for device in request.devices
             if device.taints
         }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from dray.allocator.devices import DeviceKind
-from dray.allocator.ledger import Amounts
+from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.ledger import CapacitySums
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import KindOf
 from dray.allocator.types import bits
@@ -26,7 +26,7 @@ class Capacity:
     __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_smallest", "_stored")
 
     def __init__(
-        self, problem: Problem, kinds: Sequence[DeviceKind], shareable: int, stored: dict[int, Amounts]
+        self, problem: Problem, kinds: Sequence[DeviceKind], shareable: int, stored: dict[int, CapacitySums]
     ) -> None:
         self._problem = problem
         self._kinds = kinds
@@ -95,7 +95,7 @@ class Capacity:
     def _smallest_share(self, position: int) -> tuple[tuple[str, int, int], ...]:
         """Capacity by capacity, the least that any request of the claims would take."""
         kind = self._kinds[position]
-        asked = [screen.amounts(kind).items for screen in self._problem.screens]
+        asked = [device_filter.amounts(kind).items for device_filter in self._problem.filters]
         usable = [items for items in asked if items]
         if not usable:
             return ()
@@ -107,7 +107,7 @@ class Capacity:
         kind = self._kinds[position]
         stored = self._stored.get(position)
         asked = {
-            option.screen.capacity_key: option
+            option.device_filter.capacity_key: option
             for request in self._problem.requests[first_request:]
             for option in request.options
         }

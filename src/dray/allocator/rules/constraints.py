@@ -6,17 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, scalar, several, single
-from dray.allocator.derived import derived_attribute
-from dray.allocator.devices import DeviceKind
+from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, derived_attribute, scalar, several, single
+from dray.allocator.device_kinds import Column, DeviceKind, Shape
 from dray.allocator.requests import ClaimProblem, Option
 from dray.allocator.rules import KindOf
-from dray.allocator.shapes import Column, Shape
 from dray.allocator.types import FatalError
 from dray.api.resource import DeviceAttribute, DeviceConstraint
 
 
-class Scope:
+class ConstraintScope:
     """The part of a constraint that is the same on every node: whom it covers, and the value each kind of device has.
 
     A value is None where the attribute is missing (or, for lists, empty): such a device is always refused. A list of one
@@ -76,7 +74,7 @@ class Scope:
         return shape.known_column(self.column_key) or shape.column(self.column_key, self.published)
 
     def _derived(self, option: Option, kind: DeviceKind, expression: str) -> Any:
-        derived = derived_attribute(option.screen.room, self.attribute, expression, kind, self.lists)
+        derived = derived_attribute(option.device_filter.evaluator, self.attribute, expression, kind, self.lists)
         if isinstance(derived, FatalError):
             return FatalError(derived.code, f"claim {self.claim.label}, request {option.name}: {derived.message}")
         return self._comparable(derived)
@@ -95,7 +93,7 @@ class Constraint(ABC):
 
     __slots__ = ("_by_value", "_history", "_is_plain", "kinds", "scope")
 
-    def __init__(self, scope: Scope, kinds: Sequence[DeviceKind]) -> None:
+    def __init__(self, scope: ConstraintScope, kinds: Sequence[DeviceKind]) -> None:
         self.scope = scope
         self.kinds = kinds
         self._history: list[Any] = []
@@ -251,9 +249,9 @@ def _said(value: Value | frozenset[Value] | object) -> str:
     return repr(value[1]) if isinstance(value, tuple) else "a list"
 
 
-def scopes_of(claim: ClaimProblem, lists: bool) -> list[Scope]:
-    return [Scope(claim, constraint, lists) for constraint in claim.constraints]
+def scopes_of(claim: ClaimProblem, lists: bool) -> list[ConstraintScope]:
+    return [ConstraintScope(claim, constraint, lists) for constraint in claim.constraints]
 
 
-def constraint_rule(scope: Scope, kinds: Sequence[DeviceKind]) -> Match | Distinct:
+def constraint_rule(scope: ConstraintScope, kinds: Sequence[DeviceKind]) -> Match | Distinct:
     return (Match if scope.is_match else Distinct)(scope, kinds)

@@ -25,8 +25,8 @@ class PoolBudget:
         self.names = names
 
 
-class Drawers:
-    """Devices whose counters hang together: each shares one with another of them, and none with anybody else."""
+class CompetingDevices:
+    """Devices that compete for the same counters, directly or through one another; no device outside uses these counters."""
 
     __slots__ = ("_budget", "_by_amount", "_drawing", "_groups", "devices")
 
@@ -85,7 +85,7 @@ class Counters:
     is_constraint = False
     name = "counters"
 
-    __slots__ = ("_budgets", "_charged", "_concerns", "_drawers", "_drawn", "_shareable", "_shared")
+    __slots__ = ("_budgets", "_charged", "_competing", "_concerns", "_drawn", "_shareable", "_shared")
 
     def __init__(self, budgets: dict[int, PoolBudget], drawn: dict[int, Drawn], shareable: int, shared: int) -> None:
         """`budgets` and `drawn` by device position; `shared` devices paid their counters with their first share."""
@@ -98,7 +98,7 @@ class Counters:
         self._shared = shared & shareable
         # Whether each entry of a device paid, oldest first.
         self._charged: dict[int, list[bool]] = {}
-        self._drawers: list[Drawers] | None = None
+        self._competing: list[CompetingDevices] | None = None
 
     def narrow(self, option: Option, mask: int) -> int:
         return mask
@@ -137,12 +137,12 @@ class Counters:
 
     def most_that_fit(self, mask: int) -> int:
         """No more of these devices, none of them shared, can be chosen together."""
-        if self._drawers is None:
-            self._drawers = _hanging_together(self._budgets, self._drawn)
+        if self._competing is None:
+            self._competing = _competing_devices(self._budgets, self._drawn)
         most = (mask & ~self._concerns).bit_count()
-        for drawers in self._drawers:
-            if mask & drawers.devices:
-                most += drawers.most_that_fit(mask & drawers.devices)
+        for competing in self._competing:
+            if mask & competing.devices:
+                most += competing.most_that_fit(mask & competing.devices)
         return most
 
     def kind(self, first_request: int, position: int) -> Hashable:
@@ -171,8 +171,8 @@ class Counters:
         return "counters do not suffice"
 
 
-def _hanging_together(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) -> list[Drawers]:
-    """The devices by what they compete for: partitions of one card, say, though each takes other slices of it."""
+def _competing_devices(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) -> list[CompetingDevices]:
+    """Groups devices by the counters they compete for, for example all partitions of one card."""
     leader: dict[tuple[int, int], tuple[int, int]] = {}
 
     def find(counter: tuple[int, int]) -> tuple[int, int]:
@@ -185,11 +185,11 @@ def _hanging_together(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) -
         pool = budgets[position].pool
         for counter, _ in draws[1:]:
             leader[find((pool, counter))] = find((pool, draws[0][0]))
-    found: dict[Hashable, Drawers] = {}
+    found: dict[Hashable, CompetingDevices] = {}
     for position, draws in drawn.items():
         budget = budgets[position]
         key = find((budget.pool, draws[0][0])) if draws else budget.pool
-        found.setdefault(key, Drawers(budget)).add(position, draws)
+        found.setdefault(key, CompetingDevices(budget)).add(position, draws)
     return list(found.values())
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dray.allocator import Patience
+from dray.allocator import TimeLimits
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.cycle_state import CycleState
@@ -67,7 +67,7 @@ class DefaultPreemption:
         wanted = max(len(snapshot.nodes) * self._percentage // 100, self._at_least)
         # Searches for devices in worlds without some pods: all of them together must not take long.
         enough = deadlines(self._handle.clock.monotonic, DRY_RUNS_S)()
-        run = DryRun(pod, snapshot, self.profile, Patience(lambda: enough))
+        run = DryRun(pod, snapshot, self.profile, TimeLimits(lambda: enough))
         plans, hopeless = await run.plans(candidates, wanted, self._handle.chance.randrange(len(snapshot.nodes) or 1))
         return plans, self._verdicts(everything, hopeless)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from dray.allocator import Patience, Question
+from dray.allocator import Question, TimeLimits
 from dray.api.resource import AllocationResult, ResourceClaim
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import ExtendedDemand
@@ -48,7 +48,7 @@ class Attempt:
     results: dict[str, AllocationResult] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     made: ResourceClaim | None = None
-    patience: Patience = field(default_factory=Patience)
+    limits: TimeLimits = field(default_factory=TimeLimits)
 
     def variant(self, resources: frozenset[str]) -> Variant:
         variant = self.variants.get(resources)

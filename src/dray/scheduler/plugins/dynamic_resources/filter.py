@@ -39,7 +39,7 @@ def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
     """What the allocator says about this node; None if there is nothing to allocate."""
     question = attempt.on(node).question
     try:
-        return question.on(node.node, patience=attempt.patience) if question is not None else None
+        return question.on(node.node, limits=attempt.limits) if question is not None else None
     except Paused as pause:
         raise Unfinished from pause
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dray.accounting import pod_demand
-from dray.allocator import Allocation, Patience
+from dray.allocator import Allocation, TimeLimits
 from dray.api.core import Pod
 from dray.scheduler.device_demand import DeviceDemands, no_devices
 from dray.scheduler.durations import parse_duration
@@ -83,7 +83,7 @@ class DynamicResources:
             return attempt
         if not attempt.claims and not served:
             return SKIP
-        attempt.patience = self._patience(cycle)
+        attempt.limits = self._limits(cycle)
         attempt.delegated = served
         attempt.leftover = devices.extended_claim_of(pod.metadata.uid) if served else None
         attempt.make_variant = variants_of(attempt, pod, devices)
@@ -96,8 +96,8 @@ class DynamicResources:
             cycle.write(DeviceDemands(served, attempt.key, on_node if takes_node_resources else None, census))
         return None
 
-    def _patience(self, cycle: CycleState) -> Patience:
-        given = cycle.read(Patience)
+    def _limits(self, cycle: CycleState) -> TimeLimits:
+        given = cycle.read(TimeLimits)
         if given is not None:
             return given
         return self._turns.in_one_piece() if cycle.turn is None else self._turns.take(cycle.turn)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dray.allocator import Deadline, Patience
+from dray.allocator import Deadline, TimeLimits
 
 # Watches, leases and bindings wait so long at most; most searches take a hundredth of it.
 TURN_S = 0.01
@@ -40,18 +40,18 @@ class Turn:
 
 
 class Turns:
-    """The patience of the attempt under way: all its turns share one."""
+    """The time limits of the attempt under way; all its turns share one."""
 
     def __init__(self, now: Now, timeout_s: float) -> None:
         self._now = now
         self._timeout_s = timeout_s
-        self._patience = Patience()
+        self._limits = TimeLimits()
 
-    def in_one_piece(self) -> Patience:
-        return Patience(deadlines(self._now, self._timeout_s))
+    def in_one_piece(self) -> TimeLimits:
+        return TimeLimits(deadlines(self._now, self._timeout_s))
 
-    def take(self, turn: int) -> Patience:
+    def take(self, turn: int) -> TimeLimits:
         if turn == 0:
-            self._patience = self.in_one_piece()
-        self._patience.turn_is_over = Turn(self._now)
-        return self._patience
+            self._limits = self.in_one_piece()
+        self._limits.turn_is_over = Turn(self._now)
+        return self._limits

@@ -18,7 +18,7 @@ class UnrepresentableAmount(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class RequestedCapacity:
     """What one request comes to on one kind of device."""
 
     # (name, published, taken) in nano-units, for every capacity of the device.
@@ -28,15 +28,15 @@ class Amounts:
     error: str = ""
 
 
-NO_CAPACITY = Amounts()
+NO_CAPACITY = RequestedCapacity()
 
 
-def amounts_on(device: Device, requests: Mapping[str, Quantity], fractional: bool) -> Amounts:
+def requested_capacity_on(device: Device, requests: Mapping[str, Quantity], fractional: bool) -> RequestedCapacity:
     """Errors are decided for all capacities before any refusal."""
     capacity = device.capacity
     for name in requests:
         if name not in capacity:
-            return Amounts(refusal=f"has no capacity {name}")
+            return RequestedCapacity(refusal=f"has no capacity {name}")
     if not capacity:
         return NO_CAPACITY
     taken: dict[str, Quantity] = {}
@@ -44,17 +44,17 @@ def amounts_on(device: Device, requests: Mapping[str, Quantity], fractional: boo
         try:
             taken[name] = _amount(requests.get(name), published, fractional)
         except UnrepresentableAmount as problem:
-            return Amounts(
+            return RequestedCapacity(
                 error=f'capacity "{name}": capacity request cannot be represented in the device\'s range arithmetic: {problem}'
             )
         if taken[name].nanos < 0:
-            return Amounts(error=f'capacity "{name}": capacity value is negative')
+            return RequestedCapacity(error=f'capacity "{name}": capacity value is negative')
     for name, published in capacity.items():
         refusal = _refusal(name, taken[name], published, fractional)
         if refusal:
-            return Amounts(refusal=refusal)
+            return RequestedCapacity(refusal=refusal)
     items = tuple([(name, capacity[name].value.nanos, amount.nanos) for name, amount in taken.items()])
-    return Amounts(items=items, consumed=taken)
+    return RequestedCapacity(items=items, consumed=taken)
 
 
 def _amount(requested: Quantity | None, published: DeviceCapacity, fractional: bool) -> Quantity:

@@ -1,7 +1,7 @@
-"""Every device of a node judged for every request on its own, as if nothing else had been chosen; for people who ask why.
+"""Why each device of a node can or cannot serve each request, as if nothing else had been chosen. `dray explain` shows it.
 
-The search stops at the first "no" and in its own order. A survey asks in the order in which people think: is there such a
-device, is it of the class, does it match, is it free, tolerated, large enough, fit for the constraints?
+The search stops at the first "no" and in its own order. The report tests each device in the order in which people think:
+is there such a device, is it of the class, does it match, is it free, tolerated, large enough, fit for the constraints?
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from dray.allocator.attempt import Attempt
-from dray.allocator.devices import DeviceKind, taint_rule_matches
-from dray.allocator.pools import PoolView
-from dray.allocator.question import Allocator, Question
+from dray.allocator.allocator import Allocator, Question
+from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.pools import PoolView, taint_rule_matches
 from dray.allocator.requests import Option
 from dray.allocator.rules.taints import untolerated
+from dray.allocator.search_input import SearchInput
 from dray.allocator.selectors import SelectorFailure
 from dray.allocator.types import DeviceID, FatalError
 from dray.api.core import Node
@@ -24,7 +24,7 @@ USABLE = "usable"
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedDevice:
+class DeviceReport:
     """`code` is the first test that says no, or `usable`; `selector` is the expression if it was one, `taints` those that
     the request does not tolerate."""
 
@@ -37,7 +37,7 @@ class SurveyedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class SurveyedRequest:
+class RequestReport:
     """One request, or one alternative of it. `wanted` is 0 where all matching devices are asked for. `incomplete` are
     pools with devices that match, or with none yet: they offer nothing until all their slices are there."""
 
@@ -47,21 +47,21 @@ class SurveyedRequest:
     wanted: int
     alternatives: int
     capacity: Mapping[str, object]
-    devices: tuple[SurveyedDevice, ...]
+    devices: tuple[DeviceReport, ...]
     incomplete: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class NodeReport:
     """`invalid` are pools of the node that offer nothing, each with what is wrong."""
 
     node: str
-    requests: tuple[SurveyedRequest, ...]
+    requests: tuple[RequestReport, ...]
     invalid: tuple[tuple[str, str], ...]
 
 
-class _Unhurried(Attempt):
-    """An attempt that does not yet ask how many devices "all" would be."""
+class _InputWithoutAll(SearchInput):
+    """Search input that does not count the devices of a request for all devices."""
 
     __slots__ = ()
 
@@ -69,28 +69,28 @@ class _Unhurried(Attempt):
         pass
 
 
-def survey(allocator: Allocator, question: Question, node: Node) -> Survey:
+def report_on_node(allocator: Allocator, question: Question, node: Node) -> NodeReport:
     """What each request meets on the node. A question that cannot be asked at all gives no requests."""
     pools = allocator.inventory.pools_on(node)
     invalid = tuple((f"{view.driver}/{view.name}", view.problem) for view in pools.invalid)
     problem, scopes = question.problem, question.scopes
     if problem is None:
-        return Survey(pools.name, (), invalid)
-    attempt = _Unhurried(problem, pools, allocator.ledger, scopes)
+        return NodeReport(pools.name, (), invalid)
+    given = _InputWithoutAll(problem, pools, allocator.ledger, scopes)
     requests = tuple(
-        SurveyedRequest(
+        RequestReport(
             _said(question.with_names(option.claim.label)),
             option.name,
             option.device_class.metadata.name,
             0 if option.all_devices else option.count,
             len(option.request.options),
-            option.screen.capacity,
-            tuple(_judged(attempt, option, tuple(allocator.inventory.taint_rules))),
+            option.device_filter.capacity,
+            tuple(_judged(given, option, tuple(allocator.inventory.taint_rules))),
             tuple(_incomplete(pools.incomplete, option)),
         )
         for option in problem.options
     )
-    return Survey(pools.name, requests, invalid)
+    return NodeReport(pools.name, requests, invalid)
 
 
 def _said(claim: str) -> str:
@@ -107,35 +107,38 @@ def _incomplete(views: Iterable[PoolView], option: Option) -> Iterator[tuple[str
 
 
 def _selected(option: Option, kind: DeviceKind) -> bool:
-    return all(option.screen.room.verdict(expression, kind) is True for _, expression in option.screen.selectors)
+    return all(
+        option.device_filter.evaluator.verdict(expression, kind) is True
+        for _, expression in option.device_filter.selectors
+    )
 
 
-def _judged(attempt: Attempt, option: Option, rules: tuple[DeviceTaintRule, ...]) -> Iterator[SurveyedDevice]:
-    for view, offset in zip(attempt.node.pools, attempt.node.offsets, strict=True):
+def _judged(given: SearchInput, option: Option, rules: tuple[DeviceTaintRule, ...]) -> Iterator[DeviceReport]:
+    for view, offset in zip(given.node.pools, given.node.offsets, strict=True):
         for place in range(len(view.names)):
             position = offset + place
-            kind = attempt.kinds[position]
-            code, detail, selector = _first_no(attempt, option, position)
+            kind = given.kinds[position]
+            code, detail, selector = _first_no(given, option, position)
             device_id = view.device_id(place)
             taints = _untolerated(option, kind) if code == "taint" else ()
             if taints:
                 detail += _who_set(taints, device_id, rules)
-            yield SurveyedDevice(device_id, kind, code, detail, selector, taints)
+            yield DeviceReport(device_id, kind, code, detail, selector, taints)
 
 
-def _first_no(attempt: Attempt, option: Option, position: int) -> tuple[str, str, str]:
-    kind = attempt.kinds[position]
+def _first_no(given: SearchInput, option: Option, position: int) -> tuple[str, str, str]:
+    kind = given.kinds[position]
     bit = 1 << position
-    if attempt.node.unreachable & bit:
+    if given.node.unreachable & bit:
         return ("other-node", "belongs to another node", "")
-    for label, expression in option.screen.selectors:
-        verdict = option.screen.room.verdict(expression, kind)
+    for label, expression in option.device_filter.selectors:
+        verdict = option.device_filter.evaluator.verdict(expression, kind)
         if verdict is not True:
             code = "class-selector" if label.startswith("class ") else "request-selector"
             if isinstance(verdict, SelectorFailure):
                 return ("selector-error", verdict.message, expression)
             return (code, "does not match", expression)
-    if attempt.stored & bit and not option.admin_access:
+    if given.stored & bit and not option.admin_access:
         return ("in-use", "is in use", "")
     if taints := _untolerated(option, kind):
         said = ", ".join(map(taint_text, taints))
@@ -144,7 +147,7 @@ def _first_no(attempt: Attempt, option: Option, position: int) -> tuple[str, str
             f"taint {said} is not tolerated" if len(taints) == 1 else f"taints {said} are not tolerated",
             "",
         )
-    return (*_lack(attempt, option, position), "")
+    return (*_lack(given, option, position), "")
 
 
 def _untolerated(option: Option, kind: DeviceKind) -> tuple[DeviceTaint, ...]:
@@ -160,18 +163,16 @@ def taint_text(taint: DeviceTaint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
-def _lack(attempt: Attempt, option: Option, position: int) -> tuple[str, str]:
-    kind = attempt.kinds[position]
+def _lack(given: SearchInput, option: Option, position: int) -> tuple[str, str]:
+    kind = given.kinds[position]
     if kind.has_binding_conditions and not option.features.binds_with_conditions:
         return ("binding-conditions", "has binding conditions, which are switched off")
-    if kind.skips_node_operations and not (
-        option.features.optional_node_operations and attempt.node.declares_operations
-    ):
+    if kind.skips_node_operations and not (option.features.optional_node_operations and given.node.declares_operations):
         return ("node-operations", "needs node operations that the node does not declare")
     amounts = option.amounts(kind) if option.features.consumable_capacity else None
     if amounts is not None and (amounts.refusal or amounts.error):
         return ("capacity", amounts.refusal or amounts.error)
-    for rule in attempt.rules:
+    for rule in given.rules:
         try:
             if not rule.enter(option, position):
                 return ("constraint" if rule.is_constraint else rule.name, rule.why(option, position))

@@ -1,4 +1,4 @@
-"""What has changed since somebody last looked: a bounded log for those who want to catch up instead of starting over."""
+"""A bounded log of changes. A reader remembers its position and asks for the entries after it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST_LOG = 4096
 
 
 class ChangeLog(Generic[T]):
-    """`end` grows with every entry; who remembers it can ask for what came after."""
+    """`end` is the position after the newest entry."""
 
     __slots__ = ("_entries", "_start", "end")
 

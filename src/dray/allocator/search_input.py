@@ -1,88 +1,37 @@
-"""One question on one node: what each option sees there, and the rules that have a say."""
+"""What a search on one node starts from: the devices that match each request there, and the rules that apply."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.allocator.devices import DeviceKind
+from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.inventory import NodePools
-from dray.allocator.ledger import Amounts, Ledger
+from dray.allocator.ledger import CapacitySums, Ledger
+from dray.allocator.matches import NodeMatches
 from dray.allocator.policies import Order, Policy
-from dray.allocator.requests import Option, Problem, named_error
+from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import Rule
 from dray.allocator.rules.capacity import Capacity
 from dray.allocator.rules.compatibility import Compatibility, Groups, SetKey
-from dray.allocator.rules.constraints import Scope, constraint_rule
+from dray.allocator.rules.constraints import ConstraintScope, constraint_rule
 from dray.allocator.rules.counters import Counters, Drawn, PoolBudget
-from dray.allocator.screens import Lens, Screen
 from dray.allocator.types import FatalError, bits
 
 
-class Sight:
-    """What one screen lets through on one node. Masks are over all devices of the node."""
-
-    __slots__ = ("_node", "barred", "lenses", "screen", "unknown", "wrong", "yes")
-
-    def __init__(self, screen: Screen, node: NodePools, blocked: int) -> None:
-        self.screen = screen
-        self._node = node
-        self.lenses: list[Lens] = [screen.lens(shape) for shape in node.shapes]
-        # Matching but out of reach: another node's device, a taint, operations that the node does not know.
-        self.barred = blocked | node.unreachable
-        self.yes = self.unknown = self.wrong = 0
-        late = 0
-        for lens, offset in zip(self.lenses, node.offsets, strict=True):
-            self.yes |= lens.yes << offset
-            self.unknown |= lens.unknown << offset
-            self.wrong |= lens.wrong << offset
-            late |= lens.late << offset
-            self.barred |= lens.tainted << offset
-        self.wrong |= late & ~node.unreachable
-
-    def ask(self, position: int) -> None:
-        """Finds out about a device that nobody has asked this option about."""
-        index = len(self.lenses) - 1
-        offsets = self._node.offsets
-        while offsets[index] > position:
-            index -= 1
-        lens, place = self.lenses[index], position - offsets[index]
-        local, bit = 1 << place, 1 << position
-        if lens.unknown & local:
-            lens.ask(place)
-        self.unknown &= ~bit
-        if lens.yes & local:
-            self.yes |= bit
-        elif lens.wrong & local or (lens.late & local and not self._node.unreachable & bit):
-            self.wrong |= bit
-
-    def ask_all(self) -> None:
-        for position in bits(self.unknown):
-            self.ask(position)
-
-    def error(self, option: Option, position: int) -> FatalError:
-        pool, place = self._node.locate(position)
-        message = self.lenses[self._node.pools.index(pool)].errors[place]
-        return FatalError("selector-error", named_error(message, pool.device_id(place), option))
-
-    @property
-    def good(self) -> int:
-        return self.yes & ~self.barred
-
-
-class Attempt:
+class SearchInput:
     """Everything a search needs to know about a node; raises FatalError where an `All` request cannot be laid out."""
 
     __slots__ = (
         "_kinds",
         "all_sets",
-        "distinct_sights",
+        "distinct_matches",
         "ledger",
+        "matches_by_option",
         "node",
         "orders",
         "problem",
         "rules",
         "shareable",
-        "sights",
         "stored",
     )
 
@@ -91,7 +40,7 @@ class Attempt:
         problem: Problem,
         node: NodePools,
         ledger: Ledger,
-        scopes: Sequence[Scope],
+        scopes: Sequence[ConstraintScope],
         policy: Policy | None = None,
     ) -> None:
         self.problem = problem
@@ -102,7 +51,7 @@ class Attempt:
         shareable = 0
         stored = 0
         shared = 0
-        consumed: dict[int, Amounts] = {}
+        consumed: dict[int, CapacitySums] = {}
         draws = False
         grouped = False
         for view, offset in zip(node.pools, node.offsets, strict=True):
@@ -124,9 +73,9 @@ class Attempt:
         self.stored = stored
         self.shareable = shareable if features.consumable_capacity else 0
         self._kinds: list[DeviceKind] | None = None
-        by_screen = [Sight(screen, node, blocked) for screen in problem.screens]
-        self.distinct_sights = by_screen
-        self.sights = [by_screen[option.screen.index] for option in problem.options]
+        by_filter = [NodeMatches(device_filter, node, blocked) for device_filter in problem.filters]
+        self.distinct_matches = by_filter
+        self.matches_by_option = [by_filter[option.device_filter.index] for option in problem.options]
         self.rules: list[Rule] = []
         if features.consumable_capacity and (shareable or consumed):
             self.rules.append(Capacity(problem, self.kinds, shareable, consumed))
@@ -178,9 +127,9 @@ class Attempt:
             for option in options:
                 if option.all_devices:
                     self._check_pools(option)
-                    sight = self.sights[option.index]
-                    self._ask_in_order(option, sight)
-                    self.all_sets[option.index] = list(bits(sight.yes & ~self.node.unreachable))
+                    matches = self.matches_by_option[option.index]
+                    self._ask_in_order(option, matches)
+                    self.all_sets[option.index] = list(bits(matches.yes & ~self.node.unreachable))
             if any(option.all_devices for option in options):
                 claim.check_minimum(self.count_of)
 
@@ -203,10 +152,10 @@ class Attempt:
     def count_of(self, option: Option) -> int:
         return len(self.all_sets[option.index]) if option.all_devices else option.count
 
-    def _ask_in_order(self, option: Option, sight: Sight) -> None:
-        sight.ask_all()
-        if sight.wrong:
-            raise sight.error(option, (sight.wrong & -sight.wrong).bit_length() - 1)
+    def _ask_in_order(self, option: Option, matches: NodeMatches) -> None:
+        matches.ask_all()
+        if matches.wrong:
+            raise matches.error(option, (matches.wrong & -matches.wrong).bit_length() - 1)
 
     def _check_pools(self, option: Option) -> None:
         for pools, state in ((self.node.incomplete, "being updated"), (self.node.invalid, "invalid")):

@@ -1,13 +1,19 @@
-"""Published devices, as the search sees them: equal in everything but their name means one and the same kind."""
+"""InterchangeableDevices of devices and shapes of pools: what selectors and rules can see, shared by all devices and pools that are alike.
+
+Devices that are equal in everything but their name have one `DeviceKind`. Pools whose devices have equal kinds in equal
+order have one `Shape`. The allocator computes an answer once per kind or shape and uses it for all of them.
+
+A column is one property of all devices of a shape, in their order. Columns are interned: shapes that agree in
+what a claim looks at are recognised by comparing a few objects.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
-from dray.allocator.types import Features
-from dray.api.resource import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
+from dray.api.resource import Device, DeviceTaint
 
 BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
@@ -113,7 +119,7 @@ class KindList(list[DeviceKind]):
 
 
 class KindTable:
-    """Finds the kind of a device. Kinds nobody publishes any more vanish by themselves."""
+    """Finds the kind of a device. InterchangeableDevices nobody publishes any more vanish by themselves."""
 
     def __init__(self) -> None:
         self._kinds: WeakValueDictionary[Hashable, DeviceKind] = WeakValueDictionary()
@@ -164,57 +170,111 @@ class KindTable:
         return len(self._kinds)
 
 
-class CompiledSlice:
-    """One slice with its devices' kinds, and the taints that rules add."""
+class Column:
+    """Values of one property, device by device."""
 
-    __slots__ = ("devices", "kinds", "name", "slice", "spec")
+    __slots__ = ("__weakref__", "_pattern", "values")
 
-    def __init__(self, published: ResourceSlice, kinds: KindTable, rules: Iterable[DeviceTaintRule]) -> None:
-        self.slice = published
-        self.spec = spec = published.spec
-        self.name = published.metadata.name
-        # Slices with counter sets carry no devices that could be allocated.
-        self.devices = () if spec.shared_counters else spec.devices
-        skips = bool(spec.skip_node_operations)
-        rules = [rule for rule in rules if _concerns_slice(rule, published)]
-        self.kinds: list[DeviceKind] = (
-            [kinds.kind_of(spec.driver, device, _taints(device, rules), skips) for device in self.devices]
-            if rules
-            else kinds.kinds_of(spec.driver, self.devices, skips)
-        )
+    def __init__(self, values: tuple[Hashable, ...]) -> None:
+        self.values = values
+        self._pattern: tuple[int, ...] | None = None
+
+    @property
+    def pattern(self) -> tuple[int, ...]:
+        """Which values are equal to which, whatever they are."""
+        if self._pattern is None:
+            self._pattern = pattern_of(self.values)
+        return self._pattern
 
 
-def taint_rule_matches(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
-    wanted = rule.spec.device_selector
-    return wanted is None or (
-        wanted.driver in (None, driver) and wanted.pool in (None, pool) and wanted.device in (None, device)
+def pattern_of(values: tuple[Hashable, ...]) -> tuple[int, ...]:
+    """Each value by the number of its first appearance; None stays apart."""
+    numbers: dict[Hashable, int] = {None: -1}
+    return tuple([numbers.setdefault(value, len(numbers)) for value in values])
+
+
+class Shape:
+    """InterchangeableDevices of devices in search order, with masks of those that need attention. Bit i stands for device i."""
+
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_columns",
+        "_table",
+        "allows_multiple",
+        "binding",
+        "consumes",
+        "every",
+        "grouped",
+        "is_plain",
+        "kinds",
+        "skipping",
+        "tainted",
     )
 
+    def __init__(self, kinds: tuple[DeviceKind, ...], table: ShapeTable) -> None:
+        self.kinds = kinds
+        self._table = table
+        self._columns: dict[Hashable, Column] = {}
+        self._base: Column | None = None
+        self.every = (1 << len(kinds)) - 1
+        self.allows_multiple = self.binding = self.consumes = self.skipping = self.tainted = 0
+        self.grouped = False
+        for position, kind in enumerate(kinds):
+            bit = 1 << position
+            if kind.allows_multiple:
+                self.allows_multiple |= bit
+            if kind.has_binding_conditions:
+                self.binding |= bit
+            if kind.taints:
+                self.tainted |= bit
+            if kind.skips_node_operations:
+                self.skipping |= bit
+            if kind.consumes:
+                self.consumes |= bit
+                self.grouped = self.grouped or any(groups for _, _, groups in kind.consumes)
+        self.is_plain = not (self.binding | self.consumes | self.skipping | self.tainted)
 
-def _concerns_slice(rule: DeviceTaintRule, published: ResourceSlice) -> bool:
-    wanted = rule.spec.device_selector
-    spec = published.spec
-    return wanted is None or (wanted.driver in (None, spec.driver) and wanted.pool in (None, spec.pool.name))
+    @property
+    def base(self) -> Column:
+        """Everything but attributes and names."""
+        if self._base is None:
+            self._base = self._table.column(tuple([kind.base for kind in self.kinds]))
+        return self._base
+
+    def column(self, key: Hashable, value_of: Callable[[DeviceKind], Hashable]) -> Column:
+        """The property named by `key`, worked out once."""
+        column = self._columns.get(key)
+        if column is None:
+            column = self._table.column(tuple([value_of(kind) for kind in self.kinds]))
+            self._columns[key] = column
+        return column
+
+    def joined_column(self, key: Hashable, columns: tuple[Column, ...]) -> Column:
+        column = self._columns[key] = self._table.column(columns)
+        return column
+
+    def known_column(self, key: Hashable) -> Column | None:
+        return self._columns.get(key)
 
 
-def _taints(device: Device, rules: list[DeviceTaintRule]) -> tuple[DeviceTaint, ...]:
-    added = []
-    for rule in rules:
-        wanted = rule.spec.device_selector
-        if wanted is None or wanted.device in (None, device.name):
-            added.append(rule.spec.taint)
-    return (*device.taints, *added)
+class ShapeTable:
+    def __init__(self) -> None:
+        self._shapes: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
+        self._columns: WeakValueDictionary[Hashable, Column] = WeakValueDictionary()
 
+    def shape_of(self, kinds: tuple[DeviceKind, ...]) -> Shape:
+        # InterchangeableDevices are interned and the shape keeps them alive, so identity is equality here.
+        shape = self._shapes.get(kinds)
+        if shape is None:
+            shape = self._shapes[kinds] = Shape(kinds, self)
+        return shape
 
-def uses_switched_off_features(published: ResourceSlice, features: Features) -> bool:
-    """Whether the allocator must act as if the slice did not exist."""
-    spec = published.spec
-    if not features.partitionable_devices and (
-        spec.per_device_node_selection is not None
-        or spec.shared_counters
-        or any(device.consumes_counters for device in spec.devices)
-    ):
-        return True
-    return not features.compatibility_groups and any(
-        drawn.compatibility_groups for device in spec.devices for drawn in device.consumes_counters
-    )
+    def column(self, values: tuple[Hashable, ...]) -> Column:
+        column = self._columns.get(values)
+        if column is None:
+            column = self._columns[values] = Column(values)
+        return column
+
+    def __len__(self) -> int:
+        return len(self._shapes)
