@@ -45,10 +45,11 @@ from dray.accounting.oom import oom_score_adj
 from dray.accounting.pod_ref import PodRef
 from dray.accounting.pod_requests import pod_limits, pod_requests
 from dray.accounting.policies import check_compatibility
-from dray.accounting.qos import Enforcement, QosClass, qos_class
+from dray.accounting.qos import Enforcement, qos_class
 from dray.accounting.resources import as_quantity
 from dray.accounting.sharing import sharing_conflict
 from dray.accounting.why import Row
+from dray.api.dra.qos import QosClass
 
 __all__ = [
     "SCHEDULING",

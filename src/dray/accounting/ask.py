@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dray.accounting.phases import Amounts, Role, Source
-from dray.accounting.resources import is_pod_level_resource
 from dray.api.core import Container, ContainerStatus, Pod, ResourceRequirements
+from dray.api.dra.qos import is_pod_level_resource, sets_pod_level_resources
 from dray.api.quantity import Quantity
 
 Quantities = Mapping[str, Quantity]
@@ -55,11 +55,6 @@ def is_resize_infeasible(pod: Pod) -> bool:
         if condition.type == _RESIZE_PENDING:
             return condition.reason == _INFEASIBLE
     return False
-
-
-def sets_pod_level_resources(pod: Pod) -> bool:
-    level = pod.spec.resources
-    return level is not None and any(map(is_pod_level_resource, (*level.requests, *level.limits)))
 
 
 def requests_asked(pod: Pod, options: RequestOptions) -> Ask:

@@ -6,8 +6,9 @@ from dray.accounting.ask import RequestOptions, requests_asked
 from dray.accounting.charges import ClaimCharge, Policy
 from dray.accounting.footprint import requests_footprint
 from dray.accounting.pod_requests import pod_limits
-from dray.accounting.resources import is_hugepages, is_pod_level_resource
+from dray.accounting.resources import is_hugepages
 from dray.api.core import Container, Pod
+from dray.api.dra.qos import is_pod_level_resource
 from dray.api.reasons import Reason
 
 _CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_overhead=True)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from dray.accounting.ask import RequestOptions, requests_asked, sets_pod_level_resources
+from dray.accounting.ask import RequestOptions, requests_asked
 from dray.accounting.budget import container_share
 from dray.accounting.charges import ClaimCharge, charges_in_status
 from dray.accounting.footprint import add_to, requests_footprint
@@ -13,6 +13,7 @@ from dray.accounting.qos import Enforcement, effective_limit, qos_class
 from dray.accounting.resources import CPU, HUGEPAGES_PREFIX, MEMORY, is_hugepages, ledger_amount
 from dray.accounting.shares import split_share
 from dray.api.core import Container, Pod
+from dray.api.dra.qos import sets_pod_level_resources
 
 PERIOD_US = 100_000
 _MIN_QUOTA_US = 1_000

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from dray.accounting.charges import Policy
 from dray.accounting.errors import NotNodeAllocatable, SpellingConflict, UnknownCapacityKey
-from dray.accounting.resources import is_node_allocatable, is_pod_level_resource
+from dray.accounting.resources import is_node_allocatable
+from dray.api.dra.qos import is_pod_level_resource
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, NodeAllocatableMapping, ResourceSlice
 

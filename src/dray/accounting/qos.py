@@ -1,19 +1,20 @@
 """QoS class of a pod: as Kubernetes tells it today, or with what its claims bring."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
-from typing import Literal, NamedTuple
 
-from dray.accounting.ask import sets_pod_level_resources
 from dray.accounting.budget import container_share, raised_to
 from dray.accounting.charges import ClaimCharge, Policy, added_amounts, charges_in_status
-from dray.accounting.resources import CPU, MEMORY
 from dray.api.core import Container, Pod
-from dray.api.quantity import Quantity
-
-QosClass = Literal["Guaranteed", "Burstable", "BestEffort"]
-
-_DECISIVE = (CPU, MEMORY)
+from dray.api.dra.qos import (
+    DECISIVE_RESOURCES,
+    Amounts,
+    QosClass,
+    amounts_of,
+    qos_class_of,
+    qos_class_of_spec,
+    sets_pod_level_resources,
+)
 
 
 class Enforcement(StrEnum):
@@ -27,13 +28,6 @@ class Enforcement(StrEnum):
     KEP = "kep-5517"
 
 
-class _Declared(NamedTuple):
-    """Amounts above zero that decide the class."""
-
-    requests: dict[str, int]
-    limits: dict[str, int]
-
-
 def qos_class(
     pod: Pod, enforcement: Enforcement = Enforcement.KEP, charges: Sequence[ClaimCharge] | None = None
 ) -> QosClass:
@@ -41,61 +35,29 @@ def qos_class(
 
     Pod-level resources decide alone, claims or not: they are the budget that claims must fit in.
     """
-    if enforcement is Enforcement.KUBERNETES:
-        charges = ()
-    elif charges is None:
+    if enforcement is Enforcement.KEP and charges is None:
         charges = charges_in_status(pod.status.node_allocatable_resource_claim_statuses)
-    if sets_pod_level_resources(pod):
-        declared = [_pod_level(pod)]
+    if enforcement is Enforcement.KUBERNETES or not charges:
+        return qos_class_of_spec(pod)
+    if sets_pod_level_resources(pod) and pod.spec.resources is not None:
+        parts = [amounts_of(pod.spec.resources.requests, pod.spec.resources.limits)]
     else:
-        containers = (*pod.spec.init_containers, *pod.spec.containers)
-        declared = [_declared(container, charges) for container in containers]
-    return _class_of(declared, _unreferenced(charges))
+        parts = [_effective_amounts(each, charges) for each in (*pod.spec.init_containers, *pod.spec.containers)]
+    found = qos_class_of(parts)
+    return "Burstable" if found == "BestEffort" and _unreferenced(charges) else found
 
 
-def _pod_level(pod: Pod) -> _Declared:
-    level = pod.spec.resources
-    assert level is not None
-    return _Declared(_decisive(level.requests), _decisive(level.limits))
-
-
-def _decisive(quantities: Mapping[str, Quantity]) -> dict[str, int]:
-    return {name: quantities[name].nanos for name in _DECISIVE if name in quantities and quantities[name].nanos > 0}
-
-
-def _declared(container: Container, charges: Sequence[ClaimCharge]) -> _Declared:
-    if not charges:
-        return _Declared(_decisive(container.resources.requests), _decisive(container.resources.limits))
-    requests, limits = {}, {}
-    for name in _DECISIVE:
-        if request := effective_request(container, name, charges):
-            requests[name] = request
-        if limit := effective_limit(container, name, charges):
-            limits[name] = limit
-    return _Declared(requests, limits)
-
-
-def _class_of(declared: list[_Declared], elsewhere: bool) -> QosClass:
-    requests, limits = _sums(one.requests for one in declared), _sums(one.limits for one in declared)
-    if not requests and not limits:
-        return "Burstable" if elsewhere else "BestEffort"
-    if requests == limits and all(len(one.limits) == len(_DECISIVE) for one in declared):
-        return "Guaranteed"
-    return "Burstable"
-
-
-def _sums(lists: Iterable[dict[str, int]]) -> dict[str, int]:
-    sums: dict[str, int] = {}
-    for amounts in lists:
-        for name, nanos in amounts.items():
-            sums[name] = sums.get(name, 0) + nanos
-    return sums
+def _effective_amounts(container: Container, charges: Sequence[ClaimCharge]) -> Amounts:
+    return Amounts(
+        {name: effective_request(container, name, charges) for name in DECISIVE_RESOURCES},
+        {name: effective_limit(container, name, charges) or 0 for name in DECISIVE_RESOURCES},
+    )
 
 
 def _unreferenced(charges: Sequence[ClaimCharge]) -> bool:
     """Do claims that no container uses bring cpu or memory to the pod?"""
     added = added_amounts(charge for charge in charges if not charge.containers)
-    return any(added.get(name) for name in _DECISIVE)
+    return any(added.get(name) for name in DECISIVE_RESOURCES)
 
 
 def effective_request(container: Container, resource: str, charges: Sequence[ClaimCharge]) -> int:

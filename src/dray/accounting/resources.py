@@ -18,11 +18,6 @@ def is_hugepages(name: str) -> bool:
     return name.startswith(HUGEPAGES_PREFIX)
 
 
-def is_pod_level_resource(name: str) -> bool:
-    """May `pod.spec.resources` name it? Other names there are ignored."""
-    return name in (CPU, MEMORY) or name.startswith(HUGEPAGES_PREFIX)
-
-
 def is_node_allocatable(name: str) -> bool:
     """Does a node hand it out itself? Everything else is an extended resource."""
     return name in (CPU, MEMORY, EPHEMERAL_STORAGE) or name.startswith(HUGEPAGES_PREFIX)

@@ -1,15 +1,12 @@
-"""Label selectors, node selectors and tolerations of pods: does this match? Pure.
+"""Label selectors and node selectors of pods: does this match? Pure.
 
 Selectors of slices and devices are stricter (`dray.allocator.node_selectors`): what makes no sense there is an error.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration
+from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
-
-# Taints that keep pods out; PreferNoSchedule only weighs.
-HARD = frozenset({"NoSchedule", "NoExecute"})
 
 
 def matches_requirement(
@@ -26,11 +23,11 @@ def matches_requirement(
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            return _compares(requirement.operator, value, requirement.values)
+            return compares_numbers(requirement.operator, value, requirement.values)
     return False
 
 
-def _compares(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
+def compares_numbers(operator: str, value: str | None, values: tuple[str, ...]) -> bool:
     """Both sides must be whole numbers; anything else never matches."""
     try:
         mine, bound = int(value or ""), int(values[0])
@@ -94,30 +91,3 @@ def only_names(selector: NodeSelector | None) -> frozenset[str] | None:
     if any(names is None for names in named):
         return None
     return frozenset().union(*(names for names in named if names is not None))
-
-
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    match toleration.operator:
-        case "" | "Equal":
-            return toleration.value == taint.value
-        case "Exists":
-            return True
-        case "Gt" | "Lt":
-            return _compares(toleration.operator, taint.value, (toleration.value,))
-    return False
-
-
-def is_tolerated(tolerations: Iterable[Toleration], taint: Taint) -> bool:
-    return any(tolerates(toleration, taint) for toleration in tolerations)
-
-
-def untolerated(taints: Iterable[Taint], tolerations: tuple[Toleration, ...], effects: frozenset[str]) -> Taint | None:
-    """The first taint with one of `effects` that nothing tolerates."""
-    for taint in taints:
-        if taint.effect in effects and not is_tolerated(tolerations, taint):
-            return taint
-    return None

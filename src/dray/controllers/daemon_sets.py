@@ -8,7 +8,8 @@ from typing import Any
 
 from dray.api import codec
 from dray.api.core import Node, Pod, PodSpec
-from dray.api.matching import HARD, pod_wants_node, required_nodes, untolerated
+from dray.api.dra.taints import first_untolerated
+from dray.api.matching import pod_wants_node, required_nodes
 from dray.api.workloads import DaemonSet, DaemonSetStatus
 from dray.client import DAEMON_SETS, NODES, EventRecorder, Handler, Recorder, WorkQueue, object_key
 from dray.client.rest import Document
@@ -165,7 +166,7 @@ def pod_spec(template: Document, node_name: str) -> Document:
 def should_run(spec: PodSpec, node: Node) -> bool:
     if spec.node_name and spec.node_name != node.metadata.name:
         return False
-    return pod_wants_node(spec, node) and untolerated(node.spec.taints, spec.tolerations, HARD) is None
+    return pod_wants_node(spec, node) and first_untolerated(node.spec.taints, spec.tolerations) is None
 
 
 def template_hash(template: Document) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
-from dray.api.claim_users import lets_in
 from dray.api.core import Pod
+from dray.api.dra.claim_users import may_use
 from dray.explain.examination import OVER, Examination, Finding, claim_names, error, kubectl_name, named, warning
 
 
@@ -54,7 +54,7 @@ def unserved_pods(e: Examination) -> Iterator[Finding]:
                 continue
             if claim.status.allocation is None:
                 problem = "has no devices"
-            elif not lets_in(claim, pod):
+            elif not may_use(claim, pod):
                 problem = "is not reserved for it"
             else:
                 continue

@@ -18,8 +18,9 @@ from dray.accounting import (
 from dray.accounting.fit import Refusal
 from dray.accounting.resources import PODS, is_node_allocatable
 from dray.api.core import Node, Pod
+from dray.api.dra.taints import NO_EXECUTE, first_untolerated
 from dray.api.host_ports import HostPort, host_ports, ports_clash
-from dray.api.matching import pod_wants_node, untolerated
+from dray.api.matching import pod_wants_node
 from dray.api.quantity import Quantity
 
 OS_LABEL, THIS_OS = "kubernetes.io/os", "linux"
@@ -72,7 +73,7 @@ class Admission:
         taken = [port for ports in self._ports.values() for port in ports]
         if any(ports_clash(wanted, port) for wanted in host_ports(pod) for port in taken):
             return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-        if node is not None and untolerated(node.spec.taints, pod.spec.tolerations, frozenset({"NoExecute"})):
+        if node is not None and first_untolerated(node.spec.taints, pod.spec.tolerations, frozenset({NO_EXECUTE})):
             return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
         return None
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from dray.api.claim_users import group_name, lets_in, was_made_for
 from dray.api.core import Pod
+from dray.api.dra.claim_users import group_name, may_use, was_made_for
 from dray.api.resource import ResourceClaim
 
 PREPARE = "NodePrepareResources"
@@ -116,7 +116,7 @@ def check_claim(pod: Pod, pod_claim: PodClaim, claim: ResourceClaim, *, may_skip
         raise ClaimRefused(
             f"ResourceClaim {metadata.namespace}/{metadata.name} was not created for Pod {_pod_key(pod)} ({why})"
         )
-    if not lets_in(claim, pod):
+    if not may_use(claim, pod):
         raise ClaimRefused(
             f"pod {pod.metadata.name} ({pod.metadata.uid}) is not allowed to use ResourceClaim {metadata.name} ({metadata.uid})"
         )

@@ -14,8 +14,9 @@ from dray.accounting import (
 )
 from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
+from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.host_ports import host_ports
-from dray.api.matching import HARD, is_tolerated, matches_node, matches_requirement, only_names, required_nodes
+from dray.api.matching import matches_node, matches_requirement, only_names, required_nodes
 from dray.explain.shortage import ShortRow, short_rows
 from dray.explain.what_if import patience
 from dray.scheduler.framework.cycle_state import CycleState
@@ -73,8 +74,8 @@ class Look:
 def _taints(look: Look) -> str:
     found = [
         f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-        for taint in look.node.node.spec.taints
-        if taint.effect in HARD and not is_tolerated(look.pod.spec.tolerations, taint)
+        for taint in untolerated(look.node.node.spec.taints, look.pod.spec.tolerations)
+        if taint.effect in HARD_EFFECTS
     ]
     return f"taint {', '.join(found)} is not tolerated by the pod"
 

@@ -9,8 +9,8 @@ from dray.accounting import budget_problems, charges_in_status
 from dray.api import names
 from dray.api.codec import to_object
 from dray.api.core import Pod
+from dray.api.dra.qos import qos_class_of_document
 from dray.api.jsontext import go_json
-from dray.api.pod_strategy import qos_class
 from dray.api.quantity import Quantity
 from dray.apiserver.errors import OptionError
 
@@ -101,7 +101,7 @@ def resize_problems(new: Document, old: Document, *, with_claims: bool) -> Itera
         body = "Forbidden: a pod whose claims use node allocatable resources cannot be resized"
         yield OptionError("Forbidden", f"status.{CLAIM_STATUS}", body)
     yield from _container_problems(new, old)
-    before, after = qos_class(old.get("spec") or {}), qos_class(new.get("spec") or {})
+    before, after = qos_class_of_document(old.get("spec") or {}), qos_class_of_document(new.get("spec") or {})
     if before != after:
         body = f"Invalid value: {go_json(before)}: Pod QOS Class may not change as a result of resizing"
         yield OptionError("Invalid", "spec", body)

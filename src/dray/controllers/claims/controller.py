@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dray.api.claim_users import group_name
 from dray.api.core import Pod, PodResourceClaim
+from dray.api.dra.claim_users import group_name
 from dray.api.resource import ResourceClaim, ResourceClaimTemplate
 from dray.api.workloads import PodGroup
 from dray.client import (

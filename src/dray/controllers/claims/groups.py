@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dray.api.claim_users import GROUP_API, group_name
 from dray.api.core import Pod
+from dray.api.dra.claim_users import GROUP_API, group_name
 from dray.api.workloads import PodGroup
 from dray.client import Hopeless, Informer
 from dray.features import FeatureGates

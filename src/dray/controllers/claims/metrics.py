@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from dray.api.claim_users import GROUP_API
 from dray.api.core import Pod
+from dray.api.dra.claim_users import GROUP_API
 from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.client import Informer
 from dray.controllers.claims.pods import ClaimOwner, owner_kind

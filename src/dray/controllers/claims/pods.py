@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dray.api.claim_users import GROUP_API, GROUP_RESOURCE
 from dray.api.core import Pod, PodResourceClaim
+from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.workloads import PodGroup
 

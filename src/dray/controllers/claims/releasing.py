@@ -7,8 +7,8 @@ from collections import OrderedDict
 
 import msgspec
 
-from dray.api.claim_users import GROUP_API, GROUP_RESOURCE
 from dray.api.core import Pod
+from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, Informer, OwnWrites
 from dray.controllers.claims.groups import Groups

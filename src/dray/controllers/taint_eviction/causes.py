@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from dray.api.claim_users import lets_in, was_made_for
 from dray.api.core import Pod
+from dray.api.dra.claim_users import may_use, was_made_for
 from dray.api.resource import DeviceRequestAllocationResult, DeviceTaint, DeviceTaintRule, ResourceClaim
 from dray.client import Informer
 from dray.clock import Clock
@@ -97,7 +97,7 @@ class EvictionCauses:
                 continue
             known = claim_name(pod, entry)
             claim = self._claims.get(f"{pod.metadata.namespace}/{known.name}") if known.name else None
-            if claim is None or claim.status.allocation is None or not lets_in(claim, pod):
+            if claim is None or claim.status.allocation is None or not may_use(claim, pod):
                 continue
             if not known.is_generated or was_made_for(claim, pod):
                 yield claim

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dray.api.claim_users import lets_in
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.proof.history import ObjectKey
@@ -95,9 +94,21 @@ def lacks(claim: ResourceClaim | None, pod: Pod) -> str:
         return "does not exist"
     if claim.status.allocation is None:
         return "is not allocated"
-    if not lets_in(claim, pod):
+    if not _is_reserved_for(claim, pod):
         return "is not reserved for it"
     return ""
+
+
+def _is_reserved_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """By the pod's UID, or by the name of its group: a pod does not say the UID of its group."""
+    group = pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
+    return any(
+        user.uid == pod.metadata.uid
+        or (
+            bool(group) and user.api_group == "scheduling.k8s.io" and (user.resource, user.name) == ("podgroups", group)
+        )
+        for user in claim.status.reserved_for
+    )
 
 
 def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str, str | None]]:

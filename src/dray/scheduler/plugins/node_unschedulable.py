@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable
 
 from dray.api.core import Pod, Taint
-from dray.api.matching import is_tolerated
+from dray.api.dra.taints import is_tolerated
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource

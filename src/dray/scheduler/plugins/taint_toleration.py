@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping
 
 from dray.api.core import Pod
-from dray.api.matching import HARD, is_tolerated, untolerated
+from dray.api.dra.taints import PREFER_NO_SCHEDULE, first_untolerated, is_tolerated
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
@@ -27,12 +27,12 @@ class TaintToleration:
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
         taints = node.node.spec.taints
-        return REASON if taints and untolerated(taints, pod.spec.tolerations, HARD) else None
+        return REASON if taints and first_untolerated(taints, pod.spec.tolerations) else None
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
         """How many soft taints the pod would have to put up with."""
-        tolerations = [row for row in pod.spec.tolerations if row.effect in ("", "PreferNoSchedule")]
-        soft = (taint for taint in node.node.spec.taints if taint.effect == "PreferNoSchedule")
+        tolerations = [row for row in pod.spec.tolerations if row.effect in ("", PREFER_NO_SCHEDULE)]
+        soft = (taint for taint in node.node.spec.taints if taint.effect == PREFER_NO_SCHEDULE)
         return sum(not is_tolerated(tolerations, taint) for taint in soft)
 
     def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
@@ -47,4 +47,4 @@ class TaintToleration:
 
     @staticmethod
     def _hint(pod: Pod, change: Change) -> Hint:
-        return Hint.SKIP if untolerated(change.new.spec.taints, pod.spec.tolerations, HARD) else Hint.QUEUE
+        return Hint.SKIP if first_untolerated(change.new.spec.taints, pod.spec.tolerations) else Hint.QUEUE

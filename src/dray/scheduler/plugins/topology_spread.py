@@ -9,7 +9,8 @@ import msgspec
 
 from dray.api.codec import to_object
 from dray.api.core import Pod, TopologySpreadConstraint
-from dray.api.matching import HARD, matches_labels, untolerated
+from dray.api.dra.taints import first_untolerated
+from dray.api.matching import matches_labels
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
@@ -200,5 +201,5 @@ def _takes_part(constraint: TopologySpreadConstraint, pod: Pod, node: NodeState)
     if (constraint.node_affinity_policy or "Honor") == "Honor" and not matches_pod_affinity(pod, node):
         return False
     if (constraint.node_taints_policy or "Ignore") == "Honor":
-        return untolerated(node.node.spec.taints, pod.spec.tolerations, HARD) is None
+        return first_untolerated(node.node.spec.taints, pod.spec.tolerations) is None
     return True

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from dray.api.claim_users import lets_in, was_made_for
 from dray.api.core import Pod
+from dray.api.dra.claim_users import may_use, was_made_for
 from dray.api.resource import ResourceClaim
 
 
@@ -36,7 +36,7 @@ GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", 
     ],
 )
 def test_who_is_let_in(users, group, expected):
-    assert lets_in(a_claim(*users), a_pod(group)) == expected
+    assert may_use(a_claim(*users), a_pod(group)) == expected
 
 
 def an_owner(kind="Pod", name="p", uid="pod-1", api="v1", controller=True):

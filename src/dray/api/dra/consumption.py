@@ -1,0 +1,99 @@
+"""What allocations take: devices, shares of their capacity, and the counters of their pools. Pure.
+
+Amounts are in nano-units. Admin access takes nothing. The first share of a device pays its counters; more shares of
+the same device add consumed capacity only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+
+from dray.api.dra.pools import DeviceID, device_id
+from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+
+CounterID = tuple[str, str]
+"""Counter set and counter, within one pool."""
+
+
+def allocation_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
+    """The devices that the claim was given; empty while it is not allocated."""
+    allocation = claim.status.allocation
+    return allocation.devices.results if allocation is not None else ()
+
+
+def held_results(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
+    """The devices and shares that the claim takes from others."""
+    return (result for result in allocation_results(claim) if not result.admin_access)
+
+
+def held_by_device(claims: Iterable[ResourceClaim]) -> dict[DeviceID, list[DeviceRequestAllocationResult]]:
+    held: dict[DeviceID, list[DeviceRequestAllocationResult]] = {}
+    for claim in claims:
+        for result in held_results(claim):
+            held.setdefault(device_id(result), []).append(result)
+    return held
+
+
+# --- shares ----------------------------------------------------------------------------------------------------------
+
+
+def is_share(result: DeviceRequestAllocationResult) -> bool:
+    """Whether the claim holds a part of the device and not the whole."""
+    return result.share_id is not None
+
+
+def plain_name(name: str, driver: str) -> str:
+    """A capacity's name without the domain of its driver; both spellings mean the same capacity."""
+    return name.removeprefix(f"{driver}/")
+
+
+def add_consumed(sums: dict[str, int], result: DeviceRequestAllocationResult, sign: int = 1) -> None:
+    """Adds what one result consumes to the sums of its device; `sign=-1` takes it away again."""
+    for name, amount in result.consumed_capacity.items():
+        sums[name] = sums.get(name, 0) + sign * amount.nanos
+
+
+def consumed_capacity(results: Iterable[DeviceRequestAllocationResult]) -> dict[str, int]:
+    """What all shares of one device take together, by capacity."""
+    sums: dict[str, int] = {}
+    for result in results:
+        add_consumed(sums, result)
+    return sums
+
+
+# --- counters --------------------------------------------------------------------------------------------------------
+
+
+def counter_totals(slices: Iterable[ResourceSlice]) -> dict[CounterID, int]:
+    """What the counter sets of one pool hold in all."""
+    return {
+        (counter_set.name, name): counter.value.nanos
+        for published in slices
+        for counter_set in published.spec.shared_counters
+        for name, counter in counter_set.counters.items()
+    }
+
+
+def counters_drawn(device: Device) -> dict[CounterID, int]:
+    """What the device draws from its pool's counters while it is in use."""
+    drawn: dict[CounterID, int] = {}
+    for draw in device.consumes_counters:
+        for name, counter in draw.counters.items():
+            drawn[draw.counter_set, name] = drawn.get((draw.counter_set, name), 0) + counter.value.nanos
+    return drawn
+
+
+def counters_left(newest: Iterable[ResourceSlice], held: Container[str]) -> dict[CounterID, int]:
+    """What is left of one pool's counters after each device whose name is in `held` has paid; may be negative."""
+    newest = list(newest)
+    left = counter_totals(newest)
+    for published in newest:
+        for device in published.spec.devices:
+            if device.consumes_counters and device.name in held:
+                for counter, amount in counters_drawn(device).items():
+                    left[counter] = left.get(counter, 0) - amount
+    return left
+
+
+def counters_suffice(device: Device, left: dict[CounterID, int]) -> bool:
+    return all(left.get(counter, 0) >= amount for counter, amount in counters_drawn(device).items())

@@ -1,0 +1,50 @@
+"""When a pod counts as finished, over, active, on a node or waiting."""
+
+import pytest
+
+from dray.api.codec import to_object
+from dray.api.core import Pod
+from dray.api.dra.pod_phase import (
+    is_active,
+    is_deleted,
+    is_finished,
+    is_finished_document,
+    is_on_node,
+    is_over,
+    is_terminal,
+    is_waiting_for_node,
+)
+
+
+def a_pod(phase="", node="", deleted=False):
+    metadata = {"name": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    document = {"kind": "Pod", "metadata": metadata, "spec": {"nodeName": node}, "status": {"phase": phase}}
+    return to_object(document, Pod)
+
+
+@pytest.mark.parametrize(
+    ("pod", "said"),
+    [
+        pytest.param(a_pod(), {is_active, is_waiting_for_node}, id="new"),
+        pytest.param(a_pod("Pending"), {is_active, is_waiting_for_node}, id="pending"),
+        pytest.param(a_pod("Pending", deleted=True), {is_deleted, is_over}, id="deleted-before-it-got-a-node"),
+        pytest.param(a_pod("Pending", "n"), {is_active, is_on_node}, id="bound"),
+        pytest.param(a_pod("Running", "n"), {is_active, is_on_node}, id="running"),
+        pytest.param(a_pod("Running", "n", deleted=True), {is_deleted, is_on_node}, id="leaving"),
+        pytest.param(a_pod("Succeeded", "n"), {is_finished, is_over}, id="succeeded"),
+        pytest.param(a_pod("Failed"), {is_finished, is_over}, id="failed-without-a-node"),
+        pytest.param(a_pod("Failed", "n", deleted=True), {is_finished, is_over, is_deleted}, id="failed-and-deleted"),
+    ],
+)
+def test_what_is_said_of_a_pod(pod, said):
+    questions = {is_active, is_deleted, is_finished, is_on_node, is_over, is_waiting_for_node}
+    assert {question for question in questions if question(pod)} == said
+
+
+def test_phases_and_documents_say_the_same():
+    assert [phase for phase in ("", "Pending", "Running", "Succeeded", "Failed", "Unknown") if is_terminal(phase)] == [
+        "Succeeded",
+        "Failed",
+    ]
+    assert is_finished_document({"status": {"phase": "Failed"}})
+    assert not any(map(is_finished_document, ({}, {"status": None}, {"status": {"phase": ["Failed"]}})))
