@@ -82,6 +82,22 @@ def test_every_type_can_be_read():
             assert inner.shape == "scalar" or struct(inner.name)
 
 
+def test_every_field_of_kubernetes_has_a_protobuf_number():
+    own = schemas._dray_types()
+    for name in struct_names():
+        fields = [field for field in struct(name).fields.values() if field.name not in ("apiVersion", "kind")]
+        numbered = [field for field in fields if field.numbers]
+        assert len({field.numbers for field in numbered}) == len(numbered), name
+        bare = {field.name for field in fields if not field.numbers}
+        assert bare <= own.get(name, {"fields": {}})["fields"].keys(), name
+
+
+def test_the_description_reaches_the_newest_fields():
+    assert struct("core.v1.NodeStatus").fields["declaredFeatures"].numbers == (14,)
+    assert struct("core.v1.Volume").fields["hostPath"].numbers == (2, 1)
+    assert len(known_kinds()) > 90
+
+
 def test_lists_know_their_keys():
     pod = struct("core.v1.PodSpec").fields
     assert pod["containers"].merge_key == "name"

@@ -5,14 +5,10 @@ from __future__ import annotations
 import base64
 import json
 from datetime import UTC, datetime
-from importlib import resources
+from struct import pack as struct_pack
 from typing import Any
 
 from dray.api.schemas import TypeRef, schema_for, struct
-
-TABLE: dict[str, dict[str, Any]] = json.loads(
-    resources.files("dray.apiserver.write").joinpath("field_numbers.json").read_bytes()
-)
 
 
 def varint(value: int) -> bytes:
@@ -42,16 +38,16 @@ def body(document: dict[str, Any]) -> bytes:
 
 
 def message(document: dict[str, Any], type_name: str) -> bytes:
-    return _fields(document, TABLE[type_name], type_name)
-
-
-def _fields(document: dict[str, Any], numbers: dict[str, Any], type_name: str) -> bytes:
-    out = b""
-    for field, name in numbers.items():
-        if isinstance(name, dict):
-            out += block(int(field), _fields(document, name, type_name))
-        elif name in document:
-            out += _field(int(field), document[name], struct(type_name).fields[name].type)
+    out, embedded = b"", {}
+    for name, field in struct(type_name).fields.items():
+        if name in document and field.numbers:
+            *around, own = field.numbers
+            embedded.setdefault(tuple(around), []).append(_field(own, document[name], field.type))
+    for around, fields in embedded.items():
+        data = b"".join(fields)
+        for outer in reversed(around):
+            data = block(outer, data)
+        out += data
     return out
 
 
@@ -61,13 +57,20 @@ def _field(field: int, value: Any, ref: TypeRef) -> bytes:
         return b"".join(_field(field, entry, ref.item) for entry in value)
     if ref.shape == "map":
         assert ref.item is not None
-        entries = (block(1, key.encode()) + _field(2, entry, ref.item) for key, entry in value.items())
+        entries = (block(1, key.encode()) + _map_value(entry, ref.item) for key, entry in value.items())
         return b"".join(block(field, entry) for entry in entries)
     if ref.shape == "struct":
         return block(field, message(value, ref.name))
     if ref.name in ("bool", "int32", "int64"):
         return number(field, int(value))
+    if ref.name == "float":
+        return varint(field << 3 | 1) + struct_pack("<d", value)
     return block(field, _scalar(value, ref.name))
+
+
+def _map_value(value: Any, ref: TypeRef) -> bytes:
+    # A list inside of a map is a message of its own.
+    return block(2, _field(1, value, ref)) if ref.shape == "list" else _field(2, value, ref)
 
 
 def _scalar(value: Any, name: str) -> bytes:

@@ -24,21 +24,24 @@ from dray.api.scalars import (
     valid_values,
 )
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
-from dray.api.wire_rules import (
-    ALWAYS,
-    ALWAYS_V1BETA1,
-    DROPPED_ZERO,
-    DROPPED_ZERO_V1BETA1,
-    EMPTY_STRUCT,
-    KEPT_EMPTY,
-    KEPT_ZERO,
-    NULL,
-)
 
 Document = dict[str, Any]
 
 # Fields with a converter of their own.
 SPECIAL: dict[tuple[str, str], Convert] = {("CapacityRequestPolicy", "validValues"): valid_values}
+
+ZEROS = {"string": "", "bytes": "", "bool": False, "quantity": "0", "any": None}
+
+# Lists whose emptiness means something while a request is handled: an empty list clears a pod's status, and validation
+# counts it as set. `as_written` takes out those that are left.
+KEPT_EMPTY = frozenset(
+    {
+        ("PodStatus", "resourceClaimStatuses"), ("PodStatus", "nodeAllocatableResourceClaimStatuses"),
+        ("ResourceSliceSpec", "devices"), ("ResourceSliceSpec", "sharedCounters"),
+        ("DeviceAttribute", "ints"), ("DeviceAttribute", "bools"), ("DeviceAttribute", "strings"),
+        ("DeviceAttribute", "versions"),
+    }
+)  # fmt: skip
 
 
 class StructShape:
@@ -54,14 +57,12 @@ class StructShape:
         self.always: list[tuple[str, Callable[[], Any]]] = []
 
     def fill(self, schema: StructSchema) -> None:
-        old = ".v1beta1." in self.name
         for name, field in schema.fields.items():
             key = (self.short_name, name)
             convert = SPECIAL.get(key) or _converter(field.type)
-            self.fields[name] = (convert, _drops_empty(self.name, key, field, old), AS_IT_IS.get(convert))
-            rule = (ALWAYS_V1BETA1.get(key) if old else None) or ALWAYS.get(key)
-            if rule:
-                self.always.append((name, _filler(rule, field)))
+            self.fields[name] = (convert, field.drops_empty and key not in KEPT_EMPTY, AS_IT_IS.get(convert))
+            if field.written_when_absent:
+                self.always.append((name, _filler(field)))
 
     def __call__(self, value: Any, go: str, place: Place, run: Shaping) -> Document:
         if not isinstance(value, dict):
@@ -88,28 +89,12 @@ class StructShape:
         return out
 
 
-def _drops_empty(type_name: str, key: tuple[str, str], field: FieldSchema, old: bool) -> bool:
-    """Whether an empty value of the field vanishes from the wire form."""
-    shape, scalar = field.type.shape, field.type.name
-    if key in ALWAYS or shape == "struct":
-        return False
-    if shape in ("list", "map"):
-        return key not in KEPT_EMPTY
-    if scalar in ("any", "quantity", "intOrString"):
-        return False
-    if key in KEPT_ZERO:
-        return old and key in DROPPED_ZERO_V1BETA1
-    if scalar in ("string", "bytes", "time", "microTime") or type_name.startswith("resource."):
-        return True
-    return key in DROPPED_ZERO
-
-
-def _filler(rule: str, field: FieldSchema) -> Callable[[], Any]:
-    if rule == NULL:
+def _filler(field: FieldSchema) -> Callable[[], Any]:
+    if field.written_when_absent == "null":
         return lambda: None
-    if rule == EMPTY_STRUCT:
+    if field.written_when_absent == "empty object":
         return lambda: shape_of(field.type.name)({}, "", None, Shaping())
-    zero = {"string": "", "bool": False, "quantity": "0"}.get(field.type.name, 0)
+    zero = _zero(field.type)
     return lambda: zero
 
 
@@ -167,7 +152,7 @@ def _zero(ref: TypeRef) -> Any:
     if ref.shape == "struct":
         return {}
     if ref.shape == "scalar":
-        return {"string": "", "bytes": "", "bool": False, "quantity": "0", "any": None}.get(ref.name, 0)
+        return ZEROS.get(ref.name, 0)
     return [] if ref.shape == "list" else {}
 
 

@@ -1,20 +1,26 @@
-"""The shape of every kind we know: field names, types, list types and merge keys, and nothing else.
+"""The shape of every kind that Kubernetes serves: the one description from which the rest is derived.
 
-`schemas.json` is the table, written by `scripts/generate_schemas.py`:
+`kubernetes/GROUP.VERSION.json` describes the types of one version of a group, and `kubernetes/resources.json` the resources.
+`scripts/describe_kubernetes.py` writes both from Kubernetes' source. `dray.json` adds the fields that only Dray has.
 
-- `kinds` maps `apiVersion/Kind` (`v1/Pod`, `resource.k8s.io/v1beta1/ResourceSlice`) to the name of its type.
-- `types` maps a type's name (`core.v1.PodSpec`) to `fields`, a map from wire name to type text, and, where there is
-  something to say: `required` (names), `lists` (`set`, `atomic`, or `map:` and the keys; a list without an entry is atomic),
-  `merge` (the strategic merge key, "" for a list of scalars; `+retainKeys` where the strategy has it), `atomic` (true
-  where apply and strategic merge replace the whole object).
-- A type text is a scalar (`string`, `bool`, `int32`, `int64`, `float`, `quantity`, `time`, `microTime`, `intOrString`,
-  `bytes`, `any`), the name of a type, or one of these behind `[]` (a list) or `{}` (a map with string keys).
+A type has `fields`, a map from JSON name to one line of words, and `atomic` where apply and strategic merge replace the whole
+object. The words of a field are, in this order:
 
-`schema_for` and `struct` read it. Rules about values live in `dray.validation`.
+- its protobuf number; `2.1` where the field belongs to an embedded struct with number 2; `-` where it has none
+- its type: a scalar (`string`, `bool`, `int32`, `int64`, `float`, `quantity`, `time`, `microTime`, `intOrString`, `bytes`,
+  `any`), the name of a type, or one of these behind `[]` (a list) or `{}` (a map with string keys)
+- `pointer`, `omitempty`, `omitzero`: how Kubernetes declares the field, which decides how an empty value is written
+- `required` where a client must send the field
+- `list=set` or `list=map:KEYS` where a list is not atomic; `atomic` where a map is
+- `merge=KEY` where strategic merge merges the list, with no KEY for a list of scalars; `retainKeys` where it has that strategy
+- `default=JSON` where the server fills in a value
+
+A package is read when one of its types is first needed. Rules about values live in `dray.validation`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -25,8 +31,12 @@ import msgspec
 SCALARS = frozenset(
     ("string", "bool", "int32", "int64", "float", "quantity", "time", "microTime", "intOrString", "bytes", "any")
 )
+# Scalars that Go declares as structs, which `omitempty` does not leave out.
+_GO_STRUCTS = frozenset(("quantity", "time", "microTime", "intOrString", "any"))
 
 ListType = Literal["atomic", "set", "map"]
+# The value that the server writes for a field that is not set.
+Absent = Literal["null", "zero", "empty object"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,9 @@ class FieldSchema:
     list_keys: tuple[str, ...]
     merge_key: str | None  # None: strategic merge replaces the value; "": merges a list of scalars
     retain_keys: bool
+    numbers: tuple[int, ...]  # in protobuf: the numbers of the embedded structs around the field, then its own
+    written_when_absent: Absent | None  # None: the field is left out
+    drops_empty: bool  # whether false, 0, "", [] and {} are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,63 +71,133 @@ class StructSchema:
     @property
     def openapi_name(self) -> str:
         """`core.v1.Pod` as it is called in Kubernetes' OpenAPI documents."""
-        if self.name.startswith("meta."):
-            return f"io.k8s.apimachinery.pkg.apis.{self.name}"
-        return f"io.k8s.api.{self.name}"
+        return _OPENAPI_PACKAGES.get(self.name.partition(".")[0], "io.k8s.api.") + self.name
 
 
-@cache
-def _table() -> dict[str, Any]:
-    table: dict[str, Any] = msgspec.json.decode(resources.files(__package__).joinpath("schemas.json").read_bytes())
+_OPENAPI_PACKAGES = {
+    "meta": "io.k8s.apimachinery.pkg.apis.",
+    "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis.",
+    "apiregistration": "io.k8s.kube-aggregator.pkg.apis.",
+}
+# Groups whose package is not called like the first word of the group.
+_PACKAGES = {"": "core", "internal.apiserver.k8s.io": "apiserverinternal"}
+# Packages without resources of their own.
+_SHARED_PACKAGES = ("meta.v1", "admission.v1")
+
+
+# --- reading the description -----------------------------------------------------------------------------------------
+
+
+def _read(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = msgspec.json.decode(resources.files(__package__).joinpath(name).read_bytes())
     return table
 
 
+@cache
+def resource_descriptions() -> dict[str, dict[str, Any]]:
+    """Every resource of a Kubernetes control plane, by `GROUP/PLURAL`."""
+    return _read("kubernetes/resources.json")
+
+
+@cache
+def _dray_types() -> dict[str, dict[str, Any]]:
+    return _read("dray.json")
+
+
+@cache
+def _package(package: str) -> dict[str, Any]:
+    """The types of a package by their short names, with Dray's own fields among Kubernetes'."""
+    table = _read(f"kubernetes/{package}.json")
+    for name, extra in _dray_types().items():
+        owner, _, short = name.rpartition(".")
+        if owner == package:
+            known = table.get(short, {"fields": {}})
+            table[short] = {**known, **extra, "fields": dict(sorted({**known["fields"], **extra["fields"]}.items()))}
+    return table
+
+
+@cache
+def _package_names() -> dict[str, str]:
+    """apiVersion to package: `resource.k8s.io/v1` to `resource.v1`."""
+    found = {}
+    for row in resource_descriptions().values():
+        group = row["group"]
+        prefix = _PACKAGES.get(group) or group.partition(".")[0]
+        for version in row["versions"]:
+            found[f"{group}/{version}" if group else version] = f"{prefix}.{version}"
+    return found
+
+
+# --- kinds and types -------------------------------------------------------------------------------------------------
+
+
+@cache
 def known_kinds() -> tuple[tuple[str, str], ...]:
-    """Every (apiVersion, kind) in the table."""
-    return tuple((key.rpartition("/")[0], key.rpartition("/")[2]) for key in _table()["kinds"])
+    """Every (apiVersion, kind) that a control plane serves, those of subresources and the server's own included."""
+    found: dict[tuple[str, str], None] = {}
+    for row in resource_descriptions().values():
+        group = row["group"]
+        for version in row["versions"]:
+            found[f"{group}/{version}" if group else version, row["kind"]] = None
+        for subresource in row["subresources"].values():
+            if "version" in subresource:
+                found[f"{subresource['group']}/{subresource['version']}", subresource["kind"]] = None
+    return (*found, ("v1", "DeleteOptions"), ("v1", "Status"))
 
 
-def struct_names() -> tuple[str, ...]:
-    return tuple(_table()["types"])
+def struct_names() -> Iterator[str]:
+    for package in (*dict.fromkeys(_package_names().values()), *_SHARED_PACKAGES):
+        yield from (f"{package}.{short}" for short in _package(package))
 
 
 _by_kind: dict[tuple[str, str], StructSchema] = {}
 
 
 def schema_for(api_version: str, kind: str) -> StructSchema | None:
+    """The type of a kind, of its list and of the options and answers that travel by themselves."""
     found = _by_kind.get((api_version, kind))
     if found is None:
-        name = _table()["kinds"].get(f"{api_version}/{kind}")
+        name = _type_name(api_version, kind)
         if name is None:
-            # Not remembered: what there is not may come from a stranger, of any length and any number.
+            # Not remembered: a client may send any number of kinds that do not exist.
             return None
         found = _by_kind[api_version, kind] = struct(name)
     return found
 
 
+def _type_name(api_version: str, kind: str) -> str | None:
+    package = _package_names().get(api_version)
+    candidates = ([package] if package else []) + (["meta.v1"] if api_version == "v1" else [])
+    for candidate in candidates:
+        if "apiVersion" in _package(candidate).get(kind, {"fields": ()})["fields"]:
+            return f"{candidate}.{kind}"
+    return None
+
+
 @cache
 def struct(name: str) -> StructSchema:
-    entry = _table()["types"][name]
-    required = frozenset(entry.get("required", ()))
-    lists, merge = entry.get("lists", {}), entry.get("merge", {})
-    fields = {
-        wire: _field(wire, text, wire in required, lists.get(wire, "atomic"), merge.get(wire))
-        for wire, text in entry["fields"].items()
-    }
+    package, _, short = name.rpartition(".")
+    entry = _package(package)[short]
+    fields = {wire: _field(wire, line) for wire, line in entry["fields"].items()}
     return StructSchema(name, fields, bool(entry.get("atomic")))
 
 
-def _field(wire: str, text: str, required: bool, list_text: str, merge: str | None) -> FieldSchema:
-    list_type, _, keys = list_text.partition(":")
-    key, _, strategy = (merge or "").partition("+")
+def _field(wire: str, line: str) -> FieldSchema:
+    number, text, *words = line.split(" ")
+    facts = dict(word.partition("=")[::2] for word in words)
+    list_type, _, keys = facts.get("list", "atomic").partition(":")
+    ref = type_ref(text)
     return FieldSchema(
         name=wire,
-        type=type_ref(text),
-        required=required,
+        type=ref,
+        required="required" in facts,
         list_type="map" if list_type == "map" else "set" if list_type == "set" else "atomic",
         list_keys=tuple(keys.split(",")) if keys else (),
-        merge_key=key if merge is not None else None,
-        retain_keys=strategy == "retainKeys",
+        merge_key=facts.get("merge"),
+        retain_keys="retainKeys" in facts,
+        numbers=() if number == "-" else tuple(int(part) for part in number.split(".")),
+        written_when_absent=_written_when_absent(ref, facts),
+        drops_empty=_drops_empty(ref, facts),
     )
 
 
@@ -124,3 +207,25 @@ def type_ref(text: str) -> TypeRef:
         item = type_ref(text[2:])
         return TypeRef("list" if text[0] == "[" else "map", item.name, item)
     return TypeRef("scalar" if text in SCALARS else "struct", text)
+
+
+# --- how an empty value is written -----------------------------------------------------------------------------------
+
+
+def _written_when_absent(ref: TypeRef, facts: dict[str, str]) -> Absent | None:
+    """Go leaves out what `omitempty` marks, but for structs; it writes a missing pointer, list or map as null."""
+    is_go_struct = ref.shape == "struct" or (ref.shape == "scalar" and ref.name in _GO_STRUCTS)
+    if "omitzero" in facts or ("omitempty" in facts and ("pointer" in facts or not is_go_struct)):
+        return None
+    if "pointer" in facts or ref.shape in ("list", "map") or ref.name in ("time", "microTime", "any", "bytes"):
+        return "null"
+    return "empty object" if ref.shape == "struct" else "zero"
+
+
+def _drops_empty(ref: TypeRef, facts: dict[str, str]) -> bool:
+    if "omitempty" not in facts or ref.shape == "struct":
+        return False
+    if ref.name in ("time", "microTime") and ref.shape == "scalar":
+        return True
+    is_go_struct = ref.shape == "scalar" and ref.name in _GO_STRUCTS
+    return "pointer" not in facts and not is_go_struct

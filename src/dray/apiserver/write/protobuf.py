@@ -1,8 +1,8 @@
 """Kubernetes' protobuf encoding, for reading only.
 
-kubectl's own commands and programs made with client-go write it; the answer is JSON, which they accept. `field_numbers.json`
-says which number stands for which field, the schemas say of which type it is. A kind without numbers is answered with 415,
-and a field whose number is not known here is refused instead of being lost.
+kubectl's own commands and programs made with client-go write it; the answer is JSON, which they accept. `dray.api.schemas`
+says which number stands for which field, and of which type it is. The server answers 415 for a kind that it does not know,
+and drops a field whose number it does not know, as Kubernetes does.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import cache
-from importlib import resources
+from functools import cache, reduce
+from struct import unpack
 from typing import Any
 
 import msgspec
 
 from dray.api.errors import DecodeError
-from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
+from dray.api.schemas import FieldSchema, TypeRef, schema_for, struct
 from dray.apiserver.write import protobuf_wire as wire
 
 Document = dict[str, Any]
@@ -30,24 +30,13 @@ LAST_SECOND = 253402300799
 
 
 @cache
-def _table() -> dict[str, dict[str, Any]]:
-    table: dict[str, dict[str, Any]] = msgspec.json.decode(
-        resources.files(__package__).joinpath("field_numbers.json").read_bytes()
-    )
-    return table
-
-
-@cache
 def _numbers(type_name: str) -> Numbers:
-    schema = struct(type_name)
-    return _with_fields(_table().get(type_name, {}), schema)
-
-
-def _with_fields(numbers: dict[str, Any], schema: StructSchema) -> Numbers:
-    return {
-        int(number): schema.fields[name] if isinstance(name, str) else _with_fields(name, schema)
-        for number, name in numbers.items()
-    }
+    numbers: Numbers = {}
+    for field in struct(type_name).fields.values():
+        if field.numbers:
+            *embedded, own = field.numbers
+            reduce(lambda inner, number: inner.setdefault(number, {}), embedded, numbers)[own] = field
+    return numbers
 
 
 def is_readable(body: bytes) -> bool:
@@ -62,7 +51,7 @@ def is_readable(body: bytes) -> bool:
 def _type_of(api_version: str, kind: str) -> str | None:
     # Options are the same in every group.
     schema = schema_for(api_version, kind) or (schema_for("v1", kind) if kind == "DeleteOptions" else None)
-    return schema.name if schema and schema.name in _table() else None
+    return schema.name if schema else None
 
 
 def read(body: bytes) -> Document:
@@ -91,20 +80,17 @@ def _message(data: bytes, type_name: str, depth: int) -> Document:
     if depth > MAX_DEPTH:
         raise DecodeError("the message is nested too deeply")
     out: Document = {}
-    _read_into(out, data, _numbers(type_name), type_name, depth)
+    _read_into(out, data, _numbers(type_name), depth)
     return out
 
 
-def _read_into(out: Document, data: bytes, numbers: Numbers, type_name: str, depth: int) -> None:
+def _read_into(out: Document, data: bytes, numbers: Numbers, depth: int) -> None:
     for number, value in wire.fields(data):
         field = numbers.get(number)
         if isinstance(field, FieldSchema):
             _read_field(out, field, value, depth)
         elif field is not None:
-            _read_into(out, wire.content(value), field, type_name, depth)
-        elif value:
-            short = type_name.rpartition(".")[2]
-            raise DecodeError(f"field {number} of {short} is not known in protobuf here: send this object as JSON")
+            _read_into(out, wire.content(value), field, depth)
 
 
 def _read_field(out: Document, field: FieldSchema, value: int | bytes, depth: int) -> None:
@@ -132,8 +118,18 @@ def _map_entry(data: bytes, item: TypeRef, depth: int) -> tuple[str, Any]:
 
 def _value(value: int | bytes, ref: TypeRef, depth: int) -> Any:
     if ref.shape == "struct":
-        return _message(wire.content(value), ref.name, depth + 1)
+        message = _message(wire.content(value), ref.name, depth + 1)
+        either = _EITHER.get(ref.name)
+        return either(message) if either else message
     return _SCALARS[ref.name](value)
+
+
+# Messages of CustomResourceDefinitions that hold one of two things, which JSON writes without the message around it.
+_EITHER: dict[str, Callable[[Document], Any]] = {
+    "apiextensions.v1.JSONSchemaPropsOrArray": lambda held: held.get("schema") or held.get("jSONSchemas") or [],
+    "apiextensions.v1.JSONSchemaPropsOrBool": lambda held: held.get("schema") or held.get("allows", False),
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": lambda held: held.get("schema") or held.get("property") or [],
+}
 
 
 # --- scalars of JSON, some of which are small messages here -----------------------------------------------------------
@@ -172,6 +168,7 @@ _SCALARS: dict[str, Callable[[int | bytes], Any]] = {
     "bool": bool,
     "int32": wire.signed,
     "int64": wire.signed,
+    "float": lambda value: unpack("<d", wire.content(value))[0],
     "bytes": lambda value: base64.b64encode(wire.content(value)).decode(),
     "quantity": _quantity,
     "intOrString": _int_or_string,
