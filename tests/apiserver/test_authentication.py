@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authentication.authenticator import (
     Authenticator,
+    StaticTokens,
     bearer_token,
 )
 from dray.apiserver.request.authentication.impersonation import (
@@ -29,7 +30,6 @@ from dray.apiserver.request.authentication.service_accounts import (
     ServiceAccountTokens,
     TokenWish,
 )
-from dray.apiserver.request.authentication.static_tokens import StaticTokens
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.request_info import ANONYMOUS, Attributes, Decision, Request, User
 from dray.apiserver.security.certificates import Authority

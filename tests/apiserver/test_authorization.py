@@ -10,12 +10,8 @@ import pytest
 
 from dray.api.scheme import by_kind
 from dray.apiserver.errors import ApiError
-from dray.apiserver.request.authorization.refusal import refusal
-from dray.apiserver.request.authorization.rules import (
-    Rule,
-    compact,
-    uncovered,
-)
+from dray.apiserver.request.authorization.authorizer import forbidden_error
+from dray.apiserver.request.authorization.rbac import Rule, compact, uncovered
 from dray.apiserver.request.request_info import Attributes, FieldRequirement, User
 from dray.apiserver.security.assembly import (
     Security,
@@ -433,14 +429,14 @@ async def test_half_an_identity_is_no_node(server: Server, impostor: User) -> No
 
 async def test_a_refusal_reads_like_kubernetes(server: Server) -> None:
     attributes = Attributes(ALICE, "list", DRA, "v1", "resourceclaims", "", "ns")
-    error = refusal(attributes, await server.security.authorizer.authorize(attributes))
+    error = forbidden_error(attributes, await server.security.authorizer.authorize(attributes))
     assert (error.code, error.reason) == (403, "Forbidden")
     assert error.message == (
         'resourceclaims.resource.k8s.io is forbidden: User "alice" cannot list resource "resourceclaims" in API group '
         '"resource.k8s.io" in the namespace "ns"'
     )
     attributes = Attributes(ALICE, "get", "", "v1", "nodes", "status", "", "n")
-    error2 = refusal(attributes, await server.security.authorizer.authorize(attributes))
+    error2 = forbidden_error(attributes, await server.security.authorizer.authorize(attributes))
     assert error2.message == (
         'nodes "n" is forbidden: User "alice" cannot get resource "nodes/status" in API group "" at the cluster scope'
     )

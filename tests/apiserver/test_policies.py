@@ -9,7 +9,7 @@ import yaml
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.stored_object import to_value
-from dray.apiserver.write.admission.base import CREATE, DELETE, UPDATE, Admission
+from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission
 from dray.apiserver.write.admission.validating_policy import ValidatingAdmissionPolicy
 from dray.apiserver.write.policies.index import (
     PREFIX,

@@ -11,11 +11,9 @@ from dray.api.codec import shape_document
 from dray.api.scheme import by_kind
 from dray.apiserver.request.request_info import LOOPBACK, Attributes
 from dray.apiserver.write import managed_fields
-from dray.apiserver.write.admission.base import CREATE, Admission, AdmissionPlugin
-from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, Chain
 from dray.apiserver.write.decoding import shaped_or_fail
-from dray.apiserver.write.field_ownership import ownership
-from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.managed_fields import Manager, ownership
 
 POD: dict[str, Any] = shape_document(
     {

@@ -19,7 +19,7 @@ from dray.apiserver.watch.kind_cache import (
     Progress,
 )
 from dray.apiserver.watch.stored_object import REGISTRY, Stored
-from dray.apiserver.write.admission.base import Admission, AdmissionChain
+from dray.apiserver.write.admission.chain import Admission, AdmissionChain
 from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
 from dray.store.errors import Compacted, StoreError

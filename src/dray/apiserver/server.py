@@ -37,7 +37,7 @@ from dray.apiserver.request.authentication.impersonation import (
 )
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
-from dray.apiserver.request.authorization.refusal import refusal
+from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.negotiation import (
     JSON,
     YAML,
@@ -75,8 +75,7 @@ from dray.apiserver.write.deletion import (
     Deleter,
     delete_options,
 )
-from dray.apiserver.write.field_ownership import ownership
-from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.managed_fields import Manager, ownership
 from dray.apiserver.write.patch_requests import Patcher
 from dray.apiserver.write.write_priority import Turns
 from dray.apiserver.write.writing import (
@@ -220,7 +219,7 @@ class Server:
             attributes = replace(attributes, user=user)
         decision = await self._access.authorizer.authorize(attributes)
         if not decision.allowed:
-            raise refusal(attributes, decision)
+            raise forbidden_error(attributes, decision)
         if not what.is_resource:
             return await self._plain(request, query)
         found = self._served.find(what.group, what.version, what.plural)
@@ -295,7 +294,7 @@ class Server:
         creating = replace(attributes, verb="create")
         decision = await self._access.authorizer.authorize(creating)
         if not decision.allowed:
-            raise refusal(creating, decision)
+            raise forbidden_error(creating, decision)
 
     # --- routing ------------------------------------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ from dray.apiserver.security.assembly import (
 )
 from dray.apiserver.watch.object_reader import StoredObjects
 from dray.apiserver.watch.stored_object import object_key, to_value
-from dray.apiserver.write.admission.base import CREATE, DELETE, UPDATE, Admission
-from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, Chain
 from dray.clock import RealClock
 from dray.features import FeatureGates
 from dray.store.interface import Put

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dray.apiserver.guard.guarded_commit import GuardedCommit
-from dray.apiserver.request.authentication.authenticator import Authenticator
+from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
 from dray.apiserver.request.authentication.service_accounts import ServiceAccountTokens
-from dray.apiserver.request.authentication.static_tokens import StaticTokens
 from dray.apiserver.request.authentication.token_requests import TokenRequests
+from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
-from dray.apiserver.request.authorization.union import ServerAuthorizer
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import (
     Credentials,

@@ -23,14 +23,13 @@ from dray.apiserver.request.query_options import (
 from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write import managed_fields
-from dray.apiserver.write.admission.base import CREATE, Admission
+from dray.apiserver.write.admission.chain import CREATE, Admission
 from dray.apiserver.write.decoding import decode_object
 from dray.apiserver.write.deletion import (
     DeleteOptions,
     Deleter,
 )
-from dray.apiserver.write.field_ownership import ownership
-from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.managed_fields import Manager, ownership
 from dray.apiserver.write.writing import (
     Change,
     Writer,

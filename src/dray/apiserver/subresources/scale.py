@@ -21,8 +21,7 @@ from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import Stored, encode
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import parse
-from dray.apiserver.write.field_ownership import owned_update
-from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.managed_fields import Manager, owned_update
 from dray.apiserver.write.patching import (
     json_patch,
     merge_patch,

@@ -30,7 +30,7 @@ from dray.apiserver.watch.stored_object import (
     Stored,
     to_value,
 )
-from dray.apiserver.write.admission.base import DELETE, Admission
+from dray.apiserver.write.admission.chain import DELETE, Admission
 from dray.apiserver.write.decoding import parse
 from dray.apiserver.write.writing import MAX_ATTEMPTS
 from dray.clock import rfc3339

@@ -8,12 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from dray.api.schemas import StructSchema
+from dray.api.schemas import StructSchema, schema_for
+from dray.api.scheme import Resource
+from dray.api.shaping import as_written
+from dray.api.strategies import strategy_of
 from dray.apiserver.errors import ApiError
+from dray.apiserver.read import storage_conversion
+from dray.apiserver.subresources.pod_resize import resized, with_ephemeral_containers
 from dray.apiserver.write import field_sets
 from dray.apiserver.write.field_sets import FieldSet
 
@@ -268,3 +274,40 @@ def everything(document: Document, empty: Document, api_version: str, kind: Kind
     """Somebody wrote an object nobody tracked: from its first apply on, that is a manager of its own."""
     manager = Manager(BEFORE_FIRST_APPLY, UPDATE, api_version)
     return read(owned_by_creator(_plain(kind.in_version(document, api_version)), empty, manager, kind, now))
+
+
+# Endpoints that take one part of a pod: nobody comes to own what they ignore.
+PARTS_TAKEN: dict[str, Callable[[Document, Document], Document]] = {
+    "resize": resized,
+    "ephemeralcontainers": with_ephemeral_containers,
+}
+
+
+@lru_cache(maxsize=256)
+def ownership(row: Resource, subresource: str) -> Kind:
+    strategy = strategy_of(row)
+    reset = strategy.reset_status if subresource == "status" else strategy.reset_main
+
+    def in_version(document: Document, api_version: str) -> Document:
+        return storage_conversion.from_storage(row, api_version.rpartition("/")[2], document)
+
+    return Kind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
+
+
+def owned_update(
+    row: Resource, old: Document, document: Document, manager: Manager, now: str, *, resets: bool = False
+) -> Document:
+    """`document` with the managedFields that follow from changing `old` into it (both in the storage version)."""
+    metadata = document["metadata"]
+    sent = metadata.pop("managedFields", None)
+    if resets and not manager.subresource:
+        return document
+    entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
+    owners = read(entries)
+    kind = ownership(row, manager.subresource)
+    takes = PARTS_TAKEN.get(manager.subresource)
+    effective = takes(document, old) if takes else as_written(document)
+    owners = after_update(owners, old, effective, manager, kind, now)
+    if owners:
+        metadata["managedFields"] = write(owners)
+    return document

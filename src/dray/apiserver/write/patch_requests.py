@@ -27,20 +27,14 @@ from dray.apiserver.request.query_options import (
     write_options,
 )
 from dray.apiserver.request.request_info import Attributes, Call
-from dray.apiserver.write import (
-    managed_fields,
-    owner_references,
-)
+from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import (
     check_type,
     parse,
     shaped_or_fail,
 )
-from dray.apiserver.write.field_ownership import (
-    owned_update,
-    ownership,
-)
-from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.managed_fields import Manager, owned_update, ownership
+from dray.apiserver.write.object_checks import drop_duplicate_owners
 from dray.apiserver.write.patching import (
     apply_merge,
     json_patch,
@@ -183,7 +177,7 @@ class Patcher:
             raise _invalid_patch(shown(tree), error.answer) from None
         if decoded.problems:
             self._report(call, decoded.problems, options, shown(tree))
-        owner_references.keep_each_once(decoded.document["metadata"], call.warn)
+        drop_duplicate_owners(decoded.document["metadata"], call.warn)
         return decoded.document, decoded.resets_managers
 
     def _match(self, call: Call, document: Document, old: Document) -> None:

@@ -8,7 +8,7 @@ and drops a field whose number it does not know, as Kubernetes does.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import cache, reduce
 from struct import unpack
@@ -18,7 +18,63 @@ import msgspec
 
 from dray.api.errors import DecodeError
 from dray.api.schemas import FieldSchema, TypeRef, schema_for, struct
-from dray.apiserver.write import protobuf_wire as wire
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field, in the order in which they were written."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if kind == BYTES:
+            size, at = _varint(data, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise DecodeError(f"proto: illegal wireType {kind}")
+        if at + size > len(data):
+            raise DecodeError("unexpected EOF")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if at >= len(data) or shift > 63:
+            raise DecodeError("unexpected EOF" if at >= len(data) else "proto: integer overflow")
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+
+
+def text(value: int | bytes) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError:
+        raise DecodeError("proto: invalid UTF-8") from None
+
+
+def content(value: int | bytes) -> bytes:
+    if not isinstance(value, bytes):
+        raise DecodeError("proto: a number where a message was expected")
+    return value
+
+
+def signed(value: int | bytes) -> int:
+    if not isinstance(value, int):
+        raise DecodeError("proto: a message where a number was expected")
+    return value - (1 << 64) if value >= 1 << 63 else value
+
 
 Document = dict[str, Any]
 # Number to the field it stands for, or to the numbers of an embedded struct.
@@ -68,11 +124,11 @@ def _envelope(body: bytes) -> tuple[str, str, bytes]:
         raise DecodeError("provided data does not appear to be a protobuf message")
     said: dict[int, str] = {}
     raw = b""
-    for number, value in wire.fields(body[len(MAGIC) :]):
+    for number, value in fields(body[len(MAGIC) :]):
         if number == 1:
-            said = {inner: wire.text(part) for inner, part in wire.fields(wire.content(value))}
+            said = {inner: text(part) for inner, part in fields(content(value))}
         elif number == 2:
-            raw = wire.content(value)
+            raw = content(value)
     return said.get(1, ""), said.get(2, ""), raw
 
 
@@ -85,12 +141,12 @@ def _message(data: bytes, type_name: str, depth: int) -> Document:
 
 
 def _read_into(out: Document, data: bytes, numbers: Numbers, depth: int) -> None:
-    for number, value in wire.fields(data):
+    for number, value in fields(data):
         field = numbers.get(number)
         if isinstance(field, FieldSchema):
             _read_field(out, field, value, depth)
         elif field is not None:
-            _read_into(out, wire.content(value), field, depth)
+            _read_into(out, content(value), field, depth)
 
 
 def _read_field(out: Document, field: FieldSchema, value: int | bytes, depth: int) -> None:
@@ -100,25 +156,25 @@ def _read_field(out: Document, field: FieldSchema, value: int | bytes, depth: in
         out.setdefault(field.name, []).append(_value(value, ref.item, depth))
     elif ref.shape == "map":
         assert ref.item is not None
-        key, entry = _map_entry(wire.content(value), ref.item, depth)
+        key, entry = _map_entry(content(value), ref.item, depth)
         out.setdefault(field.name, {})[key] = entry
     else:
         out[field.name] = _value(value, ref, depth)
 
 
 def _map_entry(data: bytes, item: TypeRef, depth: int) -> tuple[str, Any]:
-    parts = dict(wire.fields(data))
-    key = wire.text(parts.get(1, b""))
+    parts = dict(fields(data))
+    key = text(parts.get(1, b""))
     if item.shape == "list":
         assert item.item is not None
-        inner = wire.fields(wire.content(parts.get(2, b"")))
+        inner = fields(content(parts.get(2, b"")))
         return key, [_value(entry, item.item, depth) for number, entry in inner if number == 1]
     return key, _value(parts.get(2, b""), item, depth)
 
 
 def _value(value: int | bytes, ref: TypeRef, depth: int) -> Any:
     if ref.shape == "struct":
-        message = _message(wire.content(value), ref.name, depth + 1)
+        message = _message(content(value), ref.name, depth + 1)
         either = _EITHER.get(ref.name)
         return either(message) if either else message
     return _SCALARS[ref.name](value)
@@ -136,16 +192,16 @@ _EITHER: dict[str, Callable[[Document], Any]] = {
 
 
 def _quantity(value: int | bytes) -> str:
-    return wire.text(dict(wire.fields(wire.content(value))).get(1, b"0"))
+    return text(dict(fields(content(value))).get(1, b"0"))
 
 
 def _int_or_string(value: int | bytes) -> int | str:
-    parts = dict(wire.fields(wire.content(value)))
-    return wire.text(parts.get(3, b"")) if parts.get(1) else wire.signed(parts.get(2, 0))
+    parts = dict(fields(content(value)))
+    return text(parts.get(3, b"")) if parts.get(1) else signed(parts.get(2, 0))
 
 
 def _any(value: int | bytes) -> Any:
-    raw = wire.content(dict(wire.fields(wire.content(value))).get(1, b""))
+    raw = content(dict(fields(content(value))).get(1, b""))
     try:
         return msgspec.json.decode(raw) if raw else None
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -154,8 +210,8 @@ def _any(value: int | bytes) -> Any:
 
 def _time(form: str) -> Callable[[int | bytes], str | None]:
     def read_time(value: int | bytes) -> str | None:
-        parts = dict(wire.fields(wire.content(value)))
-        seconds, nanos = wire.signed(parts.get(1, 0)), wire.signed(parts.get(2, 0))
+        parts = dict(fields(content(value)))
+        seconds, nanos = signed(parts.get(1, 0)), signed(parts.get(2, 0))
         if not (seconds or nanos) or not 0 <= seconds <= LAST_SECOND or not 0 <= nanos < 10**9:
             return None
         return datetime.fromtimestamp(seconds, UTC).replace(microsecond=nanos // 1000).strftime(form)
@@ -164,12 +220,12 @@ def _time(form: str) -> Callable[[int | bytes], str | None]:
 
 
 _SCALARS: dict[str, Callable[[int | bytes], Any]] = {
-    "string": wire.text,
+    "string": text,
     "bool": bool,
-    "int32": wire.signed,
-    "int64": wire.signed,
-    "float": lambda value: unpack("<d", wire.content(value))[0],
-    "bytes": lambda value: base64.b64encode(wire.content(value)).decode(),
+    "int32": signed,
+    "int64": signed,
+    "float": lambda value: unpack("<d", content(value))[0],
+    "bytes": lambda value: base64.b64encode(content(value)).decode(),
     "quantity": _quantity,
     "intOrString": _int_or_string,
     "any": _any,

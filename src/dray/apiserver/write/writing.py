@@ -43,24 +43,22 @@ from dray.apiserver.watch.stored_object import (
     Stored,
     to_value,
 )
-from dray.apiserver.write import (
-    managed_fields,
-    owner_references,
-    validating,
-)
+from dray.apiserver.write import managed_fields
 from dray.apiserver.write import raw_json as spellings
-from dray.apiserver.write.admission.base import CREATE, UPDATE, Admission
+from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission
 from dray.apiserver.write.decoding import (
     Decoded,
     decode_object,
     strict_error,
 )
-from dray.apiserver.write.field_ownership import (
-    owned_update,
-    ownership,
+from dray.apiserver.write.managed_fields import Manager, owned_update, ownership
+from dray.apiserver.write.object_checks import (
+    create_errors,
+    drop_duplicate_owners,
+    fill_name,
+    update_errors,
+    warnings_about,
 )
-from dray.apiserver.write.generated_names import fill_name
-from dray.apiserver.write.managed_fields import Manager
 from dray.apiserver.write.raw_json import Spelling
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
@@ -127,7 +125,7 @@ class Writer:
         media_type = body_type(call.content_type)
         decoded = decode_object(call.request.body, media_type, call.row, call.version, kind, before)
         self.report(call, decoded.problems, options)
-        owner_references.keep_each_once(decoded.document["metadata"], call.warn)
+        drop_duplicate_owners(decoded.document["metadata"], call.warn)
         return decoded
 
     def report(self, call: Call, problems: tuple[str, ...], options: WriteOptions) -> None:
@@ -208,10 +206,10 @@ class Writer:
         strategy = strategy_of(row)
         document = strategy.create(document, Setting(core.gates, core.now()))
         labels = core.namespace_labels(document)
-        found = validating.create_errors(row, call.version, document, core.gates, labels)
+        found = create_errors(row, call.version, document, core.gates, labels)
         if found:
             raise errors.invalid_object(row, document["metadata"].get("name", ""), found)
-        for text in validating.warnings_about(row, document):
+        for text in warnings_about(row, document):
             call.warn(text)
         document = admission.document = as_written(document)
         cache = core.cache(row)
@@ -305,12 +303,12 @@ class Writer:
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         labels = core.namespace_labels(document)
-        found = validating.update_errors(
+        found = update_errors(
             row, call.version, document, old, core.gates, labels, endpoint, resize_with_claims=core.resize_with_claims
         )
         if found:
             raise errors.invalid_object(row, call.name, found)
-        for text in validating.warnings_about(row, document, endpoint):
+        for text in warnings_about(row, document, endpoint):
             call.warn(text)
         document = admission.document = as_written(document)
         spelling = self._spelling(call, document, stored, endpoint)

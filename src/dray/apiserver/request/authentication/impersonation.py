@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from dray.apiserver import errors
-from dray.apiserver.request.authorization.refusal import refusal
+from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.request_info import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -121,11 +121,11 @@ async def _check_narrow(attributes: Attributes, wanted: User, authorizer: Author
     on_request = replace(attributes, verb=f"impersonate-on:{mode}:{attributes.verb}")
     decision = await authorizer.authorize(on_request)
     if not decision.allowed:
-        raise refusal(on_request, decision)
+        raise forbidden_error(on_request, decision)
     for question in _questions(attributes.user, wanted, f"impersonate:{mode}"):
         decision = await authorizer.authorize(question)
         if not decision.allowed:
-            raise refusal(question, decision)
+            raise forbidden_error(question, decision)
 
 
 def _mode(wanted: User) -> str:

@@ -16,8 +16,7 @@ from dray.apiserver.request.authentication.service_accounts import (
     ISSUER,
     ServiceAccountTokens,
 )
-from dray.apiserver.request.authorization.rbac import RbacIndex
-from dray.apiserver.request.authorization.rules import Rule
+from dray.apiserver.request.authorization.rbac import RbacIndex, Rule
 from dray.apiserver.request.request_info import Attributes, Authorizer, Document, FieldRequirement, User
 from dray.apiserver.safe_get import (
     mapping,

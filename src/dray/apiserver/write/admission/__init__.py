@@ -1,6 +1,6 @@
-"""What may be written, and what is filled in: one plugin per file.
+"""Admission: plugins that check a write, and fill in fields, under their Kubernetes names.
 
 A plugin sees a write (`base.Admission`) before and after validation. It may change the document in
-the first round, refuse in either by raising an ApiError, and read other objects through `Objects`. `chain` runs them in
-Kubernetes' order. Rules about one object's own fields are not here: they are `dray.validation`.
+the first round, refuse in either by raising an ApiError, and read other objects through `Objects`. `chain` has their base class and runs them; `default_plugins` says
+which ones run, in Kubernetes' order. `pod_plugins` and `node_plugins` hold the small ones. Rules about one object's own fields are not here: they are `dray.validation`.
 """

@@ -1,9 +1,96 @@
-"""All plugins, in the order in which they are asked."""
+"""The base class of admission plugins, and the chain that asks them in order.
+
+Every write passes the chain twice: the mutating round comes before validation, the validating round after it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from dray.apiserver.write.admission.base import Admission, AdmissionPlugin
+from dray.api.scheme import Resource, by_plural
+from dray.apiserver import errors
+from dray.apiserver.errors import ApiError
+from dray.apiserver.request.request_info import Attributes, Document, User
+
+# The operations of admission, as policies and plugins name them.
+CREATE = "CREATE"
+UPDATE = "UPDATE"
+DELETE = "DELETE"
+CONNECT = "CONNECT"
+
+
+@dataclass(slots=True)
+class Admission:
+    """One write on its way to the store.
+
+    `document` is the object as it would be stored (None for a deletion), in the storage version and defaulted; plugins
+    of the mutating round may change it in place. `old` is what is stored now (None for a creation) and stays untouched.
+    For a subresource that takes another kind (binding, eviction, token) `document` is that kind.
+    `options` is CreateOptions, UpdateOptions or DeleteOptions as sent.
+    """
+
+    attributes: Attributes
+    operation: str
+    kind: str
+    document: Document | None
+    old: Document | None = None
+    options: Document = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def user(self) -> User:
+        return self.attributes.user
+
+    @property
+    def name(self) -> str:
+        """The object's name; empty only while generateName has not been resolved."""
+        if self.attributes.name:
+            return self.attributes.name
+        meta = (self.document or self.old or {}).get("metadata") or {}
+        return str(meta.get("name") or "")
+
+
+class AdmissionChain(Protocol):
+    """What handlers call, in the order of a write: mutate, then validation, then validate."""
+
+    async def mutate(self, admission: Admission) -> None: ...
+
+    async def validate(self, admission: Admission) -> None: ...
+
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+
+
+class AdmissionPlugin:
+    """Does nothing in either round; a plugin overrides the rounds it takes part in and refuses a write by raising ApiError."""
+
+    name = ""
+    # Group and plural of the resources it looks at; None: of all.
+    resources: frozenset[tuple[str, str]] | None = None
+
+    async def mutate(self, admission: Admission) -> None:
+        """Before validation; may change `admission.document`."""
+        return
+
+    async def validate(self, admission: Admission) -> None:
+        """After validation, right before the store; sees the final object."""
+        return
+
+
+def row_of(attributes: Attributes) -> Resource:
+    row = by_plural(attributes.group, attributes.resource)
+    if row is None:
+        raise LookupError(f"{attributes.group}/{attributes.resource} is not served")
+    return row
+
+
+def forbidden(admission: Admission, why: str) -> ApiError:
+    """403 about the object being written."""
+    return errors.forbidden(row_of(admission.attributes), admission.name, why)
+
+
+def concerns(admission: Admission, group: str, resource: str, subresource: str = "") -> bool:
+    attributes = admission.attributes
+    return (attributes.group, attributes.resource, attributes.subresource) == (group, resource, subresource)
 
 
 @dataclass(frozen=True, slots=True)

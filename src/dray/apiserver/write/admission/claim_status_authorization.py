@@ -7,20 +7,14 @@ on the claim's own node or on any. Both are asked on top of the permission to wr
 from dray.api.names import subdomain_problems
 from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
-from dray.apiserver.request.authorization.refusal import refusal
+from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.request_info import NODE_NAME_EXTRA, Attributes, Authorizer, Decision, Document, User
 from dray.apiserver.safe_get import (
     mappings,
     part,
     text,
 )
-from dray.apiserver.write.admission.base import (
-    UPDATE,
-    Admission,
-    AdmissionPlugin,
-    concerns,
-    row_of,
-)
+from dray.apiserver.write.admission.chain import UPDATE, Admission, AdmissionPlugin, concerns, row_of
 from dray.features import FeatureGates
 
 GROUP = "resource.k8s.io"
@@ -106,7 +100,7 @@ def _verb(attributes: Attributes) -> str:
 
 
 def _refused(question: Attributes, decision: Decision) -> str:
-    return refusal(question, decision).message
+    return forbidden_error(question, decision).message
 
 
 def _changed_drivers(new: Document | None, old: Document | None) -> set[str]:

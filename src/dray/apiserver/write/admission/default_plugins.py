@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dray.apiserver.request.authorization.union import ServerAuthorizer
+from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.watch.object_reader import Objects
-from dray.apiserver.write.admission.base import AdmissionPlugin
-from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.admission.chain import AdmissionPlugin, Chain
 from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
-from dray.apiserver.write.admission.default_tolerations import DefaultTolerationSeconds
 from dray.apiserver.write.admission.namespace_lifecycle import NamespaceLifecycle
-from dray.apiserver.write.admission.node_restriction import NodeRestriction
-from dray.apiserver.write.admission.not_ready_taint import NotReadyTaint
-from dray.apiserver.write.admission.pod_resize_validator import PodResizeValidator
-from dray.apiserver.write.admission.priority import Priority
+from dray.apiserver.write.admission.node_plugins import NodeRestriction, TaintNodesByCondition
+from dray.apiserver.write.admission.pod_plugins import (
+    DefaultTolerationSeconds,
+    PodResizeValidator,
+    Priority,
+    ServiceAccount,
+)
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
 from dray.apiserver.write.admission.resource_quota import ResourceQuota
-from dray.apiserver.write.admission.service_account import ServiceAccount
 from dray.apiserver.write.admission.validating_policy import ValidatingAdmissionPolicy
 from dray.apiserver.write.policies.index import PolicyIndex
 from dray.features import FeatureGates
@@ -42,7 +42,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield NamespaceLifecycle(objects)
     yield ServiceAccount(objects, surroundings.new_suffix)
     yield NodeRestriction(objects)
-    yield NotReadyTaint()
+    yield TaintNodesByCondition()
     yield Priority(objects)
     yield DefaultTolerationSeconds()
     yield ClaimStatusAuthorization(authorizer, gates)

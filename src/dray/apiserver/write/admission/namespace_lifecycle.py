@@ -7,15 +7,7 @@ from dray.apiserver.safe_get import (
     text,
 )
 from dray.apiserver.watch.object_reader import Objects
-from dray.apiserver.write.admission.base import (
-    CREATE,
-    DELETE,
-    Admission,
-    AdmissionPlugin,
-    concerns,
-    forbidden,
-    row_of,
-)
+from dray.apiserver.write.admission.chain import CREATE, DELETE, Admission, AdmissionPlugin, concerns, forbidden, row_of
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 # Questions about a namespace are fine even if there is no such namespace.

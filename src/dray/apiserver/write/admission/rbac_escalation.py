@@ -10,8 +10,6 @@ from dray.apiserver import errors
 from dray.apiserver.request.authorization.rbac import (
     GROUP,
     RbacIndex,
-)
-from dray.apiserver.request.authorization.rules import (
     Rule,
     compact,
     uncovered,
@@ -22,13 +20,7 @@ from dray.apiserver.safe_get import (
     part,
     text,
 )
-from dray.apiserver.write.admission.base import (
-    CREATE,
-    UPDATE,
-    Admission,
-    AdmissionPlugin,
-    row_of,
-)
+from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
 
 ROLES = frozenset({"roles", "clusterroles"})
 BINDINGS = frozenset({"rolebindings", "clusterrolebindings"})

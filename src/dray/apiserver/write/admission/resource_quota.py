@@ -19,17 +19,9 @@ from dray.apiserver.safe_get import (
 )
 from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.watch.stored_object import object_key, to_value
-from dray.apiserver.write.admission.base import (
-    CREATE,
-    UPDATE,
-    Admission,
-    AdmissionPlugin,
-    forbidden,
-    row_of,
-)
-from dray.apiserver.write.field_ownership import owned_update
+from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.managed_fields import UPDATE as UPDATE_OPERATION
-from dray.apiserver.write.managed_fields import Manager
+from dray.apiserver.write.managed_fields import Manager, owned_update
 from dray.apiserver.write.quota import scopes
 from dray.apiserver.write.quota.usage import (
     REQUESTS,

@@ -15,14 +15,7 @@ from dray.apiserver.safe_get import (
     text,
 )
 from dray.apiserver.watch.object_reader import Objects
-from dray.apiserver.write.admission.base import (
-    CREATE,
-    UPDATE,
-    Admission,
-    AdmissionPlugin,
-    forbidden,
-    row_of,
-)
+from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.evaluation import (
     Denial,

@@ -6,7 +6,7 @@ from typing import Any
 from dray.api.scheme import by_plural
 from dray.apiserver.request.authorization.reviews import user_document
 from dray.apiserver.request.request_info import Attributes, Document
-from dray.apiserver.write.admission.base import Admission
+from dray.apiserver.write.admission.chain import Admission
 from dray.apiserver.write.policies.authorizer_library import (
     CelAuthorizer,
     Decide,

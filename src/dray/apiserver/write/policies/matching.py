@@ -10,7 +10,7 @@ from dray.apiserver.safe_get import (
     strings,
     text,
 )
-from dray.apiserver.write.admission.base import Admission
+from dray.apiserver.write.admission.chain import Admission
 
 ALL = "*"
 

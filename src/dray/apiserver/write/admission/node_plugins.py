@@ -1,34 +1,84 @@
-"""A node writes about itself: its own Node, its own pods' status, its own lease, its own slices.
+"""Admission plugins for nodes: TaintNodesByCondition and NodeRestriction.
 
-The node authorizer has already looked at names; this looks at contents.
-"""
+The node authorizer (`dray.apiserver.request.authorization.node_authorizer`) has already looked at names; NodeRestriction looks at
+contents: a node writes only its own Node, the status of its own pods, its own lease and its own slices."""
 
 from collections.abc import Awaitable, Callable
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.request.authorization.node import LEASE_NAMESPACE
+from dray.apiserver.request.authorization.node_authorizer import LEASE_NAMESPACE
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    labels_of,
-    mapping,
-    mappings,
-    name_of,
-    part,
-    text,
-    uid_of,
-)
+from dray.apiserver.safe_get import labels_of, mapping, mappings, name_of, part, text, uid_of
 from dray.apiserver.watch.object_reader import Objects
-from dray.apiserver.write.admission.base import (
+from dray.apiserver.write.admission.chain import (
     CREATE,
     DELETE,
     MIRROR_ANNOTATION,
     UPDATE,
     Admission,
     AdmissionPlugin,
+    concerns,
     forbidden,
 )
-from dray.apiserver.write.admission.node_labels import is_restricted
+
+RESERVED_LABEL_DOMAIN = "node-restriction.kubernetes.io"
+_ALLOWED_LABELS = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "node.kubernetes.io/instance-type",
+        "beta.kubernetes.io/instance-type",
+        "beta.kubernetes.io/os",
+        "beta.kubernetes.io/arch",
+        "node.kubernetes.io/windows-build",
+    }
+)
+_ALLOWED_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
+
+
+def is_restricted_label(key: str, *, on_creation: bool) -> bool:
+    """Labels below kubernetes.io and k8s.io steer workloads; a node sets only those it may know about itself.
+
+    At creation only the strictly reserved domain is refused, since kubelets register with labels of all kinds.
+    """
+    domain = key.partition("/")[0] if "/" in key else ""
+    if _is_below(domain, RESERVED_LABEL_DOMAIN):
+        return True
+    if on_creation or not (_is_below(domain, "kubernetes.io") or _is_below(domain, "k8s.io")):
+        return False
+    return key not in _ALLOWED_LABELS and not any(_is_below(domain, allowed) for allowed in _ALLOWED_LABEL_DOMAINS)
+
+
+def _is_below(domain: str, parent: str) -> bool:
+    return domain == parent or domain.endswith(f".{parent}")
+
+
+NOT_READY_TAINT = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+class TaintNodesByCondition(AdmissionPlugin):
+    """The node lifecycle controller takes the taint away. (`TaintNodesByCondition` in Kubernetes.)"""
+
+    name = "TaintNodesByCondition"
+    resources = frozenset({("", "nodes")})
+
+    async def mutate(self, admission: Admission) -> None:
+        if admission.operation != CREATE or not concerns(admission, "", "nodes") or admission.document is None:
+            return
+        spec = dict(admission.document.get("spec") or {})
+        taints = list(spec.get("taints") or ())
+        if not any(
+            taint.get("key") == NOT_READY_TAINT["key"] and taint.get("effect") == "NoSchedule" for taint in taints
+        ):
+            spec["taints"] = [*taints, dict(NOT_READY_TAINT)]
+            admission.document["spec"] = spec
+
 
 # What a node may not change in a pod's status, and how the refusal names it (the first is spelled as in Kubernetes).
 CLAIM_FIELDS = {
@@ -136,7 +186,7 @@ class NodeRestriction(AdmissionPlugin):
         if admission.name != node:
             raise forbidden(admission, f'node "{node}" is not allowed to modify node "{admission.name}"')
         if admission.operation == CREATE:
-            bad = [key for key in labels_of(admission.document) if is_restricted(key, on_creation=True)]
+            bad = [key for key in labels_of(admission.document) if is_restricted_label(key, on_creation=True)]
         elif admission.operation == UPDATE:
             bad = _changed_restricted_labels(admission.document, admission.old)
             self._node_update(node, admission)
@@ -202,7 +252,7 @@ def _slice_node(found: Document | None) -> str:
 def _changed_restricted_labels(new: Document | None, old: Document | None) -> list[str]:
     after, before = labels_of(new), labels_of(old)
     changed = [key for key in after.keys() | before.keys() if after.get(key) != before.get(key)]
-    return [key for key in changed if is_restricted(key, on_creation=False)]
+    return [key for key in changed if is_restricted_label(key, on_creation=False)]
 
 
 def _references(spec: Document) -> list[str]:

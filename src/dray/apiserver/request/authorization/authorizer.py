@@ -1,15 +1,29 @@
-"""Everything that may say yes, asked in order: masters, nodes, RBAC."""
+"""The authorizer of the server: asks `system:masters`, the node authorizer and RBAC in this order; and the 403 of a refused request."""
 
-from dray.apiserver.request.authorization.node import NodeAuthorizer
-from dray.apiserver.request.authorization.node_graph import (
-    PODS,
-    SLICES,
-    NodeGraph,
-)
+from dray.apiserver.errors import ApiError
+from dray.apiserver.request.authorization.node_authorizer import POD_PREFIX, SLICE_PREFIX, NodeAuthorizer, NodeGraph
 from dray.apiserver.request.authorization.rbac import RbacIndex
 from dray.apiserver.request.request_info import MASTERS, Attributes, Decision
 from dray.apiserver.watch.store_mirror import Mirror
 from dray.store.interface import Store
+
+
+def forbidden_error(attributes: Attributes, decision: Decision) -> ApiError:
+    """403, for a resource or for a plain path."""
+    user = attributes.user.name
+    because = f": {decision.reason}" if decision.reason else ""
+    if not attributes.is_resource:
+        message = f'forbidden: User "{user}" cannot {attributes.verb} path "{attributes.path}"{because}'
+        return ApiError(403, "Forbidden", message, {})
+    where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    plural = f"{attributes.resource}.{attributes.group}" if attributes.group else attributes.resource
+    subject = f'{plural} "{attributes.name}"' if attributes.name else plural
+    message = (
+        f'{subject} is forbidden: User "{user}" cannot {attributes.verb} resource "{attributes.full_resource}" '
+        f'in API group "{attributes.group}" {where}{because}'
+    )
+    details = {"name": attributes.name, "group": attributes.group, "kind": attributes.resource}
+    return ApiError(403, "Forbidden", message, {key: value for key, value in details.items() if value})
 
 
 class ServerAuthorizer:
@@ -25,7 +39,7 @@ class ServerAuthorizer:
     async def start(store: Store) -> "ServerAuthorizer":
         rbac, rbac_mirror = await RbacIndex.start(store)
         graph = NodeGraph()
-        mirrors = [Mirror(store, PODS, graph.apply_pod), Mirror(store, SLICES, graph.apply_slice)]
+        mirrors = [Mirror(store, POD_PREFIX, graph.apply_pod), Mirror(store, SLICE_PREFIX, graph.apply_slice)]
         for mirror in mirrors:
             await mirror.start()
         return ServerAuthorizer(rbac, graph, [rbac_mirror, *mirrors])

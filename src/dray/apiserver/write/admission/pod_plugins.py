@@ -1,0 +1,233 @@
+"""Admission plugins for pods: ServiceAccount, Priority, DefaultTolerationSeconds and PodResizeValidator."""
+
+from collections.abc import Callable
+
+from dray.accounting import pod_requests
+from dray.api.codec import to_object
+from dray.api.core import Pod
+from dray.api.quantity import Quantity
+from dray.apiserver import errors
+from dray.apiserver.request.request_info import Document
+from dray.apiserver.safe_get import mapping, mappings, name_of, part, text
+from dray.apiserver.watch.object_reader import Objects
+from dray.apiserver.write.admission.chain import (
+    CREATE,
+    MIRROR_ANNOTATION,
+    UPDATE,
+    Admission,
+    AdmissionPlugin,
+    concerns,
+    forbidden,
+    row_of,
+)
+
+DEFAULT_ACCOUNT = "default"
+TOKEN_VOLUME_PREFIX = "kube-api-access-"
+TOKEN_MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+TOKEN_LIFETIME_S = 3607
+ROOT_CERTIFICATES = "kube-root-ca.crt"
+
+
+class ServiceAccount(AdmissionPlugin):
+    name = "ServiceAccount"
+    resources = frozenset({("", "pods")})
+
+    def __init__(self, objects: Objects, new_suffix: Callable[[], str]) -> None:
+        self._objects = objects
+        self._new_suffix = new_suffix
+
+    async def mutate(self, admission: Admission) -> None:
+        if admission.operation != CREATE or not concerns(admission, "", "pods"):
+            return
+        spec = mapping(admission.document, "spec")
+        if MIRROR_ANNOTATION in mapping(admission.document, "metadata", "annotations"):
+            self._check_mirror(admission, spec)
+            return
+        name = text(spec, "serviceAccountName") or DEFAULT_ACCOUNT
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
+        namespace = admission.attributes.namespace
+        account = await self._objects.get("", "serviceaccounts", namespace, name)
+        if account is None:
+            raise forbidden(
+                admission,
+                f'error looking up service account {namespace}/{name}: serviceaccount "{name}" not found',
+            )
+        if _wants_token(spec, account):
+            self._mount_token(spec)
+        if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
+            spec["imagePullSecrets"] = account["imagePullSecrets"]
+
+    def _check_mirror(self, admission: Admission, spec: Document) -> None:
+        """A mirror pod shows what already runs on a node: it has no identity in the cluster."""
+        if text(spec, "serviceAccountName"):
+            raise forbidden(admission, "a mirror pod may not reference service accounts")
+        for volume in mappings(spec, "volumes"):
+            if volume.get("secret"):
+                raise forbidden(admission, "a mirror pod may not reference secrets")
+            if any(source.get("serviceAccountToken") for source in mappings(volume, "projected", "sources")):
+                raise forbidden(admission, "a mirror pod may not use ServiceAccountToken volume projections")
+
+    def _mount_token(self, spec: Document) -> None:
+        name = TOKEN_VOLUME_PREFIX + self._new_suffix()
+        mounted = False
+        for container in (*mappings(spec, "initContainers"), *mappings(spec, "containers")):
+            mounts = mappings(container, "volumeMounts")
+            if any(mount.get("mountPath") == TOKEN_MOUNT_PATH for mount in mounts):
+                continue
+            mounted = True
+            mount = {"name": name, "readOnly": True, "mountPath": TOKEN_MOUNT_PATH}
+            container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+        if mounted:
+            spec["volumes"] = [*(spec.get("volumes") or ()), _token_volume(name)]
+
+
+def _wants_token(spec: Document, account: Document) -> bool:
+    """The pod's word counts first, then the account's."""
+    for said in (part(spec, "automountServiceAccountToken"), part(account, "automountServiceAccountToken")):
+        if isinstance(said, bool):
+            return said
+    return True
+
+
+def _token_volume(name: str) -> Document:
+    own_namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+    return {
+        "name": name,
+        "projected": {
+            "sources": [
+                {"serviceAccountToken": {"expirationSeconds": TOKEN_LIFETIME_S, "path": "token"}},
+                {"configMap": {"name": ROOT_CERTIFICATES, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [own_namespace]}},
+            ],
+            "defaultMode": 420,
+        },
+    }
+
+
+DEFAULT_PREEMPTION_POLICY = "PreemptLowerPriority"
+SCHEDULING_GROUP = "scheduling.k8s.io"
+
+
+class Priority(AdmissionPlugin):
+    name = "Priority"
+    resources = frozenset({("", "pods"), (SCHEDULING_GROUP, "priorityclasses")})
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def mutate(self, admission: Admission) -> None:
+        if admission.operation == CREATE and concerns(admission, "", "pods"):
+            await self._set_priority(admission)
+
+    async def validate(self, admission: Admission) -> None:
+        """Only one class can be what pods without a class get."""
+        if admission.operation not in (CREATE, UPDATE) or not concerns(admission, SCHEDULING_GROUP, "priorityclasses"):
+            return
+        if part(admission.document, "globalDefault") is not True:
+            return
+        other = await self._default_class()
+        if other and name_of(other) != admission.name:
+            why = f"PriorityClass {name_of(other)} is already marked as default. Only one default can exist"
+            raise forbidden(admission, why)
+
+    async def _set_priority(self, admission: Admission) -> None:
+        spec = mapping(admission.document, "spec")
+        found = await self._class_of(admission, spec)
+        value = part(found, "value")
+        priority = value if isinstance(value, int) else 0
+        policy = text(found, "preemptionPolicy") or DEFAULT_PREEMPTION_POLICY
+        given, given_policy = spec.get("priority"), spec.get("preemptionPolicy")
+        if given is not None and given != priority:
+            raise forbidden(
+                admission,
+                f"the integer value of priority ({given}) must not be provided in pod spec; priority admission "
+                f"controller computed {priority} from the given PriorityClass name",
+            )
+        if given_policy is not None and given_policy != policy:
+            raise forbidden(
+                admission,
+                f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod spec; priority "
+                f"admission controller computed {policy} from the given PriorityClass name",
+            )
+        spec["priority"] = priority
+        spec["preemptionPolicy"] = policy
+
+    async def _class_of(self, admission: Admission, spec: Document) -> Document | None:
+        name = text(spec, "priorityClassName")
+        if not name:
+            found = await self._default_class()
+            if found:
+                spec["priorityClassName"] = name_of(found)
+            return found
+        found = await self._objects.get(SCHEDULING_GROUP, "priorityclasses", "", name)
+        if found is None:
+            raise forbidden(admission, f"no PriorityClass with name {name} was found")
+        return found
+
+    async def _default_class(self) -> Document | None:
+        """The global default with the lowest value, should there be several."""
+        found = [
+            entry
+            for entry in await self._objects.list(SCHEDULING_GROUP, "priorityclasses")
+            if entry.get("globalDefault")
+        ]
+        return min(found, key=lambda entry: entry.get("value") or 0, default=None)
+
+
+DEFAULT_TOLERATION_S = 300
+DEFAULT_TOLERATED_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+
+
+class DefaultTolerationSeconds(AdmissionPlugin):
+    name = "DefaultTolerationSeconds"
+    resources = frozenset({("", "pods")})
+
+    async def mutate(self, admission: Admission) -> None:
+        if admission.operation not in (CREATE, UPDATE) or not concerns(admission, "", "pods"):
+            return
+        spec = mapping(admission.document, "spec")
+        tolerations = mappings(spec, "tolerations")
+        missing = [
+            taint for taint in DEFAULT_TOLERATED_TAINTS if not any(_tolerates(entry, taint) for entry in tolerations)
+        ]
+        if spec and missing:
+            spec["tolerations"] = [*(spec.get("tolerations") or ()), *map(_toleration, missing)]
+
+
+def _tolerates(toleration: Document, taint: str) -> bool:
+    return toleration.get("key") in (taint, "", None) and toleration.get("effect") in ("NoExecute", "", None)
+
+
+def _toleration(taint: str) -> Document:
+    return {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": DEFAULT_TOLERATION_S}
+
+
+RESIZABLE = ("cpu", "memory")
+
+
+class PodResizeValidator(AdmissionPlugin):
+    name = "PodResizeValidator"
+    resources = frozenset({("", "pods")})
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def validate(self, admission: Admission) -> None:
+        if admission.operation != UPDATE or not concerns(admission, "", "pods", "resize"):
+            return
+        assert admission.document is not None
+        assert admission.old is not None
+        node_name = text(admission.document, "spec", "nodeName")
+        node = await self._objects.get("", "nodes", "", node_name) if node_name else None
+        if node is None:
+            return
+        wanted = pod_requests(to_object(admission.document, Pod))
+        before = pod_requests(to_object(admission.old, Pod))
+        allocatable = mapping(node, "status", "allocatable")
+        for name in RESIZABLE:
+            if name not in wanted or name not in allocatable or wanted[name] == before.get(name):
+                continue
+            if wanted[name] > (most := Quantity.parse(allocatable[name])):
+                why = f"Node didn't have enough capacity: {name}, requested: {wanted[name]}, capacity: {most}"
+                cause = {"reason": "NodeCapacity", "message": why}
+                raise errors.forbidden(row_of(admission.attributes), admission.name, why, [cause])
