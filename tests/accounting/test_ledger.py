@@ -8,7 +8,7 @@ from tests.accounting.builders import a_pod, quantities
 
 from dray.accounting import ClusterLedger, Demand, Fits, NodeLedger, NoFit, PodRef, pod_demand
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NegativeAmount, NotAssumed
-from dray.accounting.lines import lines_of
+from dray.accounting.ledger_rows import lines_of
 from dray.accounting.resources import ledger_amount
 from dray.api.codec import to_object
 from dray.api.core import Node

@@ -4,7 +4,7 @@ import pytest
 from tests.accounting.builders import a_pod
 
 from dray.accounting import Enforcement, container_cgroup, oom_score_adj, pod_cgroup, qos_class
-from dray.accounting.cgroups import cpu_quota, cpu_shares, cpu_weight, kernel_page_size, runtime_cpu_weight
+from dray.accounting.enforcement import cpu_quota, cpu_shares, cpu_weight, kernel_page_size, runtime_cpu_weight
 
 TODAY, KEP = Enforcement.KUBERNETES, Enforcement.KEP
 GI = 2**30

@@ -9,7 +9,7 @@ from dray.allocator import change_log as device_changes
 from dray.client import CLAIMS, PODS, events
 from dray.controllers import garbage
 from dray.controllers.claims import releasing
-from dray.scheduler.framework import changes
+from dray.scheduler.framework import answers
 from tests.faults.held import growth, held_by
 from tests.faults.small_cluster import small_cluster, until_nothing_is_left
 from tests.torture import shapes
@@ -26,7 +26,7 @@ def short_memory(monkeypatch):
     monkeypatch.setattr(events, "REMEMBERED", FEW)
     monkeypatch.setattr(garbage, "REMEMBERED_ABSENT_OWNERS", FEW)
     monkeypatch.setattr(releasing.DeletedUids.__init__, "__defaults__", (FEW,))
-    monkeypatch.setattr(changes, "_KEPT", FEW)
+    monkeypatch.setattr(answers, "_KEPT", FEW)
     monkeypatch.setattr(device_changes, "LONGEST_LOG", FEW)
 
 
@@ -51,7 +51,7 @@ async def test_what_scheduler_and_controllers_hold_does_not_grow_with_pods_that_
         roots = [*plane._loops._tasks, plane._loops.informers]
         await come_and_go(client, workload, 6)
         before = held_by(*roots)
-        assert before["dray.scheduler.queue.queue.SchedulingQueue"] >= 1
+        assert before["dray.scheduler.queue.SchedulingQueue"] >= 1
         await come_and_go(client, workload, 12)
         assert not (await client.list(CLAIMS)).items
         more = {name: count for name, count in growth(before, held_by(*roots)).items() if count > SLACK}

@@ -5,7 +5,7 @@ from tests.scheduler.test_queue import a_queue
 
 from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS, Backlog
 from dray.scheduler.framework.status import unresolvable
-from dray.scheduler.queue import Where
+from dray.scheduler.queued_pods import Where
 
 
 def test_few_at_once_from_long_until_worked_off():

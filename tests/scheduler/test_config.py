@@ -5,8 +5,7 @@ from tests.scheduler.builders import World, a_node, a_pod
 
 from dray.features import FeatureGates
 from dray.scheduler.assembly import default_registry
-from dray.scheduler.config import ConfigError, SchedulerConfig, load, parse
-from dray.scheduler.durations import DurationError, parse_duration
+from dray.scheduler.config import ConfigError, DurationError, SchedulerConfig, load, parse, parse_duration
 from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
 
 HEAD = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}

@@ -4,7 +4,7 @@ import pytest
 from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
 
 from dray.api.reasons import texts
-from dray.scheduler.failure import event_text
+from dray.scheduler.outcomes import event_text
 
 
 async def test_record_names_nodes_requests_and_devices():

@@ -8,7 +8,7 @@ from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
 from dray.client.errors import ApiError
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.extended_classes import ExtendedClasses
+from dray.scheduler.devices import ExtendedClasses
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.extended_resources import demand_for
 

@@ -5,7 +5,7 @@ from tests.scheduler.builders import World, a_node, a_pod
 
 from dray.scheduler.assembly import default_registry
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework import registry as registry_module
+from dray.scheduler.framework import profile
 from dray.scheduler.framework.plugin import (
     BindPlugin,
     EnqueuePlugin,
@@ -156,7 +156,7 @@ def test_installed_packages_bring_plugins(monkeypatch):
         def load(self):
             return lambda args, handle: Watcher("Installed")
 
-    monkeypatch.setattr(registry_module, "entry_points", lambda group: [Point()] if "dray" in group else [])
+    monkeypatch.setattr(profile, "entry_points", lambda group: [Point()] if "dray" in group else [])
     assert "Installed" in default_registry()
 
 

@@ -18,11 +18,10 @@ from dray.api.resource import CLAIM_FINALIZER, AllocationResult
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
-from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
-from dray.scheduler.framework.registry import Registry
+from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig, Registry
 from dray.scheduler.framework.status import unschedulable
-from dray.scheduler.plugins.dynamic_resources.hints import _Hints
-from dray.scheduler.pod_groups import PodGroups
+from dray.scheduler.plugins.dynamic_resources.pod_claims import _Hints
+from dray.scheduler.pod_indexes import PodGroups
 
 DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
 ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)

@@ -10,7 +10,7 @@ from dray.api.core import Pod
 from dray.api.resource import Device, DeviceAttribute, DeviceConstraint
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
-from dray.scheduler.plugins.dynamic_resources.turns import TURN_S
+from dray.scheduler.plugins.dynamic_resources.filter import TURN_S
 
 AXES = "abc"
 # A world without a solution that takes so many steps to see it; found by trying.

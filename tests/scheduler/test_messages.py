@@ -18,8 +18,7 @@ from dray.api.resource import Device, DeviceRequest, NodeAllocatableResourceMapp
 from dray.client.errors import ApiError
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
-from dray.scheduler.framework.registry import Registry
+from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig, Registry
 from dray.scheduler.framework.status import error
 from dray.scheduler.memory_cluster import conflict
 

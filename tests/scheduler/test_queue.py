@@ -5,8 +5,8 @@ from tests.scheduler.builders import a_pod
 
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.status import unresolvable
-from dray.scheduler.queue import SchedulingQueue, Where
-from dray.scheduler.queue.entry import Backoff, QueuedPod
+from dray.scheduler.queue import SchedulingQueue
+from dray.scheduler.queued_pods import Backoff, QueuedPod, Where
 
 NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD, "NodeAdd")
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL, "NodeUpdate")

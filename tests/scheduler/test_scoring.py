@@ -23,7 +23,7 @@ from dray.api.core import (
     Taint,
 )
 from dray.api.resource import Device
-from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.config import SchedulerConfig, with_policy
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -31,7 +31,6 @@ from dray.scheduler.plugins.dynamic_resources.score import score_of
 from dray.scheduler.plugins.node_affinity import scaled_to_best
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.plugins.resource_scores import Shape, least_allocated, most_allocated, strategy_from
-from dray.scheduler.policies import with_policy
 
 BIG = a_class("big", 'device.attributes["gpu.example.com"].size == "big"')
 SMALL = a_class("small", 'device.attributes["gpu.example.com"].size == "small"')

@@ -13,7 +13,7 @@ from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.overdrawn import overdrawn
-from dray.scheduler.queue import Where
+from dray.scheduler.queued_pods import Where
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 

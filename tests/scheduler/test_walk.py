@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scheduler.builders import World, a_class, a_node, a_pod, a_slice, template_pod
 
-from dray.scheduler.framework.answers import FilterAnswers, ScoreAnswers, positions
-from dray.scheduler.framework.changes import ChangeLog
+from dray.scheduler.framework.answers import ChangeLog, FilterAnswers, ScoreAnswers, positions
+from dray.scheduler.framework.filtering import nodes_to_find, span, steps_to_nth, windows
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.framework.sampling import nodes_to_find, span, steps_to_nth, windows
-from dray.scheduler.framework.scores import WeightedScores, best_node, totals
+from dray.scheduler.framework.scoring import WeightedScores, best_node, totals
 from dray.scheduler.framework.status import error, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeList
 

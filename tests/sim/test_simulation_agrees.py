@@ -23,7 +23,7 @@ from dray.client import (
     Informers,
 )
 from dray.explain.world import World
-from dray.scheduler.queue.entry import Where
+from dray.scheduler.queued_pods import Where
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.rehearsal import Rehearsal

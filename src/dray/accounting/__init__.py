@@ -22,14 +22,13 @@ of today, or the KEP's, which is the default). Whole clusters: `ClusterLedger`, 
 Bad input raises a subclass of `AccountingError` and changes nothing.
 """
 
-from dray.accounting.ask import RequestOptions
 from dray.accounting.budget import budget_problems
-from dray.accounting.cgroups import CgroupValues, container_cgroup, pod_cgroup
 from dray.accounting.charges import ClaimCharge, Policy, charges_in_status, claim_statuses
 from dray.accounting.claim_state import ClaimState
 from dray.accounting.cluster_ledger import ClusterLedger
-from dray.accounting.demand import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS, Demand, pod_demand
-from dray.accounting.device_backed import (
+from dray.accounting.container_amounts import RequestOptions
+from dray.accounting.demand import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS, Demand, PodRef, pod_demand
+from dray.accounting.device_charges import (
     AllocatedClaim,
     Inventory,
     claim_charges,
@@ -38,17 +37,15 @@ from dray.accounting.device_backed import (
     manages_node_resources,
 )
 from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice, device_needs
+from dray.accounting.enforcement import CgroupValues, container_cgroup, oom_score_adj, pod_cgroup
 from dray.accounting.errors import AccountingError
-from dray.accounting.fit import Fits, NoFit, SharedClaim, Shortage
+from dray.accounting.fit import Fits, NoFit, SharedClaim, Shortage, sharing_conflict
+from dray.accounting.ledger_rows import Row
 from dray.accounting.node_ledger import NodeLedger
-from dray.accounting.oom import oom_score_adj
-from dray.accounting.pod_ref import PodRef
 from dray.accounting.pod_requests import pod_limits, pod_requests
 from dray.accounting.policies import check_compatibility
 from dray.accounting.qos import Enforcement, qos_class
 from dray.accounting.resources import as_quantity
-from dray.accounting.sharing import sharing_conflict
-from dray.accounting.why import Row
 from dray.api.dra.qos import QosClass
 
 __all__ = [

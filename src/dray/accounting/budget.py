@@ -1,14 +1,14 @@
-"""Does a pod-level budget cover what containers and claims ask for?"""
+"""What claims bring to a container, and whether the pod-level budget covers containers and claims."""
 
 from collections.abc import Iterator, Sequence
 
-from dray.accounting.ask import RequestOptions, requests_asked
 from dray.accounting.charges import ClaimCharge, Policy
-from dray.accounting.footprint import requests_footprint
-from dray.accounting.pod_requests import pod_limits
-from dray.accounting.resources import is_hugepages
+from dray.accounting.container_amounts import RequestOptions, requests_asked
+from dray.accounting.pod_requests import pod_limits, requests_footprint
+from dray.accounting.resources import is_hugepages, ledger_amount
 from dray.api.core import Container, Pod
 from dray.api.dra.qos import is_pod_level_resource
+from dray.api.quantity import NANOS
 from dray.api.reasons import Reason
 
 _CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_overhead=True)
@@ -92,3 +92,31 @@ def raised_to(container: str, resource: str, charges: Sequence[ClaimCharge]) -> 
         for amount in charge.mapped
         if amount.resource == resource and amount.policy is Policy.MAX
     )
+
+
+def split_share(container: str, resource: str, own: int, charges: Sequence[ClaimCharge]) -> int:
+    """A container's own amount with its fair part of its claims, in nano-units.
+
+    What a claim gives once is split evenly, in whole units, over the containers that share it, so that the parts of
+    all containers do not add up to more than the claim has.
+    """
+    part = max(own, raised_to(container, resource, charges))
+    unit = NANOS if ledger_amount(resource, NANOS) == 1 else NANOS // 1000
+    for charge in charges:
+        if container not in charge.containers:
+            continue
+        sharing = len(charge.containers)
+        for amount in charge.mapped:
+            if amount.resource == resource:
+                part += _part(amount.quantity.nanos, amount.policy, sharing, unit)
+        for overhead in charge.overhead:
+            if overhead.resource == resource:
+                part += overhead.per_pod.nanos // sharing // unit * unit if overhead.per_pod else 0
+                part += overhead.per_container.nanos if overhead.per_container else 0
+    return part
+
+
+def _part(nanos: int, policy: Policy, sharing: int, unit: int) -> int:
+    if policy is Policy.ADD_PER_REFERENCE:
+        return nanos
+    return nanos // sharing // unit * unit if policy is Policy.ADD_PER_CLAIM else 0

@@ -1,7 +1,6 @@
 """Claims on one node that pods hold or share: who uses them, and how much is left of a pool."""
 
-from dray.accounting.demand import PoolDraw
-from dray.accounting.pod_ref import PodRef
+from dray.accounting.demand import PodRef, PoolDraw
 
 # Parts of a pod's draws: claim, resource, amount.
 Taken = tuple[tuple[str, str, int], ...]

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator
 
-from dray.accounting.demand import Demand
+from dray.accounting.demand import Demand, PodRef
 from dray.accounting.node_ledger import NodeLedger
-from dray.accounting.pod_ref import PodRef
 from dray.api.core import Node
 
 

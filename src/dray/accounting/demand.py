@@ -5,14 +5,38 @@ from typing import NamedTuple
 
 import msgspec
 
-from dray.accounting.ask import Ask, Reading, RequestOptions, requests_asked, with_defaults
 from dray.accounting.charges import ClaimCharge, added_amounts, are_additive, charges_in_status, refuse_negative
+from dray.accounting.container_amounts import (
+    Amounts,
+    Ask,
+    Reading,
+    RequestOptions,
+    peak_amounts,
+    requests_asked,
+    with_defaults,
+)
 from dray.accounting.errors import NegativeAmount
-from dray.accounting.footprint import Footprint, additive_footprint, requests_footprint
-from dray.accounting.phases import Amounts, peak_amounts
+from dray.accounting.pod_requests import Footprint, additive_footprint, requests_footprint
 from dray.accounting.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ledger_amount
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
+
+
+class PodRef(NamedTuple):
+    """One pod, not the next one of the same name."""
+
+    namespace: str
+    name: str
+    uid: str = ""
+
+    @classmethod
+    def of(cls, pod: Pod) -> "PodRef":
+        metadata = pod.metadata
+        return cls(metadata.namespace, metadata.name, metadata.uid)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
 
 # What the ledger counts: claims and resizes included.
 SCHEDULING = RequestOptions(use_claim_status=True, use_status_resources=True, in_place_pod_level_resources=True)

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping
 
 from dray.accounting.claim_state import ClaimState, PoolAmounts, Taken, split
-from dray.accounting.demand import Demand
+from dray.accounting.demand import Demand, PodRef
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NotAssumed
 from dray.accounting.fit import FITS, Fits, NoFit, Refusal, SharedClaim, Shortage
-from dray.accounting.pod_ref import PodRef
+from dray.accounting.ledger_rows import Row, demand_rows, pool_row
 from dray.accounting.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, is_node_allocatable, ledger_amount
-from dray.accounting.why import Row, demand_rows, pool_row
 from dray.api.quantity import Quantity
 
 

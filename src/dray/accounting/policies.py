@@ -5,8 +5,8 @@ from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from dray.accounting.charges import ClaimCharge, MappedAmount, Policy
+from dray.accounting.container_amounts import Source, moments
 from dray.accounting.errors import IncompatiblePolicies
-from dray.accounting.phases import Source, moments
 
 K = TypeVar("K", bound=Hashable)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dray.accounting import NodeLedger
-from dray.accounting.lines import Line, lines_of
+from dray.accounting.ledger_rows import Line, lines_of
 from dray.cli.columns import columns, write_document
 from dray.cli.dump import fetch_dump, read_dump, source_options
 from dray.cli.ledger_view import LedgerView, ledger_of, node_document, row_document, sorted_ledgers

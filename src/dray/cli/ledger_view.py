@@ -17,8 +17,8 @@ from dray.accounting import (
     as_quantity,
     pod_demand,
 )
-from dray.accounting.lines import lines_of
-from dray.accounting.placed import charges_of_placed, takes_from_node
+from dray.accounting.device_charges import charges_of_placed, takes_from_node
+from dray.accounting.ledger_rows import lines_of
 from dray.accounting.resources import PODS
 from dray.api.core import Node, Pod
 from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice

@@ -15,8 +15,7 @@ from dray.cli.progress import Progress
 from dray.cli.simulate_view import Document, diff_document, result_document
 from dray.explain.world import World
 from dray.features import FeatureGates
-from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.policies import POLICIES, with_policy
+from dray.scheduler.config import POLICIES, SchedulerConfig, with_policy
 from dray.sim.autoscaling import find_growth
 from dray.sim.more_nodes import Growth, NodeTemplate, TemplateError, grown, template_of, templates_in
 from dray.sim.rehearsal import Rehearsal

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from dray.accounting import NodeLedger, as_quantity
-from dray.accounting.lines import Line, lines_of
+from dray.accounting.ledger_rows import Line, lines_of
 from dray.api.resource import ResourceClaim, ResourceSlice
 from dray.cli.plots import Bar, Part, Square, bars, columns_plot, distribution, square_map
 from dray.explain.device_table import ALL_NODES, BY_SELECTOR, device_rows

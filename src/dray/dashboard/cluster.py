@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dray import accounting
 from dray.accounting import AccountingError, ClusterLedger, DeviceIndex, PodRef, claim_names, pod_demand
-from dray.accounting.placed import charges_of_placed, takes_from_node
+from dray.accounting.device_charges import charges_of_placed, takes_from_node
 from dray.allocator import Features, Inventory, Ledger
 from dray.allocator.types import PoolID
 from dray.api.core import Node, Pod

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dray.accounting import NodeLedger, Row
-from dray.accounting.lines import Line, lines_of
+from dray.accounting.ledger_rows import Line, lines_of
 from dray.accounting.resources import PODS
 from dray.api.core import Node, Pod
 from dray.api.resource import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim

@@ -5,8 +5,15 @@ from typing import Any
 
 from dray.scheduler.config import DEFAULT_PLUGINS, WITHOUT_EFFECT, ConfigError, SchedulerConfig
 from dray.scheduler.framework.plugin import Plugin
-from dray.scheduler.framework.profile import EnabledPlugin, Profile, ProfileConfig, names_in_use, resolve
-from dray.scheduler.framework.registry import PluginFactory, Registry
+from dray.scheduler.framework.profile import (
+    EnabledPlugin,
+    PluginFactory,
+    Profile,
+    ProfileConfig,
+    Registry,
+    names_in_use,
+    resolve,
+)
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from dray.scheduler.plugins.default_binder import DefaultBinder

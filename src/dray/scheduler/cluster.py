@@ -5,12 +5,7 @@ from collections.abc import Callable, Mapping
 from dray.api.core import Namespace, Node, Pod
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.api.workloads import PodGroup
-from dray.scheduler.framework.events import ASSIGNED_POD_ADDED, ASSIGNED_POD_DELETED, Change, ClusterEvent, Resource
-from dray.scheduler.framework.profile import Profile
-from dray.scheduler.handle import Handle
-from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.snapshot import is_finished
-from dray.scheduler.what_changed import (
+from dray.scheduler.event_diff import (
     CLAIM_ADDED,
     CLAIM_DELETED,
     CLAIM_UPDATED,
@@ -25,6 +20,11 @@ from dray.scheduler.what_changed import (
     node_change,
     pod_changes,
 )
+from dray.scheduler.framework.events import ASSIGNED_POD_ADDED, ASSIGNED_POD_DELETED, Change, ClusterEvent, Resource
+from dray.scheduler.framework.profile import Profile
+from dray.scheduler.handle import Handle
+from dray.scheduler.queue import SchedulingQueue
+from dray.scheduler.snapshot import is_finished
 
 
 class Cluster:

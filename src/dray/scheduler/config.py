@@ -1,16 +1,41 @@
-"""KubeSchedulerConfiguration: read, checked, and with every default filled in."""
+"""The scheduler's configuration: KubeSchedulerConfiguration, its durations, and the packing policies that change it."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from dray.features import FeatureGates
-from dray.scheduler.durations import DurationError, parse_duration
 from dray.scheduler.framework.plugin import EXTENSION_POINTS
 from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
+
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+
+
+class DurationError(ValueError):
+    """The text is not a duration."""
+
+
+def parse_duration(text: str) -> float:
+    """In seconds. A bare 0 needs no unit; every other number does."""
+    sign, rest = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
+    if rest == "0":
+        return 0.0
+    total, at = 0.0, 0
+    while at < len(rest):
+        part = _PART.match(rest, at)
+        if part is None:
+            raise DurationError(f'invalid duration "{text}"')
+        total += float(part[1]) * _UNITS[part[2]]
+        at = part.end()
+    if not rest:
+        raise DurationError(f'invalid duration "{text}"')
+    return sign * total
+
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 
@@ -187,3 +212,27 @@ def _leader_election(entry: Mapping[str, Any]) -> LeaderElectionConfig:
     if chosen.leader_elect and chosen.renew_deadline_s <= chosen.retry_period_s:
         raise ConfigError("leaderElection.renewDeadline: must be greater than retryPeriod")
     return chosen
+
+
+POLICIES: dict[str, dict[str, object]] = {
+    "best-fit": {"strategy": "fullest"},
+    "least-fragmentation": {"strategy": "smallest-leftover"},
+}
+"""The arguments of DevicePacking per policy."""
+
+PACKING_WEIGHT = 10
+
+
+def with_policy(config: SchedulerConfig, policy: str) -> SchedulerConfig:
+    """Every profile also scores by packing, and fills nodes up instead of spreading over them."""
+    return replace(config, profiles=tuple(_packing(profile, POLICIES[policy]) for profile in config.profiles))
+
+
+def _packing(profile: ProfileConfig, args: dict[str, object]) -> ProfileConfig:
+    multi = profile.plugins.get("multiPoint", PluginSet())
+    plugins = {
+        **profile.plugins,
+        "multiPoint": PluginSet((*multi.enabled, EnabledPlugin("DevicePacking", PACKING_WEIGHT)), multi.disabled),
+    }
+    fit = {"scoringStrategy": {"type": "MostAllocated"}, **profile.args.get("NodeResourcesFit", {})}
+    return replace(profile, plugins=plugins, args={**profile.args, "NodeResourcesFit": fit, "DevicePacking": args})

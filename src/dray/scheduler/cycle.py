@@ -9,17 +9,15 @@ from dray.api.reasons import Reason
 from dray.scheduler.device_demand import DeviceDemands
 from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.filtering import FilterRun, Found
+from dray.scheduler.framework.filtering import FilterRun, Found, nodes_to_find
 from dray.scheduler.framework.plugin import NodeNames
 from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.sampling import nodes_to_find
-from dray.scheduler.framework.scores import best_node
-from dray.scheduler.framework.scoring import ScoreRun
+from dray.scheduler.framework.scoring import ScoreRun, best_node
 from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
-from dray.scheduler.nominations import Nominations
+from dray.scheduler.metrics import PluginTimer, Stopwatches
 from dray.scheduler.outcomes import Failed, Outcome, Placement, Rejection
+from dray.scheduler.pod_indexes import Nominations
 from dray.scheduler.snapshot import Snapshot
-from dray.scheduler.stopwatch import PluginTimer, Stopwatches
 
 
 def _no_stopwatch(point: str, status: str) -> None:

@@ -3,8 +3,8 @@
 from dray.allocator import NoFit
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import Rejection
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
-from dray.scheduler.plugins.dynamic_resources.turns import deadlines
+from dray.scheduler.plugins.dynamic_resources.filter import deadlines
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 
 LOOK_AGAIN_S = 0.05
 

@@ -1,11 +1,13 @@
-"""What is published, what is taken and which claims there are, kept current by changes."""
+"""Devices as the scheduler knows them: what is published, what is taken and which claims there are, kept current by changes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from dray.accounting.devices import DeviceIndex
 from dray.allocator import Allocator, Features, Inventory, Ledger
+from dray.allocator.types import PoolID
 from dray.api.resource import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    IMPLICIT_EXTENDED_RESOURCE_PREFIX,
     AllocationResult,
     DeviceClass,
     DeviceTaintRule,
@@ -13,11 +15,84 @@ from dray.api.resource import (
     ResourceSlice,
 )
 from dray.scheduler.assumed import AssumedClaims, ClaimChange
-from dray.scheduler.device_reach import DeviceReach
-from dray.scheduler.extended_classes import ExtendedClasses
-from dray.scheduler.framework.changes import EVERY_NODE, ChangeLog
+from dray.scheduler.framework.answers import EVERY_NODE, ChangeLog
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import NodeList
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+class DeviceReach:
+    """Node names by pool; None stands for every node, since selectors and shared pools may reach any."""
+
+    def __init__(self) -> None:
+        self._pool_of: dict[str, PoolID] = {}
+        self._slices: dict[PoolID, dict[str, str | None]] = {}
+
+    def set(self, published: ResourceSlice) -> None:
+        name, spec = published.metadata.name, published.spec
+        self.drop(name)
+        pool = (spec.driver, spec.pool.name)
+        self._pool_of[name] = pool
+        self._slices.setdefault(pool, {})[name] = spec.node_name or None
+
+    def drop(self, slice_name: str) -> None:
+        pool = self._pool_of.pop(slice_name, None)
+        if pool is None:
+            return
+        slices = self._slices[pool]
+        del slices[slice_name]
+        if not slices:
+            del self._slices[pool]
+
+    def of_pool(self, pool: PoolID) -> Set[str] | None:
+        slices = self._slices.get(pool)
+        if slices is None:
+            return _NOBODY
+        if len(slices) == 1:
+            (only,) = slices.values()
+            return None if only is None else {only}
+        names = set(slices.values())
+        return None if None in names else {name for name in names if name is not None}
+
+    def of_slice(self, slice_name: str) -> Set[str] | None:
+        """The nodes of its whole pool: whether a pool is complete depends on all its slices."""
+        pool = self._pool_of.get(slice_name)
+        return _NOBODY if pool is None else self.of_pool(pool)
+
+
+class ExtendedClasses:
+    """By explicit name, and always by `deviceclass.resource.kubernetes.io/<class>`."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, DeviceClass] = {}
+        self._by_name: dict[str, dict[str, DeviceClass]] = {}
+
+    def set(self, device_class: DeviceClass) -> None:
+        self.remove(device_class.metadata.name)
+        self._classes[device_class.metadata.name] = device_class
+        name = device_class.spec.extended_resource_name
+        if name:
+            self._by_name.setdefault(name, {})[device_class.metadata.name] = device_class
+
+    def remove(self, class_name: str) -> None:
+        known = self._classes.pop(class_name, None)
+        if known is None or not known.spec.extended_resource_name:
+            return
+        classes = self._by_name[known.spec.extended_resource_name]
+        del classes[class_name]
+        if not classes:
+            del self._by_name[known.spec.extended_resource_name]
+
+    def serving(self, resource: str) -> DeviceClass | None:
+        """Of several classes with the name the newest, then the one whose name sorts first."""
+        if resource.startswith(IMPLICIT_EXTENDED_RESOURCE_PREFIX):
+            return self._classes.get(resource.removeprefix(IMPLICIT_EXTENDED_RESOURCE_PREFIX))
+        classes = self._by_name.get(resource)
+        if not classes:
+            return None
+        newest = max(row.metadata.creation_timestamp or "" for row in classes.values())
+        return classes[min(name for name, row in classes.items() if (row.metadata.creation_timestamp or "") == newest)]
 
 
 class DeviceState:

@@ -8,11 +8,9 @@ from dataclasses import dataclass, field
 
 from dray.clock import Clock
 from dray.features import FeatureGates
-from dray.scheduler.claim_users import ClaimUsers
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.metrics import SchedulerMetrics
-from dray.scheduler.nominations import Nominations
-from dray.scheduler.pod_groups import PodGroups
+from dray.scheduler.pod_indexes import ClaimUsers, Nominations, PodGroups
 from dray.scheduler.snapshot import Snapshot
 from dray.scheduler.writer import ClusterWriter
 

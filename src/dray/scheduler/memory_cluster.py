@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dray.accounting import NodeLedger, NoFit, PodRef, pod_demand
-from dray.accounting.placed import takes_from_node
+from dray.accounting.device_charges import takes_from_node
 from dray.api.codec import to_document, to_object
 from dray.api.core import Node, Pod
 from dray.api.meta import DEVICES_HELD, Status, StatusCause, StatusDetails

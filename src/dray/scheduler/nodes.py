@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dray.accounting.demand import Demand
+from dray.accounting.demand import Demand, PodRef
 from dray.accounting.node_ledger import NodeLedger
-from dray.accounting.pod_ref import PodRef
 from dray.api.core import Node, Pod
 from dray.api.host_ports import HostPort
-from dray.scheduler.framework.changes import ChangeLog
+from dray.scheduler.framework.answers import ChangeLog
 from dray.scheduler.framework.plugin import Facet
 
 REGION_LABEL = "topology.kubernetes.io/region"

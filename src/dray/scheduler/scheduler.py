@@ -21,19 +21,25 @@ from dray.scheduler.cycle import Decider
 from dray.scheduler.details import AllocatorDetails
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.explanations import Explanations
-from dray.scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE, event_text, failure_patch
 from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, Change
 from dray.scheduler.framework.plugin import Unfinished
-from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.registry import Registry
+from dray.scheduler.framework.profile import Profile, Registry
 from dray.scheduler.framework.status import Code, PluginStatus
 from dray.scheduler.handle import Handle
-from dray.scheduler.metrics import SchedulerMetrics
-from dray.scheduler.outcomes import Failed, Outcome, Placement, Rejection
-from dray.scheduler.queue import QueuedPod, SchedulingQueue
-from dray.scheduler.queue.entry import Backoff
+from dray.scheduler.metrics import SchedulerMetrics, Stopwatches
+from dray.scheduler.outcomes import (
+    SCHEDULER_ERROR,
+    UNSCHEDULABLE,
+    Failed,
+    Outcome,
+    Placement,
+    Rejection,
+    event_text,
+    failure_patch,
+)
+from dray.scheduler.queue import SchedulingQueue
+from dray.scheduler.queued_pods import Backoff, QueuedPod
 from dray.scheduler.snapshot import Snapshot
-from dray.scheduler.stopwatch import Stopwatches
 from dray.scheduler.writer import ClusterWriter
 
 log = logging.getLogger(__name__)

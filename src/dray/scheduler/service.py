@@ -1,10 +1,12 @@
-"""A scheduler at work on an API server: informers in, writes out, and the loops that keep it going."""
+"""Which version of a kind an API server offers."""
 
 import asyncio
 import logging
 import math
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+import msgspec
 
 from dray.client import (
     CLAIMS,
@@ -15,22 +17,61 @@ from dray.client import (
     PODS,
     SLICES,
     TAINT_RULES,
+    ApiError,
     Client,
     Handler,
     Informers,
+    ServerUnreachable,
 )
 from dray.client.kinds import Kind
 from dray.features import FeatureGates
 from dray.scheduler.backlog import Backlog
-from dray.scheduler.client_writer import ClientWriter
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework.registry import Registry as PluginRegistry
+from dray.scheduler.framework.profile import Registry as PluginRegistry
 from dray.scheduler.metrics import SchedulerMetrics
-from dray.scheduler.queue import Where
+from dray.scheduler.queued_pods import Where
 from dray.scheduler.scheduler import Scheduler
-from dray.scheduler.served import served_version
+from dray.scheduler.writer import ClientWriter
 
 log = logging.getLogger(__name__)
+
+NEWEST_FIRST = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+
+
+RETRY_S = 1.0
+
+
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Resources(msgspec.Struct):
+    resources: list[_Resource] = []
+
+
+async def served_version(client: Client, kind: Kind[Any]) -> str | None:
+    """The newest version under which the server lists the kind; None if it does not. Waits for a server that is not there."""
+    while True:
+        try:
+            return await _newest(client, kind)
+        except (ApiError, ServerUnreachable) as problem:
+            log.warning("waiting for the API server: %s", problem)
+            await client.clock.sleep(RETRY_S)
+
+
+async def _newest(client: Client, kind: Kind[Any]) -> str | None:
+    for version in NEWEST_FIRST:
+        try:
+            answer = await client.raw("GET", f"/apis/{kind.row.group}/{version}")
+        except ApiError as problem:
+            if not problem.is_not_found:
+                raise
+            continue
+        listed = msgspec.json.decode(answer.body, type=_Resources)
+        if any(resource.name == kind.row.plural for resource in listed.resources):
+            return version
+    return None
+
 
 T = TypeVar("T")
 

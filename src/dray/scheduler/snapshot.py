@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from dray.accounting.ask import RequestOptions
-from dray.accounting.demand import SCHEDULING, Demand, pod_demand
-from dray.accounting.pod_ref import PodRef
+from dray.accounting.container_amounts import RequestOptions
+from dray.accounting.demand import SCHEDULING, Demand, PodRef, pod_demand
 from dray.api.core import Node, Pod
 from dray.api.host_ports import host_ports
-from dray.scheduler.framework.answers import FilterAnswers, Memory, ScoreAnswers
-from dray.scheduler.framework.changes import ChangeLog
+from dray.scheduler.framework.answers import ChangeLog, FilterAnswers, Memory, ScoreAnswers
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import NodeList, NodeState, PlacedPod
 

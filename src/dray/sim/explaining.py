@@ -26,8 +26,8 @@ from dray.scheduler.framework.profile import Profile
 from dray.scheduler.framework.status import Code, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import Failed, Rejection
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 from dray.scheduler.snapshot import is_finished
 from dray.sim.node_details import Look
 from dray.sim.rehearsal import Rehearsal

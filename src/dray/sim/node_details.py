@@ -22,8 +22,8 @@ from dray.explain.what_if import patience
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 from dray.scheduler.plugins.node_resources_fit import spec_demand
 
 Detail = Callable[["Look"], str]

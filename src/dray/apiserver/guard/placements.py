@@ -22,7 +22,7 @@ from dray.accounting import (
     Shortage,
     pod_demand,
 )
-from dray.accounting.placed import takes_from_node
+from dray.accounting.device_charges import takes_from_node
 from dray.api.codec import decode
 from dray.api.core import Node, Pod
 from dray.api.errors import DecodeError

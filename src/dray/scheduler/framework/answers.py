@@ -1,15 +1,75 @@
 """Filter answers and scores per node, remembered for pods of one shape until the node changes.
 
-A set of nodes is an int with one bit per node, by position in the node list.
+A set of nodes is an int with one bit per node, by position in the node list. The change log says which nodes changed in which facet;
+each remembered answer keeps the position up to which it has read the log.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from dray.scheduler.framework.changes import EVERY_NODE, ChangeLog, Reader
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.status import Code, PluginStatus
+
+EVERY_NODE = -1
+"""The mask with every bit set: all nodes, however many there are."""
+
+_KEPT = 8192
+
+
+class ChangeLog:
+    """One list of node masks per facet. Old entries are dropped; a reader that fell behind re-reads every node."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Facet, list[int]] = {facet: [] for facet in Facet}
+        self._dropped: dict[Facet, int] = dict.fromkeys(Facet, 0)
+
+    def add(self, facet: Facet, nodes: int) -> None:
+        entries = self._entries[facet]
+        entries.append(nodes)
+        if len(entries) > _KEPT:
+            del entries[: _KEPT // 2]
+            self._dropped[facet] += _KEPT // 2
+
+    def forget_all(self) -> None:
+        """Node positions have moved: no remembered answer is good any more."""
+        for facet in Facet:
+            self.add(facet, EVERY_NODE)
+
+    def position(self, facet: Facet) -> int:
+        return self._dropped[facet] + len(self._entries[facet])
+
+    def since(self, facet: Facet, position: int) -> int:
+        """The nodes whose `facet` changed after `position`."""
+        start = position - self._dropped[facet]
+        if start < 0:
+            return EVERY_NODE
+        entries = self._entries[facet]
+        changed = 0
+        for at in range(start, len(entries)):
+            changed |= entries[at]
+        return changed
+
+
+class Reader:
+    """Reads the log for one remembered answer."""
+
+    __slots__ = ("_facets", "_log", "_positions")
+
+    def __init__(self, log: ChangeLog, facets: Iterable[Facet]) -> None:
+        self._log = log
+        self._facets = tuple(facets)
+        self._positions = [log.position(facet) for facet in self._facets]
+
+    def changed(self) -> int:
+        """Nodes that changed since the last call."""
+        changed = 0
+        for slot, facet in enumerate(self._facets):
+            position = self._log.position(facet)
+            if position != self._positions[slot]:
+                changed |= self._log.since(facet, self._positions[slot])
+                self._positions[slot] = position
+        return changed
 
 
 def positions(mask: int) -> Iterator[int]:

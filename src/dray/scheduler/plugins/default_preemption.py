@@ -11,7 +11,7 @@ from dray.scheduler.framework.plugin import PostFilterResult
 from dray.scheduler.framework.status import Code, PluginStatus, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import counted_reasons
-from dray.scheduler.plugins.dynamic_resources.turns import deadlines
+from dray.scheduler.plugins.dynamic_resources.filter import deadlines
 from dray.scheduler.plugins.victims import DryRun, Plan, best_plan, may_help
 from dray.scheduler.snapshot import Snapshot
 

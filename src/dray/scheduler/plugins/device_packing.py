@@ -7,11 +7,11 @@ from dray.allocator import Allocation
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.framework.scores import MAX_SCORE
+from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 from dray.scheduler.snapshot import Snapshot
 
 

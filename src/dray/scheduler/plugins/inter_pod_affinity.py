@@ -10,7 +10,7 @@ from dray.api.matching import matches_labels
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
-from dray.scheduler.framework.scores import MAX_SCORE
+from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot

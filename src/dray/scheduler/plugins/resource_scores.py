@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dray.scheduler.framework.scores import MAX_SCORE
+from dray.scheduler.framework.scoring import MAX_SCORE
 
 ResourceScore = Callable[[int, int], int]
 """(requested, allocatable) to points, allocatable above zero."""

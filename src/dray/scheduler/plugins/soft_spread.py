@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from dray.api.core import TopologySpreadConstraint
-from dray.scheduler.framework.scores import MAX_SCORE
+from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.nodes import ZONE_LABEL, NodeList
 
 HOSTNAME = "kubernetes.io/hostname"

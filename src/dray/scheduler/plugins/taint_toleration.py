@@ -8,7 +8,7 @@ from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.framework.scores import MAX_SCORE
+from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
 

@@ -9,9 +9,8 @@ from typing import Any
 from dray.api.core import Pod
 from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.filtering import FilterRun
+from dray.scheduler.framework.filtering import FilterRun, span
 from dray.scheduler.framework.plugin import NodeNames
-from dray.scheduler.framework.sampling import span
 from dray.scheduler.framework.status import LACKS_DEVICES, Code, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot

@@ -18,8 +18,7 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceClaimSpec,
 )
-from dray.scheduler.devices import DeviceState
-from dray.scheduler.extended_classes import ExtendedClasses
+from dray.scheduler.devices import DeviceState, ExtendedClasses
 from dray.scheduler.nodes import NodeState
 
 IN_MEMORY_NAME = "<extended-resources>"

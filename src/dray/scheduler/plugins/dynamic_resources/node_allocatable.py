@@ -24,7 +24,7 @@ from dray.scheduler.device_demand import NodeDemand
 from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 
 SHORT_OF_ROOM = "node-resources-of-devices"
 """The code of a refusal because devices would take more of the node than it has left."""

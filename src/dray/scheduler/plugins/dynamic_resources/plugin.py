@@ -8,8 +8,8 @@ from typing import Any
 from dray.accounting import pod_demand
 from dray.allocator import Allocation, TimeLimits
 from dray.api.core import Pod
+from dray.scheduler.config import parse_duration
 from dray.scheduler.device_demand import DeviceDemands, no_devices
-from dray.scheduler.durations import parse_duration
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import EventRegistration
 from dray.scheduler.framework.plugin import Facet, PostFilterResult
@@ -17,27 +17,27 @@ from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
-from dray.scheduler.plugins.dynamic_resources.binding_conditions import waits_for_conditions
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import wait_until_ready, waits_for_conditions
 from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
-from dray.scheduler.plugins.dynamic_resources.freeing import hypothetically_freed
-from dray.scheduler.plugins.dynamic_resources.hints import registrations
+from dray.scheduler.plugins.dynamic_resources.filter import Turns
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import SHORT_OF_ROOM, demand_by_node
-from dray.scheduler.plugins.dynamic_resources.pod_status import clear_statuses, write_statuses
-from dray.scheduler.plugins.dynamic_resources.post_filter import post_filter
-from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProblem, bind_claims
-from dray.scheduler.plugins.dynamic_resources.pre_enqueue import pre_enqueue
+from dray.scheduler.plugins.dynamic_resources.pod_claims import pre_enqueue, registrations
+from dray.scheduler.plugins.dynamic_resources.post_filter import hypothetically_freed, post_filter
+from dray.scheduler.plugins.dynamic_resources.pre_bind import (
+    BindingProblem,
+    bind_claims,
+    clear_statuses,
+    write_statuses,
+)
 from dray.scheduler.plugins.dynamic_resources.pre_filter import (
+    Attempt,
     container_references,
     entries_in_order,
     sort_claims,
     variants_of,
 )
-from dray.scheduler.plugins.dynamic_resources.reserve import reserve
+from dray.scheduler.plugins.dynamic_resources.reserve import reserve, unreserve
 from dray.scheduler.plugins.dynamic_resources.score import has_alternatives, score_of
-from dray.scheduler.plugins.dynamic_resources.turns import Turns
-from dray.scheduler.plugins.dynamic_resources.unreserve import unreserve
-from dray.scheduler.plugins.dynamic_resources.wait import wait_until_ready
 from dray.scheduler.plugins.node_affinity import scaled_to_best
 from dray.scheduler.snapshot import Snapshot
 

@@ -1,5 +1,7 @@
-"""PostFilter: free an unused claim that keeps the pod from running somewhere else."""
+"""PostFilter: frees an unused claim that keeps the pod from running somewhere else. For preemption, devices of given pods count as free for a moment."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -8,10 +10,43 @@ from dray.api.core import Pod
 from dray.api.resource import ResourceClaim, ResourceClaimStatus
 from dray.api.times import parse_time
 from dray.client.errors import ApiError, ServerUnreachable
+from dray.scheduler.devices import DeviceState
 from dray.scheduler.framework.status import PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
-from dray.scheduler.plugins.dynamic_resources.unreserve import is_group_placed
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.reserve import is_group_placed
+from dray.scheduler.pod_indexes import named_claims
+
+
+def freed_claims(pods: Iterable[Pod], devices: DeviceState) -> list[ResourceClaim]:
+    """Claims whose every consumer is among `pods`."""
+    pods = list(pods)
+    leaving = {pod.metadata.uid for pod in pods}
+    keys = set().union(*(named_claims(pod) for pod in pods)) if pods else set()
+    found = []
+    for namespace, name in sorted(keys):
+        claim = devices.claims.get(namespace, name)
+        if claim is None or claim.status.allocation is None or claim.metadata.uid in devices.in_flight:
+            continue
+        if claim.status.reserved_for and all(user.uid in leaving for user in claim.status.reserved_for):
+            found.append(claim)
+    return found
+
+
+@contextmanager
+def hypothetically_freed(pods: Iterable[Pod], devices: DeviceState) -> Iterator[bool]:
+    """Gives whether any device became free. For questions only: nothing may be awaited inside."""
+    claims = freed_claims(pods, devices)
+    for claim in claims:
+        devices.ledger.remove_claim(claim.metadata.namespace, claim.metadata.name)
+        devices.touch(claim.status.allocation)
+    try:
+        yield bool(claims)
+    finally:
+        for claim in claims:
+            devices.ledger.apply_claim(claim)
+            devices.touch(claim.status.allocation)
+
 
 # From a stored reservation to the bound pod; a scheduler that was stopped in between takes longer and is not waited for.
 BINDING_TAKES = timedelta(seconds=30)

@@ -1,5 +1,8 @@
-"""PreBind: store allocation and reservation of each claim, then wait for devices that need to be made ready."""
+"""PreBind: stores allocation and reservation of each claim, and what the claims take from the node in the pod's status."""
 
+import logging
+
+import msgspec
 from msgspec.structs import replace
 
 from dray.api.codec import to_document
@@ -13,13 +16,14 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.clock import rfc3339
+from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
 from dray.scheduler.plugins.dynamic_resources.extended_resources import to_create
 from dray.scheduler.plugins.dynamic_resources.pod_claims import is_reserved_for
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 from dray.scheduler.plugins.dynamic_resources.reserve import with_finalizer
-from dray.scheduler.pod_groups import user_of
+from dray.scheduler.pod_indexes import user_of
 
 TRIES = 5
 PAUSE_S = 0.01
@@ -155,3 +159,35 @@ def _refused(claim: ResourceClaim, result: AllocationResult | None, problem: Exc
 
 def _name(claim: ResourceClaim) -> str:
     return f"{claim.metadata.namespace}/{claim.metadata.name}"
+
+
+log = logging.getLogger(__name__)
+
+FIELD = "nodeAllocatableResourceClaimStatuses"
+
+
+class Written(msgspec.Struct, frozen=True):
+    """Statuses of this attempt reached the API server, so undoing it must clear them."""
+
+
+async def write_statuses(cycle: CycleState, pod: Pod, node_name: str, handle: Handle) -> None:
+    """The assumed pod says what to write: the ledger and the status can never differ."""
+    placed = handle.snapshot.placed(pod.metadata.uid)
+    statuses = placed.pod.status.node_allocatable_resource_claim_statuses if placed is not None else ()
+    if statuses == pod.status.node_allocatable_resource_claim_statuses:
+        return
+    try:
+        await handle.writer.patch_pod_status(pod, {FIELD: [to_document(status) for status in statuses]})
+    except (ApiError, ServerUnreachable) as problem:
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        raise BindingProblem(f"updating pod {where} NodeAllocatableResourceClaimStatuses: {problem}") from problem
+    cycle.write(Written())
+
+
+async def clear_statuses(cycle: CycleState, pod: Pod, handle: Handle) -> None:
+    if cycle.read(Written) is None:
+        return
+    try:
+        await handle.writer.patch_pod_status(pod, {FIELD: []}, strategic=False)
+    except (ApiError, ServerUnreachable) as problem:
+        log.warning("pod %s/%s: status not cleared: %s", pod.metadata.namespace, pod.metadata.name, problem)

@@ -2,7 +2,7 @@
 
 from dray.allocator import Allocation
 from dray.api.resource import ResourceClaim
-from dray.scheduler.plugins.dynamic_resources.attempt import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 
 BEST_ALTERNATIVE = 8
 

@@ -1,16 +1,14 @@
-"""The rows behind an amount: for each pod, what its containers, claims, level and overhead put in."""
+"""A node's ledger for people: the rows behind each amount, and one line per resource split into specs and claims."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
-from dray.accounting.ask import Reading
 from dray.accounting.charges import ClaimCharge, DeviceShare, OverheadAmount, Policy
-from dray.accounting.demand import Demand
-from dray.accounting.phases import Source, moments
-from dray.accounting.pod_ref import PodRef
+from dray.accounting.container_amounts import Reading, Source, moments
+from dray.accounting.demand import Demand, PodRef
 from dray.accounting.policies import Replaced
-from dray.accounting.resources import as_quantity, format_of
+from dray.accounting.resources import as_quantity, format_of, ledger_amount
 from dray.api.quantity import Quantity
 
 RowKind = Literal["container", "init container", "sidecar", "claim", "pod level", "pod overhead", "pool"]
@@ -154,3 +152,57 @@ def _overhead_rows(pod: PodRef, charge: ClaimCharge, overhead: OverheadAmount) -
 def _by_device(shares: tuple[DeviceShare, ...], total: int) -> list[tuple[str, int]]:
     """Amounts per device; a charge read back from a pod's status no longer knows its devices."""
     return [(share.device_id, share.nanos) for share in shares] or [("", total)]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One resource of one node, in ledger units."""
+
+    resource: str
+    allocatable: int
+    by_spec: int
+    by_claims: int
+    requested: int
+
+    @property
+    def free(self) -> int:
+        return self.allocatable - self.requested
+
+    def texts(self) -> dict[str, str]:
+        amounts = {
+            "allocatable": self.allocatable,
+            "bySpec": self.by_spec,
+            "byClaims": self.by_claims,
+            "requested": self.requested,
+            "free": self.free,
+        }
+        return {name: str(as_quantity(self.resource, amount)) for name, amount in amounts.items()}
+
+
+class ReadableLedger(Protocol):
+    """What lines are made of: a `NodeLedger`."""
+
+    def resources(self) -> Sequence[str]: ...
+
+    def allocatable(self, resource: str) -> int: ...
+
+    def requested(self, resource: str) -> int: ...
+
+    def hands_out(self, resource: str) -> bool: ...
+
+    def why(self, resource: str) -> Sequence[Row]: ...
+
+
+def lines_of(ledger: ReadableLedger) -> list[Line]:
+    """Every resource that the node has or that is asked of it; what only devices serve is not its to hand out."""
+    lines = []
+    for name in ledger.resources():
+        allocatable, requested = ledger.allocatable(name), ledger.requested(name)
+        if (allocatable or requested) and ledger.hands_out(name):
+            by_claims = ledger_amount(name, sum(row.quantity.nanos for row in ledger.why(name) if is_of_claim(row)))
+            lines.append(Line(name, allocatable, requested - by_claims, by_claims, requested))
+    return lines
+
+
+def is_of_claim(row: Row) -> bool:
+    return row.kind in ("claim", "pool")

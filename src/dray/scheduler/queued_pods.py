@@ -1,9 +1,12 @@
-"""A waiting pod and its history."""
+"""A pod in the scheduling queue, its backoff, and the events that arrive while it is being scheduled."""
 
 import enum
+from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dray.api.core import Pod
+from dray.scheduler.framework.events import Change
 
 
 class Where(enum.Enum):
@@ -54,3 +57,42 @@ class Backoff:
         if not failures or not self.max_s:
             return 0.0
         return entry.queued_at + min(self.initial_s * 2.0 ** min(failures - 1, 30), self.max_s)
+
+
+class InFlight:
+    def __init__(self) -> None:
+        self._events: list[Change] = []
+        self._dropped = 0
+        self._since: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._since
+
+    def begin(self, uid: str) -> None:
+        self._since[uid] = self._dropped + len(self._events)
+
+    def saw(self, change: Change) -> None:
+        if self._since:
+            self._events.append(change)
+
+    def missed_by(self, uid: str) -> Iterator[Change]:
+        """What happened since the pod's attempt began."""
+        since = self._since.get(uid)
+        if since is not None:
+            yield from self._events[since - self._dropped :]
+
+    def end(self, uid: str) -> None:
+        if self._since.pop(uid, None) is None:
+            return
+        if not self._since:
+            self._dropped += len(self._events)
+            self._events.clear()
+            return
+        oldest = next(iter(self._since.values()))
+        # Dropping in larger pieces keeps the cost per event constant.
+        if oldest - self._dropped > 256:
+            del self._events[: oldest - self._dropped]
+            self._dropped = oldest

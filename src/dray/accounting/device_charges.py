@@ -1,11 +1,20 @@
 """From allocated devices to amounts: what each claim of a pod takes from the node's cpu, memory and huge pages."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dray.accounting.charges import ClaimCharge, DeviceShare, MappedAmount, OverheadAmount, Policy
+from dray.accounting.charges import (
+    ClaimCharge,
+    DeviceShare,
+    MappedAmount,
+    OverheadAmount,
+    Policy,
+    charges_in_status,
+    claim_statuses,
+)
 from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice
 from dray.accounting.errors import (
+    AccountingError,
     AmountOverflow,
     ClaimNotPublished,
     DeviceNotFound,
@@ -261,3 +270,43 @@ def _sum(present: Quantity | None, added: Quantity | None) -> Quantity | None:
     if present is None or added is None:
         return added if present is None else present
     return present + added
+
+
+_GONE = ("Succeeded", "Failed")
+ClaimsByName = Mapping[tuple[str, str], ResourceClaim]
+"""Claims by namespace and name."""
+
+
+def takes_from_node(pod: Pod) -> bool:
+    """Bound and not over."""
+    return bool(pod.spec.node_name) and pod.status.phase not in _GONE
+
+
+def charges_of_placed(pod: Pod, claims: ClaimsByName, inventory: Inventory) -> tuple[Sequence[ClaimCharge], str]:
+    """What the claims of a bound pod take from its node, and what is odd about it (empty: nothing)."""
+    written = pod.status.node_allocatable_resource_claim_statuses
+    try:
+        found = claim_charges_of_published(pod, _allocated(pod, claims), inventory)
+    except AccountingError as problem:
+        return charges_in_status(written), str(problem)
+    if not written:
+        return found, (
+            "claims take from the node, but the pod's status does not say so; "
+            "a scheduler overlooks them until the pod is created again"
+            if found
+            else ""
+        )
+    # The same amounts with the devices behind them tell more than the status alone.
+    if claim_statuses(found) == tuple(sorted(written, key=lambda status: status.resource_claim_name)):
+        return found, ""
+    odd = "its status and the devices of its claims differ; the status counts" if found else ""
+    return charges_in_status(written), odd
+
+
+def _allocated(pod: Pod, claims: ClaimsByName) -> dict[str, AllocatedClaim]:
+    allocated = {}
+    for name, claim_name in claim_names(pod).items():
+        claim = claims.get((pod.metadata.namespace, claim_name))
+        if claim is not None and claim.status.allocation is not None:
+            allocated[name] = AllocatedClaim(claim, claim.status.allocation)
+    return allocated

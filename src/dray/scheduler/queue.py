@@ -1,10 +1,14 @@
-"""The scheduling queue: active, backoff, unschedulable and gated pods."""
+"""The scheduling queue: active, backoff, unschedulable and gated pods, and which change wakes which pod.
+
+No tasks and no clock of its own: `now` comes in, pods come out.
+"""
 
 import heapq
 import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 
 from dray.api.core import Pod
 from dray.scheduler.framework.events import (
@@ -18,9 +22,17 @@ from dray.scheduler.framework.events import (
 )
 from dray.scheduler.framework.status import PluginStatus
 from dray.scheduler.plugins.scheduling_gates import SchedulingGates
-from dray.scheduler.queue.entry import Backoff, QueuedPod, Where
-from dray.scheduler.queue.in_flight import InFlight
-from dray.scheduler.queue.interests import Interests
+from dray.scheduler.queued_pods import Backoff, InFlight, QueuedPod, Where
+
+
+class Interests:
+    def __init__(self, registrations: Mapping[str, Iterable[EventRegistration]]) -> None:
+        self._rows = [(plugin, row) for plugin, rows in registrations.items() for row in rows]
+        self.by_event = lru_cache(maxsize=256)(self._matching)
+
+    def _matching(self, event: ClusterEvent) -> tuple[tuple[str, EventRegistration], ...]:
+        return tuple((plugin, row) for plugin, row in self._rows if row.event.matches(event))
+
 
 PreEnqueue = Callable[[Pod], PluginStatus | None]
 SortKey = Callable[[Pod, float], tuple[float, ...]]
