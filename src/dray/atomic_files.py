@@ -1,4 +1,4 @@
-"""Files that are replaced whole: after a crash there is the old one or the new one, never a part of it."""
+"""Replaces files atomically: after a crash the old or the new content is there, never a part of it."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `content`; nobody may read more of it than `mode` allows, not even while it is written."""
+    """Replaces the file's content. Its permissions are `mode` from the first byte on."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
@@ -23,7 +23,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """For the owner's eyes only."""
+    """Replaces the file's content; only the owner can read it."""
     write_atomically(path, content, 0o600)
 
 

@@ -1,4 +1,4 @@
-"""Now and sleep, real or simulated. Everything that waits or stamps a time takes a Clock as an argument."""
+"""Time and sleep, real or simulated. Code that waits or writes a timestamp takes a Clock as an argument."""
 
 import asyncio
 import heapq
@@ -55,7 +55,7 @@ class SimulatedClock:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, giving every sleeper whose time has come, and what it wakes, a chance to run."""
+        """Moves time forward, and lets every sleeper whose time has come, and every task it wakes, run."""
         target = self._elapsed + seconds
         while self._sleepers and self._sleepers[0][0] <= target:
             deadline, _, woken = heapq.heappop(self._sleepers)

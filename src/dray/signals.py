@@ -1,11 +1,11 @@
-"""How long-running programs are told to end."""
+"""Turns SIGTERM and SIGINT into an asyncio event."""
 
 import asyncio
 import signal
 
 
 def stop_signal() -> asyncio.Event:
-    """Set by SIGTERM and SIGINT, from now on."""
+    """An event that SIGTERM and SIGINT set."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

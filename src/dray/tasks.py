@@ -1,4 +1,4 @@
-"""The end of tasks."""
+"""Cancels tasks and waits until they have finished."""
 
 import asyncio
 from contextlib import suppress
@@ -6,7 +6,7 @@ from typing import Any
 
 
 async def cancelled(*tasks: asyncio.Task[Any] | None) -> None:
-    """Cancel all that are there, and return when they have ended; what they fail with otherwise is raised."""
+    """Cancels every task that is not None and returns when all have finished. An error other than the cancellation is raised."""
     there = [task for task in tasks if task is not None]
     for task in there:
         task.cancel()

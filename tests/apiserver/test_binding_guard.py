@@ -15,8 +15,8 @@ from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.guard import placements
 from dray.apiserver.guard.guarded_bindings import node_key
 from dray.store.etcd import EtcdStore
-from dray.store.opening import StoreAddress
 from dray.store.sqlite import SqliteStore
+from dray.store.store_url import StoreAddress
 
 Document = dict[str, Any]
 PODS = "/api/v1/namespaces/default/pods"

@@ -13,9 +13,9 @@ import pytest
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.client.in_process import InProcessTransport
-from dray.client.informers import Informers
 from dray.client.kinds import NODES
 from dray.client.rest import Client
+from dray.client.shared_informers import Informers
 from dray.controllers.context import Context
 from dray.controllers.roster import Choices, Roster
 from dray.features import FeatureGates

@@ -5,7 +5,10 @@ import asyncio
 import pytest
 
 from dray.client import PODS, ApiError, Client, Handler, Informer, Informers, ServerUnreachable
-from dray.client.indexed import BY_NAMESPACE, by_namespace
+from dray.client.indexed_objects import (
+    BY_NAMESPACE,
+    by_namespace,
+)
 from dray.clock import SimulatedClock
 from tests.client.scripted import HANG, ScriptedTransport, bookmark, error_event, event, ok, refusal
 

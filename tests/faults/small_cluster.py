@@ -12,7 +12,7 @@ from pathlib import Path
 from dray.client import CLAIMS, CONFIG_MAPS, PODS, ApiError, Client, ServerUnreachable, Transport
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
-from dray.proof import Follower, History, RecordingTransport, Report, check
+from dray.proof import History, ProofReport, RecordingTransport, WatchRecorder, check
 from dray.proof.recording import FOLLOWED
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
@@ -66,14 +66,14 @@ async def small_cluster(
 ENOUGH_ALLOCATIONS = 6
 
 
-async def live(plane: SmallCluster, seed: int, steps: int, *, pause_s: float = 0.03) -> tuple[Report, Workload]:
+async def live(plane: SmallCluster, seed: int, steps: int, *, pause_s: float = 0.03) -> tuple[ProofReport, Workload]:
     """Random work, then peace until nothing is left; the answer is what the checker says of all of it.
 
     On a slow machine pods may be deleted before they were placed: the work goes on until enough was allocated.
     """
     history = History()
     client = Client(RecordingTransport(plane.plain_client().transport, history))
-    followers = [Follower(plane.plain_client(), history, name, (*FOLLOWED, CONFIG_MAPS)) for name in ("a", "b")]
+    followers = [WatchRecorder(plane.plain_client(), history, name, (*FOLLOWED, CONFIG_MAPS)) for name in ("a", "b")]
     workload = Workload(client, seed, "faults")
     for follower in followers:
         await follower.start()

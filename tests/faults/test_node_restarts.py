@@ -11,7 +11,7 @@ from dray.client import PODS, SERVICE_ACCOUNTS, Client
 from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.none import NoRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
-from dray.proof import Follower, History, Seen
+from dray.proof import History, SeenEvent, WatchRecorder
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 
@@ -104,7 +104,7 @@ async def test_a_running_pod_never_looks_as_if_it_had_not_started(rig):
     await rig.bind("steady", "1")
     await rig.until("steady", "Running")
     history = History()
-    follower = Follower(rig.plane.client("follower"), history, "a", (PODS,))
+    follower = WatchRecorder(rig.plane.client("follower"), history, "a", (PODS,))
     await follower.start()
     await rig.stop_agent()
     await rig.start_agent()
@@ -112,7 +112,7 @@ async def test_a_running_pod_never_looks_as_if_it_had_not_started(rig):
     await rig.until("later", "Running")
     await asyncio.sleep(0.5)
     await follower.stop()
-    seen = [each for each in history.records if isinstance(each, Seen) and each.key.name == "steady"]
+    seen = [each for each in history.records if isinstance(each, SeenEvent) and each.key.name == "steady"]
     phases = {each.document["status"]["phase"] for each in seen}
     assert phases <= {"Running"}
 
@@ -120,7 +120,7 @@ async def test_a_running_pod_never_looks_as_if_it_had_not_started(rig):
 async def test_a_pod_that_ended_never_looks_alive_again(rig):
     """Deleted while its first status is still on its way to the server."""
     history = History()
-    follower = Follower(rig.plane.client("follower"), history, "a", (PODS,))
+    follower = WatchRecorder(rig.plane.client("follower"), history, "a", (PODS,))
     await follower.start()
     rig.way.delay_s = 0.5
     await rig.bind("short", "1", "example.com/kept-to-look-at")
@@ -133,7 +133,7 @@ async def test_a_pod_that_ended_never_looks_alive_again(rig):
     phases = [
         each.document["status"]["phase"]
         for each in history.records
-        if isinstance(each, Seen) and each.type != "BOOKMARK"
+        if isinstance(each, SeenEvent) and each.type != "BOOKMARK"
     ]
     ended = next(index for index, phase in enumerate(phases) if phase in ("Failed", "Succeeded"))
     assert set(phases[ended:]) <= {"Failed", "Succeeded"}, phases

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from dray.client import CLAIMS, DEVICE_CLASSES, PODS
-from dray.proof import Follower, History, check
+from dray.proof import History, WatchRecorder, check
 from dray.sim import control_plane
-from dray.store.opening import open_store
+from dray.store.store_url import open_store
 from tests.faults.small_cluster import ENOUGH_ALLOCATIONS, live, small_cluster, until_all_run, until_nothing_is_left
 from tests.faults.weather import FaultyTransport, JumpingClock, SlowStore
 from tests.torture import shapes
@@ -96,7 +96,7 @@ async def test_the_checker_has_teeth():
         core = plane.running.server.core
         core.commit = core._plain_commit
         client = plane.plain_client()
-        follower = Follower(plane.plain_client(), history, "a")
+        follower = WatchRecorder(plane.plain_client(), history, "a")
         await follower.start()
         await client.create(DEVICE_CLASSES, shapes.classes()[0])
         result = {"request": "gpu", "driver": "gpu.example.com", "pool": "node-1", "device": "gpu-0"}

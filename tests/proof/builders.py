@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dray.proof import History, Listed, ObjectKey, Opened, Seen, Write
+from dray.proof import History, Listed, ObjectKey, Opened, SeenEvent, Write
 
 Document = dict[str, Any]
 
@@ -110,18 +110,18 @@ class Story:
         if (self._stream, target.resource) not in self.history.streams():
             self.history.add(Listed(self._stream, target.resource, self.revision - 1, 0.0, []))
         stored = at(document, self.revision)
-        self.history.add(Seen(self._stream, kind, target, self.revision, 0.0, stored))
+        self.history.add(SeenEvent(self._stream, kind, target, self.revision, 0.0, stored))
 
 
 def at(document: Document, revision: int) -> Document:
     return document | {"metadata": document["metadata"] | {"resourceVersion": str(revision)}}
 
 
-def seen(stream: str, kind: str, name: str, revision: int, **fields: Any) -> Seen:
+def seen(stream: str, kind: str, name: str, revision: int, **fields: Any) -> SeenEvent:
     document = at(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "uid": f"uid-{name}"}, **fields}, revision
     )
-    return Seen(stream, kind, ObjectKey("configmaps", "ns", name), revision, 0.0, document)
+    return SeenEvent(stream, kind, ObjectKey("configmaps", "ns", name), revision, 0.0, document)
 
 
 def opened(stream: str, revision: int) -> Opened:

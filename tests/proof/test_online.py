@@ -9,7 +9,7 @@ import pytest
 from tests.proof.builders import CLAIMS, SLICES, Story, a_claim, a_device, a_node, a_pod, a_result, a_slice
 
 from dray.client import CLAIMS as CLAIM_KIND
-from dray.proof import OnlineCheck, Seen
+from dray.proof import OnlineCheck, SeenEvent
 from dray.proof.online import LAG_S
 from dray.testing import cluster
 
@@ -54,7 +54,7 @@ def test_nothing_is_judged_before_its_time():
     assert not found
     check.due(LAG_S)
     assert len(found) == 1
-    assert check.events == sum(isinstance(each, Seen) for each in story.history.records)
+    assert check.events == sum(isinstance(each, SeenEvent) for each in story.history.records)
 
 
 @pytest.fixture(scope="module")

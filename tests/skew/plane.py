@@ -14,7 +14,7 @@ import msgspec
 from dray.client import CLAIMS, DEVICE_CLASSES, NODES, PODS, SERVICE_ACCOUNTS, SLICES, ApiError, Client
 from dray.client.transport import Call
 from dray.features import FeatureGates
-from dray.proof import Follower, History, Report, check
+from dray.proof import History, ProofReport, WatchRecorder, check
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
@@ -33,12 +33,12 @@ class SkewedPlane:
     def __init__(self, plane: ControlPlane) -> None:
         self.client: Client = plane.client("test")
         self.history = History()
-        self._follower = Follower(plane.client("follower"), self.history, "a")
+        self._follower = WatchRecorder(plane.client("follower"), self.history, "a")
 
     async def start(self) -> None:
         await self._follower.start()
 
-    async def report(self) -> Report:
+    async def report(self) -> ProofReport:
         await self._follower.finish()
         return check(self.history)
 

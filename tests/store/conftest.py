@@ -15,8 +15,8 @@ from tests.torture.etcd_cluster import etcd_binary, free_port
 
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Store
-from dray.store.opening import StoreAddress
 from dray.store.sqlite import SqliteStore
+from dray.store.store_url import StoreAddress
 
 # Opens the same store again, as another process (etcd) or the next process (SQLite) would.
 Opener = Callable[[], Awaitable[Store]]

@@ -11,7 +11,10 @@ from dray.apiserver.security.certificates import Authority
 from dray.store.errors import Compacted, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Page, Store
-from dray.store.opening import StoreAddress, open_store
+from dray.store.store_url import (
+    StoreAddress,
+    open_store,
+)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from dray.apiserver.guard.holdings import shares_of
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.store.errors import Conflict
 from dray.store.interface import Precondition, Put, Store
-from dray.store.opening import open_store
+from dray.store.store_url import open_store
 
 Document = dict[str, Any]
 GROUP = "resource.k8s.io"

@@ -10,7 +10,7 @@ import pytest
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
-from dray.store.opening import open_store
+from dray.store.store_url import open_store
 
 Document = dict[str, Any]
 DRA = "/apis/resource.k8s.io/v1"

@@ -18,9 +18,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dray.client import CLAIMS, CONFIG_MAPS, PODS, ApiError, Client, ServerUnreachable
-from dray.proof import Follower, History, RecordingTransport, Report, Violation, check
+from dray.proof import History, ProofReport, RecordingTransport, Violation, WatchRecorder, check
 from dray.proof.recording import FOLLOWED
-from dray.proof.rules.use import claim_keys, runs
+from dray.proof.rules.claim_use import (
+    claim_keys,
+    runs,
+)
 from tests.torture.faults import Faults
 from tests.torture.rig import Rig, RigOptions, command_of
 from tests.torture.workload import Workload
@@ -33,7 +36,7 @@ class Outcome:
     seed: int
     store: str
     seconds: float
-    report: Report
+    report: ProofReport
     steps: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     exits: Counter[str] = field(default_factory=Counter)
@@ -78,8 +81,8 @@ async def _torture(rig: Rig, history: History, seed: int, seconds: float) -> Out
     client = Client(RecordingTransport(plain.transport, history, actor="workload"))
     kinds = (*FOLLOWED, CONFIG_MAPS)
     followers = [
-        Follower(rig.client(), history, "direct", kinds),
-        Follower(rig.client("follower"), history, "hurt", kinds),
+        WatchRecorder(rig.client(), history, "direct", kinds),
+        WatchRecorder(rig.client("follower"), history, "hurt", kinds),
     ]
     workload, faults = Workload(client, seed, f"{rig.folder}/"), Faults(rig, seed + 1)
     for follower in followers:

@@ -31,7 +31,7 @@ from dray.apiserver.watch.cached_objects import CachedObjects
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
 from dray.http.server import Handler, url_of
-from dray.store.history import keep_history
+from dray.store.compaction import keep_history
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
 from dray.tasks import cancelled

@@ -17,7 +17,7 @@ from dray.clock import RealClock
 from dray.signals import stop_signal
 from dray.store.errors import StoreError
 from dray.store.interface import Store
-from dray.store.opening import open_store
+from dray.store.store_url import open_store
 
 
 @click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")

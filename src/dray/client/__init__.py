@@ -29,10 +29,10 @@
 `ApiError` (code, reason, is_conflict, ...) is an answer; `ServerUnreachable` means that none came. Answers 429 and 5xx with
 Retry-After are obeyed inside the client. Pod, Node and Namespace structs are views: patch them, never write them back.
 
-`kinds` has the constants; `transport` the border to `https`, `in_process` and `pipe` (with `frames`: to the process that started
-this one); `informer`, `informers`, `indexed`,
-`own_writes` the local copies; `workqueue`, `rate_limit`, `events`, `leader` what controllers are built of; `kubeconfig`,
-`credentials`, `connect` the way in. No decisions about the cluster live here.
+`kinds` names every kind. `transport` is the interface of `https`, `in_process` and `pipe` (with `frames`: to the parent process).
+`informer`, `shared_informers`, `indexed_objects` and `mutation_cache` keep local copies. Controllers are built of `workqueue`,
+`rate_limit`, `events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server. This room
+decides nothing about the cluster.
 """
 
 from dray.client.connect import connect
@@ -40,9 +40,15 @@ from dray.client.decoding import WatchEvent
 from dray.client.errors import ApiError, CredentialsError, KubeconfigError, LeadershipLost, ServerUnreachable
 from dray.client.events import NORMAL, WARNING, EventRecorder, Recorder, reference_to
 from dray.client.in_process import InProcessTransport
-from dray.client.indexed import BY_NAMESPACE, BY_OWNER, IndexedObjects, Indexer, by_namespace, by_owner
+from dray.client.indexed_objects import (
+    BY_NAMESPACE,
+    BY_OWNER,
+    IndexedObjects,
+    Indexer,
+    by_namespace,
+    by_owner,
+)
 from dray.client.informer import Handler, Informer
-from dray.client.informers import Informers
 from dray.client.kinds import (
     CLAIMS,
     CONFIG_MAPS,
@@ -72,10 +78,17 @@ from dray.client.kinds import (
     split_key,
 )
 from dray.client.kubeconfig import Connection, load_connection
-from dray.client.leader import LeaderElector, LeaseTiming
-from dray.client.own_writes import OwnWrites, is_newer
+from dray.client.leader_election import (
+    LeaderElector,
+    LeaseTiming,
+)
+from dray.client.mutation_cache import (
+    MutationCache,
+    is_newer,
+)
 from dray.client.rate_limit import Backoff, TokenBucket
 from dray.client.rest import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, Document, Listing
+from dray.client.shared_informers import Informers
 from dray.client.transport import Answer, Call, Transport
 from dray.client.workqueue import Hopeless, QueueClosed, WorkQueue
 
@@ -131,7 +144,7 @@ __all__ = [
     "LeadershipLost",
     "LeaseTiming",
     "Listing",
-    "OwnWrites",
+    "MutationCache",
     "PartialObject",
     "QueueClosed",
     "Recorder",

@@ -1,4 +1,4 @@
-"""From a kubeconfig to a client, in one call."""
+"""Builds a client from a kubeconfig."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def connect(
     component: str = "dray",
     clock: Clock | None = None,
 ) -> Client:
-    """A client for the kubeconfig's server (or the pod's own cluster). Nothing is sent yet."""
+    """Returns a client for the kubeconfig's server, or for the cluster of the pod we run in. It sends nothing yet."""
     from dray.client.https import HttpsTransport  # The HTTP library is slow to import, and not needed in-process.
 
     transport = HttpsTransport(load_connection(kubeconfig, context))

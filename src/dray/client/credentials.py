@@ -1,4 +1,4 @@
-"""How a component proves who it is: nothing, a token, a token file, a password, or an exec plugin."""
+"""Client credentials: none, a token, a token file, a password, a certificate, or an exec plugin."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CLUSTER_FIELDS = (
     *("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data"),
     *("proxy-url", "disable-compression"),
 )
-# A credential that expires this soon is fetched anew, so that no request travels with a dead one.
+# A credential that expires this soon is fetched again, so that no request carries an expired one.
 EXPIRY_MARGIN_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What one request carries: an Authorization header, a client certificate, or neither."""
+    """The credentials of one request: an Authorization header, a client certificate, or neither."""
 
     authorization: str = ""
     client_certificate: bytes | None = None
@@ -40,7 +40,7 @@ class Credentials(Protocol):
     async def proof(self) -> Proof: ...
 
     def refused(self) -> bool:
-        """The server answered 401: forget what is remembered. True if another try may succeed."""
+        """Called after a 401: drops cached credentials. Returns True if another try may succeed."""
         ...
 
 
@@ -75,7 +75,7 @@ class BasicAuth:
 
 
 class TokenFile:
-    """A token that somebody else renews on disk, as the kubelet does for pods."""
+    """A token file that another program renews, as the kubelet does for pods."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -98,7 +98,7 @@ class TokenFile:
 
 
 class CertificateFiles:
-    """A client certificate that somebody else renews on disk, beside whatever else the user proves to be."""
+    """A client certificate whose files another program renews, together with the user's other credentials."""
 
     def __init__(self, certificate: Path, key: Path, others: Credentials) -> None:
         self._certificate, self._key = certificate, key

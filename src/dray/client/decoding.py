@@ -1,4 +1,4 @@
-"""Bytes from the server to structs, in one pass for the usual case."""
+"""Decodes the server's bytes to structs, in one pass in the usual case."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from dray.client.kinds import ApiObject, Kind
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=ApiObject)
-# What the one-pass decoders stumble over: a null where Go has an empty list, a Status in place of an object.
+# The errors of the one-pass decoders: a null where Go has an empty list, a Status in place of an object.
 _UNUSUAL = (msgspec.ValidationError, QuantityError)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
-class Page(msgspec.Struct, Generic[T], frozen=True):
+class ListPage(msgspec.Struct, Generic[T], frozen=True):
     metadata: ListMeta = ListMeta()
     items: list[T] | None = None
 
@@ -60,17 +60,17 @@ def decode_object(kind: Kind[T], body: bytes) -> T:
     return codec.decode(kind.type, body)
 
 
-def decode_page(kind: Kind[T], body: bytes) -> Page[T]:
+def decode_page(kind: Kind[T], body: bytes) -> ListPage[T]:
     """One page of a list. An item that cannot be read is left out with a log line, never the whole list."""
     try:
         if kind.type is ResourceSlice:
-            found: Page[Any] = _decoder(Page[SliceText]).decode(body)
-            return Page(found.metadata, [each.whole() for each in found.items or ()])
-        page: Page[T] = _decoder(Page[kind.type]).decode(body)  # type: ignore[name-defined]
+            found: ListPage[Any] = _decoder(ListPage[SliceText]).decode(body)
+            return ListPage(found.metadata, [each.whole() for each in found.items or ()])
+        page: ListPage[T] = _decoder(ListPage[kind.type]).decode(body)  # type: ignore[name-defined]
         return page
     except _UNUSUAL:
         raw = _decoder(RawPage).decode(body)
-    return Page(raw.metadata, [item for item in map(_tolerant(kind), raw.items or []) if item is not None])
+    return ListPage(raw.metadata, [item for item in map(_tolerant(kind), raw.items or []) if item is not None])
 
 
 def _tolerant(kind: Kind[T]) -> Callable[[msgspec.Raw], T | None]:

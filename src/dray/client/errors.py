@@ -1,4 +1,4 @@
-"""What can go wrong between a component and the API server."""
+"""The errors of calls to the API server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RESOURCE_VERSION_TOO_LARGE = "ResourceVersionTooLarge"
 
 
 class ApiError(Exception):
-    """The server answered, and the answer is no. `code` is the HTTP status, `reason` the API's word for it."""
+    """The server refused. `code` is the HTTP status, `reason` the API's reason."""
 
     def __init__(
         self, code: int, reason: str, message: str, status: Status | None = None, retry_after: str = ""
@@ -22,7 +22,7 @@ class ApiError(Exception):
         self.reason = reason
         self.message = message
         self.status = status or Status(status="Failure", code=code, reason=reason, message=message)
-        # As the header of that name had it: flow control answers in plain text, without a Status to put it in.
+        # From the Retry-After header: flow control answers in plain text without a Status.
         self._retry_after = retry_after
 
     @classmethod
@@ -31,7 +31,7 @@ class ApiError(Exception):
 
     @classmethod
     def from_answer(cls, code: int, body: bytes, retry_after: str = "") -> ApiError:
-        """Read a Status body; a server or proxy that answers plain text still gives a readable error."""
+        """Reads a Status body; plain text from a server or proxy still gives a readable error."""
         try:
             status = msgspec.json.decode(body, type=Status)
         except msgspec.MsgspecError:
@@ -52,7 +52,7 @@ class ApiError(Exception):
 
     @property
     def is_conflict(self) -> bool:
-        """The object changed under the write, or a precondition did not hold."""
+        """The object has changed since it was read, or a precondition did not hold."""
         return self.code == 409 and self.reason != "AlreadyExists"
 
     @property
@@ -62,7 +62,7 @@ class ApiError(Exception):
 
     @property
     def is_expired(self) -> bool:
-        """The revision asked for is compacted, or lies in the future of a store that was replaced: list again."""
+        """The requested revision is compacted, or newer than a store that was replaced: the caller must list again."""
         return self.code == 410 or any(cause.reason == RESOURCE_VERSION_TOO_LARGE for cause in self._causes())
 
     @property

@@ -1,4 +1,4 @@
-"""Kubernetes Events: what a component tells the people who look at an object. Repeats are folded together."""
+"""Writes Kubernetes Events about objects. Repeated events raise the count of the first one."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ T = TypeVar("T", bound=ApiObject)
 NORMAL, WARNING = "Normal", "Warning"
 
 REMEMBERED = 4096
-# An object that brings more events than this is heard of every five minutes only.
+# An object with more events than this gets one event every five minutes.
 BURST_PER_OBJECT, REFILL_PER_S = 25, 1 / 300
 # More than this many different messages of one reason within the window become one combined event.
 SIMILAR_LIMIT, SIMILAR_WINDOW_S = 10, 600.0
-# Requests under way: one at a time would fall behind a scheduler at full speed.
+# Concurrent requests: one at a time would fall behind a scheduler at full speed.
 AT_ONCE = 8
 MAX_WAITING = 1000
 MAX_MESSAGE = 1024
@@ -37,7 +37,7 @@ COMBINED = "(combined from similar events): "
 
 
 class Recorder(Protocol):
-    """What components depend on."""
+    """The interface that components use."""
 
     def event(
         self, reference: ObjectReference, event_type: str, reason: str, message: str, *, action: str = ""
@@ -58,7 +58,7 @@ def reference_to(kind: Kind[T], obj: T) -> ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """An event as last sent: another one like it raises the count instead of making a new object."""
+    """An event as it was last sent: a repetition raises its count instead of creating another object."""
 
     name: str
     namespace: str
@@ -107,13 +107,13 @@ class EventRecorder:
             self._sender = asyncio.create_task(self._send_all(), name=f"events of {self._component}")
 
     def _name(self, reference: ObjectReference, now: datetime) -> str:
-        """Named by the object and the time. Two at one moment still are two; a long name leaves room for the time."""
+        """The name is made of the object's name and the time, and is unique also for two events at one moment."""
         self._stamp = max(self._stamp + 1, int(now.timestamp() * 1e9))
         stamp = f"{self._stamp:x}"
         return f"{reference.name[: MAX_NAME - len(stamp) - 1].rstrip('.-')}.{stamp}"
 
     async def flush(self) -> None:
-        """Wait until everything recorded so far was sent, or given up."""
+        """Waits until every event recorded so far was sent or given up."""
         if self._sender is not None:
             await asyncio.gather(self._sender, return_exceptions=True)
 
@@ -127,7 +127,7 @@ class EventRecorder:
             await asyncio.gather(*(self._try(identity, event) for identity, event in self._next().items()))
 
     def _next(self) -> dict[tuple[str, ...], Event]:
-        """The events to send now: some at once, but one after the other where they count the same thing."""
+        """The events to send now: several at once, but repetitions of one event one after the other."""
         chosen: dict[tuple[str, ...], Event] = {}
         while self._waiting and len(chosen) < AT_ONCE:
             event = self._waiting[0]
@@ -144,7 +144,7 @@ class EventRecorder:
             level = logging.DEBUG if error.is_namespace_terminating else logging.WARNING
             log.log(level, "event for %s refused: %s", event.involved_object.name, error)
         except Exception as error:
-            # Events are told on a best-effort basis; the component's work does not depend on them.
+            # Events are best effort; the component's work does not depend on them.
             is_expected = isinstance(error, ServerUnreachable | CredentialsError)
             log.info("event for %s lost: %s", event.involved_object.name, error, exc_info=not is_expected)
 
@@ -156,7 +156,7 @@ class EventRecorder:
             try:
                 await self._client.patch(EVENTS, known.name, patch, known.namespace)
             except ApiError as error:
-                if not error.is_not_found:  # Events expire; then this one is new.
+                if not error.is_not_found:  # The event has expired: create a new one.
                     raise
             else:
                 self._remember(identity, counted)
@@ -172,7 +172,7 @@ class EventRecorder:
 
 
 class _Folding:
-    """Which events go out, and under which message: a flood about one object becomes a trickle."""
+    """Decides which events are sent and with which message; limits the events about one object."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -204,7 +204,7 @@ class _Folding:
 
 
 def _identity(reference: ObjectReference, event_type: str, reason: str, message: str = "") -> tuple[str, ...]:
-    # Combined events differ in their text and still are one event.
+    # Combined events differ in their text and still count as one event.
     text = COMBINED if message.startswith(COMBINED) else message
     about = (reference.kind, reference.namespace, reference.name, reference.uid, reference.field_path)
     return (*about, event_type, reason, text)

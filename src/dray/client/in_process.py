@@ -1,4 +1,4 @@
-"""Calls into an API server in the same process: no sockets, no TLS, the same bytes."""
+"""Calls an API server in the same process: no sockets, no TLS, the same bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from urllib.parse import quote, urlencode
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.transport import URGENT, Answer, Call
 
-# Most names are labels, which mean the same with and without escapes.
+# Most names are DNS labels, which need no escapes.
 _IS_PLAIN = re.compile(r"[A-Za-z0-9/._-]*").fullmatch
 
 
 class ServerResponse(Protocol):
-    """What the server's core answers with."""
+    """The answer of the server's core."""
 
     @property
     def status(self) -> int: ...
@@ -32,7 +32,7 @@ class InProcessTransport:
     """`InProcessTransport(server.handle, partial(Request, user=LOOPBACK))`.
 
     `make_request` builds the server's request type from `method`, `path`, `query`, `headers` and `body`, and carries the
-    user that this component is; this room knows nothing of the server's.
+    component's user. This room does not import the server.
     """
 
     def __init__(self, handle: Callable[[Any], Awaitable[ServerResponse]], make_request: Callable[..., Any]) -> None:
@@ -85,7 +85,7 @@ def escaped(path: str) -> str:
 
 
 async def close_stream(stream: AsyncIterator[bytes]) -> None:
-    """Only generators have something to close."""
+    """Closes a stream that is a generator; others have nothing to close."""
     aclose = getattr(stream, "aclose", None)
     if aclose is not None:
         await aclose()

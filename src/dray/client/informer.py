@@ -18,7 +18,10 @@ import msgspec
 
 from dray.client.decoding import WatchEvent
 from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
-from dray.client.indexed import IndexedObjects, Indexer
+from dray.client.indexed_objects import (
+    IndexedObjects,
+    Indexer,
+)
 from dray.client.kinds import ApiObject, Kind, object_key
 from dray.client.rest import Client
 
@@ -28,12 +31,12 @@ T = TypeVar("T", bound=ApiObject)
 
 BACKOFF_START_S = 0.8
 BACKOFF_CAP_S = 30.0
-# A watch that ends sooner without a single event is a server in trouble, not a timeout or a cut line.
+# A watch that ends sooner without an event means that the server has failed, not a timeout or a lost connection.
 SHORT_WATCH_S = 1.0
 
 
 def trimmed(obj: T) -> T:
-    """Without `managedFields`, which no component reads and which would be half of the memory.
+    """Drops `managedFields`, which no component reads and which would be half of the memory.
 
     An update without them leaves the server's record as it is, so the rest can still be written back.
     """
@@ -85,14 +88,14 @@ class Informer(Generic[T]):
         self._field_selector = field_selector
         self._resync_s = resync_s
         self._watch_list = watch_list
-        # What handlers want to hear of, by event: most handlers leave something out, and there are many events.
+        # The handlers of each type of event: most handlers leave some out, and there are many events.
         self._on_add: list[Callable[[T], None]] = []
         self._on_update: list[Callable[[T, T], None]] = []
         self._on_delete: list[Callable[[T], None]] = []
         self._synced = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._backoff_s = BACKOFF_START_S
-        # Since when the present watch is open, and nothing before that counts as its life.
+        # When the present watch was opened.
         self._open_since: float | None = None
 
     # --- reading
@@ -120,7 +123,7 @@ class Informer(Generic[T]):
         await self._synced.wait()
 
     def add_handler(self, handler: Handler[T]) -> None:
-        """A handler that comes late is told of every object already there."""
+        """A handler that is added late is called with every object that is known already."""
         if handler.on_add is not _nothing:
             self._on_add.append(handler.on_add)
         if handler.on_update is not _nothing:
@@ -146,7 +149,7 @@ class Informer(Generic[T]):
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def run(self) -> None:
-        """List and watch for ever; whatever breaks is tried again with backoff."""
+        """Lists and watches until cancelled; failures are retried with backoff."""
         while True:
             started, before, self._open_since = self._client.clock.monotonic(), self.revision, None
             try:
@@ -158,7 +161,7 @@ class Informer(Generic[T]):
                     continue
                 await self._back_off(error)
             except ServerUnreachable as error:
-                # A good watch that was cut goes on at once: whoever waits for the next event should not wait longer.
+                # A healthy watch that was cut resumes at once, so that the next event is not delayed.
                 if self.revision == before and not self._was_healthy():
                     await self._back_off(error)
                 else:
@@ -166,7 +169,7 @@ class Informer(Generic[T]):
             except (CredentialsError, msgspec.MsgspecError) as error:
                 await self._back_off(error)
             except Exception as error:
-                # A bug, but a copy that silently stops following would be a worse one.
+                # This is a bug, but a copy that silently stops following would be worse.
                 log.exception("%s: unexpected failure", self.kind.plural)
                 await self._back_off(error)
             else:
@@ -213,7 +216,7 @@ class Informer(Generic[T]):
             return await self._read_watch_list(initial)
         except ServerUnreachable:
             if initial and not self.revision:
-                # A list comes in chunks that are kept; another stream would have to survive from the first object on.
+                # The pages of a list are kept; another stream would have to start from the first object.
                 self._watch_list = False
             raise
 
@@ -240,7 +243,7 @@ class Informer(Generic[T]):
         return True
 
     def _replace(self, items: Iterable[T], revision: str) -> None:
-        """Make the copy equal to `items`, telling handlers of the differences only."""
+        """Replaces the copy by `items` and calls handlers with the differences only."""
         self.relists += 1
         self._backoff_s = BACKOFF_START_S
         fresh = {object_key(item): item for item in items}
@@ -301,7 +304,7 @@ class Informer(Generic[T]):
             self._call(on_delete, gone)
 
     async def _resync(self) -> None:
-        """Hand every object to the handlers again: the safety net for whatever was missed."""
+        """Calls the handlers with every object again, in case one was missed."""
         while True:
             await self._client.clock.sleep(self._resync_s)
             for obj in self.objects:
@@ -312,5 +315,5 @@ class Informer(Generic[T]):
         try:
             callback(*objects)
         except Exception:
-            # One handler's bug must not stop the copy that the others rely on.
+            # One handler's bug must not stop the copy that the other handlers use.
             log.exception("%s: a handler failed on %s", self.kind.plural, object_key(objects[-1]))

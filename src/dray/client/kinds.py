@@ -1,4 +1,4 @@
-"""The kinds that components talk about: where each lives in the API and which struct it decodes to."""
+"""The kinds that components use: the API path and the struct of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PartialObject(ApiStruct, frozen=True):
 class Kind(Generic[T]):
     """A row of the scheme and the struct its objects decode to.
 
-    A view models less than the object holds, so its structs are never written back whole.
+    A view models only some fields of the object, so its structs are never written back whole.
     """
 
     row: scheme.Resource
@@ -79,7 +79,7 @@ class Kind(Generic[T]):
 
 
 def metadata_of(row: scheme.Resource, version: str = "") -> Kind[PartialObject]:
-    """Objects of any kind, of which the server sends the metadata alone if it can."""
+    """A kind whose objects are reduced to metadata, by the server if it can."""
     return Kind(row, PartialObject, version or row.storage_version, True, METADATA_ONLY, METADATA_LIST_ONLY)
 
 

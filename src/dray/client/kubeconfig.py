@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: from a kubeconfig file, or from inside a pod."""
+"""Reads the server's address and the user's credentials from a kubeconfig, or from the pod we run in."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Connection:
     namespace: str = "default"
 
 
-# What reading a list where a mapping should be ends in; the file is somebody's, so this is an answer and not a bug.
+# The errors of reading a list where a mapping should be; the file comes from a user, so they become an error message.
 _MISSHAPEN = (TypeError, KeyError, AttributeError, ValueError, RecursionError)
 
 

@@ -1,4 +1,4 @@
-"""How long to wait: per key after failures, and together so that a storm of failures stays a trickle."""
+"""Delays for retries: exponential per key, and a token bucket for all keys together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.clock import Clock
 
 class RetryDelay(Protocol):
     def next_s(self, key: Hashable) -> float:
-        """The wait before `key` is tried again; counts as one more failure of it."""
+        """The delay before `key` is tried again; counts one more failure of it."""
         ...
 
     def forget(self, key: Hashable) -> None: ...
@@ -29,13 +29,13 @@ class TokenBucket:
         self._at = clock.monotonic()
 
     def take_s(self) -> float:
-        """Reserve one token; 0 if it is there, else the seconds until it will be."""
+        """Reserves one token and returns the seconds until it is available, 0 for now."""
         self._refill()
         self._tokens -= 1.0
         return max(0.0, -self._tokens / self._rate)
 
     def try_take(self) -> bool:
-        """Take a token if one is there now."""
+        """Takes a token if one is available now."""
         self._refill()
         if self._tokens < 1.0:
             return False

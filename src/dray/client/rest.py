@@ -34,7 +34,7 @@ GRACE_AFTER_WATCH_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A whole list at one revision; a watch goes on from there."""
+    """A whole list at one revision; a watch continues from it."""
 
     items: list[T]
     revision: str
@@ -56,7 +56,7 @@ class Client:
         return Client(self.transport, clock=self.clock, user_agent=user_agent, is_urgent=self.is_urgent)
 
     def urgent(self) -> Client:
-        """The same connection for calls that ask to be answered before those of others."""
+        """The same connection with a higher priority for its calls."""
         return Client(self.transport, clock=self.clock, user_agent=self.user_agent, is_urgent=True)
 
     async def close(self) -> None:
@@ -232,7 +232,7 @@ class Client:
         await self._call("DELETE", kind, namespace, query=query, accept=kind.accept_list)
 
     async def bind(self, pod: Pod, node_name: str, *, annotations: Mapping[str, str] | None = None) -> None:
-        """Give this very pod its node: the UID is a precondition."""
+        """Binds this pod to a node; the UID is a precondition."""
         metadata = {"namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid}
         binding: Document = {
             "apiVersion": "v1",
@@ -244,7 +244,7 @@ class Client:
         await self._call("POST", PODS, pod.metadata.namespace, pod.metadata.name, "binding", body=body)
 
     async def evict(self, pod: Pod, *, grace_seconds: int | None = None) -> None:
-        """Ask for the pod's removal; 429 when a disruption budget forbids it now."""
+        """Evicts the pod; 429 when a disruption budget forbids it now."""
         metadata = pod.metadata
         options: Document = {"preconditions": {"uid": metadata.uid}}
         if grace_seconds is not None:
@@ -294,7 +294,7 @@ class Client:
         return await self._send(call, retries)
 
     async def _send(self, call: Call, retries: int = MAX_RETRIES) -> Answer:
-        """Send, and send again as long as the server says "not now, but in n seconds"."""
+        """Sends the call, and sends it again while the server answers with Retry-After."""
         lost_reads = 0
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The border below the client: one request and one stream, over whatever carries them."""
+"""The Transport interface: single requests and watch streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Call:
     accept: str = JSON
     user_agent: str = "dray"
     timeout_s: float = 60.0
-    # Asks to be answered before others that came earlier; a server that does not know how takes no notice.
+    # Asks the server to answer this call before earlier ones; a server without priorities ignores it.
     urgent: bool = False
 
 

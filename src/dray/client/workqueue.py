@@ -1,4 +1,4 @@
-"""Keys to work on: each once however often it was added, never by two workers at a time, failures later."""
+"""A work queue of keys: each key once however often it was added, by one worker at a time, with retries."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def is_idle(self) -> bool:
-        """Nothing ready and nothing being worked on; keys waiting for their time do not count."""
+        """Whether no key is ready or being worked on; delayed keys do not count."""
         return not self._ready and not self._active
 
     @property
@@ -78,7 +78,7 @@ class WorkQueue(Generic[K]):
             self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Add when `seconds` have passed; the earliest of several wishes for one key counts."""
+        """Adds the key after `seconds`; the earliest of several calls for one key counts."""
         if self._closed:
             return
         if seconds <= 0:
@@ -102,7 +102,7 @@ class WorkQueue(Generic[K]):
         self._delay.forget(key)
 
     def cancel_later(self, key: K) -> None:
-        """Drop the key's `add_after` wish, if any."""
+        """Cancels the key's pending `add_after`, if any."""
         self._due.pop(key, None)
 
     def failures(self, key: K) -> int:
@@ -168,7 +168,7 @@ class WorkQueue(Generic[K]):
         log.log(level, "%s: %s: %s", self.name, key, error, exc_info=None if is_expected else error)
 
     def shut_down(self) -> None:
-        """Take nothing more; workers finish what is ready and leave."""
+        """Accepts no more keys; workers finish the ready ones and stop."""
         self._closed = True
         if self._timer:
             self._timer.cancel()

@@ -16,7 +16,7 @@ from dray.client import (
     ApiError,
     EventRecorder,
     Handler,
-    OwnWrites,
+    MutationCache,
     Recorder,
     WorkQueue,
     object_key,
@@ -50,7 +50,7 @@ class DeploymentController:
         self._deployments = context.informers.of(DEPLOYMENTS)
         sets = context.informers.of(REPLICA_SETS)
         sets.add_indexer(BY_CONTROLLER, controller_of)
-        self._sets: OwnWrites[ReplicaSet] = OwnWrites(sets, context.clock)
+        self._sets: MutationCache[ReplicaSet] = MutationCache(sets, context.clock)
         self._recorder = recorder or EventRecorder(self._client, "deployment-controller")
         self.queue: WorkQueue[str] = WorkQueue("deployment", clock=context.clock, registry=context.registry)
         self._deployments.add_handler(Handler(self._seen, lambda _, new: self._seen(new)))

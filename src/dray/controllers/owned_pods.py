@@ -18,7 +18,7 @@ from dray.client import (
     Handler,
     Informers,
     Kind,
-    OwnWrites,
+    MutationCache,
     Recorder,
     reference_to,
 )
@@ -57,7 +57,7 @@ class OwnedPods(Generic[T]):
         self._wake = wake
         self._pods = informers.of(PODS)
         self._pods.add_indexer(BY_CONTROLLER, controller_of)
-        self._written: OwnWrites[Pod] = OwnWrites(self._pods, client.clock, limit=MAX_OWN_WRITES)
+        self._written: MutationCache[Pod] = MutationCache(self._pods, client.clock, limit=MAX_OWN_WRITES)
         self._deleted = DeletedUids(MAX_OWN_WRITES)
         self._pods.add_handler(Handler(self._seen, lambda _, new: self._seen(new), self._seen))
 

@@ -1,39 +1,40 @@
-"""Does the cluster keep its promises? Record what happened, replay it, and name every promise that was broken.
+"""Checks a cluster's promises: records what happened, replays it, and names every promise that was broken.
 
     history = History()
     client = Client(RecordingTransport(connect(...).transport, history, actor="workload"))    # acknowledged writes
-    follower = Follower(connect(...), history, stream="a")                                    # watch events, as they come
+    follower = WatchRecorder(connect(...), history, stream="a")                                    # watch events, as they come
     ...
     report = check(history)                              # pure: Violations, and counts of what was looked at
     history.save(path); History.load(path)               # one JSON object per line
 
-`history` is plain data; `recording` fills it at the border to the client; `world` replays it object by object; `rules`
-hold one promise each: `devices` (nothing given twice, no capacity or counter overdrawn), `ledger` (no node beyond its
-allocatable), `use` (who runs has its claims, and keeps them while it runs). `watches` and `writes` compare streams and
-acknowledged writes with each other. `check` asks them all; `online` does so while a cluster runs.
+`history` is plain data. `recording` fills it from a client's calls and watches. `replay` rebuilds the cluster change by change.
+Each rule checks one promise: `devices` (no device is given twice, no capacity or counter is overdrawn), `node_ledger` (no node
+holds more than its allocatable), `claim_use` (a running pod has its claims and keeps them). `watch_streams` compares watch
+streams with each other, `acknowledged_writes` compares them with acknowledged writes. `check` runs all of them over a history;
+`online` runs them while a cluster runs.
 
-Not here: what looks odd but breaks no promise (`dray.explain` and `dray doctor`), and injecting faults (the tests).
+Oddities that break no promise belong to `dray.explain` and `dray doctor`; injected faults belong to the tests.
 """
 
-from dray.proof.check import Report, check
-from dray.proof.history import History, Listed, ObjectKey, Opened, Seen, Write
+from dray.proof.check import ProofReport, check
+from dray.proof.history import History, Listed, ObjectKey, Opened, SeenEvent, Write
 from dray.proof.online import OnlineCheck, watch_cluster
-from dray.proof.recording import Follower, RecordingTransport
+from dray.proof.recording import RecordingTransport, WatchRecorder
+from dray.proof.replay import Replay
 from dray.proof.violation import Violation
-from dray.proof.world import Replay
 
 __all__ = [
-    "Follower",
     "History",
     "Listed",
     "ObjectKey",
     "OnlineCheck",
     "Opened",
+    "ProofReport",
     "RecordingTransport",
     "Replay",
-    "Report",
-    "Seen",
+    "SeenEvent",
     "Violation",
+    "WatchRecorder",
     "Write",
     "check",
     "watch_cluster",

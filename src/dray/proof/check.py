@@ -1,21 +1,24 @@
-"""All promises over one history."""
+"""Runs every check over one history and reports violations and counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
 
-from dray.proof.history import History, Listed, Seen, Write
+from dray.proof.acknowledged_writes import check_writes
+from dray.proof.history import History, Listed, SeenEvent, Write
+from dray.proof.replay import (
+    Replay,
+    in_order,
+)
 from dray.proof.rules import DeviceRule, LedgerRule, UseRule
 from dray.proof.violation import Violation
-from dray.proof.watches import check_watches
-from dray.proof.world import Replay, in_order
-from dray.proof.writes import check_writes
+from dray.proof.watch_streams import check_watches
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was found, and how much was looked at: a clean report over nothing proves nothing."""
+class ProofReport:
+    """The violations, and the number of objects and events checked: a clean report over an empty history proves nothing."""
 
     violations: tuple[Violation, ...]
     writes: int
@@ -35,7 +38,7 @@ class Report:
         return f"{found} ({looked_at}, {self.allocations} allocations, {self.overbound} bound beyond allocatable)"
 
 
-def check(history: History, *, bound_must_fit: bool = False) -> Report:
+def check(history: History, *, bound_must_fit: bool = False) -> ProofReport:
     ledger = LedgerRule(bound_must_fit=bound_must_fit)
     replay = Replay([DeviceRule(), ledger, UseRule()])
     violations = [*check_watches(history), *check_writes(history)]
@@ -48,10 +51,10 @@ def check(history: History, *, bound_must_fit: bool = False) -> Report:
         status = record.document.get("status")
         if record.key.resource.startswith("resourceclaims.") and isinstance(status, dict) and status.get("allocation"):
             allocations.add((str(record.key), str(record.document["metadata"].get("uid"))))
-    return Report(
+    return ProofReport(
         tuple(sorted(violations, key=lambda each: each.revision)),
         writes=sum(isinstance(each, Write) for each in history.records),
-        events=sum(isinstance(each, Seen) for each in history.records),
+        events=sum(isinstance(each, SeenEvent) for each in history.records),
         changes=replay.changes,
         allocations=len(allocations),
         overbound=ledger.overbound,

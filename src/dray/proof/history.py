@@ -1,6 +1,6 @@
 """What happened, as plain data: acknowledged writes, lists, and watch events stream by stream.
 
-Documents are kept as the server sent them. Times are seconds of whoever recorded; no rule depends on them.
+Documents are kept as the server sent them. Times are seconds of the recorder's clock; no rule depends on them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ObjectKey(NamedTuple):
 
 
 class Write(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
-    """A write that the server acknowledged. `revision` is that of the answer's object; 0 when it has none."""
+    """A write that the server acknowledged. `revision` is the revision of the answered object, or 0."""
 
     key: ObjectKey
     verb: str
@@ -41,7 +41,7 @@ class Write(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
-    """A whole list at one revision: the stream goes on from here."""
+    """A whole list at one revision. The stream continues from it."""
 
     stream: str
     resource: str
@@ -59,7 +59,7 @@ class Opened(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
     at: float
 
 
-class Seen(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
+class SeenEvent(msgspec.Struct, frozen=True, tag="Seen", tag_field="record"):
     """A watch event: ADDED, MODIFIED, DELETED or BOOKMARK (then `key.name` is empty)."""
 
     stream: str
@@ -70,7 +70,7 @@ class Seen(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
     document: Document
 
 
-Record = Write | Listed | Opened | Seen
+Record = Write | Listed | Opened | SeenEvent
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
@@ -92,13 +92,13 @@ class History:
     def writes(self) -> Iterator[Write]:
         return (each for each in self.records if isinstance(each, Write))
 
-    def streams(self) -> dict[tuple[str, str], list[Listed | Opened | Seen]]:
-        """What each stream showed of each resource, in order."""
-        streams: dict[tuple[str, str], list[Listed | Opened | Seen]] = {}
+    def streams(self) -> dict[tuple[str, str], list[Listed | Opened | SeenEvent]]:
+        """The records of each stream and resource, in order."""
+        streams: dict[tuple[str, str], list[Listed | Opened | SeenEvent]] = {}
         for record in self.records:
             if isinstance(record, Write):
                 continue
-            resource = record.key.resource if isinstance(record, Seen) else record.resource
+            resource = record.key.resource if isinstance(record, SeenEvent) else record.resource
             streams.setdefault((record.stream, resource), []).append(record)
         return streams
 

@@ -1,7 +1,7 @@
-"""The same promises, checked while the cluster runs.
+"""Checks the same promises while the cluster runs.
 
 Watches of different kinds are not in step with each other. Changes wait until they are `LAG_S` old and are then replayed in
-the order of their revisions; what comes later still is replayed at once.
+the order of their revisions. A change that arrives later than that is replayed at once.
 """
 
 from __future__ import annotations
@@ -9,25 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dray.client import Client
-from dray.proof.history import Listed, Record, Seen, Write
-from dray.proof.recording import FOLLOWED, Follower
+from dray.proof.history import Listed, Record, SeenEvent, Write
+from dray.proof.recording import FOLLOWED, WatchRecorder
+from dray.proof.replay import (
+    TYPES,
+    Replay,
+)
 from dray.proof.rules import DeviceRule, LedgerRule, UseRule
-from dray.proof.rules.use import examine
+from dray.proof.rules.claim_use import examine
 from dray.proof.violation import Violation
-from dray.proof.watches import StreamCheck
-from dray.proof.world import TYPES, Replay
+from dray.proof.watch_streams import StreamCheck
 
 LAG_S = 2.0
 
 
 class OnlineCheck:
-    """A sink for a `Follower`: `add` takes records, `due` replays those that have waited long enough."""
+    """A sink for a `WatchRecorder`: `add` takes records, `due` replays those that have waited long enough."""
 
     def __init__(self, report: Callable[[Violation], None], *, bound_must_fit: bool = False) -> None:
         self._report = report
         self._replay = Replay([DeviceRule(), LedgerRule(bound_must_fit=bound_must_fit), UseRule()])
         self._streams = StreamCheck()
-        self._waiting: list[Listed | Seen] = []
+        self._waiting: list[Listed | SeenEvent] = []
         self._awaited = {kind.plural for kind in FOLLOWED}
         self.violations = 0
         self.events = 0
@@ -39,7 +42,7 @@ class OnlineCheck:
         if isinstance(record, Listed):
             self._awaited.discard(record.resource)
             self._waiting.append(record)
-        elif isinstance(record, Seen) and record.type != "BOOKMARK":
+        elif isinstance(record, SeenEvent) and record.type != "BOOKMARK":
             self.events += 1
             self._waiting.append(record)
 
@@ -48,7 +51,7 @@ class OnlineCheck:
         return sum(len(self._replay.world.keys(resource)) for resource in TYPES)
 
     def due(self, now: float) -> None:
-        """Replay what is old enough at `now`, once every kind has been listed."""
+        """Replays changes that are old enough at `now`, once every kind has been listed."""
         if self._awaited:
             return
         ready = [each for each in self._waiting if each.at <= now - LAG_S]
@@ -66,11 +69,11 @@ class OnlineCheck:
             self._report(violation)
 
 
-# What others refer to comes first where lists have one revision.
+# Kinds that others refer to come first where lists have the same revision.
 _ORDER = {kind.plural: position for position, kind in enumerate(FOLLOWED)}
 
 
-def _moment(record: Listed | Seen) -> tuple[bool, int, int]:
+def _moment(record: Listed | SeenEvent) -> tuple[bool, int, int]:
     """Lists first, by kind; then changes by revision."""
     if isinstance(record, Listed):
         return False, _ORDER.get(record.resource, 0), record.revision
@@ -78,8 +81,8 @@ def _moment(record: Listed | Seen) -> tuple[bool, int, int]:
 
 
 async def watch_cluster(client: Client, check: OnlineCheck, *, for_s: float = 0.0) -> None:
-    """Follow the cluster until cancelled, or for so many seconds."""
-    follower = Follower(client, check, "watch")
+    """Follows the cluster until cancelled, or for the given number of seconds."""
+    follower = WatchRecorder(client, check, "watch")
     await follower.start()
     clock = client.clock
     started = clock.monotonic()

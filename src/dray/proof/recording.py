@@ -1,4 +1,4 @@
-"""Filling a history at the border to the client: acknowledged writes, and watches followed through every break."""
+"""Records acknowledged writes and watch events into a history; a broken watch is resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dray.proof.history import (
     ObjectKey,
     Opened,
     Record,
-    Seen,
+    SeenEvent,
     Write,
     key_of,
     metadata_of,
@@ -28,20 +28,20 @@ from dray.proof.history import (
 from dray.tasks import cancelled
 
 VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-# What others refer to comes first.
+# Kinds that others refer to come first.
 FOLLOWED: tuple[Kind[Any], ...] = (SLICES, NODES, CLAIMS, PODS)
 RETRY_S = 0.2
 WATCH_S = 60.0
 
 
 class Sink(Protocol):
-    """Where records go: a History, or whoever looks at them at once."""
+    """Takes records: a `History`, or a check that looks at them at once."""
 
     def add(self, record: Record) -> None: ...
 
 
 class RecordingTransport:
-    """Passes calls on; writes that the server acknowledged are recorded before the caller hears of it."""
+    """Forwards calls and records each acknowledged write before the caller gets the answer."""
 
     def __init__(self, inner: Transport, history: Sink, *, actor: str = "", clock: Clock | None = None) -> None:
         self._inner = inner
@@ -90,8 +90,8 @@ class RecordingTransport:
         )
 
 
-class Follower:
-    """Lists and watches kinds for ever, and records what it is shown. A broken watch goes on from the last revision."""
+class WatchRecorder:
+    """Lists and watches kinds until stopped, and records every event. A broken watch resumes from the last revision."""
 
     def __init__(self, client: Client, history: Sink, stream: str, kinds: Sequence[Kind[Any]] = FOLLOWED) -> None:
         self._client = client
@@ -113,7 +113,7 @@ class Follower:
         await cancelled(*self._tasks)
 
     async def finish(self, timeout_s: float = 20.0) -> None:
-        """List once more and wait until the watches have shown everything up to there, then stop and close."""
+        """Lists once more, waits until the watches have reached that revision, then stops and closes."""
         deadline = self._client.clock.monotonic() + timeout_s
         finals = [await self._read_list(kind) for kind in self._kinds]
         for listed in finals:
@@ -181,12 +181,12 @@ class Follower:
             raise ApiError.from_answer(int(document.get("code", 500)), bytes(event.object))
         revision = revision_of(document)
         key = ObjectKey(kind.plural, "", "") if event.type == "BOOKMARK" else key_of(kind.plural, document)
-        self._history.add(Seen(self._stream, event.type, key, revision, self._client.clock.monotonic(), document))
+        self._history.add(SeenEvent(self._stream, event.type, key, revision, self._client.clock.monotonic(), document))
         self._last[kind.plural] = revision
 
 
 def _target(path: str) -> tuple[ObjectKey, str] | None:
-    """Which object a path names, and which part of it."""
+    """The object that a path names, and its subresource."""
     parts = path.strip("/").split("/")
     group = "" if parts[0] == "api" else parts[1] if len(parts) > 1 else ""
     rest = parts[2:] if parts[0] == "api" else parts[3:]

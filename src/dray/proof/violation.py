@@ -1,4 +1,4 @@
-"""A promise that was broken."""
+"""A broken promise, with the rule, the objects and the revision."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`revision` is the moment it came true."""
+    """`revision` is the revision at which the promise was broken."""
 
     rule: str
     revision: int

@@ -16,7 +16,7 @@ from dray.scheduler.service import SchedulerService
 from dray.sim.control_loops import ControlLoops, LoopsOptions
 from dray.sim.pipe_server import PipeServer
 from dray.store.interface import Store
-from dray.store.opening import open_store
+from dray.store.store_url import open_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Keys, bytes, revisions, watches.
+"""Stores opaque values under text keys, with one global revision and watches.
 
-A store knows nothing about Kubernetes: it keeps opaque values under text keys, gives every commit the next number of
-one global sequence (the revision), and replays what happened after any revision it still remembers. `interface` is the
-promise, `sqlite` and `etcd` keep it, `opening` turns a `--store` URL into one of them, `history` decides how much past
-is kept.
+A store knows nothing about Kubernetes. Every commit gets the next number of one global sequence (the revision), and a watch
+replays the changes after any revision that the store still holds. `interface` defines the Store protocol; `sqlite` (with
+`sqlite_tables`, `group_commit`, `disk_commit`) and `etcd` (with `etcd_connection`) implement it on `store_base`; `watch_queues`
+delivers live changes to watches; `store_url` opens the store that a `--store` URL names; `compaction` drops old history.
 
 Object encoding, resource versions on the wire, and caches live in `dray.apiserver`.
 """

@@ -1,4 +1,4 @@
-"""What can go wrong between a caller and its store."""
+"""The errors of a store."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ class StoreError(Exception):
 
 
 class AlreadyExists(StoreError):
-    """A create met a key that is there."""
+    """The key of a create exists already."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"key {key} already exists")
@@ -16,7 +16,7 @@ class AlreadyExists(StoreError):
 
 
 class NotFound(StoreError):
-    """An update or delete met a key that is not there."""
+    """The key of an update or delete does not exist."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"key {key} does not exist")
@@ -32,7 +32,7 @@ class Conflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is older than what the store remembers."""
+    """The requested revision is older than the history that the store keeps."""
 
     def __init__(self, requested: int, compacted: int) -> None:
         super().__init__(f"revision {requested} is gone: history starts after revision {compacted}")
@@ -41,7 +41,7 @@ class Compacted(StoreError):
 
 
 class FutureRevision(StoreError):
-    """The revision asked for has not happened yet."""
+    """The requested revision lies in the future."""
 
     def __init__(self, requested: int, current: int) -> None:
         super().__init__(f"revision {requested} has not happened yet: the current revision is {current}")
@@ -50,14 +50,14 @@ class FutureRevision(StoreError):
 
 
 class StoreUnavailable(StoreError):
-    """The disk or the etcd cluster did not answer as it should.
+    """The disk or the etcd cluster failed.
 
-    The write it interrupted was not acknowledged: it may or may not have happened.
+    An interrupted write was not acknowledged: it may or may not have happened.
     """
 
 
 class StoreRefuses(StoreUnavailable):
-    """The etcd cluster answers, but does not let us in: waiting will not help."""
+    """The etcd cluster answers and refuses our credentials or TLS: waiting will not help."""
 
 
 class ValueTooLarge(StoreError):

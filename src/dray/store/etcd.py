@@ -1,7 +1,7 @@
 """The store in etcd, for several API servers on one set of objects.
 
-A key `/registry/...` is kept below the address's prefix (`/dray/registry/...`). Keys that vanish by themselves hang on
-leases, many keys on one. One watch over everything feeds all watches of this process; older history is replayed from
+A key `/registry/...` is kept below the address's prefix (`/dray/registry/...`). Keys that expire hang on leases,
+many keys on one. One watch over everything feeds all watches of this process; older history is replayed from
 etcd. `/server/tick` is written to learn a revision that this watch will surely reach, also where another user of the
 etcd made the last one; no watch shows it.
 """
@@ -21,30 +21,28 @@ from dray.store.errors import (
     StoreRefuses,
     StoreUnavailable,
 )
-from dray.store.etcd_connection import Connection
-from dray.store.etcd_lease import Leases
-from dray.store.followers import Followers
+from dray.store.etcd_connection import EtcdConnection, EtcdLeases
 from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, Put
-from dray.store.opening import StoreAddress
-from dray.store.requests import check_commit
-from dray.store.single_writes import SingleWrites
+from dray.store.store_base import StoreBase, check_commit
+from dray.store.store_url import StoreAddress
+from dray.store.watch_queues import WatchQueues
 from dray.tasks import cancelled
 
 TICK = "/server/tick"
 RANGE_CHUNK = 2000
 RECONNECT_S = 0.2
-# How long a change of ours may take to come back through the watch before we ask for it.
+# How long our own change may take to arrive through the watch before we write a tick.
 NUDGE_S = 0.03
 
 
-class EtcdStore(SingleWrites):
+class EtcdStore(StoreBase):
     def __init__(self, address: StoreAddress, clock: Clock | None = None) -> None:
         self._prefix = address.prefix
         self._root = address.prefix.encode() + b"/"
         self._clock = clock or RealClock()
-        self._connection = Connection(address)
-        self._leases = Leases(self._connection, self._clock)
-        self._followers = Followers()
+        self._connection = EtcdConnection(address)
+        self._leases = EtcdLeases(self._connection, self._clock)
+        self._followers = WatchQueues()
         self._published = 0
         self._compacted = 0
         self._tail: asyncio.Task[None] | None = None
@@ -52,11 +50,11 @@ class EtcdStore(SingleWrites):
 
     @classmethod
     async def open(cls, address: StoreAddress, clock: Clock | None = None) -> "EtcdStore":
-        """Raises StoreUnavailable if no endpoint answers, StoreRefuses if one of them does and lets us not in."""
+        """Raises StoreUnavailable if no endpoint answers, StoreRefuses if one answers and refuses us."""
         store = cls(address, clock)
         try:
             await store._start_tail()
-        except BaseException:  # also when whoever opens it is cancelled
+        except BaseException:  # also when the opening task is cancelled
             await store.close()
             raise
         return store
@@ -132,21 +130,21 @@ class EtcdStore(SingleWrites):
         return revision
 
     async def _nudge(self, revision: int) -> None:
-        """Someone may wait until our watches have reached a revision that another user of the etcd has made.
+        """Writes a tick, so that our watches pass a revision made by another user of the etcd.
 
-        Nothing of ours happened at it, so nothing would tell. A tick comes after it, and tells.
+        Such a revision changes none of our keys, so no event of ours reports it. The tick comes after it and does.
         """
         try:
             await self._clock.sleep(NUDGE_S)
             if self._published < revision:
                 await self.commit([Put(TICK, b"")])
         except StoreError:
-            pass  # who waits will ask again
+            pass  # the waiting caller asks again
         finally:
             self._nudging = None
 
     async def compacted_revision(self) -> int:
-        """As far as this process knows: etcd tells only who asks for something that is gone."""
+        """The newest compaction that this process has met: etcd reports it only to a request for older history."""
         request = pb.WatchCreateRequest(key=self._encode(TICK), start_revision=1)
         async with contextlib.aclosing(self._connection.watch(request)) as responses:
             async for response in responses:
@@ -204,7 +202,7 @@ class EtcdStore(SingleWrites):
         delivered = after_revision
         try:
             while True:
-                # From here on the follower collects; what was published before is replayed from etcd.
+                # The queue collects from here on; earlier changes are replayed from etcd.
                 follower.restart()
                 published = self._published
                 if delivered < published:
@@ -229,7 +227,7 @@ class EtcdStore(SingleWrites):
         self._tail = asyncio.create_task(self._follow_tail())
 
     async def _first_tick(self) -> int:
-        """From the first endpoint that takes it. A refusal by one says more than the silence of the others."""
+        """Writes the first tick to the first endpoint that accepts it. A refusal is reported rather than a timeout of another endpoint."""
         failures: list[StoreUnavailable] = []
         for _ in range(self._connection.size):
             try:
@@ -239,7 +237,7 @@ class EtcdStore(SingleWrites):
         raise next((each for each in failures if isinstance(each, StoreRefuses)), failures[-1])
 
     async def _follow_tail(self) -> None:
-        """Feed every watch of this process, whatever happens to the connection."""
+        """Feeds every watch of this process and reconnects when the stream breaks."""
         while True:
             try:
                 async with contextlib.aclosing(self._changes(self._published)) as stream:
@@ -247,7 +245,7 @@ class EtcdStore(SingleWrites):
                         self._published = revision
                         self._followers.publish(revision, changes)
             except Compacted as error:
-                # What came between is lost: watches must start over from a list, and so does the tail.
+                # Changes in between are lost: watches must start over from a list, and so does the tail.
                 self._followers.fail_all(error)
                 self._published = await self._tick_until_answered()
             except StoreError:

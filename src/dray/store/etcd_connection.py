@@ -1,4 +1,4 @@
-"""Calls to an etcd cluster: several endpoints, TLS, a user's token, and etcd's errors in our words."""
+"""Calls to an etcd cluster: several endpoints, TLS, a user's token, etcd's errors translated to ours, and leases for keys that expire."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -6,10 +6,11 @@ from typing import Any
 
 import grpc
 
+from dray.clock import Clock
 from dray.proto import etcd_pb2 as pb
 from dray.proto import etcd_pb2_grpc as rpc
 from dray.store.errors import Compacted, FutureRevision, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
-from dray.store.opening import StoreAddress
+from dray.store.store_url import StoreAddress
 
 CALL_TIMEOUT_S = 10.0
 _OPTIONS = [
@@ -18,7 +19,7 @@ _OPTIONS = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # An etcd that is back is used at once; gRPC alone would wait up to two minutes between attempts.
+    # Reconnects quickly to an etcd that is back; gRPC alone would wait up to two minutes between attempts.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -29,7 +30,7 @@ _REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.INVALID_ARGUMENT,
 )
-# What gRPC and etcd say, under codes of many meanings, when somebody is there with whom we cannot talk.
+# Texts of gRPC and etcd for a server that is there but refuses us; the status codes alone are ambiguous.
 _REFUSING_TEXTS = (
     "SSL_ERROR_SSL",
     "Hostname Verification Check failed",
@@ -39,7 +40,7 @@ _REFUSING_TEXTS = (
 )
 
 
-class Endpoint:
+class EtcdEndpoint:
     """One member of the cluster: a channel and its services."""
 
     def __init__(self, host: str, address: StoreAddress) -> None:
@@ -55,7 +56,7 @@ class Endpoint:
         self.auth = rpc.AuthStub(self.channel)
 
 
-class Connection:
+class EtcdConnection:
     """Uses one endpoint until it fails, then the next.
 
     Reads are tried on every endpoint. A write is sent once: whether a write that got no answer has happened is
@@ -64,13 +65,13 @@ class Connection:
 
     def __init__(self, address: StoreAddress) -> None:
         self._address = address
-        self._endpoints = [Endpoint(host, address) for host in address.endpoints]
+        self._endpoints = [EtcdEndpoint(host, address) for host in address.endpoints]
         self._current = 0
         self._token = ""
         self._authenticating = asyncio.Lock()
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> EtcdEndpoint:
         return self._endpoints[self._current]
 
     @property
@@ -81,7 +82,7 @@ class Connection:
         for endpoint in self._endpoints:
             await endpoint.channel.close(None)
 
-    async def read(self, call: Callable[[Endpoint], Any], request: Any) -> Any:
+    async def read(self, call: Callable[[EtcdEndpoint], Any], request: Any) -> Any:
         for attempt in range(len(self._endpoints) + 1):
             try:
                 return await self.write(call, request)
@@ -90,13 +91,13 @@ class Connection:
                     raise
         raise AssertionError("unreachable")
 
-    async def write(self, call: Callable[[Endpoint], Any], request: Any) -> Any:
+    async def write(self, call: Callable[[EtcdEndpoint], Any], request: Any) -> Any:
         try:
             return await self._authorized(call, request)
         except grpc.RpcError as error:
             raise self.translate(error) from error
 
-    async def _authorized(self, call: Callable[[Endpoint], Any], request: Any) -> Any:
+    async def _authorized(self, call: Callable[[EtcdEndpoint], Any], request: Any) -> Any:
         metadata = await self.metadata()
         try:
             return await call(self.endpoint)(request, timeout=CALL_TIMEOUT_S, metadata=metadata)
@@ -118,7 +119,7 @@ class Connection:
         return (("token", self._token),)
 
     def translate(self, error: grpc.RpcError) -> StoreError:
-        """Our error for etcd's; moves on to the next endpoint if this one is unwell."""
+        """Translates etcd's error to ours, and moves on to the next endpoint if this one has failed."""
         code, text = error.code(), error.details() or ""
         if "required revision has been compacted" in text:
             return Compacted(0, 0)
@@ -157,3 +158,38 @@ class Connection:
 
 def _is_stale_token(error: grpc.RpcError) -> bool:
     return error.code() == grpc.StatusCode.UNAUTHENTICATED or "invalid auth token" in (error.details() or "")
+
+
+MAX_WINDOW_S = 60
+KEYS_PER_LEASE = 1000
+
+
+class EtcdLeases:
+    """Leases for keys that expire; many keys share one.
+
+    etcd must remember and revoke every lease, so one per event would be costly. Keys written within one window with the same
+    time to live share a lease, which lives one window longer, so a key lives at least as long as requested.
+    """
+
+    def __init__(self, connection: EtcdConnection, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        # By time to live: the lease, until when it may be shared, and how many more keys it takes.
+        self._shared: dict[int, tuple[int, float, int]] = {}
+
+    async def for_ttl(self, ttl_s: int) -> int:
+        lease, until, room = self._shared.get(ttl_s, (0, 0.0, 0))
+        if room <= 0 or self._clock.monotonic() >= until:
+            window = min(MAX_WINDOW_S, max(1, ttl_s // 20))
+            lease = await self._grant(ttl_s + window)
+            until, room = self._clock.monotonic() + window, KEYS_PER_LEASE
+        self._shared[ttl_s] = (lease, until, room - 1)
+        return lease
+
+    async def _grant(self, ttl_s: int) -> int:
+        answer: Any = await self._connection.write(
+            lambda endpoint: endpoint.lease.LeaseGrant, pb.LeaseGrantRequest(TTL=ttl_s)
+        )
+        if answer.error:
+            raise StoreUnavailable(f"etcd grants no lease: {answer.error}")
+        return int(answer.ID)

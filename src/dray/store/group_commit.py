@@ -1,8 +1,8 @@
-"""Many callers, one transaction, one wait for the disk.
+"""Group commit: many callers share one transaction and one wait for the disk.
 
 Commits that arrive while the disk is busy form the next group, and so do those that the next few turns of the event loop
-bring. Statements run on the loop, where they take microseconds. Where COMMIT waits is the `Disk`'s business; while it
-runs nobody touches the connection.
+bring. Statements run on the loop, where they take microseconds. `DiskCommit` decides where COMMIT waits; nobody uses the
+connection until it has ended.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from dray.store import sqlite_tables as tables
-from dray.store.disk import Disk
+from dray.store.disk_commit import DiskCommit
 from dray.store.errors import Conflict, StoreError, StoreUnavailable
 from dray.store.interface import Change, Operation, Precondition, Put
 
@@ -23,7 +23,7 @@ GROUP_LIMIT = 256
 # How long a group waits for more of them, as long as every turn of the loop brings some. All that follows a group, down to
 # the watch events of other processes, costs less the more changes share it.
 GATHER_S = 0.004
-# Rows that are remembered; their values are those that the server's caches hold anyway.
+# Rows that are remembered; the server's caches hold the same values anyway.
 MOST_RECENT = 4096
 
 
@@ -53,7 +53,7 @@ class Group:
 
 
 class GroupCommit:
-    """Owns the writing connection. `publish` hears of every group once it is on disk, before its callers do."""
+    """Owns the writing connection. `publish` is called with every group once it is on disk, before its callers get answers."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GroupCommit:
         self.expiries = tables.read_expiries(connection)
         self._recent: dict[str, tables.Row | None] = {}
         self._waiting: deque[PendingCommit] = deque()
-        self._disk = Disk(connection)
+        self._disk = DiskCommit(connection)
         self._gathering_since = 0.0
         self._gathered = 0
         self._busy = False
@@ -89,7 +89,7 @@ class GroupCommit:
         return done
 
     async def run_between_groups(self, work: Callable[[sqlite3.Connection], None]) -> None:
-        """Run `work` in a transaction of its own, without revision and without events."""
+        """Runs `work` in a transaction of its own, without a revision and without events."""
         self._jobs_waiting += 1
         try:
             while self._busy:
@@ -111,7 +111,7 @@ class GroupCommit:
             self._finish()
 
     async def close(self) -> None:
-        """Let everything submitted reach the disk, then refuse more."""
+        """Waits until everything submitted is on disk, then refuses more."""
         while self._busy or self._waiting:
             await self._idle.wait()
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ class GroupCommit:
             group.writes.write(self._connection)
             tables.set_number(self._connection, "revision", group.revision)
         except Exception as error:
-            # Whatever it was: callers must get an answer, and the next group its turn.
+            # Callers must get an answer and the next group must start, whatever the error is.
             self._fail(group, error)
             return
         if group.changes or group.expiries:
@@ -150,7 +150,7 @@ class GroupCommit:
             self._end_group(group, None)
 
     def _more_is_coming(self) -> bool:
-        """Whether the last turn brought any. The first look at a group always says yes, which costs a lone caller one turn."""
+        """Whether the last turn of the loop brought a commit. The first turn counts as yes, which costs a lone caller one turn."""
         now, waiting = time.monotonic(), len(self._waiting)
         if not self._gathered:
             self._gathering_since = now
@@ -193,7 +193,7 @@ class GroupCommit:
         return group.revision
 
     def _row(self, group: Group, key: str) -> tables.Row | None:
-        """What is under a key. Nobody else writes the file, so what was written or read last need not be read again."""
+        """The row of a key. Nobody else writes the file, so a row that was written or read last need not be read again."""
         written, recent = group.writes.current, self._recent
         if key in written:
             return written[key]

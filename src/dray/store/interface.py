@@ -1,4 +1,4 @@
-"""The promise both stores keep.
+"""The Store protocol and its values.
 
 One global revision counts commits. All changes of a commit carry its revision, become visible together and reach a
 watch in one batch. A commit that was acknowledged survives the death of the process and of the machine.
@@ -30,7 +30,7 @@ class Page:
 class Put(msgspec.Struct, frozen=True, gc=False):
     key: str
     value: bytes
-    # Seconds after which the key may vanish by itself (a delete like any other); 0 means never.
+    # Seconds after which the store may delete the key by itself; 0 means never.
     ttl_s: int = 0
 
 
@@ -70,7 +70,7 @@ class Batch(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]
 
     def after(self, revision: int) -> "Batch":
-        """Without what had happened by `revision`."""
+        """The batch without changes up to `revision`."""
         if not self.changes or self.changes[0].revision > revision:
             return self
         return Batch(self.revision, tuple(change for change in self.changes if change.revision > revision))
@@ -115,7 +115,7 @@ class Store(Protocol):
     def watch(self, prefix: str, after_revision: int) -> AsyncGenerator[Batch, None]:
         """Every change below `prefix` after `after_revision`, without gaps, in order, until closed.
 
-        Starts with the past, goes on with the present. The first iteration raises Compacted if `after_revision` is
+        Past changes come first, then live ones. The first iteration raises Compacted if `after_revision` is
         older than the history kept. Empty batches report progress. Close it with `aclose()`, or by cancelling its reader.
         """
         ...
@@ -123,11 +123,11 @@ class Store(Protocol):
     async def current_revision(self) -> int: ...
 
     async def compacted_revision(self) -> int:
-        """History starts after this revision; 0 if nothing was ever forgotten."""
+        """History starts after this revision; 0 if the store was never compacted."""
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forget values that had been replaced or deleted at `revision`, which stays readable itself."""
+        """Drops values that were replaced or deleted by `revision`. The state at `revision` stays readable."""
         ...
 
     async def close(self) -> None: ...

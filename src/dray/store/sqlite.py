@@ -1,6 +1,8 @@
-"""The store in one SQLite file: write-ahead log, full synchronisation, one writer, commits in groups."""
+"""The store in one SQLite file: write-ahead log, full synchronisation, one writer, commits in groups, one process per file."""
 
 import asyncio
+import fcntl
+import os
 import sqlite3
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,13 +10,35 @@ from pathlib import Path
 
 from dray.clock import Clock, RealClock
 from dray.store import sqlite_tables as tables
-from dray.store.errors import Compacted, FutureRevision, StoreError, StoreUnavailable
-from dray.store.file_lock import FileLock
-from dray.store.followers import Followers
+from dray.store.errors import Compacted, FutureRevision, StoreError, StoreInUse, StoreUnavailable
 from dray.store.group_commit import GroupCommit
 from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition
-from dray.store.requests import check_commit
-from dray.store.single_writes import SingleWrites
+from dray.store.store_base import StoreBase, check_commit
+from dray.store.watch_queues import WatchQueues
+
+
+class FileLock:
+    """Held from construction until `release`. The kernel drops it when the process dies, so nothing is ever stale.
+
+    The lock is on a file of its own: closing any descriptor of the database file would drop SQLite's own locks.
+    """
+
+    def __init__(self, guarded: Path) -> None:
+        self._descriptor = os.open(f"{guarded}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(self._descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise StoreInUse(
+                f"{guarded} is in use by another process (pid {holder}); stop it, or choose another data directory"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
 
 # Rows read or dropped before the event loop gets its turn.
 READ_CHUNK = 1000
@@ -22,7 +46,7 @@ SWEEP_CHUNK = 500
 EXPIRY_INTERVAL_S = 5.0
 
 
-class SqliteStore(SingleWrites):
+class SqliteStore(StoreBase):
     """Opens (and recovers) the file at once; belongs to the event loop it is opened in."""
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
@@ -38,7 +62,7 @@ class SqliteStore(SingleWrites):
                 raise
             raise StoreUnavailable(f"cannot open {path}: {error}") from error
         self._closed = False
-        self._followers = Followers()
+        self._followers = WatchQueues()
         self._list_turn = asyncio.Lock()
         self._expiring = asyncio.get_running_loop().create_task(self._expire())
 

@@ -17,7 +17,7 @@ from dray.client import (
     Hopeless,
     Informer,
     Kind,
-    OwnWrites,
+    MutationCache,
     Recorder,
     WorkQueue,
     object_key,
@@ -73,7 +73,7 @@ class ClaimController:
         claims.add_indexer(BY_CONTROLLER, _controller_of)
         self.queue: WorkQueue[str] = WorkQueue("resource_claim", clock=context.clock, registry=context.registry)
         self.deleted = DeletedUids()
-        self.claims = OwnWrites(claims, context.clock)
+        self.claims = MutationCache(claims, context.clock)
         self._recorder = recorder or EventRecorder(client, "resource_claim")
         metrics = ClaimMetrics(context.registry, claims)
         self._maker = ClaimMaker(client, self.claims, templates, self._groups, self._recorder, context.gates, metrics)

@@ -19,7 +19,7 @@ from dray.client import (
     Hopeless,
     Informer,
     Kind,
-    OwnWrites,
+    MutationCache,
     Recorder,
     ServerUnreachable,
     reference_to,
@@ -55,7 +55,7 @@ class ClaimMaker:
     def __init__(
         self,
         client: Client,
-        claims: OwnWrites[ResourceClaim],
+        claims: MutationCache[ResourceClaim],
         templates: Informer[ResourceClaimTemplate],
         groups: Groups,
         recorder: Recorder,

@@ -10,7 +10,7 @@ import msgspec
 from dray.api.core import Pod
 from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
-from dray.client import CLAIMS, PODS, ApiError, Client, Informer, OwnWrites
+from dray.client import CLAIMS, PODS, ApiError, Client, Informer, MutationCache
 from dray.controllers.claims.groups import Groups
 from dray.controllers.claims.pods import is_done
 
@@ -49,7 +49,7 @@ class ClaimReleaser:
         client: Client,
         pods: Informer[Pod],
         groups: Groups,
-        claims: OwnWrites[ResourceClaim],
+        claims: MutationCache[ResourceClaim],
         deleted: DeletedUids,
     ) -> None:
         self._client = client

@@ -7,7 +7,7 @@ import msgspec
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.api.workloads import PodGroup
-from dray.client import CLAIMS, ApiError, Client, OwnWrites
+from dray.client import CLAIMS, ApiError, Client, MutationCache
 from dray.controllers.claims.pods import ClaimOwner, claim_name, consumer, is_reserved_for, is_shared
 
 
@@ -16,7 +16,7 @@ class ClaimNotReserved(Exception):
 
 
 class ClaimReserver:
-    def __init__(self, client: Client, claims: OwnWrites[ResourceClaim]) -> None:
+    def __init__(self, client: Client, claims: MutationCache[ResourceClaim]) -> None:
         self._client = client
         self._claims = claims
 

@@ -1,7 +1,7 @@
-"""No device to two claims, no capacity and no counter overdrawn.
+"""The rule that no device is given to two claims and no capacity or counter is overdrawn.
 
-Plain sums over what claims hold, on purpose without the allocator and without the server's guard: this checks both. What a
-device offers is what was last published of it, since slices come and go while claims stay.
+The rule adds up what claims hold, without the allocator and without the server's guard, because it checks both. A device
+offers what was last published of it: slices are replaced while claims stay.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from collections.abc import Iterator
 
 from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from dray.proof.history import ObjectKey
+from dray.proof.replay import (
+    Object,
+    ReplayedCluster,
+)
 from dray.proof.violation import Violation
-from dray.proof.world import Object, World
 
 DeviceID = tuple[str, str, str]
 CounterID = tuple[str, str, str, str]
@@ -28,7 +31,7 @@ class DeviceRule:
         self._generations: dict[tuple[str, str], int] = {}
 
     def changed(
-        self, world: World, revision: int, key: ObjectKey, old: Object | None, new: Object | None
+        self, world: ReplayedCluster, revision: int, key: ObjectKey, old: Object | None, new: Object | None
     ) -> Iterator[Violation]:
         if isinstance(new, ResourceSlice):
             self._publish(new)
@@ -111,7 +114,7 @@ class DeviceRule:
 
 
 def _holdings(claim: ResourceClaim) -> dict[DeviceID, Results]:
-    """Results with admin access hold nothing."""
+    """The results that take something; a result with admin access takes nothing."""
     held: dict[DeviceID, Results] = {}
     allocation = claim.status.allocation
     for result in allocation.devices.results if allocation is not None else ():

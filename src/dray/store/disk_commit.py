@@ -1,8 +1,8 @@
-"""Waiting for the disk: on the event loop while it is quick, in a thread while it is not.
+"""Runs COMMIT on the event loop while the disk is quick, and in a thread while it is slow.
 
-A thread leaves the loop free, but it and the loop fight for the interpreter lock: of a commit that takes the disk half a
-millisecond, callers notice four. A disk that is quick is cheaper to wait for. One that keeps the loop waiting is given the
-thread, until it is quick again.
+A thread leaves the loop free, but thread and loop compete for the interpreter lock: a commit that takes the disk half a
+millisecond takes its caller four. Waiting for a quick disk on the loop is cheaper. A slow disk gets the thread until it is
+quick again.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-# What the loop may be kept waiting, on average over the last commits. (Every few hundred writes SQLite tidies up, which takes ten
-# milliseconds also of a quick disk.) Beyond it the loop loses more than the thread costs.
+# The longest average commit that the loop waits for. (Every few hundred writes SQLite checkpoints its log, which takes ten
+# milliseconds even on a quick disk.) Above this the loop loses more than the thread costs.
 QUICK_S = 0.002
 REMEMBERED = 32
 
 
-class Disk:
-    """Commits the transaction of one connection, which nobody touches meanwhile."""
+class DiskCommit:
+    """Commits the transaction of one connection. Nobody else may use the connection until the commit has ended."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -30,12 +30,12 @@ class Disk:
         return self._average_s < QUICK_S
 
     def commit(self, done: Callable[[BaseException | None], None]) -> None:
-        """Calls `done` with what went wrong, or with None: at once, or later from the loop."""
+        """Commits and calls `done` with the error or None, either at once or later from the loop."""
         if self.is_quick:
             try:
                 self._commit()
             except Exception as problem:
-                # Whatever it was: there is somebody who waits for the answer.
+                # The caller waits for an answer, whatever the error is.
                 done(problem)
             else:
                 done(None)
@@ -44,7 +44,7 @@ class Disk:
         committing.add_done_callback(lambda finished: done(finished.exception()))
 
     async def commit_apart(self) -> None:
-        """In the thread, however quick the disk is: for much at once."""
+        """Commits in the thread, however quick the disk is; for large transactions."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._commit)
 
     def close(self) -> None:

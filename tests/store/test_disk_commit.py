@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from dray.store import sqlite_tables as tables
-from dray.store.disk import QUICK_S, REMEMBERED, Disk
+from dray.store.disk_commit import (
+    QUICK_S,
+    REMEMBERED,
+    DiskCommit,
+)
 from dray.store.errors import StoreUnavailable
 from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
@@ -56,7 +60,7 @@ class Watched(sqlite3.Connection):
 async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
     connect = sqlite3.connect
     monkeypatch.setattr(tables.sqlite3, "connect", lambda *a, **k: connect(*a, factory=Watched, **k))
-    monkeypatch.setattr("dray.store.disk.time", Watched.stopwatch)
+    monkeypatch.setattr("dray.store.disk_commit.time", Watched.stopwatch)
     opened = SqliteStore(tmp_path / "dray.db")
     opened._writing.threads.clear()
     yield opened
@@ -158,7 +162,7 @@ async def test_a_lone_writer_is_not_kept_waiting(store: SqliteStore) -> None:
 
 async def test_closing_waits_for_the_thread(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None, check_same_thread=False)
-    disk = Disk(connection)
+    disk = DiskCommit(connection)
     connection.execute("CREATE TABLE t (a)")
     connection.execute("BEGIN")
     connection.execute("INSERT INTO t VALUES (1)")

@@ -1,4 +1,4 @@
-"""Objects by key, and by whatever else a component looks them up by."""
+"""Objects by key, with secondary indexes."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class IndexedObjects(Generic[T]):
         self._objects: dict[str, T] = {}
         self._indexers: dict[str, Indexer[T]] = {}
         # Index name -> value -> keys. A dict stands for the set of keys: it keeps the order of arrival, so that
-        # what a component sees does not depend on string hashing.
+        # the order of results does not depend on string hashing.
         self._indexes: dict[str, dict[str, dict[str, None]]] = {}
-        # Index name -> key -> the values it is entered under: most changes of an object move it in no index.
+        # Index name -> key -> its values there: most changes of an object change no index.
         self._entered: dict[str, dict[str, tuple[str, ...]]] = {}
         for name, indexer in (indexers or {}).items():
             self.add_indexer(name, indexer)

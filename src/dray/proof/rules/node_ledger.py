@@ -1,4 +1,4 @@
-"""No node beyond its allocatable.
+"""The rule that no node holds more than its allocatable.
 
 Two counts: pods that the node has taken in (they have a start time), which must hold always; and pods that are bound to it,
 which must hold where the server refuses to overbook. Elsewhere two schedulers may both bind to the last free cpu; the node
@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Node, Pod
 from dray.proof.history import ObjectKey
+from dray.proof.replay import (
+    Object,
+    ReplayedCluster,
+)
 from dray.proof.violation import Violation
-from dray.proof.world import Object, World
 
 FINISHED = ("Succeeded", "Failed")
 
@@ -27,7 +30,7 @@ class LedgerRule:
         self.overbound = 0
 
     def changed(
-        self, world: World, revision: int, key: ObjectKey, old: Object | None, new: Object | None
+        self, world: ReplayedCluster, revision: int, key: ObjectKey, old: Object | None, new: Object | None
     ) -> Iterator[Violation]:
         if isinstance(new, Node):
             self._bound.set_node(new)
@@ -62,7 +65,7 @@ class LedgerRule:
             return
         node = pod.spec.node_name
         ledger.add(node, PodRef.of(pod), demand)
-        # A node that shrank or left is its own matter: what counts is that nothing was put on top.
+        # A node that shrank or left breaks no promise; only a pod added beyond its allocatable does.
         if was_there or not any(each.name == node for each in ledger):
             return
         for short in ledger.nodes[node].overcommitted():

@@ -1,11 +1,11 @@
-"""Our own writes, remembered until the watch has shown them: no decision on state older than the last write."""
+"""A cache of our own writes over an informer, so that no decision is made on state older than our last write."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Generic, TypeVar
 
-from dray.client.indexed import IndexedObjects
+from dray.client.indexed_objects import IndexedObjects
 from dray.client.informer import Informer
 from dray.client.kinds import ApiObject, object_key
 from dray.clock import Clock
@@ -17,14 +17,14 @@ LIFETIME_S = 3600.0
 
 
 def is_newer(one: ApiObject, other: ApiObject) -> bool:
-    """By revision, which grows with every write; without numbers nothing counts as newer."""
+    """Compares revisions; a revision that is not a number never counts as newer."""
     return _number(one.metadata.resource_version) > _number(other.metadata.resource_version)
 
 
-class OwnWrites(Generic[T]):
-    """Layered over an informer: `get` and `by_index` answer with the newer of what was written and what was seen.
+class MutationCache(Generic[T]):
+    """`get` and `by_index` return the newer of the object we wrote and the informer's object.
 
-    Once the informer has reached the revision of a write, it is the truth again, also when it no longer has the object.
+    Once the informer has reached the revision of a write, its answer counts, also when it no longer has the object.
     """
 
     def __init__(self, informer: Informer[T], clock: Clock, *, limit: int = MAX_OBJECTS) -> None:
@@ -53,7 +53,7 @@ class OwnWrites(Generic[T]):
         self._expiry.pop(key, None)
 
     def _forget_seen(self) -> None:
-        """The oldest writes, up to one that the watch has not shown yet: nobody may ever ask for them again."""
+        """Drops the oldest writes up to the first that the watch has not shown yet."""
         while self._expiry:
             oldest = next(iter(self._expiry))
             written = self._written.get(oldest)
@@ -66,7 +66,7 @@ class OwnWrites(Generic[T]):
         return self._informer.get(key) if written is None else written
 
     def by_index(self, name: str, value: str) -> list[T]:
-        """As the informer's index, plus objects written so recently that the watch has not brought them."""
+        """The informer's index, plus objects that we wrote and the watch has not shown yet."""
         found = {object_key(obj): obj for obj in self._informer.by_index(name, value)}
         for obj in self._written.by_index(name, value):
             if self._unseen(obj) is not None:

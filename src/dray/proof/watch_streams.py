@@ -1,14 +1,14 @@
-"""Do watches keep their promise? Each stream in order and without contradiction, and no stream lacks what another saw."""
+"""Checks watch streams: each one is in order and consistent, and no stream misses an event that another one saw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from dray.proof.history import History, Listed, ObjectKey, Opened, Seen, key_of, metadata_of, revision_of
+from dray.proof.history import History, Listed, ObjectKey, Opened, SeenEvent, key_of, metadata_of, revision_of
 from dray.proof.violation import Violation
 
-Changes = dict[tuple[int, ObjectKey], Seen]
+Changes = dict[tuple[int, ObjectKey], SeenEvent]
 
 
 @dataclass(slots=True)
@@ -38,11 +38,11 @@ def check_watches(history: History) -> Iterator[Violation]:
         yield from _compare(states)
 
 
-def changes_seen(history: History) -> dict[ObjectKey, dict[int, Seen]]:
+def changes_seen(history: History) -> dict[ObjectKey, dict[int, SeenEvent]]:
     """Every change that any stream saw, by object and revision."""
-    changes: dict[ObjectKey, dict[int, Seen]] = {}
+    changes: dict[ObjectKey, dict[int, SeenEvent]] = {}
     for record in history.records:
-        if isinstance(record, Seen) and record.type != "BOOKMARK":
+        if isinstance(record, SeenEvent) and record.type != "BOOKMARK":
             changes.setdefault(record.key, {}).setdefault(record.revision, record)
     return changes
 
@@ -59,13 +59,13 @@ def coverage(history: History) -> dict[str, list[tuple[int, int]]]:
 
 
 class StreamCheck:
-    """One stream at a time, without remembering its events: for streams that never end."""
+    """Checks one stream event by event without keeping the events, for streams that never end."""
 
     def __init__(self) -> None:
         self._states: dict[tuple[str, str], StreamState] = {}
 
-    def take(self, record: Listed | Opened | Seen) -> list[Violation]:
-        resource = record.key.resource if isinstance(record, Seen) else record.resource
+    def take(self, record: Listed | Opened | SeenEvent) -> list[Violation]:
+        resource = record.key.resource if isinstance(record, SeenEvent) else record.resource
         state = self._states.setdefault((record.stream, resource), StreamState(record.stream))
         found = list(_check_stream(state, [record]))
         del state.stretches[:-1]
@@ -74,7 +74,7 @@ class StreamCheck:
         return found
 
 
-def _check_stream(state: StreamState, records: Iterable[Listed | Opened | Seen]) -> Iterator[Violation]:
+def _check_stream(state: StreamState, records: Iterable[Listed | Opened | SeenEvent]) -> Iterator[Violation]:
     for record in records:
         if isinstance(record, Listed):
             yield from _take_list(state, record)
@@ -99,7 +99,7 @@ def _take_list(state: StreamState, listed: Listed) -> Iterator[Violation]:
     state.stretches.append(Coverage(listed.revision, listed.revision))
 
 
-def _take_event(state: StreamState, event: Seen) -> Iterator[Violation]:
+def _take_event(state: StreamState, event: SeenEvent) -> Iterator[Violation]:
     if not state.stretches:
         state.stretches.append(Coverage(0, 0))
     stretch = state.stretches[-1]
@@ -135,7 +135,7 @@ def _compare(states: list[StreamState]) -> Iterator[Violation]:
                     yield from _compare_event(state.name, event, stretch.seen.get((revision, key)))
 
 
-def _compare_event(stream: str, event: Seen, own: Seen | None) -> Iterator[Violation]:
+def _compare_event(stream: str, event: SeenEvent, own: SeenEvent | None) -> Iterator[Violation]:
     subject = f"{stream}: {event.key}"
     if own is None:
         yield Violation("watch-gap", event.revision, subject, f"{event.type} was seen by {event.stream} only")
@@ -144,5 +144,5 @@ def _compare_event(stream: str, event: Seen, own: Seen | None) -> Iterator[Viola
         yield Violation("watch-disagrees", event.revision, subject, what)
 
 
-def is_being_deleted(event: Seen) -> bool:
+def is_being_deleted(event: SeenEvent) -> bool:
     return event.type == "DELETED" or metadata_of(event.document).get("deletionTimestamp") is not None

@@ -1,4 +1,4 @@
-"""One of several replicas leads, by holding a Lease."""
+"""Leader election with a Lease: one of several replicas leads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """Another replica takes over after `lease_s` without renewal; the leader itself gives up sooner."""
+    """Another replica takes over after `lease_s` without renewal; the leader gives up earlier."""
 
     lease_s: float = 15.0
     renew_deadline_s: float = 10.0
@@ -29,7 +29,7 @@ class LeaseTiming:
 
 
 class LeaderElector:
-    """`await run(lead)`: waits for the lease, runs `lead` while holding it, raises `LeadershipLost` when it is gone."""
+    """`await run(lead)` waits for the lease, runs `lead` while holding it, and raises `LeadershipLost` when it is lost."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LeaderElector:
         self._name = name
         self._namespace = namespace
         self._timing = timing or LeaseTiming()
-        # What we last saw in the lease and when, by our own clock: other machines' clocks are not to be trusted.
+        # The lease as last seen, and when by our own clock: the clocks of other machines may be wrong.
         self._seen: LeaseSpec | None = None
         self._seen_at = 0.0
 
@@ -84,7 +84,7 @@ class LeaderElector:
                 raise LeadershipLost(f"lease {self._namespace}/{self._name} could not be renewed as {self.identity}")
 
     async def release(self) -> None:
-        """Let go of the lease so that the next replica need not wait; losing it instead is fine too."""
+        """Releases the lease so that the next replica need not wait; errors are ignored."""
         if not self.is_leader:
             return
         self.is_leader = False
@@ -105,7 +105,7 @@ class LeaderElector:
             return False
 
     async def _hold(self) -> bool:
-        """Create the lease, renew it, or take it over from a holder that fell silent."""
+        """Creates the lease, renews it, or takes it over from a holder that no longer renews it."""
         lease = await self._client.find(LEASES, self._name, self._namespace)
         now = rfc3339_micro(self._clock.now())
         if lease is None:

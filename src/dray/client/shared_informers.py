@@ -13,7 +13,7 @@ T = TypeVar("T", bound=ApiObject)
 
 
 class Informers:
-    """Components ask for what they need, then the owner starts all and waits: `start()`, `await synced()`."""
+    """Components get their informers with `of`; the owner then calls `start()` and `await synced()`."""
 
     def __init__(self, client: Client, *, resync_s: float = 0.0) -> None:
         self.client = client
@@ -46,9 +46,9 @@ class Informers:
             informer.start()
 
     def share(self) -> Informers:
-        """A view for one component: the same informers, but it waits only for those it asked for itself.
+        """A view for one component: the same informers, but `synced` waits only for those that it asked for.
 
-        A kind that cannot be read then holds up who needs it, and nobody else.
+        A kind that cannot be read then delays only the components that need it.
         """
         return _Share(self)
 

@@ -1,4 +1,4 @@
-"""Who runs has its claims allocated and reserved, and a claim in use is not taken away."""
+"""The rule that a running pod has its claims allocated and reserved, and that a claim in use is not taken away."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from collections.abc import Iterator
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.proof.history import ObjectKey
-from dray.proof.rules.ledger import FINISHED
+from dray.proof.replay import (
+    Object,
+    ReplayedCluster,
+)
+from dray.proof.rules.node_ledger import FINISHED
 from dray.proof.violation import Violation
-from dray.proof.world import Object, World
 
 
-def examine(world: World, revision: int) -> Iterator[Violation]:
-    """Every pod that runs, as things are now."""
+def examine(world: ReplayedCluster, revision: int) -> Iterator[Violation]:
+    """Checks every running pod against the present state."""
     for pod in world.pods.values():
         if runs(pod):
             yield from _missing(world, revision, pod)
 
 
-def _missing(world: World, revision: int, pod: Pod) -> Iterator[Violation]:
+def _missing(world: ReplayedCluster, revision: int, pod: Pod) -> Iterator[Violation]:
     for label, name in claim_keys(pod).items():
         if missing := lacks(world.claims.get(name), pod):
             yield Violation("running-without-claim", revision, _name(pod), f"claim {label} ({name}) {missing}")
@@ -31,14 +34,16 @@ class UseRule:
         self._running_with: dict[str, set[str]] = {}
 
     def changed(
-        self, world: World, revision: int, key: ObjectKey, old: Object | None, new: Object | None
+        self, world: ReplayedCluster, revision: int, key: ObjectKey, old: Object | None, new: Object | None
     ) -> Iterator[Violation]:
         if isinstance(new or old, Pod):
             yield from self._pod_changed(world, revision, _as_pod(old), _as_pod(new))
         elif isinstance(new or old, ResourceClaim):
             yield from self._claim_changed(world, revision, key, _as_claim(old), _as_claim(new))
 
-    def _pod_changed(self, world: World, revision: int, old: Pod | None, new: Pod | None) -> Iterator[Violation]:
+    def _pod_changed(
+        self, world: ReplayedCluster, revision: int, old: Pod | None, new: Pod | None
+    ) -> Iterator[Violation]:
         if old is not None and runs(old):
             for name in claim_keys(old).values():
                 self._running_with.get(name, set()).discard(old.metadata.uid)
@@ -51,7 +56,12 @@ class UseRule:
             yield from _missing(world, revision, new)
 
     def _claim_changed(
-        self, world: World, revision: int, key: ObjectKey, old: ResourceClaim | None, new: ResourceClaim | None
+        self,
+        world: ReplayedCluster,
+        revision: int,
+        key: ObjectKey,
+        old: ResourceClaim | None,
+        new: ResourceClaim | None,
     ) -> Iterator[Violation]:
         name = f"{key.namespace}/{key.name}"
         is_same = old is not None and new is not None and old.metadata.uid == new.metadata.uid

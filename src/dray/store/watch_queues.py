@@ -1,4 +1,4 @@
-"""Live changes to many watches, without letting a slow one grow without bound."""
+"""Bounded queues of live changes, one per watch."""
 
 import asyncio
 from collections import deque
@@ -10,8 +10,8 @@ from dray.store.interface import Batch, Change
 QUEUE_LIMIT = 1024
 
 
-class Follower:
-    """The unread end of one watch. `next` answers None when it fell too far behind and must replay."""
+class WatchQueue:
+    """The unread changes of one watch. `next` returns None when the watch fell too far behind and must replay from the store."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -21,7 +21,7 @@ class Follower:
         self._waiter: asyncio.Future[None] | None = None
 
     def restart(self) -> None:
-        """Forget what is unread: the caller reads everything published so far from the store."""
+        """Drops unread changes: the caller reads everything published so far from the store."""
         self._unread.clear()
         self._overrun = False
 
@@ -63,16 +63,16 @@ class Follower:
             self._waiter.set_result(None)
 
 
-class Followers:
+class WatchQueues:
     def __init__(self) -> None:
-        self._all: set[Follower] = set()
+        self._all: set[WatchQueue] = set()
 
-    def add(self, prefix: str) -> Follower:
-        follower = Follower(prefix)
+    def add(self, prefix: str) -> WatchQueue:
+        follower = WatchQueue(prefix)
         self._all.add(follower)
         return follower
 
-    def remove(self, follower: Follower) -> None:
+    def remove(self, follower: WatchQueue) -> None:
         self._all.discard(follower)
 
     def publish(self, revision: int, changes: Iterable[Change]) -> None:

@@ -20,7 +20,7 @@ _FILE_OPTIONS = {"ca", "cert", "key", "password-file"}
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where an etcd is and how to get in; texts are file contents, not paths."""
+    """Endpoints and credentials of an etcd; certificates are file contents, not paths."""
 
     endpoints: tuple[str, ...]
     prefix: str = DEFAULT_PREFIX
@@ -73,7 +73,7 @@ def _is_endpoint(text: str) -> bool:
 
 
 def _check_tls(paths: dict[str, str]) -> None:
-    """Whether the files are what they should be, told now: gRPC would find out at each attempt to connect, and not say which."""
+    """Checks the PEM files now: gRPC would fail at every attempt to connect and would not name the file."""
     if ("cert" in paths) != ("key" in paths):
         raise StoreError("cert and key of the store's URL belong together: give both or none")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -95,7 +95,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 async def open_store(url: str, data: Path, clock: Clock | None = None) -> Store:
-    """The store a server was told to use; an empty URL means the SQLite file in its data directory."""
+    """Opens the store that `--store` names; an empty URL means the SQLite file in the data directory."""
     if not url:
         return SqliteStore(data / "dray.db", clock)
     if url.startswith("sqlite:"):
@@ -103,6 +103,6 @@ async def open_store(url: str, data: Path, clock: Clock | None = None) -> Store:
         if not path:
             raise StoreError(f"{url}: give a file, as in sqlite:///var/lib/dray/dray.db")
         return SqliteStore(Path(unquote(path)), clock)
-    from dray.store.etcd import EtcdStore  # gRPC is only loaded for who uses it
+    from dray.store.etcd import EtcdStore  # loads gRPC only where etcd is used
 
     return await EtcdStore.open(StoreAddress.parse(url))

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from dray.clock import SimulatedClock
-from dray.store.history import keep_history
+from dray.store.compaction import keep_history
 from dray.store.sqlite import SqliteStore
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
-from dray.client import PODS, Client, Informer, OwnWrites, is_newer
+from dray.client import PODS, Client, Informer, MutationCache, is_newer
 from dray.clock import SimulatedClock
 
 
@@ -31,7 +31,7 @@ def informer(clock):
 
 @pytest.fixture
 def writes(informer, clock):
-    return OwnWrites(informer, clock, limit=3)
+    return MutationCache(informer, clock, limit=3)
 
 
 def test_a_write_counts_before_the_watch_shows_it(informer, writes):

@@ -1,7 +1,7 @@
-"""How much past is kept: enough for a watcher that was away for a few minutes, and no more.
+"""Compacts the store regularly, and keeps enough history for a watch that was away for a few minutes.
 
-Several servers on one store take turns without talking: each forgets only what had happened a whole interval ago, and
-forgetting what another has already forgotten is no error.
+Several servers on one store need no coordination: each drops only history that is a whole interval old, and dropping history
+that another server has dropped already is no error.
 """
 
 from dray.clock import Clock
@@ -23,7 +23,7 @@ async def keep_history(store: Store, clock: Clock, interval_s: float = INTERVAL_
 
 
 async def _revision(store: Store) -> int:
-    """0 if the store does not answer: then this round forgets nothing."""
+    """The current revision, or 0 if the store does not answer: then this round compacts nothing."""
     try:
         return await store.current_revision()
     except StoreError:

@@ -1,4 +1,4 @@
-"""The cluster at one revision, brought forward change by change; every rule looks at every change."""
+"""Rebuilds the cluster revision by revision; every rule looks at every change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dray.api import codec
 from dray.api.core import Node, Pod
 from dray.api.resource import ResourceClaim, ResourceSlice
 from dray.client import CLAIMS, NODES, PODS, SLICES
-from dray.proof.history import History, Listed, ObjectKey, Seen, key_of, revision_of
+from dray.proof.history import History, Listed, ObjectKey, SeenEvent, key_of, revision_of
 from dray.proof.violation import Violation
 
 Object = Pod | Node | ResourceClaim | ResourceSlice
@@ -21,16 +21,16 @@ TYPES: dict[str, type[Pod] | type[Node] | type[ResourceClaim] | type[ResourceSli
 }
 
 
-class Rule(Protocol):
+class ProofRule(Protocol):
     """One promise. `world` is the state after the change from `old` to `new`."""
 
     def changed(
-        self, world: World, revision: int, key: ObjectKey, old: Object | None, new: Object | None
+        self, world: ReplayedCluster, revision: int, key: ObjectKey, old: Object | None, new: Object | None
     ) -> Iterator[Violation]: ...
 
 
-class World:
-    """Objects by `namespace/name` (or name), with what each pod and claim has to do with the other."""
+class ReplayedCluster:
+    """Objects by `namespace/name` (or name), and the links between pods and claims."""
 
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
@@ -40,7 +40,7 @@ class World:
         self.pods_by_uid: dict[str, Pod] = {}
 
     def put(self, key: ObjectKey, new: Object | None) -> Object | None:
-        """Enter an object, or take it out; the answer is what was there before."""
+        """Enters or removes an object and returns the one before."""
         name = f"{key.namespace}/{key.name}" if key.namespace else key.name
         objects = self._objects(key.resource)
         old = objects.pop(name, None)
@@ -66,14 +66,14 @@ class World:
 
 
 class Replay:
-    """Changes in, broken promises out. Give them in the order of their revisions."""
+    """Takes changes in the order of their revisions and collects violations."""
 
-    def __init__(self, rules: list[Rule]) -> None:
-        self.world = World()
+    def __init__(self, rules: list[ProofRule]) -> None:
+        self.world = ReplayedCluster()
         self.changes = 0
         self._rules = rules
 
-    def apply(self, event: Seen) -> list[Violation]:
+    def apply(self, event: SeenEvent) -> list[Violation]:
         kind = TYPES.get(event.key.resource)
         if kind is None or event.type == "BOOKMARK":
             return []
@@ -81,9 +81,9 @@ class Replay:
         return self._change(event.revision, event.key, new)
 
     def start_from(self, listed: Listed) -> list[Violation]:
-        """A list instead of changes: what is not in it is gone.
+        """Applies a list: objects that are not in it are gone.
 
-        Lists of two kinds are not of one moment, so a pod may be newer than its claim here: `examine` later.
+        Lists of two kinds have different revisions, so a pod may be newer than its claim: call `examine` later.
         """
         kind = TYPES.get(listed.resource)
         if kind is None:
@@ -105,19 +105,19 @@ class Replay:
         return [violation for rule in self._rules for violation in rule.changed(self.world, revision, key, old, new)]
 
 
-def in_order(history: History) -> Iterator[Listed | Seen]:
-    """One story out of all streams: the first list of each kind, then every change once, by revision.
+def in_order(history: History) -> Iterator[Listed | SeenEvent]:
+    """Merges all streams: the first list of each kind, then every change once, by revision.
 
     A later list of the same kind counts only where no stream watched: it stands for the changes in between.
     """
     first: dict[str, Listed] = {}
-    events: dict[tuple[int, ObjectKey], Seen] = {}
+    events: dict[tuple[int, ObjectKey], SeenEvent] = {}
     for record in history.records:
         if isinstance(record, Listed) and record.resource in TYPES:
             first.setdefault(record.resource, record)
-        elif isinstance(record, Seen) and record.type != "BOOKMARK" and record.key.resource in TYPES:
+        elif isinstance(record, SeenEvent) and record.type != "BOOKMARK" and record.key.resource in TYPES:
             events.setdefault((record.revision, record.key), record)
-    # What others refer to comes first.
+    # Kinds that others refer to come first.
     for resource in (SLICES.plural, NODES.plural, CLAIMS.plural, PODS.plural):
         if resource in first:
             yield first[resource]

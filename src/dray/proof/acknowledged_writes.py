@@ -1,12 +1,16 @@
-"""Is everything there that the server acknowledged? And does nothing come back that was deleted?"""
+"""Checks that every acknowledged write is visible and that no deleted object comes back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dray.proof.history import History, Listed, ObjectKey, Seen, Write, key_of, metadata_of, revision_of
+from dray.proof.history import History, Listed, ObjectKey, SeenEvent, Write, key_of, metadata_of, revision_of
 from dray.proof.violation import Violation
-from dray.proof.watches import changes_seen, coverage, is_being_deleted
+from dray.proof.watch_streams import (
+    changes_seen,
+    coverage,
+    is_being_deleted,
+)
 
 
 def check_writes(history: History) -> Iterator[Violation]:
@@ -23,7 +27,7 @@ def check_writes(history: History) -> Iterator[Violation]:
 
 
 def _check_change(
-    write: Write, seen: dict[int, Seen], watched: dict[str, list[tuple[int, int]]], listed: dict[str, Listed]
+    write: Write, seen: dict[int, SeenEvent], watched: dict[str, list[tuple[int, int]]], listed: dict[str, Listed]
 ) -> Iterator[Violation]:
     event = seen.get(write.revision)
     if event is not None:
@@ -41,9 +45,9 @@ def _check_change(
 
 
 def _check_delete(
-    write: Write, seen: dict[int, Seen], watched: dict[str, list[tuple[int, int]]], listed: dict[str, Listed]
+    write: Write, seen: dict[int, SeenEvent], watched: dict[str, list[tuple[int, int]]], listed: dict[str, Listed]
 ) -> Iterator[Violation]:
-    """The answer does not tell the revision: the object must be gone or on its way at the end."""
+    """The answer of a delete has no revision: at the end the object must be gone or terminating."""
     last = listed.get(write.key.resource)
     if last is None or last.at < write.at:
         return
@@ -57,7 +61,7 @@ def _check_delete(
             return
 
 
-def _resurrected(changes: dict[ObjectKey, dict[int, Seen]]) -> Iterator[Violation]:
+def _resurrected(changes: dict[ObjectKey, dict[int, SeenEvent]]) -> Iterator[Violation]:
     for key, seen in changes.items():
         gone: dict[str, int] = {}
         for revision in sorted(seen):
@@ -69,17 +73,17 @@ def _resurrected(changes: dict[ObjectKey, dict[int, Seen]]) -> Iterator[Violatio
                 gone[uid] = revision
 
 
-def _is_comparable(write: Write, event: Seen) -> bool:
-    """An answer in an older API version, or about another kind (binding), says the same in other words."""
+def _is_comparable(write: Write, event: SeenEvent) -> bool:
+    """Whether an answer can be compared field by field: not in an older API version or for another kind (Binding)."""
     return write.answer is not None and write.answer.get("apiVersion") == event.document.get("apiVersion")
 
 
-def _uid(event: Seen) -> str:
+def _uid(event: SeenEvent) -> str:
     return str(metadata_of(event.document).get("uid", ""))
 
 
 def _last_lists(history: History) -> dict[str, Listed]:
-    """The newest list of each resource, for what nobody watched."""
+    """The newest list of each resource, for resources without a watch."""
     newest: dict[str, Listed] = {}
     for record in history.records:
         if isinstance(record, Listed) and (
