@@ -18,7 +18,9 @@ from report import Report
 from dray.api.codec import to_object
 from dray.api.core import Node, Pod
 from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
-from dray.cli.bench_workload import (
+from dray.clock import RealClock
+from dray.scheduler.scheduler import Scheduler
+from dray.sim.bench.workload import (
     Workload,
     impossible,
     load_workload,
@@ -26,9 +28,7 @@ from dray.cli.bench_workload import (
     pod_document,
     slice_documents,
 )
-from dray.clock import RealClock
-from dray.scheduler.memory_cluster import MemoryCluster
-from dray.scheduler.scheduler import Scheduler
+from dray.sim.memory_cluster import MemoryCluster
 
 WORKLOADS = Path(__file__).parent / "workloads" / "cluster"
 WARM, ROUNDS, PER_ROUND = 60, 6, 30

@@ -12,9 +12,9 @@ from dray.api.codec import shape_document, to_object
 from dray.api.core import Node, Pod
 from dray.api.defaults import apply_defaults
 from dray.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
-from dray.explain.world import World
-from dray.sim.explaining import explain_pod
-from dray.sim.rehearsal import Rehearsal
+from dray.explain.cluster_objects import World
+from dray.sim.pod_explanation import explain_pod
+from dray.sim.simulation import Simulation
 
 DRIVER = "gpu.example.com"
 RESOURCE = "resource.k8s.io/v1"
@@ -30,14 +30,14 @@ KINDS: dict[str, type] = {
 
 def run(report: Report) -> None:
     world = a_world(nodes=1000, pods=4000)
-    rehearsal = Rehearsal(world)
+    simulation = Simulation(world)
     started = time.process_time()
-    rehearsal.run()
+    simulation.run()
     took_s = time.process_time() - started
-    placed = sum(row.outcome == "scheduled" for row in rehearsal.placed())
+    placed = sum(row.outcome == "scheduled" for row in simulation.placed())
     assert placed == 2000, placed
     report.record("simulate 1,000 nodes, 4,000 pods: per pod", took_s / 4000 * 1e6, "us", limit=5000)
-    settled = World.of(rehearsal.cluster.everything())
+    settled = World.of(simulation.cluster.everything())
     started = time.process_time()
     verdict = explain_pod(settled, "default", "pod-3999")
     report.record("explain one pod on 1,000 full nodes", time.process_time() - started, "s", limit=10)

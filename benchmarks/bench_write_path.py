@@ -20,7 +20,7 @@ from report import Report
 
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request
-from dray.cli.event_loop import YOUNG_OF_A_SERVER, fast_runner, spare_the_collector
+from dray.event_loop import YOUNG_OF_A_SERVER, fast_runner, spare_the_collector
 from dray.store.sqlite import SqliteStore
 
 PODS, ROUNDS = 64, 8

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.quantity import Quantity
-from dray.cli.podrequests import answer_podrequests
+from dray.testing.vectors import answer_podrequests
 
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "data" / "podrequests.ndjson").read_text().splitlines()

@@ -9,7 +9,7 @@ import pytest
 from dray.api.codec import to_object
 from dray.api.resource import Device
 from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, compile_selector
-from dray.cli.cel_vectors import answer
+from dray.testing.vectors import answer_cel as answer
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "data" / "selectors.ndjson").read_text().splitlines()]
 FIELDS = ("compile", "result", "admit", "estimate", "cost")

@@ -235,8 +235,11 @@ def test_one_look(tmp_path: Path) -> None:
 
 
 def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
-    from dray.cli.dump import read_dump
-    from dray.cli.top_view import overview_of, text_of
+    from dray.cli.cluster_source import read_dump
+    from dray.explain.overview import (
+        overview_of,
+        text_of,
+    )
 
     cluster = busy()
     cluster.add(*(a_node(f"worker-{number}") for number in range(50)))

@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner, Result
 from tests.explain.manifests import RESOURCE, a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice, held
 
-from dray.cli.plots import distribution
 from dray.cli.simulate import simulate
+from dray.sim.reports.plots import distribution
 
 Document = dict[str, Any]
 
@@ -349,7 +349,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
 
 def test_large_lists_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As kubectl prints them: `items:` and `kind: List` around the items, in any order, and several documents."""
-    monkeypatch.setattr("dray.cli.yaml_parts.WORTH_CUTTING", 1)
+    monkeypatch.setattr("dray.explain.dump.WORTH_CUTTING", 1)
     body = yaml.safe_dump({"apiVersion": "v1", "items": BASE, "kind": "List", "metadata": {"resourceVersion": ""}})
     pods = yaml.safe_dump({"apiVersion": "v1", "kind": "PodList", "items": [a_waiting_pod("train")]}, sort_keys=False)
     file = tmp_path / "dump.yaml"
@@ -359,7 +359,7 @@ def test_large_lists_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_anchors_may_reach_from_one_item_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.cli.yaml_parts.WORTH_CUTTING", 1)
+    monkeypatch.setattr("dray.explain.dump.WORTH_CUTTING", 1)
     labels: Document = {"shared": "yes"}
     nodes = [a_node("node-1"), a_node("node-2")]
     for node in nodes:

@@ -3,7 +3,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from dray.cli.vectors import ANSWERS, _answer_for, vectors
+from dray.cli.vectors import KINDS, vectors
+from dray.testing.vectors import ANSWERS
 
 
 def ask(kind: str, *rows: dict) -> list[dict]:
@@ -40,9 +41,9 @@ def test_validation_names_fields_and_undecodable_bodies():
     ]
 
 
-@pytest.mark.parametrize("kind", sorted(ANSWERS))
+@pytest.mark.parametrize("kind", sorted(KINDS))
 def test_every_kind_has_its_answers(kind):
-    assert callable(_answer_for(kind))
+    assert callable(ANSWERS[kind])
 
 
 def test_an_unknown_kind_is_wrong_usage():

@@ -7,31 +7,37 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as changed
 
-from dray.cli.dump import Dump, _enter
-from dray.explain.codes import CODES
-from dray.explain.world import World
-from dray.sim.explaining import Circumstances, explain_pod
-from dray.sim.rehearsal import Rehearsal
+from dray.explain.cluster_objects import World
+from dray.explain.dump import (
+    Dump,
+    add_document,
+)
+from dray.explain.reason_codes import CODES
+from dray.sim.pod_explanation import (
+    Circumstances,
+    explain_pod,
+)
+from dray.sim.simulation import Simulation
 from tests.sim.random_clusters import random_cluster
 
 
 def a_world(seed: int) -> World:
     dump = Dump()
     for document in random_cluster(seed):
-        assert _enter(dump, document, None) == ""
+        assert add_document(dump, document, None) == ""
     return dump.world()
 
 
-def settled(world: World) -> tuple[Rehearsal, World]:
-    rehearsal = Rehearsal(world)
-    rehearsal.run()
-    return rehearsal, World.of(rehearsal.cluster.everything())
+def settled(world: World) -> tuple[Simulation, World]:
+    simulation = Simulation(world)
+    simulation.run()
+    return simulation, World.of(simulation.cluster.everything())
 
 
 @pytest.mark.parametrize("seed", range(1000, 1012))
 def test_who_waits_fits_nowhere_and_is_told_why(seed: int) -> None:
-    rehearsal, world = settled(a_world(seed))
-    for row in rehearsal.placed():
+    simulation, world = settled(a_world(seed))
+    for row in simulation.placed():
         verdict = explain_pod(world, row.pod.metadata.namespace, row.pod.metadata.name)
         assert verdict.code in CODES
         if row.outcome == "scheduled":
@@ -45,9 +51,9 @@ def test_who_waits_fits_nowhere_and_is_told_why(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1000, 1010))
 def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
     world = a_world(seed)
-    rehearsal = Rehearsal(world)
-    rehearsal.run()
-    first = rehearsal.placed()[0]
+    simulation = Simulation(world)
+    simulation.run()
+    first = simulation.placed()[0]
     key = (first.pod.metadata.namespace, first.pod.metadata.name)
     verdict = explain_pod(world, *key, Circumstances(is_new=True))
     fitting = {node.node for node in verdict.nodes if node.fits}
@@ -60,8 +66,8 @@ def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1016, 1020, 1022, 1026, 1028, 1032])
 def test_what_is_said_to_help_does(seed: int) -> None:
     """Releasing the claim that is named lets the pod in."""
-    rehearsal, world = settled(a_world(seed))
-    for row in rehearsal.placed():
+    simulation, world = settled(a_world(seed))
+    for row in simulation.placed():
         if row.outcome == "scheduled":
             continue
         namespace, name = row.pod.metadata.namespace, row.pod.metadata.name

@@ -16,8 +16,8 @@ from dray.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
+from dray.explain.cluster_objects import World
 from dray.explain.device_table import device_rows
-from dray.explain.world import World
 
 
 def a_device(name, draws):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dray.explain.codes import CODES
+from dray.explain.reason_codes import CODES
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +20,7 @@ def test_every_reason_code_is_documented() -> None:
 
 def test_every_finding_of_the_doctor_is_documented() -> None:
     text = (ROOT / "docs" / "doctor.md").read_text()
-    source = "".join(path.read_text() for path in (ROOT / "src/dray/explain").glob("checkup_*.py"))
+    source = "".join(path.read_text() for path in (ROOT / "src/dray/explain").glob("*_findings.py"))
     source += (ROOT / "src/dray/cli/doctor.py").read_text()
     codes = re.findall(r'(?:error|warning)\(\s*"([a-z-]+)"', source)
     assert len(set(codes)) >= 20

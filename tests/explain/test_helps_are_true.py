@@ -10,9 +10,9 @@ from dataclasses import replace
 from msgspec.structs import replace as changed
 
 from dray.api.core import Node, Pod, Taint, Toleration
+from dray.explain.cluster_objects import World
 from dray.explain.what_if import Help
-from dray.explain.world import World
-from dray.sim.explaining import explain_pod
+from dray.sim.pod_explanation import explain_pod
 from tests.explain.test_agrees_with_scheduler import a_world, settled
 
 SEEDS = range(2000, 2012)

@@ -532,7 +532,7 @@ def test_a_feature_that_is_off_is_named(plant: Plant, gates: str, code: str, sai
 
 
 def test_every_code_here_is_in_the_table() -> None:
-    from dray.explain.codes import CODES
+    from dray.explain.reason_codes import CODES
 
     assert {code for _, code, _ in CASES} | {code for _, _, code, _ in GATED} <= CODES.keys()
     assert len(CASES) + len(GATED) >= 40

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from dray.cli.dump import read_dump
+from dray.cli.cluster_source import read_dump
 from dray.client.credentials import Proof
 from dray.client.errors import CredentialsError, KubeconfigError
 from dray.client.https import ssl_context

@@ -47,8 +47,11 @@ from dray.api.resource import (
 from dray.clock import SimulatedClock
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.memory_cluster import MemoryCluster, RecordedEvent
 from dray.scheduler.scheduler import Scheduler
+from dray.sim.memory_cluster import (
+    MemoryCluster,
+    RecordedEvent,
+)
 
 DRIVER = "gpu.example.com"
 NAMESPACE = "default"

@@ -8,8 +8,12 @@ from click.testing import CliRunner
 
 from dray.api.codec import to_object
 from dray.api.resource import DeviceClass, ResourceSlice
-from dray.cli.bench import bench, missed
-from dray.cli.bench_workload import load_workload, slice_documents
+from dray.cli.bench import bench
+from dray.sim.bench.load import missed
+from dray.sim.bench.workload import (
+    load_workload,
+    slice_documents,
+)
 
 WORKLOADS = Path(__file__).parent.parent.parent / "benchmarks" / "workloads" / "cluster"
 

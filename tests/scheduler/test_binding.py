@@ -6,8 +6,8 @@ from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_s
 
 from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.scheduler.memory_cluster import conflict, devices_held
 from dray.scheduler.scheduler import Scheduler
+from dray.sim.memory_cluster import conflict, devices_held
 
 
 def a_world(*objects, **kwargs):

@@ -20,7 +20,7 @@ from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig, Registry
 from dray.scheduler.framework.status import error
-from dray.scheduler.memory_cluster import conflict
+from dray.sim.memory_cluster import conflict
 
 
 def a_world(*objects, **kwargs):

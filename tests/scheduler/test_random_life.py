@@ -41,9 +41,12 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError
 from dray.clock import SimulatedClock
-from dray.scheduler.memory_cluster import MemoryCluster, conflict
 from dray.scheduler.overdrawn import overdrawn
 from dray.scheduler.scheduler import Scheduler
+from dray.sim.memory_cluster import (
+    MemoryCluster,
+    conflict,
+)
 
 NODES = 6
 SHARED = "share.example.com"

@@ -22,11 +22,11 @@ from dray.client import (
     Client,
     Informers,
 )
-from dray.explain.world import World
+from dray.explain.cluster_objects import World
 from dray.scheduler.queued_pods import Where
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
-from dray.sim.rehearsal import Rehearsal
+from dray.sim.simulation import Simulation
 from tests.sim.random_clusters import random_cluster
 
 KINDS = {
@@ -42,19 +42,19 @@ BUSY = (Where.ACTIVE, Where.BACKOFF, Where.IN_FLIGHT)
 Placement = dict[str, tuple[str, tuple[str, ...]]]
 
 
-async def live_and_rehearsed(seed: int, path: Path) -> tuple[Placement, Placement]:
+async def live_and_simulated(seed: int, path: Path) -> tuple[Placement, Placement]:
     plane = ControlPlane(ControlPlaneOptions(data=path, with_scheduler=False))
     await plane.start()
     try:
         client = plane.client("test")
         await _create(client, random_cluster(seed))
         await _claims_are_made(client)
-        rehearsal = Rehearsal(World.of([obj for kind in KINDS.values() for obj in (await client.list(kind)).items]))
-        await rehearsal.settle()
-        rehearsed = {
-            row.pod.metadata.name: (row.pod.spec.node_name, _devices(row.claims)) for row in rehearsal.placed()
+        simulation = Simulation(World.of([obj for kind in KINDS.values() for obj in (await client.list(kind)).items]))
+        await simulation.settle()
+        simulated = {
+            row.pod.metadata.name: (row.pod.spec.node_name, _devices(row.claims)) for row in simulation.placed()
         }
-        return await _scheduled_live(client), rehearsed
+        return await _scheduled_live(client), simulated
     finally:
         await plane.stop()
 
@@ -141,13 +141,13 @@ def one_binding_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 198])
 async def test_simulation_agrees_with_the_live_scheduler(seed: int, tmp_path: Path) -> None:
-    live, rehearsed = await live_and_rehearsed(seed, tmp_path)
-    assert rehearsed == live
+    live, simulated = await live_and_simulated(seed, tmp_path)
+    assert simulated == live
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(1800)
 async def test_simulation_agrees_on_two_hundred_clusters(tmp_path: Path) -> None:
     for seed in range(100, 300):
-        live, rehearsed = await live_and_rehearsed(seed, tmp_path / str(seed))
-        assert rehearsed == live, f"cluster {seed}"
+        live, simulated = await live_and_simulated(seed, tmp_path / str(seed))
+        assert simulated == live, f"cluster {seed}"

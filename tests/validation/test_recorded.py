@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.cli.validation_vectors import answer
+from dray.testing.vectors import answer_validation as answer
 
 DATA = Path(__file__).parent / "data"
 RECORDED = [

@@ -14,7 +14,7 @@ PlainValue = str | int | bool | None | tuple[str, ...]
 class Reason:
     """One reason for a refusal.
 
-    `code` is stable: programs may rely on it, and `dray.explain.codes` has its meaning and remedy. `text` is what people
+    `code` is stable: programs may rely on it, and `dray.explain.reason_codes` has its meaning and remedy. `text` is what people
     read, as it stands, in conditions, events and reports. `facts` are plain values behind the text, such as the claim, the
     request, the device or the amounts, by a name in snake case.
     """

@@ -9,15 +9,20 @@ import click
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.atomic_files import write_private
-from dray.cli.event_loop import YOUNG_OF_A_SERVER, raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
-from dray.cli.patience import once_reachable
 from dray.cli.serving import Serving, serving_options
 from dray.clock import RealClock
+from dray.event_loop import (
+    YOUNG_OF_A_SERVER,
+    raise_file_limit,
+    run_loop,
+    spare_the_collector,
+)
 from dray.signals import stop_signal
 from dray.store.errors import StoreError
 from dray.store.interface import Store
 from dray.store.store_url import open_store
+from dray.store.waiting import start_when_reachable
 
 
 @click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")
@@ -80,7 +85,7 @@ async def _start_patiently(options: ServerOptions, serving: Serving) -> tuple[St
     """An etcd that starts at the same time as we do, or has no quorum, is waited for; a file is there or is not."""
     if not serving.store.startswith("etcd"):
         return await _start(options, serving)
-    return await once_reachable(lambda: _start(options, serving), RealClock())
+    return await start_when_reachable(lambda: _start(options, serving), RealClock())
 
 
 async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, Running]:

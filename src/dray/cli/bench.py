@@ -8,10 +8,9 @@ from pathlib import Path
 
 import click
 
-from dray.cli.bench_load import Measured
-from dray.cli.bench_workload import Workload, load_workload
-from dray.cli.event_loop import fast_runner, spare_the_collector
 from dray.cli.main import EXIT_NO, BrokenWorld
+from dray.sim.bench.load import Measured, measure_workload, missed
+from dray.sim.bench.workload import Workload, load_workload
 
 DEFAULT_DIRECTORY = Path("benchmarks/workloads/cluster")
 
@@ -46,7 +45,7 @@ def bench(
     results: list[tuple[Workload, Measured]] = []
     for workload in chosen:
         smaller = workload if scale == 1.0 else workload.scaled(scale)
-        measured = measure_workload(smaller, processes, profile)
+        measured = _measured(smaller, processes, profile)
         results.append((smaller, measured))
         if as_table:
             click.echo(_line(smaller, measured))
@@ -65,33 +64,11 @@ def _choose(directory: Path, names: tuple[str, ...]) -> list[Workload]:
     return [load_workload(found[name]) for name in names or found]
 
 
-def measure_workload(workload: Workload, processes: int = 2, profile: Path | None = None) -> Measured:
+def _measured(workload: Workload, processes: int, profile: Path | None) -> Measured:
     try:
-        with fast_runner() as runner:
-            return runner.run(_measure(workload, processes, profile))
+        return measure_workload(workload, processes, profile)
     except (OSError, RuntimeError, TimeoutError) as error:
         raise BrokenWorld(f"{workload.name}: {error}") from None
-
-
-async def _measure(workload: Workload, processes: int, profile: Path | None) -> Measured:
-    from dray.cli.bench_cluster import bench_cluster
-    from dray.cli.bench_load import Load
-
-    spare_the_collector()
-    async with bench_cluster(processes, profile) as cluster:
-        return await Load(cluster, workload).run()
-
-
-def missed(workload: Workload, measured: Measured) -> list[str]:
-    """Expectations of the workload that were not met."""
-    misses = []
-    if workload.pods_per_second is not None and measured.pods_per_second < workload.pods_per_second:
-        misses.append(f"{measured.pods_per_second:g} pods/s instead of {workload.pods_per_second:g}")
-    if workload.attempt_p99_ms is not None and measured.attempt_p99_ms > workload.attempt_p99_ms:
-        misses.append(f"attempt p99 {measured.attempt_p99_ms:g} ms instead of {workload.attempt_p99_ms:g}")
-    if workload.memory_mb is not None and measured.memory_mb > workload.memory_mb:
-        misses.append(f"{measured.memory_mb:g} MB instead of {workload.memory_mb:g}")
-    return misses
 
 
 def _line(workload: Workload, measured: Measured) -> str:

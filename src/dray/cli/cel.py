@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import click
 
-from dray.allocator.device_kinds import DeviceKind, KindTable
 from dray.api.resource import ResourceSlice
-from dray.cel import (
-    COST_LIMIT,
-    MAX_EXPRESSION_LENGTH,
-    CelDevice,
-    CompileFailure,
-    Environment,
-    Explanation,
-    Program,
-    compile_selector,
-    explain,
-)
-from dray.cli.cel_view import Verdict, document_of, print_verdicts
-from dray.cli.columns import write_document
-from dray.cli.dump import fetch_dump, read_dump, source_options
+from dray.cel import CompileFailure, Environment, compile_selector
+from dray.cli.cluster_source import load_dump, source_options
 from dray.cli.main import EXIT_NO
+from dray.cli.output import write_document
+from dray.explain.selector_results import document_of, evaluate_selector, refusal_of, result_lines
 
 
 @click.command()
@@ -60,36 +48,25 @@ def cel(
       dray cel 'device.attributes["gpu.example.com"].model == "a100"' -f slices.yaml
       dray cel 'device.driver == "gpu.example.com"'                   the cluster of your kubeconfig
     """
-    if files and kubeconfig:
-        raise click.UsageError("-f and --kubeconfig exclude each other")
     environment = Environment.devices(
         stored=stored, list_attributes=not no_list_attributes, consumable_capacity=not no_consumable_capacity
     )
     program = compile_selector(expression, environment)
-    refusal = _refusal(expression, program, stored)
+    refusal = refusal_of(expression, program, stored)
     if isinstance(program, CompileFailure):
         _refuse(refusal or program.message, output)
         return
-    slices = (read_dump(files) if files else fetch_dump(kubeconfig)).of(ResourceSlice)
-    verdicts = list(_verdicts(program, slices))
+    slices = load_dump(files, kubeconfig).of(ResourceSlice)
+    results = list(evaluate_selector(program, slices))
     if output in ("json", "yaml"):
-        write_document(document_of(expression, program, refusal, verdicts), output)
+        write_document(document_of(expression, program, refusal, results), output)
     else:
-        print_verdicts(program, refusal, verdicts, with_misses, wide=output == "wide")
-    results = {verdict.result for verdict in verdicts}
-    if refusal or "error" in results or "match" not in results:
+        click.echo("\n".join(result_lines(program, results, with_misses, wide=output == "wide")))
+        if refusal:
+            click.echo(f"The API server would refuse this expression: {refusal}", err=True)
+    answers = {result.result for result in results}
+    if refusal or "error" in answers or "match" not in answers:
         sys.exit(EXIT_NO)
-
-
-def _refusal(text: str, program: Program | CompileFailure, stored: bool) -> str | None:
-    """Why the API server would not store it."""
-    if len(text.encode(errors="surrogatepass")) > MAX_EXPRESSION_LENGTH:
-        return f"longer than {MAX_EXPRESSION_LENGTH} bytes"
-    if isinstance(program, CompileFailure):
-        return program.message
-    if not stored and program.estimate > COST_LIMIT:
-        return f"too complex, exceeds cost limit: estimated {program.estimate}, allowed {COST_LIMIT}"
-    return None
 
 
 def _refuse(message: str, output: str | None) -> None:
@@ -98,21 +75,3 @@ def _refuse(message: str, output: str | None) -> None:
     else:
         click.echo(message, err=True)
     sys.exit(EXIT_NO)
-
-
-def _verdicts(program: Program, slices: list[ResourceSlice]) -> Iterator[Verdict]:
-    """Of every device of the newest generation of each pool. Devices of one kind are judged once."""
-    newest: dict[tuple[str, str], int] = {}
-    for each in slices:
-        key = (each.spec.driver, each.spec.pool.name)
-        newest[key] = max(newest.get(key, 0), each.spec.pool.generation)
-    table = KindTable()
-    judged: dict[DeviceKind, Explanation] = {}
-    for each in slices:
-        spec = each.spec
-        if spec.pool.generation != newest[(spec.driver, spec.pool.name)]:
-            continue
-        for device, kind in zip(spec.devices, table.kinds_of(spec.driver, spec.devices, skips=False), strict=True):
-            if kind not in judged:
-                judged[kind] = explain(program, CelDevice.of(spec.driver, device))
-            yield Verdict(f"{spec.driver}/{spec.pool.name}/{device.name}", judged[kind])

@@ -15,7 +15,6 @@ from typing import Any
 import click
 
 from dray import __version__
-from dray.cli.event_loop import run_loop
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
 from dray.client import (
@@ -27,6 +26,7 @@ from dray.client import (
     LeaseTiming,
     load_connection,
 )
+from dray.event_loop import run_loop
 from dray.features import FeatureGates
 from dray.telemetry import Registry, set_up_logging
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import click
 
 from dray.cli.component import Component, component_options, lead, run_as_leader
-from dray.cli.event_loop import until_signalled
 from dray.client import Client, Connection, Informers, LeaseTiming
 from dray.controllers.context import Context
 from dray.controllers.roster import BUILDERS, Choices, Roster
+from dray.event_loop import until_signalled
 from dray.telemetry import Registry
 
 LEASE = "kube-controller-manager"

@@ -8,7 +8,6 @@ import click
 
 from dray import __version__
 from dray.atomic_files import write_private
-from dray.cli.event_loop import run_loop
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
 from dray.cli.serving import parse_address
@@ -17,6 +16,7 @@ from dray.client.transport import Call
 from dray.dashboard import Dashboard, dashboard_url, new_token
 from dray.dashboard.access import is_on_this_machine
 from dray.dashboard.application import DashboardServer
+from dray.event_loop import run_loop
 from dray.features import FeatureGates
 from dray.signals import stop_signal
 from dray.telemetry import set_up_logging

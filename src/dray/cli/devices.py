@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 
 import click
 
-from dray.cli.columns import columns, write_document
-from dray.cli.dump import fetch_dump, read_dump, source_options
-from dray.explain.device_table import DeviceRow, device_rows
-
-# Devices that are alike share a row from here on.
-WORTH_FOLDING = 6
+from dray.cli.cluster_source import load_dump, source_options
+from dray.cli.output import write_document
+from dray.explain.device_table import device_rows, devices_summary, devices_text
 
 
 @click.command()
@@ -48,11 +44,9 @@ def devices(
       dray devices -f dump.yaml --free     free devices of a dump
       dray devices --node gpu-7 -o wide    one node, with attributes and taints
     """
-    if files and kubeconfig:
-        raise click.UsageError("-f and --kubeconfig exclude each other")
     if free and taken:
         raise click.UsageError("--free and --taken exclude each other")
-    rows = device_rows((read_dump(files) if files else fetch_dump(kubeconfig)).world())
+    rows = device_rows(load_dump(files, kubeconfig).world())
     rows = [
         row
         for row in rows
@@ -65,51 +59,5 @@ def devices(
         counts = Counter(row.state for row in rows)
         write_document({"devices": [row.document() for row in rows], "summary": dict(counts)}, output)
         return
-    click.echo(table_of(rows, wide=output == "wide"))
-    click.echo(_summary(rows))
-
-
-def table_of(rows: list[DeviceRow], *, wide: bool) -> str:
-    header = ["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CAPACITY", "CLAIMS", "PODS"]
-    if wide:
-        header += ["ATTRIBUTES", "TAINTS"]
-    table = []
-    for row, more in [(row, 0) for row in rows] if wide else _folded(rows):
-        claims = ", ".join(f"{holder.claim}{' (admin)' if holder.has_admin_access else ''}" for holder in row.holders)
-        pods = ", ".join(dict.fromkeys(pod for holder in row.holders for pod in holder.pods))
-        driver, pool, name = row.device_id
-        name = f"{name} and {more} more" if more else name
-        cells = [driver, pool, name, row.node, row.state, _capacity(row), claims, pods]
-        if wide:
-            cells += [", ".join(f"{name}={value}" for name, value in row.attributes.items()), ", ".join(row.taints)]
-        table.append(cells)
-    return columns(header, table)
-
-
-def _folded(rows: list[DeviceRow]) -> list[tuple[DeviceRow, int]]:
-    """Devices of a pool that nobody holds and that offer the same share a row; a card has dozens of partitions."""
-    alike: dict[Hashable, list[DeviceRow]] = {}
-    for row in rows:
-        is_plain = not row.holders and not row.taints
-        key = (row.device_id[:2], row.node, row.state, _capacity(row)) if is_plain else row.device_id
-        alike.setdefault(key, []).append(row)
-    shown: list[tuple[DeviceRow, int]] = []
-    for found in alike.values():
-        shown += [(found[0], len(found) - 1)] if len(found) >= WORTH_FOLDING else [(row, 0) for row in found]
-    return shown
-
-
-def _capacity(row: DeviceRow) -> str:
-    parts = []
-    for name, value in row.capacity.items():
-        short = name.rpartition("/")[2]
-        parts.append(f"{short} {row.consumed[name]} of {value}" if name in row.consumed else f"{short} {value}")
-    return ", ".join(parts)
-
-
-def _summary(rows: list[DeviceRow]) -> str:
-    counts = Counter(row.state for row in rows)
-    words = ", ".join(
-        f"{counts[state]} {state}" for state in ("free", "blocked", "taken", "shared", "gone") if counts[state]
-    )
-    return f"{len(rows)} devices: {words}" if rows else "no devices"
+    click.echo(devices_text(rows, wide=output == "wide"))
+    click.echo(devices_summary(rows))

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from pathlib import Path
 
 import click
 
-from dray.cli.columns import write_document
-from dray.cli.dump import fetch_dump, read_dump, source_options
+from dray.cli.cluster_source import load_dump, source_options
 from dray.cli.gates import gate_options, gates_from
-from dray.cli.main import EXIT_NO
+from dray.cli.main import EXIT_NO, BrokenWorld
+from dray.cli.output import write_document
+from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
+from dray.event_loop import until_signalled
 from dray.explain.doctor import CdiFiles, examine
-from dray.explain.examination import Finding, error, warning
+from dray.explain.findings import (
+    Finding,
+    error,
+    warning,
+)
+from dray.proof import OnlineCheck, Violation, watch_cluster
 from dray.validation import Context
 
 _COLOURS = {"error": "red", "warning": "yellow"}
@@ -56,12 +64,10 @@ def doctor(
     if watch:
         if files:
             raise click.UsageError("--watch needs a cluster, not a dump")
-        from dray.cli.doctor_watch import watch as watch_promises
-
-        watch_promises(kubeconfig, for_s)
+        _watch(kubeconfig, for_s)
         return
     gates = gates_from(feature_gates, emulate)
-    dump = read_dump(files, check=Context(), keep_going=True) if files else fetch_dump(kubeconfig)
+    dump = load_dump(files, kubeconfig, check=Context())
     found = [_invalid(line) for line in dump.problems]
     found += examine(dump.world(), gates=gates, cdi=_cdi_files(cdi_dir, node))
     found += [_old_spelling(line) for line in dump.old_spellings]
@@ -106,3 +112,31 @@ def _print(found: list[Finding], objects: int) -> None:
         return
     errors = sum(finding.severity == "error" for finding in found)
     click.echo(f"{errors} errors, {len(found) - errors} warnings ({objects} objects)")
+
+
+# --- --watch
+
+
+def _watch(kubeconfig: str | None, for_s: float) -> None:
+    """Print each broken promise when it happens; exit code 1 if there was any."""
+    check = OnlineCheck(_print_violation)
+    try:
+        asyncio.run(_follow(kubeconfig, check, for_s))
+    except (KubeconfigError, CredentialsError, ServerUnreachable, ApiError) as error:
+        raise BrokenWorld(str(error)) from error
+    found = f"{check.violations} promises broken" if check.violations else "every promise was kept"
+    click.echo(f"{found} ({check.events} changes, {check.objects} objects)", err=True)
+    if check.violations:
+        sys.exit(EXIT_NO)
+
+
+async def _follow(kubeconfig: str | None, check: OnlineCheck, for_s: float) -> None:
+    client = connect(kubeconfig, component="dray-doctor")
+    await client.list(NODES)  # Fails at once on wrong credentials or address; the watch would retry for ever.
+    click.echo("watching; end with Ctrl-C" if not for_s else f"watching for {for_s:g} s", err=True)
+    await until_signalled(watch_cluster(client, check, for_s=for_s))
+    await client.close()
+
+
+def _print_violation(violation: Violation) -> None:
+    click.echo(f"{click.style('broken', fg='red')}: {violation.subject}: {violation.message} [{violation.rule}]")

@@ -8,15 +8,23 @@ from dataclasses import replace
 import click
 
 from dray.api.core import Pod
-from dray.cli.columns import write_document
-from dray.cli.dump import Dump, default_namespace, fetch_dump, read_dump, source_options
-from dray.cli.explain_view import text_of
+from dray.cli.cluster_source import default_namespace, fetch_dump, read_dump, source_options
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
-from dray.explain.codes import FITS, SCHEDULED
+from dray.cli.output import write_document
+from dray.explain.cluster_objects import World
+from dray.explain.dump import Dump
+from dray.explain.pod_text import text_of
+from dray.explain.reason_codes import (
+    FITS,
+    SCHEDULED,
+)
 from dray.explain.verdicts import PodVerdict
-from dray.explain.world import World
-from dray.sim.explaining import Circumstances, PodNotFound, explain_pod
+from dray.sim.pod_explanation import (
+    Circumstances,
+    PodNotFound,
+    explain_pod,
+)
 from dray.validation import Context
 
 

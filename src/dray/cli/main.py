@@ -1,7 +1,11 @@
 """The `dray` command group. Exit codes: 0 yes, 1 no, 2 wrong usage, 3 broken world, 130 interrupted."""
 
 # ruff: noqa: E402
-from dray.cli.interruption import EXIT_INTERRUPTED, as_usual, leave_quietly_while_importing
+from dray.cli.keyboard_interrupt import (
+    EXIT_INTERRUPTED,
+    as_usual,
+    leave_quietly_while_importing,
+)
 
 leave_quietly_while_importing()
 

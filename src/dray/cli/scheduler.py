@@ -8,8 +8,11 @@ from pathlib import Path
 import click
 
 from dray.cli.component import Component, component_options, lead, run_as_leader
-from dray.cli.event_loop import spare_the_collector, until_signalled
 from dray.client import Client, LeaseTiming
+from dray.event_loop import (
+    spare_the_collector,
+    until_signalled,
+)
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES, ConfigError, LeaderElectionConfig, SchedulerConfig, load, with_policy
 from dray.scheduler.service import SchedulerService

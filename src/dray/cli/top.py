@@ -10,13 +10,19 @@ from typing import Any
 
 import click
 
-from dray.cli.dump import fetch_dump, read_dump, source_options
-from dray.cli.event_loop import run_loop, until_signalled
+from dray.cli.cluster_source import load_dump, source_options
 from dray.cli.main import BrokenWorld
-from dray.cli.top_view import overview_of, text_of
 from dray.client import Client
 from dray.dashboard.probe import problem_with
-from dray.explain.world import World
+from dray.event_loop import (
+    run_loop,
+    until_signalled,
+)
+from dray.explain.cluster_objects import World
+from dray.explain.overview import (
+    overview_of,
+    text_of,
+)
 
 PROBE_S = 3.0
 
@@ -36,11 +42,8 @@ def top(files: tuple[str, ...], kubeconfig: str | None, once: bool, interval: fl
       dray top --once | head        one look, plain text
       dray top -f dump.yaml         the same for a dump
     """
-    if files and kubeconfig:
-        raise click.UsageError("-f and --kubeconfig exclude each other")
     if files or once or not sys.stdout.isatty():
-        dump = read_dump(files) if files else fetch_dump(kubeconfig)
-        click.echo(text_of(overview_of(dump.world())))
+        click.echo(text_of(overview_of(load_dump(files, kubeconfig).world())))
         return
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 import click
 
 from dray.atomic_files import write_private
-from dray.cli.event_loop import YOUNG_OF_A_SERVER, raise_file_limit, run_loop, spare_the_collector
 from dray.cli.main import BrokenWorld
-from dray.cli.progress import Progress
+from dray.cli.output import Progress
 from dray.cli.serving import Serving, serving_options
+from dray.event_loop import (
+    YOUNG_OF_A_SERVER,
+    raise_file_limit,
+    run_loop,
+    spare_the_collector,
+)
 from dray.signals import stop_signal
 from dray.tasks import cancelled
 
@@ -89,9 +94,9 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int)
 
 
 async def _serve(options: UpOptions) -> None:
-    from dray.cli.loops_keeper import LoopsKeeper
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+    from dray.sim.loops_process import LoopsProcess
     from dray.sim.nodes import NodesOptions, make_nodes
 
     stopping = stop_signal()
@@ -109,9 +114,9 @@ async def _serve(options: UpOptions) -> None:
         )
     )
     await plane.start()
-    keeper = LoopsKeeper(plane, options.verbosity) if options.processes > 1 else None
-    if keeper:
-        await keeper.start()
+    loops = LoopsProcess(plane, options.verbosity) if options.processes > 1 else None
+    if loops:
+        await loops.start()
     token = new_token()
     dashboard = Dashboard(plane.client("dray-dashboard"), token, gates=serving.gates, title="dray up")
     plane.running.mount(PREFIX, dashboard)
@@ -131,8 +136,8 @@ async def _serve(options: UpOptions) -> None:
         await cancelled(starting)
         await dashboard.stop()
         await nodes.stop()
-        if keeper:
-            await keeper.stop()
+        if loops:
+            await loops.stop()
         await plane.stop()
 
 

@@ -21,7 +21,7 @@ from dray.features import FeatureGates
 from dray.http.connection import HttpRequest
 from dray.http.responses import TEXT, Response
 from dray.http.server import HttpServer, url_of
-from dray.sim.explaining import Circumstances, PodNotFound, explain_pod
+from dray.sim.pod_explanation import Circumstances, PodNotFound, explain_pod
 
 log = logging.getLogger(__name__)
 

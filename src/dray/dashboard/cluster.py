@@ -33,7 +33,7 @@ from dray.client import (
     Kind,
 )
 from dray.dashboard.health import Health, reported_by
-from dray.explain.world import World
+from dray.explain.cluster_objects import World
 from dray.features import FeatureGates
 
 T = TypeVar("T", bound=Any)

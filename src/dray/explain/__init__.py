@@ -10,5 +10,5 @@
 
 `verdicts` has the values that people and programs are told, `codes` every stable reason code with its meaning. What devices a
 pod gets is decided in `dray.allocator`, what a node has left in `dray.accounting`; which node filter said no comes in from the
-scheduler (`dray.sim.explaining` puts the two together). Nothing here reads a clock, a file or a network.
+scheduler (`dray.sim.pod_explanation` puts the two together). Nothing here reads a clock, a file or a network.
 """

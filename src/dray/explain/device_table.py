@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from dray.allocator import DeviceID
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
 from dray.api.resource import Device, ResourceSlice
-from dray.explain.holders import Holder, Holders
-from dray.explain.world import World
+from dray.explain.cluster_objects import World
+from dray.explain.device_holders import (
+    Holder,
+    Holders,
+)
+from dray.explain.text_columns import columns
 
 # What stands for the node of a device that several nodes see.
 ALL_NODES = "all nodes"
 BY_SELECTOR = "by selector"
+# At least so many devices that are alike share a row.
+LEAST_FOLDED = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +166,49 @@ def _value(attribute: object) -> str:
         if value is not None and value != ():
             return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
     return ""
+
+
+def devices_text(rows: list[DeviceRow], *, wide: bool) -> str:
+    header = ["DRIVER", "POOL", "DEVICE", "NODE", "STATE", "CAPACITY", "CLAIMS", "PODS"]
+    if wide:
+        header += ["ATTRIBUTES", "TAINTS"]
+    table = []
+    for row, more in [(row, 0) for row in rows] if wide else _folded(rows):
+        claims = ", ".join(f"{holder.claim}{' (admin)' if holder.has_admin_access else ''}" for holder in row.holders)
+        pods = ", ".join(dict.fromkeys(pod for holder in row.holders for pod in holder.pods))
+        driver, pool, name = row.device_id
+        name = f"{name} and {more} more" if more else name
+        cells = [driver, pool, name, row.node, row.state, _capacity(row), claims, pods]
+        if wide:
+            cells += [", ".join(f"{name}={value}" for name, value in row.attributes.items()), ", ".join(row.taints)]
+        table.append(cells)
+    return columns(header, table)
+
+
+def _folded(rows: list[DeviceRow]) -> list[tuple[DeviceRow, int]]:
+    """Devices of a pool that nobody holds and that offer the same share a row; a card has dozens of partitions."""
+    alike: dict[Hashable, list[DeviceRow]] = {}
+    for row in rows:
+        is_plain = not row.holders and not row.taints
+        key = (row.device_id[:2], row.node, row.state, _capacity(row)) if is_plain else row.device_id
+        alike.setdefault(key, []).append(row)
+    shown: list[tuple[DeviceRow, int]] = []
+    for found in alike.values():
+        shown += [(found[0], len(found) - 1)] if len(found) >= LEAST_FOLDED else [(row, 0) for row in found]
+    return shown
+
+
+def _capacity(row: DeviceRow) -> str:
+    parts = []
+    for name, value in row.capacity.items():
+        short = name.rpartition("/")[2]
+        parts.append(f"{short} {row.consumed[name]} of {value}" if name in row.consumed else f"{short} {value}")
+    return ", ".join(parts)
+
+
+def devices_summary(rows: list[DeviceRow]) -> str:
+    counts = Counter(row.state for row in rows)
+    words = ", ".join(
+        f"{counts[state]} {state}" for state in ("free", "blocked", "taken", "shared", "gone") if counts[state]
+    )
+    return f"{len(rows)} devices: {words}" if rows else "no devices"

@@ -7,11 +7,17 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dray.api.core import Pod
-from dray.explain.checkup_claims import CLAIM_CHECKS
-from dray.explain.checkup_devices import DEVICE_CHECKS
-from dray.explain.checkup_pods import POD_CHECKS, START_CHECKS
-from dray.explain.examination import Examination, Finding
-from dray.explain.world import World
+from dray.explain.claim_findings import CLAIM_CHECKS
+from dray.explain.cluster_objects import World
+from dray.explain.device_findings import DEVICE_CHECKS
+from dray.explain.findings import (
+    Examination,
+    Finding,
+)
+from dray.explain.pod_findings import (
+    POD_CHECKS,
+    START_CHECKS,
+)
 from dray.features import FeatureGates
 
 Severity = Literal["error", "warning"]

@@ -9,11 +9,21 @@ from dataclasses import dataclass, field
 from dray.allocator import Allocator, Failure, NoFit, Question
 from dray.allocator.node_report import NodeReport, RequestReport, report_on_node
 from dray.api.core import Node
-from dray.explain.codes import CODES, FITS, distance
-from dray.explain.funnel import Funnel, funnel_of
-from dray.explain.holders import Holders
-from dray.explain.nearest import NearestMiss, nearest_miss
-from dray.explain.shortage import ShortRow
+from dray.explain.device_holders import Holders
+from dray.explain.nearest_device import (
+    NearestMiss,
+    nearest_miss,
+)
+from dray.explain.node_shortage import ShortRow
+from dray.explain.reason_codes import (
+    CODES,
+    FITS,
+    distance,
+)
+from dray.explain.request_counts import (
+    Funnel,
+    funnel_of,
+)
 from dray.explain.what_if import Asker, Help, patience, what_would_help
 
 # The code of a request that is short at a stage.

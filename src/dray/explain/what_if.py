@@ -20,7 +20,7 @@ from dray.api.resource import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from dray.explain.holders import Holders
+from dray.explain.device_holders import Holders
 
 MOST_HELPS = 4
 # Claims that are tried one by one, before all of them together.

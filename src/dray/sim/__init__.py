@@ -4,6 +4,6 @@
 through a pipe (`pipe_server`); `nodes` adds node agents with drivers, or a fleet of
 simulated nodes. The parts are the ordinary ones, talking through the ordinary client without sockets.
 
-Offline, `rehearsal` runs the real scheduler over a copy of a cluster's objects on simulated time; `explaining` asks it why a pod
+Offline, `simulation` runs the real scheduler over a copy of a cluster's objects on simulated time; `explaining` asks it why a pod
 waits, `more_nodes` and `autoscaling` what more nodes would change.
 """

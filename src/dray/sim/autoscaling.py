@@ -1,35 +1,49 @@
-"""How many more nodes, of which kind, until no pod waits?"""
+"""Finds how many more nodes, and of which kind, place every waiting pod."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from dray.explain.world import World
-from dray.sim.more_nodes import Growth, NodeTemplate, grown
-from dray.sim.rehearsal import Placed
+from dray.explain.cluster_objects import World
+from dray.sim.node_templates import Growth, NodeTemplate, grown, templates_in
+from dray.sim.simulation import Placed, Simulation
 
 MOST_NODES = 10_000
 
 
-class Finished(Protocol):
-    """A rehearsal that has been run."""
+def autoscale(
+    world: World,
+    before: Simulation,
+    templates: Sequence[tuple[NodeTemplate, int | None]],
+    simulation_of: Callable[[World], Simulation],
+    step: Callable[[], None] = lambda: None,
+) -> tuple[Growth, ...]:
+    """The nodes to add after `before`, the simulation of `world`. Without templates, each kind of node in `world` is one.
 
-    def placed(self) -> list[Placed]: ...
+    `step` is called before each simulation.
+    """
+    settled = before.world()
+
+    def simulate(bigger: World) -> list[Placed]:
+        simulation = simulation_of(bigger)
+        simulation.run()
+        return simulation.placed()
+
+    return find_growth(settled, templates or [(each, None) for each in templates_in(world)], simulate, step)
 
 
 def find_growth(
     world: World,
     templates: Sequence[tuple[NodeTemplate, int | None]],
-    rehearse: Callable[[World], Finished],
+    simulate: Callable[[World], list[Placed]],
     step: Callable[[], None] = lambda: None,
 ) -> tuple[Growth, ...]:
     """The smallest number of nodes per template that places every pod, or as many pods as such nodes can.
 
-    Many nodes are added at a time and taken back by halves, so a thousand nodes cost about twenty rehearsals. The template
+    Many nodes are added at a time and taken back by halves, so a thousand nodes cost about twenty simulations. The template
     that helps most pods goes first; the others are asked for what is left over.
     """
-    scaler = _Scaler(world, rehearse, step)
+    scaler = _Scaler(world, simulate, step)
     chosen: dict[int, int] = {}
     waiting = scaler.waiting(())
     while waiting:
@@ -42,9 +56,9 @@ def find_growth(
 
 
 class _Scaler:
-    def __init__(self, world: World, rehearse: Callable[[World], Finished], step: Callable[[], None]) -> None:
+    def __init__(self, world: World, simulate: Callable[[World], list[Placed]], step: Callable[[], None]) -> None:
         self._world = world
-        self._rehearse = rehearse
+        self._simulate = simulate
         self._step = step
         self._known: dict[tuple[tuple[int, int], ...], int] = {}
 
@@ -52,7 +66,7 @@ class _Scaler:
         key = tuple((id(row.template), row.count) for row in growth)
         if key not in self._known:
             self._step()
-            placed = self._rehearse(grown(self._world, growth)).placed()
+            placed = self._simulate(grown(self._world, growth))
             self._known[key] = sum(row.outcome != "scheduled" for row in placed)
         return self._known[key]
 

@@ -1,0 +1,125 @@
+"""Where the commands that only read get a cluster's objects: `-f` files and folders, or the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dray.api.errors import DecodeError
+from dray.cli.main import BrokenWorld
+from dray.explain.dump import Dump, DumpReader, InvalidObject
+from dray.validation import Context
+
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`-f` and `--kubeconfig`, for a command that takes either a dump or a live cluster."""
+    command = click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Cluster to ask; default as kubectl.")(
+        command
+    )
+    return click.option(
+        "-f", "--filename", "files", multiple=True, metavar="DUMP", help="File or folder with objects; - reads stdin."
+    )(command)
+
+
+def load_dump(files: Sequence[str], kubeconfig: str | None, *, check: Context | None = None) -> Dump:
+    """The objects of the files, or of the cluster where there are none."""
+    if files and kubeconfig:
+        raise click.UsageError("-f and --kubeconfig exclude each other")
+    return read_dump(files, check=check, keep_going=check is not None) if files else fetch_dump(kubeconfig)
+
+
+def read_dump(
+    paths: Sequence[str],
+    *,
+    check: Context | None = None,
+    keep_going: bool = False,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Dump:
+    """The objects of files and folders; `-` is standard input. See `DumpReader` for the options."""
+    dump = Dump()
+    reader = DumpReader(dump, check, keep_going, on_bytes)
+    for path in paths:
+        for name, data in files_in(path):
+            try:
+                reader.read(name, data)
+            except DecodeError as problem:
+                raise click.UsageError(f"{name}: {problem}") from None
+            except InvalidObject as problem:
+                raise click.ClickException(str(problem)) from None
+    return dump
+
+
+def files_in(path: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content of a file, or of each manifest below a folder."""
+    if path == "-":
+        yield "standard input", sys.stdin.buffer.read()
+        return
+    place = Path(path)
+    found = sorted(each for each in place.rglob("*") if each.suffix in SUFFIXES) if place.is_dir() else [place]
+    for each in found:
+        try:
+            yield str(each), each.read_bytes()
+        except OSError as problem:
+            raise click.UsageError(f"{each}: {problem.strerror or problem}") from None
+
+
+def fetch_dump(kubeconfig: str | None) -> Dump:
+    """The objects of a live cluster; its kinds are listed one after the other."""
+    from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
+
+    dump = Dump()
+    try:
+        # The dump is filled, not returned: asyncio formats a returned value as text when it restores the signal
+        # handlers. For a large cluster that takes seconds.
+        asyncio.run(_fetch(kubeconfig, dump))
+    except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
+        raise BrokenWorld(str(problem)) from None
+    return dump
+
+
+def default_namespace(kubeconfig: str | None) -> str:
+    """The namespace of the kubeconfig's context."""
+    from dray.client import load_connection
+
+    return load_connection(kubeconfig).namespace
+
+
+async def _fetch(kubeconfig: str | None, dump: Dump) -> None:
+    from dray.client import (
+        CLAIMS,
+        DEVICE_CLASSES,
+        NAMESPACES,
+        NODES,
+        PODS,
+        PRIORITY_CLASSES,
+        SLICES,
+        TAINT_RULES,
+        TEMPLATES,
+        ApiError,
+        connect,
+    )
+    from dray.client.kinds import Kind
+
+    client = connect(kubeconfig)
+    needed: list[Kind[Any]] = [NODES, PODS, CLAIMS, SLICES, DEVICE_CLASSES]
+    # A cluster may not serve these, or not to this user; most questions can be answered without them.
+    optional: list[Kind[Any]] = [TEMPLATES, TAINT_RULES, NAMESPACES, PRIORITY_CLASSES]
+    try:
+        for kind in (*needed, *optional):
+            try:
+                listing = await client.list(kind)
+            except ApiError as problem:
+                if kind in needed or not (problem.is_not_found or problem.code == 403):
+                    raise
+                continue
+            for obj in listing.items:
+                dump.add(type(obj).__name__, obj)
+    finally:
+        await client.close()

@@ -1,0 +1,192 @@
+"""Checks of claims: who owns them, who uses them, what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dray.api.resource import CLAIM_FINALIZER, DeviceRequest, ResourceClaim
+from dray.explain.findings import (
+    OVER,
+    Examination,
+    Finding,
+    error,
+    kubectl_name,
+    named,
+    warning,
+)
+
+
+def stuck_finalizers(e: Examination) -> Iterator[Finding]:
+    """Being deleted, used by nobody, and still there."""
+    for claim in e.world.claims:
+        metadata = claim.metadata
+        if metadata.deletion_timestamp is None or not metadata.finalizers:
+            continue
+        # Who is no pod may be alive as well: it is not for us to say.
+        alive = [user for user in claim.status.reserved_for if user.resource != "pods" or user.uid in e.pods_by_uid]
+        if alive:
+            continue
+        foreign = [name for name in metadata.finalizers if name != CLAIM_FINALIZER]
+        held_by = ", ".join(metadata.finalizers)
+        if foreign:
+            fix = f"ask the owner of {', '.join(foreign)}; if it is gone: kubectl patch {kubectl_name(claim)}"
+            fix += ' --type=merge -p \'{"metadata":{"finalizers":null}}\''
+        else:
+            fix = "see that the claim controller runs; it removes its own finalizer once nothing uses the claim"
+        yield error("stuck-finalizer", named(claim), f"is being deleted, but {held_by} keeps it", fix)
+
+
+def orphan_claims(e: Examination) -> Iterator[Finding]:
+    for claim in e.world.claims:
+        for owner in claim.metadata.owner_references:
+            if owner.kind != "Pod" or not owner.controller or owner.uid in e.pods_by_uid:
+                continue
+            if claim.metadata.deletion_timestamp is None:
+                message = f"was made for pod {owner.name}, which is gone"
+                yield error("orphan-claim", named(claim), message, f"kubectl delete {kubectl_name(claim)}")
+
+
+def stale_reservations(e: Examination) -> Iterator[Finding]:
+    for claim in e.world.claims:
+        for user in claim.status.reserved_for:
+            if user.resource != "pods":
+                continue
+            pod = e.pods_by_uid.get(user.uid)
+            if pod is None:
+                message = f"is reserved for pod {user.name} ({user.uid}), which is gone"
+            elif pod.status.phase in OVER:
+                message = f"is reserved for pod {user.name}, which has ended ({pod.status.phase})"
+            else:
+                continue
+            yield error(
+                "stale-reservation",
+                named(claim),
+                message,
+                "see that the claim controller runs; it removes such entries from status.reservedFor",
+            )
+
+
+def idle_allocations(e: Examination) -> Iterator[Finding]:
+    for claim in e.world.claims:
+        if claim.status.allocation is None or claim.status.reserved_for or claim.metadata.deletion_timestamp:
+            continue
+        if not e.users_of(claim):
+            count = len(claim.status.allocation.devices.results)
+            yield warning(
+                "idle-allocation",
+                named(claim),
+                f"holds {count} device{'s' if count != 1 else ''}, but no pod uses it",
+                f"delete it if nobody needs it: kubectl delete {kubectl_name(claim)}",
+            )
+
+
+def double_allocations(e: Examination) -> Iterator[Finding]:
+    for device_id in e.holders.devices():
+        whole = [holder for holder in e.holders.of(device_id) if not holder.is_share]
+        if len(whole) > 1:
+            yield error(
+                "double-allocation",
+                f"device {device_id}",
+                f"is held by {' and by '.join(holder.claim for holder in whole)}",
+                "delete the pods of all but one of these claims; look for a second scheduler or a manual status change",
+            )
+
+
+def gone_devices(e: Examination) -> Iterator[Finding]:
+    """A claim whose device is published no more: its pods cannot be prepared again."""
+    published = {
+        (each.spec.driver, each.spec.pool.name, device.name) for each in e.world.slices for device in each.spec.devices
+    }
+    if not e.world.slices:
+        return
+    for claim in e.world.claims:
+        for row in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+            if (row.driver, row.pool, row.device) not in published:
+                yield warning(
+                    "gone-device",
+                    named(claim),
+                    f"holds {row.driver}/{row.pool}/{row.device}, which no slice has any more",
+                    "see whether the driver still runs there; restart the pods that use the claim",
+                )
+
+
+def unready_devices(e: Examination) -> Iterator[Finding]:
+    for claim in e.world.claims:
+        for device in claim.status.devices:
+            for condition in device.conditions:
+                if condition.type == "Ready" and condition.status == "False":
+                    said = condition.message or condition.reason or "no reason given"
+                    yield warning(
+                        "device-not-ready",
+                        named(claim),
+                        f"device {device.driver}/{device.pool}/{device.device} is not ready: {said}",
+                        f"see the log of driver {device.driver}",
+                    )
+
+
+def missing_classes(e: Examination) -> Iterator[Finding]:
+    known = {each.metadata.name for each in e.world.classes}
+    for claim in e.world.claims:
+        if claim.status.allocation is None:
+            yield from _missing(claim, claim.spec.devices.requests, known)
+    for template in e.world.templates:
+        yield from _missing(template, template.spec.spec.devices.requests, known)
+
+
+def _missing(holder: object, requests: tuple[DeviceRequest, ...], known: set[str]) -> Iterator[Finding]:
+    for request in requests:
+        wanted = [request.exactly.device_class_name] if request.exactly is not None else []
+        wanted += [each.device_class_name for each in request.first_available]
+        for name in wanted:
+            if name not in known:
+                there = ", ".join(sorted(known)) or "none"
+                yield error(
+                    "missing-class",
+                    named(holder),
+                    f"request {request.name} names class {name}, which does not exist",
+                    f"create the class, or use one of: {there}",
+                )
+
+
+def lost_cdi_files(e: Examination) -> Iterator[Finding]:
+    """Only where the caller has looked into a node's CDI directory."""
+    if e.cdi_names is None:
+        return
+    for claim in e.world.claims:
+        users = [pod for pod in e.users_of(claim) if pod.status.phase == "Running"]
+        if e.cdi_node:
+            users = [pod for pod in users if pod.spec.node_name == e.cdi_node]
+        for driver in _drivers(claim) if users else ():
+            name = f"{driver}-{claim.metadata.uid}.json"
+            if name not in e.cdi_names:
+                yield error(
+                    "lost-cdi-file",
+                    named(claim),
+                    f"pod {users[0].metadata.name} runs with it, but {name} is not in the CDI directory",
+                    f"restart driver {driver}; it writes the files of prepared claims again",
+                )
+    uids = {claim.metadata.uid for claim in e.world.claims}
+    drivers = {each.spec.driver for each in e.world.slices}
+    for name in sorted(e.cdi_names):
+        owner = next((driver for driver in drivers if name.startswith(f"{driver}-")), "")
+        uid = name.removeprefix(f"{owner}-").removesuffix(".json")
+        if owner and uid not in uids:
+            yield warning("stale-cdi-file", f"file {name}", "belongs to no claim any more", "remove the file")
+
+
+def _drivers(claim: ResourceClaim) -> list[str]:
+    results = claim.status.allocation.devices.results if claim.status.allocation is not None else ()
+    return list(dict.fromkeys(row.driver for row in results))
+
+
+CLAIM_CHECKS = (
+    stuck_finalizers,
+    orphan_claims,
+    stale_reservations,
+    idle_allocations,
+    double_allocations,
+    gone_devices,
+    unready_devices,
+    missing_classes,
+    lost_cdi_files,
+)

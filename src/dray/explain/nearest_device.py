@@ -1,0 +1,120 @@
+"""The device that came closest to serving a request: what it lacks, in its own values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray import cel
+from dray.allocator import DeviceID
+from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
+from dray.allocator.selectors import Selectors
+from dray.explain.device_holders import Holder, Holders
+from dray.explain.request_counts import Funnel, stage_failed
+
+# In the order of the tests; later is closer.
+_ORDER = (
+    "other-node",
+    "class-selector",
+    "selector-error",
+    "request-selector",
+    "in-use",
+    "taint",
+    "binding-conditions",
+    "node-operations",
+    "capacity",
+    "compatibility",
+    "counters",
+    "constraint",
+)
+# Kinds of devices whose selectors are taken apart for one explanation.
+MOST_KINDS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NearestMiss:
+    """`expression` is the selector, `because` the part of it that decided with the values it saw, `hints` near names."""
+
+    device_id: DeviceID
+    code: str
+    detail: str
+    expression: str = ""
+    because: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+    holders: tuple[Holder, ...] = ()
+
+    def sentence(self) -> str:
+        if self.because:
+            said = "; ".join(self.because)
+        elif self.code == "in-use" and self.holders:
+            said = "is held by " + ", ".join(map(str, self.holders))
+        else:
+            said = self.detail
+            if self.holders:
+                said += "; held: " + ", ".join(map(str, self.holders[:3]))
+        return f"{self.device_id}: {said}"
+
+    def document(self) -> dict[str, object]:
+        return {
+            "device": str(self.device_id),
+            "code": self.code,
+            "detail": self.detail,
+            "expression": self.expression,
+            "because": list(self.because),
+            "hints": list(self.hints),
+            "holders": [holder.document() for holder in self.holders],
+        }
+
+
+def nearest_miss(report: RequestReport, funnel: Funnel, selectors: Selectors, holders: Holders) -> NearestMiss | None:
+    """The closest of the devices that the request cannot have, for what makes the request short."""
+    misses = [device for device in report.devices if device.code not in (USABLE, "other-node")]
+    misses = [device for device in misses if stage_failed(device.code) == funnel.short_stage] or misses
+    if not misses:
+        return None
+    furthest = max(map(_rank, misses))
+    closest = [device for device in misses if _rank(device) == furthest]
+    if closest[0].selector:
+        return _nearest_by_selector(closest, selectors)
+    device = closest[0]
+    return NearestMiss(device.device_id, device.code, device.detail, holders=_concerned(device, report, holders))
+
+
+def _rank(device: DeviceReport) -> int:
+    return _ORDER.index(device.code) if device.code in _ORDER else len(_ORDER)
+
+
+def _nearest_by_selector(devices: list[DeviceReport], selectors: Selectors) -> NearestMiss:
+    """Of the devices that fail at a selector, the one with the fewest parts against it."""
+    by_kind: dict[tuple[DeviceKind, str], DeviceReport] = {}
+    for device in devices:
+        if len(by_kind) < MOST_KINDS:
+            by_kind.setdefault((device.kind, device.selector), device)
+    explained = [(device, selectors.explain(device.selector, device.kind)) for device in by_kind.values()]
+    device, why = min(explained, key=lambda pair: _effort(pair[1]))
+    if isinstance(why, cel.CompileFailure):
+        return NearestMiss(device.device_id, device.code, device.detail, device.selector, (why.message,))
+    against = tuple(str(reason) for reason in why.reasons) or (device.detail,)
+    hints = tuple(map(str, why.missing))
+    return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, hints)
+
+
+def _effort(why: cel.Explanation | cel.CompileFailure) -> tuple[float, int]:
+    """A name that is nearly right counts less than one that is nowhere near."""
+    if isinstance(why, cel.CompileFailure):
+        return (99, 0)
+    return (sum(1 - each.likeness / 2 for each in why.missing), len(why.reasons))
+
+
+def _concerned(device: DeviceReport, report: RequestReport, holders: Holders) -> tuple[Holder, ...]:
+    """Who would have to let go: of the device itself, or of devices that draw from the same counter sets."""
+    mine = tuple(holders.of(device.device_id))
+    if device.code not in ("counters", "compatibility"):
+        return mine
+    sets = {name for name, _, _ in device.kind.consumes}
+    found: dict[str, Holder] = {row.claim: row for row in mine}
+    for other in report.devices:
+        if other.device_id[:2] == device.device_id[:2] and sets & {name for name, _, _ in other.kind.consumes}:
+            for row in holders.of(other.device_id):
+                found.setdefault(row.claim, row)
+    return tuple(found.values())

@@ -1,0 +1,149 @@
+"""Checks of pods against their claims, and of nodes against their ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
+from dray.api.core import Pod
+from dray.api.dra.claim_users import may_use
+from dray.explain.findings import OVER, Examination, Finding, claim_names, error, kubectl_name, named, warning
+
+
+def missing_claims(e: Examination) -> Iterator[Finding]:
+    for pod in e.world.pods:
+        if pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
+            continue
+        recorded = {row.name for row in pod.status.resource_claim_statuses}
+        namespace = pod.metadata.namespace
+        for entry in pod.spec.resource_claims:
+            template = entry.resource_claim_template_name
+            if template and entry.name not in recorded:
+                if (namespace, template) in e.world.templates_by_name:
+                    yield warning(
+                        "claim-not-created",
+                        named(pod),
+                        f"no claim has been made yet for entry {entry.name}",
+                        "see that the claim controller runs (dray controller-manager)",
+                    )
+                elif e.world.templates or not e.world.claims:
+                    yield error(
+                        "missing-template",
+                        named(pod),
+                        f"names claim template {template}, which does not exist",
+                        f"create template {template} in namespace {namespace}",
+                    )
+        for name in claim_names(pod):
+            if (namespace, name) not in e.world.claims_by_name:
+                yield error(
+                    "missing-claim",
+                    named(pod),
+                    f"uses claim {name}, which does not exist",
+                    "create the claim, or delete the pod so that it is made again",
+                )
+
+
+def unserved_pods(e: Examination) -> Iterator[Finding]:
+    """On a node, but a claim has no devices or is not reserved for the pod: the node agent will not start it."""
+    for pod in e.world.pods:
+        if not pod.spec.node_name or pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
+            continue
+        for name in claim_names(pod):
+            claim = e.world.claims_by_name.get((pod.metadata.namespace, name))
+            if claim is None:
+                continue
+            if claim.status.allocation is None:
+                problem = "has no devices"
+            elif not may_use(claim, pod):
+                problem = "is not reserved for it"
+            else:
+                continue
+            yield error(
+                "pod-without-devices",
+                named(pod),
+                f"is on node {pod.spec.node_name}, but its claim {name} {problem}",
+                "delete the pod, and do not set spec.nodeName by hand for pods with claims",
+            )
+
+
+def pods_that_do_not_start(e: Examination) -> Iterator[Finding]:
+    """On a node with all their devices, but still pending: the drivers have not prepared them."""
+    for pod in e.world.pods:
+        node = pod.spec.node_name
+        if node not in e.world.nodes_by_name or pod.status.phase != "Pending":
+            continue
+        if pod.metadata.deletion_timestamp is not None:
+            continue
+        drivers = _drivers_of(e, pod)
+        if not drivers:
+            continue
+        silent = sorted(drivers - e.drivers_on(node))
+        if silent:
+            yield error(
+                "dead-driver",
+                named(pod),
+                f"waits on node {node} for {_drivers(silent)}, with nothing published there",
+                f"start {_drivers(silent)} on node {node}",
+            )
+        else:
+            yield warning(
+                "pod-not-started",
+                named(pod),
+                f"is on node {node} with its devices, and has not started",
+                f"see what {_drivers(sorted(drivers))} says: kubectl describe {kubectl_name(pod)}",
+            )
+
+
+def _drivers_of(e: Examination, pod: Pod) -> set[str]:
+    """The drivers of all its claims; none as long as a claim has no devices."""
+    drivers: set[str] = set()
+    for name in claim_names(pod):
+        claim = e.world.claims_by_name.get((pod.metadata.namespace, name))
+        if claim is None or claim.status.allocation is None:
+            return set()
+        drivers |= {result.driver for result in claim.status.allocation.devices.results}
+    return drivers
+
+
+def _drivers(names: list[str]) -> str:
+    return f"driver {names[0]}" if len(names) == 1 else f"drivers {', '.join(names)}"
+
+
+def pods_on_missing_nodes(e: Examination) -> Iterator[Finding]:
+    if not e.world.nodes:
+        return
+    for pod in e.world.pods:
+        name = pod.spec.node_name
+        if name and pod.status.phase not in OVER and name not in e.world.nodes_by_name:
+            yield error(
+                "pod-on-missing-node",
+                named(pod),
+                f"is bound to node {name}, which is gone; its claims stay taken",
+                f"kubectl delete pod/{pod.metadata.name} -n {pod.metadata.namespace} --force",
+            )
+
+
+def overcommitted_nodes(e: Examination) -> Iterator[Finding]:
+    ledger = ClusterLedger()
+    for node in e.world.nodes:
+        ledger.set_node(node)
+    for pod in e.world.pods:
+        if not pod.spec.node_name or pod.status.phase in OVER:
+            continue
+        try:
+            ledger.add(pod.spec.node_name, PodRef.of(pod), pod_demand(pod))
+        except AccountingError as problem:
+            yield warning("uncountable-pod", named(pod), str(problem), "correct the amounts it asks for")
+    for node_ledger in ledger:
+        for short in node_ledger.overcommitted():
+            yield error(
+                "node-overcommitted",
+                f"node {node_ledger.name}",
+                short.detail,
+                f"see who takes it: dray ledger --node {node_ledger.name} --why {short.resource}",
+            )
+
+
+# Of pods that have a node and do not run.
+START_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes)
+POD_CHECKS = (*START_CHECKS, overcommitted_nodes)

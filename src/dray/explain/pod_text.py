@@ -1,0 +1,88 @@
+"""An explanation as people read it at three in the morning: the answer first, then the evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.explain.reason_codes import CODES
+from dray.explain.request_counts import STAGES
+from dray.explain.text_columns import columns
+from dray.explain.verdicts import NodeVerdict, PodVerdict
+
+NODES_SHOWN = 8
+_MOST_TEXT = 160
+
+
+def text_of(verdict: PodVerdict, *, wide: bool = False, nodes: Sequence[str] = ()) -> str:
+    parts = [verdict.headline, *(f"  {line}" for line in _essentials(verdict))]
+    parts += [f"  note:    {note}" for note in verdict.notes]
+    shown = verdict.nodes if wide or nodes else verdict.nodes[:NODES_SHOWN]
+    if shown:
+        parts += ["", _node_table(shown, wide=wide)]
+        hidden = len(verdict.nodes) - len(shown)
+        if hidden:
+            parts.append(f"... and {hidden} more nodes; -o wide shows them")
+    for row in _with_requests(verdict, nodes):
+        parts += ["", *_request_lines(row)]
+    return "\n".join(parts)
+
+
+def _essentials(verdict: PodVerdict) -> list[str]:
+    lines = [*verdict.details]
+    code = CODES.get(verdict.code)
+    if verdict.code not in ("fits", "scheduled"):
+        lines.append(f"code:    {verdict.code} ({code.meaning})" if code is not None else f"code:    {verdict.code}")
+    nearest = verdict.nodes[0] if verdict.nodes else None
+    if nearest is not None and nearest.devices is not None and nearest.devices.nearest is not None:
+        lines.append(f"nearest: {nearest.devices.nearest.sentence()}")
+        lines += [f"hint:    {hint}" for hint in nearest.devices.nearest.hints]
+    if verdict.helps:
+        lines += [f"helps:   {row.text}" for row in verdict.helps]
+    elif code is not None and verdict.code not in ("fits", "scheduled"):
+        lines.append(f"helps:   {code.remedy}")
+    return lines
+
+
+def _node_table(shown: Sequence[NodeVerdict], *, wide: bool) -> str:
+    rows = []
+    for verdict in shown:
+        codes = ", ".join(dict.fromkeys(refusal.code for refusal in verdict.refusals)) or verdict.code
+        why = verdict.message if not verdict.fits else ", ".join(verdict.chosen)
+        rows.append((verdict.node, codes, why if wide or len(why) <= _MOST_TEXT else f"{why[: _MOST_TEXT - 3]}..."))
+    return columns(("NODE", "VERDICT", "WHY"), rows)
+
+
+def _with_requests(verdict: PodVerdict, nodes: Sequence[str]) -> list[NodeVerdict]:
+    """The nearest node, or the ones that were asked for."""
+    found = [row for row in verdict.nodes if row.devices is not None and row.devices.requests]
+    return found if nodes else found[:1]
+
+
+def _request_lines(verdict: NodeVerdict) -> list[str]:
+    assert verdict.devices is not None
+    header = ("REQUEST", "CLAIM", "CLASS", "WANTED", *(_TITLES[stage] for stage in STAGES))
+    rows = [
+        (
+            funnel.request,
+            funnel.claim,
+            funnel.device_class,
+            "all" if funnel.wants_all else str(funnel.wanted),
+            *(
+                f"{funnel.counts[stage]} <" if stage == funnel.short_stage else str(funnel.counts[stage])
+                for stage in STAGES
+            ),
+        )
+        for funnel in verdict.devices.requests
+    ]
+    return [f"devices on {verdict.node}, request by request (< marks where too few are left):", columns(header, rows)]
+
+
+_TITLES = {
+    "exist": "EXIST",
+    "matchClass": "CLASS OK",
+    "matchSelectors": "SELECTED",
+    "free": "FREE",
+    "tolerated": "TOLERATED",
+    "fit": "FIT",
+    "satisfy": "CONSTRAINTS",
+}

@@ -1,0 +1,11 @@
+"""Tables as kubectl prints them."""
+
+from collections.abc import Iterable, Sequence
+
+
+def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Left-aligned columns, three blanks apart; an empty cell stays visible as `-`."""
+    table = [list(header), *([cell or "-" for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return "\n".join(lines)

@@ -1,0 +1,244 @@
+"""Runs one workload on a cluster and measures from the first pod's creation to the last pod's binding."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dray.api.core import Pod
+from dray.client import DEVICE_CLASSES, NODES, PODS, SLICES, TEMPLATES, Handler, Kind
+from dray.event_loop import fast_runner, spare_the_collector
+from dray.sim.bench.cluster import BenchCluster, bench_cluster
+from dray.sim.bench.workload import (
+    NAMESPACE,
+    Document,
+    Workload,
+    impossible,
+    node_documents,
+    pod_document,
+    slice_documents,
+    template_document,
+)
+
+WRITERS = 16
+STUCK_S = 120.0
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """`attempt` is one scheduling attempt with its binding, `decision` its synchronous part, in milliseconds."""
+
+    workload: str
+    nodes: int
+    pods: int
+    seconds: float
+    pods_per_second: float
+    decision_p50_ms: float
+    decision_p99_ms: float
+    attempt_p50_ms: float
+    attempt_p99_ms: float
+    latency_p50_ms: float
+    latency_p99_ms: float
+    steps: int
+    memory_mb: float
+    cpu_ms_per_pod: float
+    plane_cpu_ms_per_pod: float
+
+    def document(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def percentile(numbers: list[float], part: float) -> float:
+    return sorted(numbers)[min(len(numbers) - 1, int(len(numbers) * part))] if numbers else 0.0
+
+
+class Load:
+    def __init__(self, cluster: BenchCluster, workload: Workload) -> None:
+        self._cluster = cluster
+        self._workload = workload
+        self._bound: dict[str, float] = {}
+        self._created: dict[str, float] = {}
+        self._bindings: dict[str, asyncio.Future[None]] = {}
+        self._changed = asyncio.Event()
+
+    async def run(self) -> Measured:
+        await self._observe()
+        await self._set_up()
+        if self._workload.before:
+            await self._burst("before", self._workload.before, "claims")
+        if self._workload.unschedulable:
+            await self._park("waiting", self._workload.unschedulable)
+        await self._cluster.plane.mark()
+        started, own_cpu = time.perf_counter(), _cpu_seconds()
+        prefix = "pod"
+        if self._workload.steady:
+            await self._steady(prefix, self._workload.pods)
+        else:
+            await self._burst(prefix, self._workload.pods, "claims")
+        seconds, own_cpu = time.perf_counter() - started, _cpu_seconds() - own_cpu
+        return self._measured(prefix, seconds, own_cpu, await self._cluster.plane.report())
+
+    async def _observe(self) -> None:
+        pods = self._cluster.informers.of(PODS)
+        pods.add_handler(Handler(on_add=self._seen, on_update=lambda old, new: self._seen(new)))
+        self._cluster.informers.start()
+        await self._cluster.informers.synced()
+
+    def _seen(self, pod: Pod) -> None:
+        if pod.spec.node_name and pod.metadata.name not in self._bound:
+            self._bound[pod.metadata.name] = time.perf_counter()
+            self._changed.set()
+            awaited = self._bindings.pop(pod.metadata.name, None)
+            if awaited is not None and not awaited.done():
+                awaited.set_result(None)
+
+    async def _set_up(self) -> None:
+        workload = self._workload
+        await self._create(DEVICE_CLASSES, workload.classes)
+        await self._create(TEMPLATES, [template_document("claims", workload.claim)])
+        if workload.unschedulable:
+            await self._create(TEMPLATES, [template_document("impossible", impossible(workload.claim))])
+        await self._create_nodes()
+        await self._create(SLICES, slice_documents(workload))
+        published = workload.nodes * sum(2 if entry.get("sharedCounters") else 1 for entry in workload.slices)
+        await self._until_plane(slices=published, nodes=workload.nodes)
+
+    async def _create(self, kind: Kind[Any], documents: Iterable[Document]) -> None:
+        queue = iter(documents)
+
+        async def write() -> None:
+            for document in queue:
+                await self._cluster.users.create(kind, document)
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+    async def _create_nodes(self) -> None:
+        """New nodes are tainted until a kubelet reports; here nobody will."""
+        queue = iter(node_documents(self._workload))
+
+        async def write() -> None:
+            for document in queue:
+                node = await self._cluster.users.create(NODES, document)
+                await self._cluster.users.patch(NODES, node.metadata.name, {"spec": {"taints": None}})
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+    async def _create_pods(self, names: Iterable[str], template: str) -> None:
+        queue = iter(names)
+
+        async def write() -> None:
+            for name in queue:
+                self._created[name] = time.perf_counter()
+                await self._cluster.users.create(PODS, pod_document(name, template))
+
+        await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+    async def _burst(self, prefix: str, count: int, template: str) -> None:
+        target = len(self._bound) + count
+        await self._create_pods((f"{prefix}-{index}" for index in range(count)), template)
+        await self._until(lambda: len(self._bound) >= target)
+
+    async def _park(self, prefix: str, count: int) -> None:
+        await self._create_pods((f"{prefix}-{index}" for index in range(count)), "impossible")
+        await self._until_plane(parked=count)
+
+    async def _steady(self, prefix: str, count: int) -> None:
+        """A few pods at a time, each deleted once it is bound, which makes room for the next at once."""
+        names = iter([f"{prefix}-{index}" for index in range(count)])
+
+        async def lane() -> None:
+            for name in names:
+                self._bindings[name] = bound = asyncio.get_running_loop().create_future()
+                self._created[name] = time.perf_counter()
+                await self._cluster.users.create(PODS, pod_document(name, "claims"))
+                async with asyncio.timeout(STUCK_S):
+                    await bound
+                await self._cluster.users.delete(PODS, name, NAMESPACE, grace_seconds=0)
+
+        await asyncio.gather(*(lane() for _ in range(self._workload.outstanding)))
+
+    async def _until_plane(self, **least: int) -> None:
+        async with asyncio.timeout(STUCK_S):
+            while True:
+                state = await self._cluster.plane.state()
+                if all(state[name] >= number for name, number in least.items()):
+                    return
+                await asyncio.sleep(POLL_S)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Raises if nothing is bound for long."""
+        last, progress = time.perf_counter(), -1
+        while not condition():
+            await self._next_change()
+            if len(self._bound) != progress:
+                last, progress = time.perf_counter(), len(self._bound)
+            elif time.perf_counter() - last > STUCK_S:
+                raise RuntimeError(f"{self._workload.name}: no pod was bound for {STUCK_S:g} s")
+
+    async def _next_change(self) -> None:
+        """Something was bound, or a moment passed."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await self._changed.wait()
+
+    def _measured(self, prefix: str, seconds: float, own_cpu: float, report: Document) -> Measured:
+        count = self._workload.pods
+        decisions, attempts = report["decisions"], report["attempts"]
+        latencies = [
+            (bound - self._created[name]) * 1e3
+            for name, bound in self._bound.items()
+            if name.startswith(f"{prefix}-") and name in self._created
+        ]
+        return Measured(
+            self._workload.name,
+            self._workload.nodes,
+            count,
+            round(seconds, 3),
+            round(count / seconds, 1),
+            round(percentile(decisions, 0.5) * 1e3, 3),
+            round(percentile(decisions, 0.99) * 1e3, 3),
+            round(percentile(attempts, 0.5) * 1e3, 2),
+            round(percentile(attempts, 0.99) * 1e3, 2),
+            round(percentile(latencies, 0.5), 1),
+            round(percentile(latencies, 0.99), 1),
+            report["steps"],
+            round(self._cluster.memory_mb(), 1),
+            *(round(part * 1e3 / count, 2) for part in (own_cpu, report["cpuSeconds"])),
+        )
+
+
+def _cpu_seconds() -> float:
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return own.ru_utime + own.ru_stime
+
+
+def measure_workload(workload: Workload, processes: int = 2, profile: Path | None = None) -> Measured:
+    """Starts a cluster in processes of its own, runs the workload on it, and stops it."""
+    with fast_runner() as runner:
+        return runner.run(_measure(workload, processes, profile))
+
+
+async def _measure(workload: Workload, processes: int, profile: Path | None) -> Measured:
+    spare_the_collector()
+    async with bench_cluster(processes, profile) as cluster:
+        return await Load(cluster, workload).run()
+
+
+def missed(workload: Workload, measured: Measured) -> list[str]:
+    """Expectations of the workload that were not met."""
+    misses = []
+    if workload.pods_per_second is not None and measured.pods_per_second < workload.pods_per_second:
+        misses.append(f"{measured.pods_per_second:g} pods/s instead of {workload.pods_per_second:g}")
+    if workload.attempt_p99_ms is not None and measured.attempt_p99_ms > workload.attempt_p99_ms:
+        misses.append(f"attempt p99 {measured.attempt_p99_ms:g} ms instead of {workload.attempt_p99_ms:g}")
+    if workload.memory_mb is not None and measured.memory_mb > workload.memory_mb:
+        misses.append(f"{measured.memory_mb:g} MB instead of {workload.memory_mb:g}")
+    return misses

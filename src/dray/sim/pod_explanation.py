@@ -1,0 +1,322 @@
+"""Why does this pod wait, or why is it where it is? One attempt of the real scheduler, with every filter asked on every node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from msgspec.structs import replace as changed
+
+from dray.allocator import Allocation
+from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
+from dray.explain.cluster_objects import World
+from dray.explain.device_holders import Holders
+from dray.explain.doctor import why_not_started
+from dray.explain.reason_codes import (
+    FITS,
+    SCHEDULED,
+    refusal_code,
+)
+from dray.explain.remedies import helps_of
+from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
+from dray.explain.what_if import Asker, patience
+from dray.features import FeatureGates
+from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.cycle import PreFiltered
+from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.profile import Profile
+from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.nodes import NodeState
+from dray.scheduler.outcomes import Failed, Rejection
+from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
+from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.snapshot import is_finished
+from dray.sim.node_refusals import Look
+from dray.sim.simulation import Simulation
+
+# Nodes for which it is tried out what would help.
+IN_DEPTH = 3
+_OF_DEVICES = frozenset(
+    {"devices", "invalid-pools", "selector-error", "pool-not-ready", "capacity", "too-many-devices"}
+)
+
+
+class PodNotFound(LookupError):
+    """There is no pod of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """`nodes` are looked at in depth. `is_new`: the pod is not created yet, so nobody has made its claims. `is_live`: what
+    the world does not hold does not exist; a dump may just lack it."""
+
+    nodes: Sequence[str] = ()
+    gates: FeatureGates | None = None
+    config: SchedulerConfig | None = None
+    is_new: bool = False
+    is_live: bool = False
+
+
+ORDINARY = Circumstances()
+
+
+def explain_pod(world: World, namespace: str, name: str, given: Circumstances = ORDINARY) -> PodVerdict:
+    pod = world.pods_by_name.get((namespace, name))
+    if pod is None:
+        raise PodNotFound(f"pod {namespace}/{name} not found")
+    if is_finished(pod):
+        return _settled(pod, "pod-finished", f"{namespace}/{name} has finished ({pod.status.phase})")
+    if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+        return _settled(pod, "pod-deleted", f"{namespace}/{name} is being deleted")
+    if pod.spec.node_name:
+        return _placed(world, pod, given)
+    return _Explainer(world, pod, given).verdict()
+
+
+def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:
+    return PodVerdict(pod.metadata.namespace, pod.metadata.name, code, headline, pod.spec.node_name)
+
+
+def _placed(world: World, pod: Pod, given: Circumstances) -> PodVerdict:
+    """The pod has a node: what it got there, and what the nodes would say if it were to be placed again."""
+    where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    names = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
+    details = []
+    for entry in pod.spec.resource_claims:
+        name = entry.resource_claim_name or names.get(entry.name) or ""
+        claim = world.claims_by_name.get((pod.metadata.namespace, name))
+        if claim is not None and claim.status.allocation is not None:
+            for row in claim.status.allocation.devices.results:
+                details.append(f"claim {name}, request {row.request}: {row.driver}/{row.pool}/{row.device}")
+    if pod.status.phase == "Pending":
+        details += [f"{found.message} [{found.code}]; {found.fix}" for found in why_not_started(world, pod)]
+    again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(given, is_new=False)).verdict()
+    return PodVerdict(
+        pod.metadata.namespace,
+        pod.metadata.name,
+        SCHEDULED,
+        f"{where} is on node {pod.spec.node_name} ({pod.status.phase or 'Pending'})",
+        pod.spec.node_name,
+        tuple(details),
+        (),
+        again.nodes,
+        ("verdicts below are as if the pod had no node and were placed now",),
+    )
+
+
+def _unbound(pod: Pod) -> Pod:
+    return changed(pod, spec=changed(pod.spec, node_name=""), status=changed(pod.status, phase="Pending"))
+
+
+def _as_if_waiting(world: World, pod: Pod) -> World:
+    """Claims that only this pod uses are free again."""
+    claims = []
+    for claim in world.claims:
+        users = claim.status.reserved_for
+        if users and all(user.uid == pod.metadata.uid for user in users):
+            claim = changed(claim, status=changed(claim.status, allocation=None, reserved_for=()))
+        claims.append(claim)
+    pods = tuple(_unbound(each) if each is pod else each for each in world.pods)
+    return replace(world, claims=tuple(claims), pods=pods)
+
+
+class _Explainer:
+    def __init__(self, world: World, pod: Pod, given: Circumstances) -> None:
+        self._given = given
+        key = (pod.metadata.namespace, pod.metadata.name)
+        self._simulation = Simulation(
+            world,
+            config=given.config,
+            gates=given.gates,
+            serves=lambda each: given.is_new and (each.metadata.namespace, each.metadata.name) == key,
+        )
+        self._scheduler = self._simulation.scheduler
+        self._handle = self._scheduler.handle
+        self._world = world
+        found: Pod | None = self._simulation.cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        assert found is not None
+        self._pod = found
+        self._holders = Holders(self._simulation.cluster.all(ResourceClaim))
+        self._where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+    def verdict(self) -> PodVerdict:
+        problem = self._simulation.prepared.problems.get(self._pod.metadata.uid)
+        if problem:
+            code = "template-missing" if "not found" in problem else "feature-off"
+            return self._waits(code, problem)
+        profile = self._scheduler.profiles.get(self._pod.spec.scheduler_name)
+        if profile is None:
+            known = ", ".join(self._scheduler.profiles)
+            name = self._pod.spec.scheduler_name
+            return self._waits("other-scheduler", f"scheduler {name} is responsible, this one answers to {known}")
+        held_back = self._scheduler.held_back(self._pod)
+        if held_back is not None:
+            return self._held_back(held_back)
+        self._handle.snapshot.refresh()
+        if not len(self._handle.snapshot.nodes):
+            return self._waits("no-nodes", "there are no nodes")
+        cycle = CycleState()
+        allowed = self._scheduler.decider.pre_filter(profile, cycle, self._pod)
+        if isinstance(allowed, Failed):
+            return self._waits(refusal_code("DynamicResources", allowed.message), allowed.message)
+        if isinstance(allowed, Rejection):
+            return self._refused_everywhere(allowed, profile, cycle)
+        return self._summed_up(self._node_verdicts(profile, cycle, allowed))
+
+    # --- before any node is asked
+
+    def _waits(self, code: str, message: str, details: tuple[str, ...] = ()) -> PodVerdict:
+        namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
+        return PodVerdict(
+            namespace, name, code, f"{self._where} waits: {message}", details=details, notes=self._notes()
+        )
+
+    def _held_back(self, status: PluginStatus) -> PodVerdict:
+        code = refusal_code(status.plugin, status.message)
+        if code != "claim-not-created":
+            return self._waits(code, status.message)
+        recorded = {row.name for row in self._pod.status.resource_claim_statuses}
+        for entry in self._pod.spec.resource_claims:
+            template = entry.resource_claim_template_name
+            if not template or entry.name in recorded:
+                continue
+            if (self._pod.metadata.namespace, template) not in self._world.templates_by_name:
+                return self._waits(
+                    "template-missing", f'resource claim template "{template}" of entry {entry.name} does not exist'
+                )
+            return self._waits(code, f"no claim has been made yet for entry {entry.name} from template {template}")
+        return self._waits(code, status.message)
+
+    def _refused_everywhere(self, rejection: Rejection, profile: Profile, cycle: CycleState) -> PodVerdict:
+        if rejection.pre_filter is None:
+            rejected = PreFiltered(0, dict(rejection.nodes_by_status))
+            return self._summed_up(self._node_verdicts(profile, cycle, rejected))
+        status = rejection.pre_filter
+        code = refusal_code(status.plugin, status.message)
+        message = status.message
+        if code == "missing-class":
+            known = ", ".join(sorted(self._handle.devices.classes)) or "none"
+            message += f"; classes there are: {known}"
+        return self._waits(code, message)
+
+    def _notes(self) -> tuple[str, ...]:
+        """Kinds that nobody handed in make an answer doubtful."""
+        if not self._pod.spec.resource_claims:
+            return ()
+        kinds = {
+            "ResourceSlices": self._world.slices,
+            "DeviceClasses": self._world.classes,
+            "ResourceClaims": self._given.is_live or self._world.claims,
+        }
+        absent = [name for name, found in kinds.items() if not found]
+        return (f"the cluster or dump holds no {', no '.join(absent)}",) if absent else ()
+
+    def _notes_on_claims(self) -> tuple[str, ...]:
+        if self._given.is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
+            return ("the pod is not created yet: names of claims that would be made for it are made up",)
+        return ()
+
+    # --- node by node
+
+    def _node_verdicts(self, profile: Profile, cycle: CycleState, allowed: PreFiltered) -> list[NodeVerdict]:
+        plugins = [plugin for plugin in profile.at["filter"] if plugin.name not in cycle.skipped_filters]
+        verdicts = [
+            self._on_node(node, plugins, cycle, allowed, in_depth=False) for node in self._handle.snapshot.nodes
+        ]
+        verdicts.sort(key=lambda verdict: verdict.distance)
+        wanted = set(self._given.nodes) or {verdict.node for verdict in verdicts[:IN_DEPTH]}
+        snapshot = self._handle.snapshot.nodes
+        for index, verdict in enumerate(verdicts):
+            state = snapshot.get(verdict.node)
+            if verdict.node in wanted and not verdict.fits and state is not None:
+                verdicts[index] = self._on_node(state, plugins, cycle, allowed, in_depth=True)
+        return verdicts
+
+    def _on_node(
+        self, node: NodeState, plugins: Sequence[Any], cycle: CycleState, allowed: PreFiltered, *, in_depth: bool
+    ) -> NodeVerdict:
+        look = Look(self._pod, node, cycle, self._handle)
+        refusals: list[Refusal] = []
+        for ruled_out, mask in allowed.ruled_out.items():
+            if mask & node.bit:
+                refusals.append(self._refusal(look, ruled_out))
+        devices: DeviceVerdict | None = None
+        for plugin in plugins:
+            status = _asked(plugin, cycle, self._pod, self._handle.snapshot, node)
+            # What ruled the node out before says it already.
+            if status is None or any(each.plugin == plugin.name for each in refusals):
+                continue
+            refusal = self._refusal(look, status.by(plugin.name))
+            if plugin.name == "DynamicResources" and refusal.code in _OF_DEVICES:
+                devices = self._devices(node, cycle, in_depth)
+                if devices is not None:
+                    refusal = Refusal(devices.code, devices.message, plugin.name)
+                if look.has_claims_elsewhere():
+                    refusals.append(Refusal("claim-elsewhere", look.text("claim-elsewhere"), plugin.name))
+            refusals.append(refusal)
+        chosen = self._chosen(node, cycle) if not refusals else ()
+        return NodeVerdict(node.name, tuple(refusals), devices, chosen)
+
+    def _refusal(self, look: Look, status: PluginStatus) -> Refusal:
+        code = refusal_code(status.plugin, status.message)
+        rows = look.short_rows(code)
+        text = "; ".join(row.sentence() for row in rows) or look.text(code) or status.message
+        return Refusal(code, text, status.plugin, rows)
+
+    def _devices(self, node: NodeState, cycle: CycleState, in_depth: bool) -> DeviceVerdict | None:
+        attempt = cycle.read(Attempt)
+        question = attempt.on(node).question if attempt is not None else None
+        if attempt is None or question is None:
+            return None
+        asker = self._asker(attempt, node) if in_depth else None
+        return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, asker)
+
+    def _asker(self, attempt: Attempt, node: NodeState) -> Asker:
+        own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
+        if not self._handle.devices.some_take_node_resources:
+            return Asker(own)
+        return Asker(own, lambda allocation: why_no_room(attempt, self._pod, node, self._handle, allocation) is None)
+
+    def _chosen(self, node: NodeState, cycle: CycleState) -> tuple[str, ...]:
+        attempt = cycle.read(Attempt)
+        question = attempt.on(node).question if attempt is not None else None
+        answer = question.on(node.node, patience()) if question is not None else None
+        if not isinstance(answer, Allocation):
+            return ()
+        return tuple(str(row.device_id) for devices in answer.devices() for row in devices)
+
+    # --- the answer
+
+    def _summed_up(self, verdicts: list[NodeVerdict]) -> PodVerdict:
+        namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
+        total = len(verdicts)
+        fitting = [verdict for verdict in verdicts if verdict.fits]
+        if fitting:
+            devices = f" with {', '.join(fitting[0].chosen)}" if fitting[0].chosen else ""
+            headline = f"{self._where} fits {len(fitting)} of {total} nodes, for example {fitting[0].node}{devices}"
+            return PodVerdict(namespace, name, FITS, headline, nodes=tuple(verdicts), notes=self._notes())
+        nearest = verdicts[0]
+        alike = sum(verdict.code == nearest.code for verdict in verdicts)
+        others = f", and {alike - 1} more alike" if alike > 1 else ""
+        headline = f"{self._where} waits: {nearest.message} (node {nearest.node}{others}; 0 of {total} nodes fit)"
+        return PodVerdict(
+            namespace,
+            name,
+            nearest.code,
+            headline,
+            helps=tuple(helps_of(verdicts[:IN_DEPTH])),
+            nodes=tuple(verdicts),
+            notes=(*self._notes(), *self._notes_on_claims()),
+        )
+
+
+def _asked(plugin: Any, cycle: CycleState, pod: Pod, snapshot: Any, node: NodeState) -> PluginStatus | None:
+    """One filter on one node, as the scheduler would ask it."""
+    if hasattr(plugin, "reject"):
+        for mask, status in plugin.reject(cycle, pod, snapshot, node.bit):
+            if mask & node.bit:
+                return status  # type: ignore[no-any-return]
+    status = plugin.filter(cycle, pod, node)
+    return None if status is None or status.code is Code.SUCCESS else status

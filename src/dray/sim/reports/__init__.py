@@ -1,0 +1,1 @@
+"""The results of `dray simulate`, as documents, as text and as one HTML page with plots."""

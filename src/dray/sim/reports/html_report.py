@@ -1,0 +1,229 @@
+"""The report of `dray simulate`: one HTML file with its plots inside, readable without a network."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from html import escape
+from typing import Any
+
+from dray.accounting import NodeLedger, as_quantity
+from dray.accounting.ledger_rows import Line, lines_of
+from dray.api.resource import ResourceClaim, ResourceSlice
+from dray.explain.cluster_objects import World
+from dray.explain.device_table import ALL_NODES, BY_SELECTOR, device_rows
+from dray.sim.reports.plots import (
+    Bar,
+    Part,
+    Square,
+    bars,
+    columns_plot,
+    distribution,
+    square_map,
+)
+from dray.sim.simulation import Simulation
+
+Document = dict[str, Any]
+MOST_NODES = 40
+MOST_SQUARES = 2500
+MOST_PODS = 500
+MOST_REASONS = 20
+
+
+def report_html(simulation: Simulation, document: Document) -> str:
+    summary = document["summary"]
+    use = DeviceUse(simulation)
+    sections = [
+        ("Device use", _use_by_driver(use) + _legend() + square_map(use.squares())),
+        ("Fragmentation", _fragmentation(use)),
+        ("Ledger by node", _ledgers(simulation.ledgers())),
+        ("Waiting pods by reason", _reasons(summary["waitingByReason"])),
+        ("Pods", _pods(document["pods"])),
+    ]
+    body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
+    return (
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>"
+        f"<title>dray simulate</title><style>{_STYLE}</style></head><body>"
+        f"<h1>dray simulate</h1>{_numbers(summary)}{body}</body></html>\n"
+    )
+
+
+class DeviceUse:
+    """Devices by driver and by node, in three states; pools that no single node owns stand for themselves."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        cluster = simulation.cluster
+        slices = tuple(cluster.all(ResourceSlice))
+        world = World(slices=slices, claims=tuple(cluster.all(ResourceClaim)))
+        self.published: dict[str, Counter[str]] = defaultdict(Counter)
+        self.taken: dict[str, Counter[str]] = defaultdict(Counter)
+        self.blocked: dict[str, Counter[str]] = defaultdict(Counter)
+        self.drivers_with_counters = {each.spec.driver for each in slices if each.spec.shared_counters}
+        for row in device_rows(world):
+            if row.state == "gone":
+                continue
+            driver = row.device_id.driver
+            place = f"pool {row.device_id.pool}" if row.node in (ALL_NODES, BY_SELECTOR) else row.node
+            self.published[driver][place] += 1
+            if row.state == "blocked":
+                self.blocked[driver][place] += 1
+            elif row.state != "free":
+                self.taken[driver][place] += 1
+
+    def free(self, driver: str) -> dict[str, int]:
+        """How many devices a place has left."""
+        taken, blocked = self.taken[driver], self.blocked[driver]
+        return {place: total - taken[place] - blocked[place] for place, total in self.published[driver].items()}
+
+    def squares(self) -> list[Square]:
+        """What is blocked is part of something taken, and counts for nothing."""
+        places: Counter[str] = Counter()
+        taken: Counter[str] = Counter()
+        for driver, counts in self.published.items():
+            places += counts
+            places.subtract(self.blocked[driver])
+            taken += self.taken[driver]
+        found = [
+            Square(_level(taken[place], total), f"{place}: {taken[place]} of {total} devices taken")
+            for place, total in places.items()
+        ]
+        return found[:MOST_SQUARES]
+
+
+def _level(taken: int, total: int) -> int:
+    return 0 if not taken else max(1, 4 * taken // total)
+
+
+def _use_by_driver(use: DeviceUse) -> str:
+    rows = []
+    for driver, counts in sorted(use.published.items()):
+        total, taken, blocked = (sum(each.values()) for each in (counts, use.taken[driver], use.blocked[driver]))
+        free = total - taken - blocked
+        parts = (
+            Part(taken / total, "taken", f"{taken} taken"),
+            Part(blocked / total, "blocked", f"{blocked} blocked by what others draw from their counters"),
+            Part(free / total, "free", f"{free} free"),
+        )
+        rows.append(Bar(driver, parts, f"{taken} of {total} taken" + (f", {blocked} blocked" if blocked else "")))
+    return bars(rows, 1.0)
+
+
+def _legend() -> str:
+    words = ("free", "up to half", "half", "most", "full")
+    cells = "".join(f"<span><i class='level{level}'></i>{word}</span>" for level, word in enumerate(words))
+    return f"<p class='legend'>each square is a node: {cells}</p>"
+
+
+def _fragmentation(use: DeviceUse) -> str:
+    """How many nodes have how many devices left: what large requests need is many on one node."""
+    out = []
+    for driver in sorted(use.published):
+        left = Counter(use.free(driver).values())
+        free = sum(number * nodes for number, nodes in left.items())
+        at_most = (
+            "each of them alone: some exclude each other, since they draw from the same counters"
+            if driver in use.drivers_with_counters
+            else f"the largest request that one node can serve is {max(left, default=0)}"
+        )
+        out.append(
+            f"<h3>{escape(driver)}</h3><p>{free} devices are free on {_nodes(sum(left.values()) - left.get(0, 0))}; "
+            f"{at_most}. Nodes by number of free devices:</p>{columns_plot(distribution(left))}"
+        )
+    return "".join(out) or '<p class="none">no devices are published</p>'
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def _ledgers(ledgers: list[NodeLedger]) -> str:
+    out = []
+    for resource in ("cpu", "memory"):
+        lines = [(ledger.name, line) for ledger in ledgers for line in lines_of(ledger) if line.resource == resource]
+        lines.sort(key=lambda row: -(row[1].requested / row[1].allocatable if row[1].allocatable else 0))
+        shown = [Bar(name, _shares(line), _ledger_text(line)) for name, line in lines[:MOST_NODES]]
+        more = f" ({MOST_NODES} fullest of {len(lines)})" if len(lines) > MOST_NODES else ""
+        out.append(f"<h3>{resource}{more}</h3>{bars(shown, 1.0)}")
+    legend = "<span><i class='spec'></i>by spec</span><span><i class='claims'></i>by claims</span>"
+    return f"<p class='legend'>{legend}</p>{''.join(out)}"
+
+
+def _shares(line: Line) -> tuple[Part, ...]:
+    whole = line.allocatable or 1
+    return (
+        Part(line.by_spec / whole, "spec", f"by spec: {as_quantity(line.resource, line.by_spec)}"),
+        Part(line.by_claims / whole, "claims", f"by claims: {as_quantity(line.resource, line.by_claims)}"),
+    )
+
+
+def _ledger_text(line: Line) -> str:
+    requested, allocatable = (as_quantity(line.resource, amount) for amount in (line.requested, line.allocatable))
+    return f"{requested} of {allocatable}"
+
+
+def _reasons(waiting: dict[str, int]) -> str:
+    if not waiting:
+        return '<p class="none">no pod waits</p>'
+    rows = "".join(
+        f"<tr><td class='number'>{count}</td><td>{escape(reason or 'unknown')}</td></tr>"
+        for reason, count in waiting.items()
+    )
+    shown = list(waiting.items())[:MOST_REASONS]
+    plot = bars([Bar(_short(reason), (Part(count, "waiting", reason),), str(count)) for reason, count in shown])
+    return f"{plot}<table><tr><th>pods</th><th>reason</th></tr>{rows}</table>"
+
+
+def _short(reason: str) -> str:
+    """What differs between the familiar messages."""
+    return reason.partition("nodes are available: ")[2] or reason or "unknown"
+
+
+def _pods(pods: list[Document]) -> str:
+    rows = "".join(
+        f"<tr class='{escape(row['outcome'])}'><td>{escape(row['namespace'])}/{escape(row['name'])}</td>"
+        f"<td>{escape(row['outcome'])}</td><td>{escape(row['node'])}</td><td>{escape(row['message'])}</td></tr>"
+        for row in pods[:MOST_PODS]
+    )
+    more = f"<p>and {len(pods) - MOST_PODS} more</p>" if len(pods) > MOST_PODS else ""
+    return f"<div class='wide'><table><tr><th>pod</th><th>outcome</th><th>node</th><th>message</th></tr>{rows}</table></div>{more}"
+
+
+def _numbers(summary: Document) -> str:
+    facts = [
+        ("waiting pods", summary["pods"]),
+        ("scheduled", summary["scheduled"]),
+        ("keep waiting", summary["unschedulable"] + summary["errors"]),
+        ("nodes", summary["nodes"]),
+        ("devices taken", f"{summary['devices']['taken']} of {summary['devices']['published']}"),
+        ("preempted", len(summary["preempted"])),
+    ]
+    facts += [(f"added {row['template']}", row["count"]) for row in summary["addedNodes"]]
+    cells = "".join(f"<div><b>{escape(str(value))}</b><span>{escape(name)}</span></div>" for name, value in facts)
+    return f"<div class='facts'>{cells}</div>"
+
+
+_STYLE = """
+:root{--ink:#1c2430;--soft:#5b6675;--page:#fff;--rail:#eceff3;--taken:#2f6fde;--free:#c8d6ef;--claims:#d9822b;--wait:#c23b4b;
+--blocked:#8b97a8;--level1:#9dc0f5;--level2:#6a9bea;--level3:#3f78d8;--level4:#1f4fa3}
+@media(prefers-color-scheme:dark){:root{--ink:#e7ebf1;--soft:#9aa6b6;--page:#12161c;--rail:#242b35;--taken:#6ea0ff;
+--free:#2c3a55;--claims:#f0a75a;--wait:#f0717f;--blocked:#566274;--level1:#24406f;--level2:#3763ad;--level3:#5b8fe8;--level4:#a9c8ff}}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:900px;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.4rem}h2{font-size:1.15rem;margin:2rem 0 .5rem;border-bottom:1px solid var(--rail)}h3{font-size:1rem;margin:1rem 0 .3rem}
+svg{width:100%;height:auto;display:block;margin:.4rem 0}svg text{font-size:12px;fill:var(--ink)}svg .value{fill:var(--soft)}
+svg .taken{fill:var(--taken)}
+.bars{display:grid;grid-template-columns:minmax(5rem,12rem) 1fr minmax(5rem,max-content);gap:.3rem .6rem;align-items:center;font-size:13px}
+.bars .label{text-align:right;overflow:hidden;text-overflow:ellipsis;white-space:nowrap}.bars .value{color:var(--soft)}
+@media(max-width:600px){.bars{grid-template-columns:1fr max-content;grid-auto-flow:dense;gap:.1rem .6rem}.bars .label{text-align:left}
+.bars .rail{grid-column:1/-1;margin-bottom:.4rem}.bars .value{grid-column:2}}
+.bars .rail{display:flex;height:14px;background:var(--rail);border-radius:2px;overflow:hidden}
+i.taken,i.spec{background:var(--taken)}i.free{background:var(--free)}i.claims{background:var(--claims)}i.waiting{background:var(--wait)}
+i.blocked{background:var(--blocked)}
+.level0{fill:var(--rail);background:var(--rail)}.level1{fill:var(--level1);background:var(--level1)}
+.level2{fill:var(--level2);background:var(--level2)}.level3{fill:var(--level3);background:var(--level3)}
+.level4{fill:var(--level4);background:var(--level4)}.absent{fill:none}
+.facts{display:flex;flex-wrap:wrap;gap:1.5rem}.facts b{display:block;font-size:1.5rem}.facts span{color:var(--soft)}
+.legend span{margin-right:1rem;color:var(--soft)}.legend i{display:inline-block;width:.8em;height:.8em;border-radius:2px;margin-right:.35em}
+.wide{overflow-x:auto}
+table{border-collapse:collapse;width:100%;font-size:13px}td,th{text-align:left;padding:.2rem .5rem;border-bottom:1px solid var(--rail);vertical-align:top}
+.number{text-align:right}tr[class] td:nth-child(-n+3){white-space:nowrap}.none{color:var(--soft)}tr.unschedulable td:nth-child(2),tr.error td:nth-child(2){color:var(--wait)}
+"""

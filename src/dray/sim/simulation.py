@@ -1,0 +1,257 @@
+"""The real scheduler over a copy of a cluster: no server, no waiting, the same answer every time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from dray.accounting import NodeLedger
+from dray.api.core import Node, Pod
+from dray.api.meta import Condition
+from dray.api.resource import AllocatedDeviceStatus, ResourceClaim, ResourceSlice
+from dray.clock import SimulatedClock
+from dray.explain.cluster_objects import World
+from dray.features import FeatureGates
+from dray.scheduler.config import SchedulerConfig, with_policy
+from dray.scheduler.scheduler import Scheduler
+from dray.sim.admitted_pods import (
+    Prepared,
+    everybody,
+    prepare,
+)
+from dray.sim.memory_cluster import MemoryCluster
+
+DEFAULT_POLICY = "default"
+# Longer than any backoff: after this long every pod that may try again does.
+PAUSE_S = 30.0
+MOST_ROUNDS = 1000
+# What a reading of the clock costs. A search reads it every few dozen steps, so ten seconds are about twenty million steps.
+READING_S = 0.00003
+
+
+class SimulationClock(SimulatedClock):
+    """Time passes only in `sleep`, and a little with every reading: a long search reaches its deadline after the same
+    number of steps every time."""
+
+    def monotonic(self) -> float:
+        self._elapsed += READING_S
+        return self._elapsed
+
+    async def sleep(self, seconds: float) -> None:
+        self.skip(seconds)
+
+    def skip(self, seconds: float) -> None:
+        self._elapsed += max(seconds, 0.0)
+
+
+class SimulatedCluster(MemoryCluster):
+    """Counts what the scheduler does, and acts for the drivers: devices with binding conditions become ready at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bound = 0
+        self.preempted: list[Pod] = []
+
+    async def bind(self, pod: Pod, node_name: str) -> None:
+        await super().bind(pod, node_name)
+        self.bound += 1
+
+    async def evict(self, victim: Pod, preemptor: Pod) -> None:
+        await super().evict(victim, preemptor)
+        self.preempted.append(victim)
+
+    async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
+        return await super().update_claim_status(_made_ready(claim))
+
+    def event(self, pod: Pod, event_type: str, reason: str, action: str, message: str) -> None:
+        """Events are dropped: no one reads them, and a large cluster has very many."""
+
+
+def _made_ready(claim: ResourceClaim) -> ResourceClaim:
+    allocation = claim.status.allocation
+    if allocation is None or not any(result.binding_conditions for result in allocation.devices.results):
+        return claim
+    told = {(row.driver, row.pool, row.device): row for row in claim.status.devices}
+    for result in allocation.devices.results:
+        key = (result.driver, result.pool, result.device)
+        if result.binding_conditions and key not in told:
+            conditions = tuple(Condition(type=name, status="True") for name in result.binding_conditions)
+            told[key] = AllocatedDeviceStatus(
+                driver=result.driver,
+                pool=result.pool,
+                device=result.device,
+                share_id=result.share_id,
+                conditions=conditions,
+            )
+    return replace(claim, status=replace(claim.status, devices=tuple(told.values())))
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """What became of one waiting pod. `outcome` is scheduled, unschedulable or error."""
+
+    pod: Pod
+    outcome: str
+    message: str
+    claims: tuple[ResourceClaim, ...]
+
+
+Progress = Callable[[int, int], None]
+"""Told how many of how many waiting pods have been tried."""
+
+
+class Simulation:
+    """Prepare, then `run`; afterwards `placed` and `ledgers` say what happened."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        config: SchedulerConfig | None = None,
+        gates: FeatureGates | None = None,
+        serves: Callable[[Pod], bool] = everybody,
+    ) -> None:
+        gates = gates or FeatureGates.default()
+        self.prepared: Prepared = prepare(world, gates, serves)
+        self.clock = SimulationClock(_latest_time(world))
+        self.cluster = SimulatedCluster()
+        self._work: list[Coroutine[Any, Any, None]] = []
+        self._began_with: Prepared | None = None
+        self.scheduler = Scheduler(self.cluster, self.clock, config=config, gates=gates, spawn=self._work.append)
+        handle = self.scheduler.handle
+        numbers = itertools.count(1)
+        handle.share_ids = lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+        handle.chance.seed(0)
+        self.cluster.apply(*self.prepared.objects, *self.prepared.waiting)
+        self.cluster.watch(self.scheduler.cluster)
+
+    # --- running
+
+    def run(self, progress: Progress | None = None) -> None:
+        asyncio.run(self.settle(progress))
+
+    async def settle(self, progress: Progress | None = None) -> None:
+        """Try pods until nothing changes any more, however long they wait."""
+        for _ in range(MOST_ROUNDS):
+            before = (self.cluster.bound, len(self.cluster.preempted))
+            await self._try_all(progress)
+            self.clock.skip(PAUSE_S)
+            self.scheduler.queue.flush_backoff(self.clock.monotonic())
+            if before == (self.cluster.bound, len(self.cluster.preempted)):
+                return
+
+    async def _try_all(self, progress: Progress | None) -> None:
+        total = len(self.prepared.waiting)
+        tried = 0
+        while await self.scheduler.schedule_next():
+            while self._work:
+                await self._work.pop(0)
+            tried += 1
+            if progress is not None:
+                progress(min(tried, total), total)
+
+    # --- afterwards
+
+    def placed(self) -> list[Placed]:
+        """The waiting pods in the order in which the queue had them."""
+        return [self._placed(pod) for pod in (self._began_with or self.prepared).in_queue_order()]
+
+    def world(self) -> World:
+        """The cluster as it is now."""
+        return World.of(self.cluster.everything())
+
+    def continues(self, earlier: Simulation) -> Simulation:
+        """This simulation began where `earlier` ended: what became of that one's pods is told here."""
+        self._began_with = earlier._began_with or earlier.prepared
+        self.cluster.preempted[:0] = earlier.cluster.preempted
+        return self
+
+    def _placed(self, pod: Pod) -> Placed:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        now: Pod | None = self.cluster.get(Pod, name, namespace)
+        if now is None:
+            return Placed(pod, "unschedulable", "preempted by a pod of higher priority", ())
+        claims = tuple(self.claims_of(now))
+        if now.spec.node_name:
+            return Placed(now, "scheduled", "", claims)
+        reason, message = self._why_not(now)
+        return Placed(now, "error" if reason == "SchedulerError" else "unschedulable", message, claims)
+
+    def codes_of(self, pod: Pod) -> list[str]:
+        """Reason codes of the pod's last rejection, most nodes first; those of devices stand for `devices`."""
+        known = self.scheduler.explanations.get(pod.metadata.uid)
+        if known is None:
+            return []
+        of_devices = list(dict.fromkeys(row.code for row in known.devices))
+        codes: list[str] = []
+        for row in sorted(known.nodes, key=lambda row: -row.count):
+            codes += of_devices if row.code == "devices" and of_devices else [row.code]
+        return list(dict.fromkeys(codes))
+
+    def claims_of(self, pod: Pod) -> list[ResourceClaim]:
+        named = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
+        names = [entry.resource_claim_name or named.get(entry.name) for entry in pod.spec.resource_claims]
+        extended = pod.status.extended_resource_claim_status
+        if extended is not None:
+            names.append(extended.resource_claim_name)
+        found = [self.cluster.get(ResourceClaim, name, pod.metadata.namespace) for name in names if name]
+        return [claim for claim in found if claim is not None]
+
+    def _why_not(self, pod: Pod) -> tuple[str, str]:
+        """(reason, message): the scheduler's, or why the pod never got as far."""
+        problem = self.prepared.problems.get(pod.metadata.uid)
+        if problem:
+            return "", problem
+        if pod.spec.scheduler_name not in self.scheduler.profiles:
+            return "", f"scheduler {pod.spec.scheduler_name} is responsible, which is not rehearsed here"
+        held_back = self.scheduler.held_back(pod)
+        if held_back is not None:
+            return "", held_back.message
+        for condition in pod.status.conditions:
+            if condition.type == "PodScheduled" and condition.status == "False":
+                return condition.reason, condition.message
+        return "", "was not tried"
+
+    def published_devices(self) -> set[tuple[str, str, str]]:
+        """Devices of the newest generation of each pool."""
+        newest: dict[tuple[str, str], int] = {}
+        for each in self.cluster.all(ResourceSlice):
+            pool = (each.spec.driver, each.spec.pool.name)
+            newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
+        return {
+            (each.spec.driver, each.spec.pool.name, device.name)
+            for each in self.cluster.all(ResourceSlice)
+            if each.spec.pool.generation == newest[(each.spec.driver, each.spec.pool.name)]
+            for device in each.spec.devices
+        }
+
+    def ledgers(self) -> list[NodeLedger]:
+        nodes = self.scheduler.handle.snapshot.nodes
+        found = (nodes.get(node.metadata.name) for node in self.cluster.all(Node))
+        return [state.ledger for state in found if state is not None]
+
+
+def config_of_policy(policy: str) -> SchedulerConfig:
+    """The scheduler's configuration for a policy by name; `DEFAULT_POLICY` changes nothing."""
+    config = SchedulerConfig()
+    return config if policy == DEFAULT_POLICY else with_policy(config, policy)
+
+
+def _latest_time(world: World) -> datetime:
+    """Now is when the last thing happened that the objects know of."""
+    latest = datetime(2024, 1, 1, tzinfo=UTC)
+    metadata = [obj.metadata for obj in world.pods]
+    metadata += [obj.metadata for obj in world.claims]
+    for stamp in [each.creation_timestamp for each in metadata]:
+        if stamp:
+            try:
+                latest = max(latest, datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC))
+            except ValueError:
+                continue
+    return latest
