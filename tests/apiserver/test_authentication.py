@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
+from tests.apiserver.stored_objects import StoredObjects
 
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authentication.authenticator import (
@@ -34,7 +35,6 @@ from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.request_info import ANONYMOUS, Attributes, Decision, Request, User
 from dray.apiserver.security.certificates import Authority
 from dray.apiserver.security.credentials import load_credentials
-from dray.apiserver.watch.object_reader import StoredObjects
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.atomic_files import write_private
 from dray.clock import SimulatedClock

@@ -1,6 +1,5 @@
 """Who may do what: RBAC, the node authorizer, default roles, reviews."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,21 +8,14 @@ from typing import Any
 import pytest
 
 from dray.api.scheme import by_kind
+from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_security, prepare_store
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.authorization.rbac import Rule, compact, uncovered
 from dray.apiserver.request.request_info import Attributes, FieldRequirement, User
-from dray.apiserver.security.assembly import (
-    Security,
-    SecurityOptions,
-    prepare_store,
-    start_security,
-)
 from dray.apiserver.security.bootstrap import bootstrap
-from dray.apiserver.watch.object_reader import StoredObjects
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import RealClock
-from dray.features import FeatureGates
 from dray.store.interface import Delete, Put
 from dray.store.sqlite import SqliteStore
 
@@ -35,9 +27,10 @@ DRA = "resource.k8s.io"
 class Server:
     """Security over a store, without HTTP."""
 
-    def __init__(self, store: SqliteStore, security: Security) -> None:
-        self.store = store
+    def __init__(self, followed: Followed, security: Security) -> None:
+        self.store = followed.store
         self.security = security
+        self._follower = followed.follower
 
     async def put(self, kind: str, name: str, namespace: str = "", **body: Any) -> None:
         row = by_kind(kind)
@@ -45,12 +38,12 @@ class Server:
         metadata |= body.pop("metadata", {})
         document = {"kind": kind, "apiVersion": row.api_version(), "metadata": metadata, **body}
         await self.store.commit([Put(object_key(row.group, row.plural, namespace, name), to_value(document))])
-        await asyncio.sleep(0.01)
+        await self._follower.fresh()
 
     async def remove(self, kind: str, name: str, namespace: str = "") -> None:
         row = by_kind(kind)
         await self.store.commit([Delete(object_key(row.group, row.plural, namespace, name))])
-        await asyncio.sleep(0.01)
+        await self._follower.fresh()
 
     async def bind(self, name: str, role: str, subject: Document, namespace: str = "") -> None:
         kind = "RoleBinding" if namespace else "ClusterRoleBinding"
@@ -70,11 +63,11 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     store = SqliteStore(tmp_path / "dray.db")
     clock = RealClock()
     credentials = await prepare_store(store, tmp_path, clock)
-    security = await start_security(
-        store, StoredObjects(store), credentials, clock, FeatureGates.default(), SecurityOptions()
-    )
-    yield Server(store, security)
-    await security.stop()
+    followed = Followed.of(store, clock)
+    security = assemble_security(followed, credentials, clock, ServerOptions(tmp_path))
+    await followed.follower.start()
+    yield Server(followed, security)
+    await followed.follower.stop()
     await store.close()
 
 

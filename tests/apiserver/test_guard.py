@@ -13,7 +13,10 @@ import pytest
 from dray.apiserver.errors import ApiError
 from dray.apiserver.guard.guarded_commit import GuardedCommit
 from dray.apiserver.guard.holdings import shares_of
+from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import object_key, to_value
+from dray.clock import RealClock
 from dray.store.errors import Conflict
 from dray.store.interface import Delete, Precondition, Put, Store
 from dray.store.sqlite import SqliteStore
@@ -99,9 +102,11 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     store = SqliteStore(tmp_path / "dray.db")
-    guard = await GuardedCommit.start(store)
+    follower = StoreFollower(store, RealClock())
+    guard = GuardedCommit(store, Published.following(follower))
+    await follower.start()
     yield World(store, guard)
-    await guard.stop()
+    await follower.stop()
     await store.close()
 
 

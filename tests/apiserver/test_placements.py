@@ -11,7 +11,7 @@ from dray.api.scheme import by_kind
 from dray.apiserver.guard import placements as module
 from dray.apiserver.guard.placements import Placements
 from dray.apiserver.watch.kind_cache import KindCache
-from dray.store.interface import Change
+from dray.store.interface import Change, Entry
 
 NODES = ("n1", "n2", "n3")
 
@@ -23,7 +23,7 @@ class World:
         self.pods, self.nodes = KindCache(by_kind("Pod")), KindCache(by_kind("Node"))
         self.revision = 0
         self.stored: dict[str, dict] = {}
-        self.placements = Placements(lambda: self.pods, lambda: self.nodes, SCHEDULING)
+        self.placements = Placements(self.nodes, SCHEDULING)
         for name in NODES:
             amounts = {"cpu": "1000", "memory": "1Ti", "pods": "1000"}
             self.put(self.nodes, "", {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": amounts}})
@@ -32,8 +32,16 @@ class World:
         document = {"kind": document["kind"], "apiVersion": "v1", **document}
         key, value = cache.key(namespace, document["metadata"]["name"]), msgspec.json.encode(document)
         self.revision += 1
-        cache.apply(Change(key, self.revision, value, None, 0, self.revision))
+        change = Change(key, self.revision, value, None, 0, self.revision)
+        cache.apply(change)
+        if cache is self.pods:
+            self.placements.apply(change)
         return key, value
+
+    def load_again(self):
+        """As after a compaction."""
+        entries = [Entry(each.key, each.value, each.revision, each.created) for each in self.pods.list()]
+        self.placements.load(entries, self.revision)
 
     def pod(self, name, uid, node="", cpu=1, phase="Running"):
         container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
@@ -48,7 +56,9 @@ class World:
     def remove(self, name):
         self.stored.pop(name)
         self.revision += 1
-        self.pods.apply(Change(self.pods.key("ns", name), self.revision, None, None, 0, 0))
+        change = Change(self.pods.key("ns", name), self.revision, None, None, 0, 0)
+        self.pods.apply(change)
+        self.placements.apply(change)
 
     def binding(self, document):
         binding = self.placements.binding(
@@ -123,7 +133,7 @@ def test_ledger_is_a_plain_count(seed):
         elif what == "remove" and free:
             world.remove(chance.choice(free))
         elif what == "start over" and chance.random() < 0.1:
-            world.placements._follower and world.placements._follower.close()
+            world.load_again()
         else:
             node = chance.choice(NODES)
             assert world.requested(node) == world.counted(node, [new for _, new in under_way.values()])

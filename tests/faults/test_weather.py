@@ -94,7 +94,11 @@ async def test_the_checker_has_teeth():
     history = History()
     async with small_cluster() as plane:
         core = plane.running.server.core
-        core.commit = core._plain_commit
+
+        async def unguarded(operations, preconditions, old, new):
+            return await core.store.commit(operations, preconditions)
+
+        core.commit = unguarded
         client = plane.plain_client()
         follower = WatchRecorder(plane.plain_client(), history, "a")
         await follower.start()

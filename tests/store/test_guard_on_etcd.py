@@ -10,7 +10,10 @@ import msgspec
 from dray.apiserver.errors import ApiError
 from dray.apiserver.guard.guarded_commit import GuardedCommit
 from dray.apiserver.guard.holdings import shares_of
+from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import object_key, to_value
+from dray.clock import RealClock
 from dray.store.errors import Conflict
 from dray.store.interface import Precondition, Put, Store
 from dray.store.store_url import open_store
@@ -55,7 +58,12 @@ async def holders(store: Store) -> dict[str, list[str]]:
 
 async def test_two_servers_never_give_a_device_twice(etcd_address: str, tmp_path: Path) -> None:
     stores = [await open_store(f"etcd://{etcd_address}/guard", tmp_path) for _ in range(2)]
-    guards = [await GuardedCommit.start(store) for store in stores]
+    followers = [StoreFollower(store, RealClock()) for store in stores]
+    guards = [
+        GuardedCommit(store, Published.following(follower)) for store, follower in zip(stores, followers, strict=True)
+    ]
+    for follower in followers:
+        await follower.start()
     chance = random.Random(7)
 
     async def scheduler(number: int) -> int:
@@ -72,20 +80,25 @@ async def test_two_servers_never_give_a_device_twice(etcd_address: str, tmp_path
     assert sum(wins) > 6
     assert await holders(stores[0]) == {}
     assert (await stores[1].list("/guard/")).entries == ()
-    for guard in guards:
-        await guard.stop()
+    for follower in followers:
+        await follower.stop()
     for store in stores:
         await store.close()
 
 
 async def test_the_same_device_at_the_same_moment_goes_to_exactly_one(etcd_address: str, tmp_path: Path) -> None:
     stores = [await open_store(f"etcd://{etcd_address}/moment", tmp_path) for _ in range(2)]
-    guards = [await GuardedCommit.start(store) for store in stores]
+    followers = [StoreFollower(store, RealClock()) for store in stores]
+    guards = [
+        GuardedCommit(store, Published.following(follower)) for store, follower in zip(stores, followers, strict=True)
+    ]
+    for follower in followers:
+        await follower.start()
     answers = await asyncio.gather(
         *(write(stores[number % 2], guards[number % 2], a_claim(f"c{number}", "gpu-0")) for number in range(10))
     )
     assert sum(answers) == 1
-    for guard in guards:
-        await guard.stop()
+    for follower in followers:
+        await follower.stop()
     for store in stores:
         await store.close()

@@ -1,33 +1,42 @@
-"""A whole server from a store: first objects, credentials, caches, security, and on request a listening socket."""
+"""Builds a whole server over a store: first objects, credentials, caches, access control, the way of a write, sockets."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
+import string
+import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
-from dray.apiserver.core import Core
+from dray.apiserver.core import Core, WritePath
 from dray.apiserver.discovery.served_versions import served
 from dray.apiserver.guard.guarded_bindings import GuardedBindings
+from dray.apiserver.guard.guarded_commit import GuardedCommit
 from dray.apiserver.guard.placements import Placements
+from dray.apiserver.guard.published_devices import Published
 from dray.apiserver.http.listener import Listener
+from dray.apiserver.read.object_reader import CachedObjects
+from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
 from dray.apiserver.request.authentication.issuer import TokenIssuer
+from dray.apiserver.request.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.request.authentication.token_requests import TokenRequests
+from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
+from dray.apiserver.request.authorization.reviews import Reviews
 from dray.apiserver.request.request_info import MASTERS
-from dray.apiserver.security.assembly import (
-    SecurityOptions,
-    prepare_store,
-    start_security,
-)
-from dray.apiserver.security.credentials import Credentials
+from dray.apiserver.security.bootstrap import bootstrap
+from dray.apiserver.security.credentials import Credentials, load_credentials
 from dray.apiserver.server import Access, Server
-from dray.apiserver.subresources.pod_logs import (
-    CLIENT_NAME,
-    PodLogs,
-)
-from dray.apiserver.watch.cached_objects import CachedObjects
+from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs
+from dray.apiserver.watch.kind_cache import KindCaches
+from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.stored_object import resource_prefix
+from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
+from dray.apiserver.write.policies.index import PolicyIndex
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
 from dray.http.server import Handler, url_of
@@ -35,6 +44,9 @@ from dray.store.compaction import keep_history
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
 from dray.tasks import cancelled
+
+# As Kubernetes appends them to generated names: no vowels, no look-alikes.
+_SUFFIX_LETTERS = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013y")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,7 @@ class ServerOptions:
     # The release whose version number is shown.
     minor: str = "37"
     hosts: Iterable[str] = ()
+    # Whether a request without credentials is `system:anonymous` (which may do next to nothing) or 401.
     anonymous: bool = True
     token_file: Path | None = None
     # Charge cpu and memory that claims add to a pod to the quotas of its namespace.
@@ -82,46 +95,118 @@ class Running:
         await self.server.stop()
 
 
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """The store and everything that follows it; complete once `follower.start()` has returned."""
+
+    store: Store
+    follower: StoreFollower
+    caches: KindCaches
+    objects: CachedObjects
+
+    @classmethod
+    def of(cls, store: Store, clock: Clock) -> Followed:
+        follower = StoreFollower(store, clock)
+        caches = KindCaches(follower)
+        return cls(store, follower, caches, CachedObjects(follower, caches))
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Everything that decides who may do what."""
+
+    authenticator: Authenticator
+    authorizer: ServerAuthorizer
+    admission: Chain
+    reviews: Reviews
+    token_requests: TokenRequests
+
+
 async def start_server(store: Store, options: ServerOptions, clock: Clock | None = None) -> Running:
     clock = clock or RealClock()
     credentials = await prepare_store(store, options.data, clock, options.hosts)
-    core = Core(store, clock, options.gates)
-    core.resize_with_claims = options.resize_with_claims
-    await core.start()
-    security_options = SecurityOptions(
-        anonymous=options.anonymous,
-        token_file=options.token_file,
-        quota_counts_claims=options.quota_counts_claims,
+    followed = Followed.of(store, clock)
+    security = assemble_security(followed, credentials, clock, options)
+    guard = GuardedCommit(store, Published.following(followed.follower))
+    writes = _write_path(followed, security.admission, guard, options)
+    core = Core(
+        store,
+        followed.follower,
+        followed.caches,
+        writes,
+        clock,
+        options.gates,
+        resize_with_claims=options.resize_with_claims,
     )
-    security = await start_security(store, CachedObjects(core), credentials, clock, options.gates, security_options)
-    core.admission = security.admission
-    core.commit, core.check_holdings = security.guard.commit, security.guard.changes
-    if not options.overbooking:
-        _guard_bindings(store, core)
-    logs = PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS]))
     access = Access(
         security.authenticator,
         security.authorizer,
         security.reviews,
-        logs,
+        PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS])),
         security.token_requests,
         TokenIssuer(credentials.token_key),
     )
     server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
-    server.on_stop(security.stop)
+    await followed.follower.start()
+    await guard.repair()
     forgetting = asyncio.create_task(keep_history(store, clock))
     server.on_stop(lambda: cancelled(forgetting))
     return Running(server, credentials)
 
 
-def _guard_bindings(store: Store, core: Core) -> None:
-    counts_claims = core.gates.enabled("DRANodeAllocatableResources")
-    placements = Placements(
-        lambda: core.cache(by_kind("Pod")),
-        lambda: core.cache(by_kind("Node")),
-        SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS,
+async def prepare_store(store: Store, data: Path, clock: Clock, hosts: Iterable[str] = ()) -> Credentials:
+    """Makes the objects and credentials of a first start; to be called before the store is followed."""
+    credentials = await load_credentials(store, data, hosts, clock.now())
+    await bootstrap(store, clock, _new_uid)
+    return credentials
+
+
+def assemble_security(followed: Followed, credentials: Credentials, clock: Clock, options: ServerOptions) -> Security:
+    authorizer = ServerAuthorizer(followed.follower)
+    tokens = ServiceAccountTokens(credentials.token_key, followed.objects, clock, _new_uid)
+    static = StaticTokens.read(options.token_file) if options.token_file else None
+    authenticator = Authenticator(clock, tokens, static, anonymous=options.anonymous)
+    surroundings = Surroundings(
+        store=followed.store,
+        objects=followed.objects,
+        authorizer=authorizer,
+        policies=PolicyIndex.following(followed.follower),
+        gates=options.gates,
+        new_suffix=_new_suffix,
+        quota_counts_claims=options.quota_counts_claims,
     )
-    # A file is one server's own; any other store may have several.
-    bindings = GuardedBindings(core, placements, core.commit, several_servers=not isinstance(store, SqliteStore))
-    core.commit = bindings.commit
-    core.check_holdings = bindings.checked(core.check_holdings)
+    return Security(
+        authenticator=authenticator,
+        authorizer=authorizer,
+        admission=default_chain(surroundings),
+        reviews=Reviews(authorizer, authorizer.rbac, authenticator, tokens, clock),
+        token_requests=TokenRequests(tokens, followed.objects),
+    )
+
+
+def _write_path(followed: Followed, admission: Chain, guard: GuardedCommit, options: ServerOptions) -> WritePath:
+    """Admission, then the guards of nodes and of devices, then the store."""
+    if options.overbooking:
+        return WritePath(admission, guard.commit, guard.changes)
+    counts_claims = options.gates.enabled("DRANodeAllocatableResources")
+    placements = Placements(
+        followed.caches.of(by_kind("Node")), SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS
+    )
+    followed.follower.subscribe(resource_prefix("", "pods"), placements)
+    bindings = GuardedBindings(
+        followed.store,
+        followed.follower.progress,
+        placements,
+        guard.commit,
+        # A file is one server's own; any other store may have several.
+        several_servers=not isinstance(followed.store, SqliteStore),
+    )
+    return WritePath(admission, bindings.commit, bindings.checked(guard.changes))
+
+
+def _new_uid() -> str:
+    return str(uuid.uuid4())
+
+
+def _new_suffix() -> str:
+    return "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))

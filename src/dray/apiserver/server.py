@@ -169,9 +169,7 @@ class Server:
 
     async def stop_watches(self) -> None:
         """Ends every open stream; clients come back elsewhere, or later."""
-        for cache in self.core.caches():
-            for watcher in cache.watchers:
-                watcher.close()
+        self.core.close_watchers()
 
     async def stop(self) -> None:
         await self._watching.stop()

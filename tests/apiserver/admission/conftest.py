@@ -6,12 +6,9 @@ from pathlib import Path
 import pytest
 from tests.apiserver.admission.world import World, open_world
 
-from dray.apiserver.security.assembly import SecurityOptions
-
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    world = await open_world(tmp_path, SecurityOptions())
+    world = await open_world(tmp_path)
     yield world
-    await world.security.stop()
-    await world.store.close()
+    await world.stop()

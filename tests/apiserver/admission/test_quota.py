@@ -8,7 +8,6 @@ from typing import Any
 from tests.apiserver.admission.world import DRA, Document, World, a_claim, a_pod, exact, meta, open_world
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.security.assembly import SecurityOptions
 
 
 async def a_quota(world: World, name: str = "q", used: Document | None = None, **more: Any) -> None:
@@ -129,7 +128,7 @@ async def test_many_at_once_never_pass_the_limit(world: World) -> None:
 
 
 async def test_claims_of_pods_count_as_an_option(tmp_path: Path) -> None:
-    world = await open_world(tmp_path, SecurityOptions(quota_counts_claims=True))
+    world = await open_world(tmp_path, quota_counts_claims=True)
     await a_quota(world, hard={"requests.cpu": "4"})
     asks = {"requests": {"cpu": "1"}}
     old = a_pod(resources=asks)
@@ -143,5 +142,4 @@ async def test_claims_of_pods_count_as_an_option(tmp_path: Path) -> None:
     more = copy.deepcopy(new)
     more["status"]["nodeAllocatableResourceClaimStatuses"][0]["resources"]["cpu"] = "9"
     assert "exceeded quota" in (await world.refused("pods/status", more, new)).message
-    await world.security.stop()
-    await world.store.close()
+    await world.stop()

@@ -1,6 +1,5 @@
 """A store with everything that decides about writes, and builders for what is written."""
 
-import asyncio
 import copy
 from pathlib import Path
 from typing import Any
@@ -9,19 +8,12 @@ import msgspec
 import pytest
 
 from dray.api.scheme import by_kind, by_plural
+from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_security, prepare_store
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import MASTERS, Attributes, User
-from dray.apiserver.security.assembly import (
-    Security,
-    SecurityOptions,
-    prepare_store,
-    start_security,
-)
-from dray.apiserver.watch.object_reader import StoredObjects
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, Chain
 from dray.clock import RealClock
-from dray.features import FeatureGates
 from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
 
@@ -33,9 +25,14 @@ N1 = User("system:node:n1", ("system:nodes", "system:authenticated"))
 
 
 class World:
-    def __init__(self, store: SqliteStore, security: Security) -> None:
-        self.store = store
+    def __init__(self, followed: Followed, security: Security) -> None:
+        self.store = followed.store
         self.security = security
+        self._follower = followed.follower
+
+    async def stop(self) -> None:
+        await self._follower.stop()
+        await self.store.close()
 
     @property
     def chain(self) -> Chain:
@@ -47,7 +44,7 @@ class World:
         metadata |= body.pop("metadata", {})
         document = {"kind": kind, "apiVersion": row.api_version(), "metadata": metadata, **body}
         await self.store.commit([Put(object_key(row.group, row.plural, namespace, name), to_value(document))])
-        await asyncio.sleep(0.01)
+        await self._follower.fresh()
         return document
 
     async def read(self, kind: str, name: str, namespace: str = "") -> Document:
@@ -92,13 +89,15 @@ class World:
         return error.value
 
 
-async def open_world(tmp_path: Path, options: SecurityOptions) -> World:
+async def open_world(tmp_path: Path, *, quota_counts_claims: bool = False) -> World:
     store = SqliteStore(tmp_path / "dray.db")
     clock = RealClock()
     credentials = await prepare_store(store, tmp_path, clock)
-    objects = StoredObjects(store)
-    security = await start_security(store, objects, credentials, clock, FeatureGates.default(), options)
-    world = World(store, security)
+    followed = Followed.of(store, clock)
+    options = ServerOptions(tmp_path, quota_counts_claims=quota_counts_claims)
+    security = assemble_security(followed, credentials, clock, options)
+    await followed.follower.start()
+    world = World(followed, security)
     await world.put("Namespace", "ns", status={"phase": "Active"})
     await world.put("ServiceAccount", "default", "ns")
     return world

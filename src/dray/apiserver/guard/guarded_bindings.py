@@ -7,22 +7,22 @@ binding, on condition that nobody changed it since the room was looked at.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.core import Commit, Core
+from dray.apiserver.core import Commit, CommitCheck
 from dray.apiserver.guard.placements import Binding, Placements
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     name_of,
     text,
 )
+from dray.apiserver.watch.store_follower import Progress
 from dray.apiserver.watch.stored_object import GUARD, to_value
 from dray.store.errors import Conflict
-from dray.store.interface import Delete, Operation, Precondition, Put
+from dray.store.interface import Delete, Operation, Precondition, Put, Store
 
-Check = Callable[[Document | None, Document | None], Awaitable[object]]
 # Bindings that meet at one node may pass each other this often before the client is asked to try again.
 ATTEMPTS = 16
 
@@ -34,8 +34,17 @@ def node_key(name: str) -> str:
 class GuardedBindings:
     """Put before another `Commit`, which does the rest."""
 
-    def __init__(self, core: Core, placements: Placements, then: Commit, *, several_servers: bool) -> None:
-        self._core = core
+    def __init__(
+        self,
+        store: Store,
+        progress: Progress,
+        placements: Placements,
+        then: Commit,
+        *,
+        several_servers: bool,
+    ) -> None:
+        self._store = store
+        self._progress = progress
         self._placements = placements
         self._then = then
         self._several_servers = several_servers
@@ -55,7 +64,7 @@ class GuardedBindings:
             operations = [*operations, Delete(node_key(name_of(old)))]
         return await self._then(operations, preconditions, old, new)
 
-    def checked(self, then: Check) -> Check:
+    def checked(self, then: CommitCheck) -> CommitCheck:
         """The same refusals for dry runs, before those of `then`."""
 
         async def check(old: Document | None, new: Document | None) -> object:
@@ -102,9 +111,9 @@ class GuardedBindings:
         if not self._several_servers:
             return [], []
         key = node_key(binding.node_name)
-        entry = await self._core.store.get(key)
+        entry = await self._store.get(key)
         revision = entry.revision if entry else 0
-        await self._core.progress.wait_for(revision)
+        await self._progress.wait_for(revision)
         return [Put(key, binding.ref.uid.encode())], [Precondition(key, revision)]
 
     def _refuse_overbooking(self, binding: Binding) -> None:

@@ -31,13 +31,12 @@ from dray.apiserver.guard.holdings import (
     shares_of,
 )
 from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.read.object_reader import document_of
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     name_of,
     uid_of,
 )
-from dray.apiserver.watch.object_reader import document_of
-from dray.apiserver.watch.store_mirror import Mirror
 from dray.apiserver.watch.stored_object import (
     object_key,
     resource_prefix,
@@ -80,23 +79,11 @@ class Records:
 
 
 class GuardedCommit:
-    """The way of every write of a claim into the store."""
+    """Commits every write of a claim. `repair` makes the records of claims that have none, such as restored ones."""
 
-    def __init__(self, store: Store, published: Published, mirror: Mirror) -> None:
+    def __init__(self, store: Store, published: Published) -> None:
         self._store = store
         self._published = published
-        self._mirror = mirror
-
-    @staticmethod
-    async def start(store: Store) -> "GuardedCommit":
-        """Also makes the records of claims that have none, such as those restored from elsewhere."""
-        published, mirror = await Published.start(store)
-        guard = GuardedCommit(store, published, mirror)
-        await guard.repair()
-        return guard
-
-    async def stop(self) -> None:
-        await self._mirror.stop()
 
     async def commit(
         self,

@@ -1,4 +1,4 @@
-"""What the pods of each node take from it, kept next to the pod cache; bindings ask whether there is room for one more.
+"""What the pods of each node take from it; bindings ask whether there is room for one more.
 
 Pods are read when a binding asks for their node, not when they change, and of many changes of a pod only the last.
 """
@@ -6,7 +6,7 @@ Pods are read when a binding asks for their node, not when they change, and of m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,11 +28,7 @@ from dray.api.core import Node, Pod
 from dray.api.errors import DecodeError
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import Stored
-from dray.apiserver.watch.watchers import (
-    Event,
-    Selection,
-    Watcher,
-)
+from dray.store.interface import Change, Entry
 
 log = logging.getLogger(__name__)
 
@@ -68,47 +64,24 @@ class Binding:
     value: bytes
 
 
-class _Follower(Watcher):
-    """Notes which pods changed. It is closed when the cache starts over; then everything is read again."""
-
-    __slots__ = ("_catch_up", "changed")
-
-    def __init__(self, catch_up: Callable[[], None]) -> None:
-        super().__init__(Selection(), _Plain(), 0)
-        self.changed: dict[str, Stored | None] = {}
-        self._catch_up = catch_up
-
-    def offer(self, event: Event) -> None:
-        about = event.new or event.old
-        assert about is not None
-        self.changed[about.key] = event.new
-        if len(self.changed) >= MOST_CHANGES:
-            # Pods come and go also where nobody is ever bound.
-            self._catch_up()
-
-
-class _Plain:
-    def encode(self, stored: Stored) -> bytes:
-        return stored.data()
-
-
 class Placements:
-    """Every node's ledger, with pods that are being bound right now."""
+    """Every node's ledger, with pods that are being bound right now. To be subscribed to the pods in the store."""
 
-    def __init__(self, pods: Callable[[], KindCache], nodes: Callable[[], KindCache], counts: RequestOptions) -> None:
-        self._pods = pods
+    def __init__(self, nodes: KindCache, counts: RequestOptions) -> None:
         self._nodes = nodes
         self._counts = counts
         self._ledger = ClusterLedger()
         self._refs: dict[str, PodRef] = {}
         # Pods that have changed since their node was asked for last: by node and key, and where each key is.
-        self._unread: dict[str, dict[str, Stored]] = {}
+        self._unread: dict[str, dict[str, bytes]] = {}
         self._unread_on: dict[str, str] = {}
         self._declared: dict[str, tuple[Stored, frozenset[str]]] = {}
-        self._follower: _Follower | None = None
+        # Pods that changed since a binding last asked; after a load this is every pod.
+        self._changed: dict[str, bytes | None] = {}
+        self._is_reloaded = False
         # Between the answer of `take` and the call of `stored` or `give_back`.
         self._under_way: dict[str, Binding] = {}
-        # Stored, but not yet seen in the cache.
+        # Stored, but not yet seen in the store's watch.
         self._expected: dict[str, Binding] = {}
 
     # --- what a binding does
@@ -124,9 +97,9 @@ class Placements:
     def shortages(self, binding: Binding) -> list[Shortage]:
         """What the node would give away more of than it has. Only what it says it has counts."""
         self._catch_up()
-        for key, stored in self._unread.pop(binding.node_name, {}).items():
+        for key, value in self._unread.pop(binding.node_name, {}).items():
             del self._unread_on[key]
-            self._read(key, stored)
+            self._read(key, value)
         declared = self._declares(binding.node_name)
         if not declared:
             return []
@@ -144,7 +117,7 @@ class Placements:
         self._enter(binding)
 
     def stored(self, binding: Binding) -> None:
-        """It is in the store; the room stays taken until the cache shows the pod."""
+        """It is in the store; the room stays taken until the store's watch shows the pod."""
         self._under_way.pop(binding.key, None)
         if self._is_assumed(binding):
             self._expected[binding.key] = binding
@@ -154,50 +127,58 @@ class Placements:
         if self._is_assumed(binding):
             self._ledger.forget(binding.node_name, binding.ref)
 
-    # --- following the cache
+    # --- following the pods in the store
+
+    def load(self, entries: Sequence[Entry], revision: int) -> None:
+        self._is_reloaded = True
+        self._changed = {entry.key: entry.value for entry in entries}
+
+    def apply(self, change: Change) -> None:
+        if self._is_reloaded and change.value is None:
+            self._changed.pop(change.key, None)
+            return
+        self._changed[change.key] = change.value
+        if len(self._changed) >= MOST_CHANGES and not self._is_reloaded:
+            # Pods come and go also where nobody is ever bound.
+            self._catch_up()
 
     def _catch_up(self) -> None:
-        follower = self._follower
-        if follower is None or follower.closed:
-            self._start_over()
-        elif follower.changed:
-            changed, follower.changed = follower.changed, {}
-            for key, stored in changed.items():
-                self._note(key, stored)
+        changed, self._changed = self._changed, {}
+        if self._is_reloaded:
+            self._forget_everything()
+        for key, value in changed.items():
+            self._note(key, value)
+        if self._is_reloaded:
+            self._is_reloaded = False
+            for binding in self._under_way.values():
+                self._enter(binding)
 
-    def _start_over(self) -> None:
-        self._follower = _Follower(self._catch_up)
-        cache = self._pods()
-        cache.watch(self._follower)
+    def _forget_everything(self) -> None:
         self._ledger, self._refs, self._expected = ClusterLedger(), {}, {}
         self._unread, self._unread_on = {}, {}
         self._declared.clear()
-        for stored in cache.list():
-            self._note(stored.key, stored)
-        for binding in self._under_way.values():
-            self._enter(binding)
 
-    def _note(self, key: str, stored: Stored | None) -> None:
+    def _note(self, key: str, value: bytes | None) -> None:
         expected = self._expected.pop(key, None)
         waiting_on = self._unread_on.pop(key, None)
         if waiting_on is not None:
             del self._unread[waiting_on][key]
         ours = expected or self._under_way.get(key)
-        if ours is not None and stored is not None and ours.value == stored.value:
+        if ours is not None and value is not None and ours.value == value:
             self._place(key, ours.node_name, ours.ref, ours.demand)
             return
         if expected is not None and self._is_assumed(expected):
             self._ledger.forget(expected.node_name, expected.ref)
-        node_name = _node_of(stored)
+        node_name = _node_of(value)
         ref = self._refs.get(key)
         if ref is not None and self._ledger.node_of(ref) != node_name:
             self._drop(key)
-        if stored is not None and node_name:
-            self._unread.setdefault(node_name, {})[key] = stored
+        if value is not None and node_name:
+            self._unread.setdefault(node_name, {})[key] = value
             self._unread_on[key] = node_name
 
-    def _read(self, key: str, stored: Stored) -> None:
-        pod = _readable(Pod, stored.value)
+    def _read(self, key: str, value: bytes) -> None:
+        pod = _readable(Pod, value)
         demand = self._demand(pod) if pod is not None and takes_from_node(pod) else None
         if pod is None or demand is None:
             self._drop(key)
@@ -232,7 +213,7 @@ class Placements:
 
     def _declares(self, name: str) -> frozenset[str]:
         """The resources in the node's status; its ledger knows their amounts afterwards."""
-        stored = self._nodes().get("", name)
+        stored = self._nodes.get("", name)
         if stored is None:
             return frozenset()
         known = self._declared.get(name)
@@ -245,12 +226,12 @@ class Placements:
         return known[1]
 
 
-def _node_of(stored: Stored | None) -> str:
+def _node_of(value: bytes | None) -> str:
     """Without reading all of the pod; empty if it has no node."""
-    if stored is None or _HAS_NODE not in stored.value:
+    if value is None or _HAS_NODE not in value:
         return ""
     try:
-        return _decode_node(stored.value).spec.node_name
+        return _decode_node(value).spec.node_name
     except msgspec.MsgspecError:
         return ""
 

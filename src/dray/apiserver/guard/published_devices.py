@@ -10,9 +10,8 @@ import msgspec
 
 from dray.api.read_once import ReadOnce
 from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
-from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
-from dray.store.interface import Store
 
 SLICES = resource_prefix("resource.k8s.io", "resourceslices")
 
@@ -88,18 +87,17 @@ class _SliceFacts:
 
 
 class Published:
-    """An index over all slices, fed by the store's watch."""
+    """An index over all slices, fed by the follower of the store."""
 
     def __init__(self) -> None:
         self._slices: dict[str, _SliceFacts] = {}
         self._keys_by_pool: dict[tuple[str, str], set[str]] = {}
 
-    @staticmethod
-    async def start(store: Store) -> "tuple[Published, Mirror]":
-        published = Published()
-        mirror = Mirror(store, SLICES, published.apply)
-        await mirror.start()
-        return published, mirror
+    @classmethod
+    def following(cls, follower: StoreFollower) -> "Published":
+        published = cls()
+        follower.subscribe_index([SLICES], published.apply)
+        return published
 
     def apply(self, key: str, value: bytes | None) -> None:
         old = self._slices.pop(key, None)

@@ -4,16 +4,17 @@ Lists, gets and watches are answered from here. The newest events are kept, so t
 continues without asking the store.
 """
 
-import asyncio
 import zlib
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from dray.api.scheme import Resource
+from dray.api.scheme import RESOURCES, Resource
 from dray.api.strategies import strategy_of
 from dray.apiserver.read.selectors import FieldSelector
+from dray.apiserver.read.storage_conversion import storage_row
+from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import (
     Document,
     FieldsOf,
@@ -57,8 +58,13 @@ class KindCache:
 
     # --- filling ------------------------------------------------------------------------------------------------------
 
-    def load(self, entries: Iterator[Entry], revision: int) -> None:
-        """Start from what is stored at `revision`."""
+    def load(self, entries: Sequence[Entry], revision: int) -> None:
+        """Start from what is stored at `revision`. Watchers cannot be told what they missed: they start over, too."""
+        for watcher in self.watchers:
+            watcher.close()
+        self._objects.clear()
+        self._events.clear()
+        self._event_bytes = 0
         for entry in entries:
             stored = self._make(entry.key, entry.value, entry.revision, entry.created)
             self._objects[entry.key] = self._packing.pack(stored) if self._packing else stored
@@ -142,32 +148,25 @@ class KindCache:
         self.watchers.add(watcher)
 
 
-class Progress:
-    """How far the caches have come, and who waits for them to come further."""
+class KindCaches:
+    """The caches of all stored kinds; each is filled and brought forward by the follower of the store."""
 
-    def __init__(self) -> None:
-        self.revision = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+    def __init__(self, follower: StoreFollower) -> None:
+        stored = [row for row in RESOURCES if row.is_stored and storage_row(row) is row]
+        self._by_name = {row.qualified_plural: KindCache(row) for row in stored}
+        for cache in self._by_name.values():
+            follower.subscribe(cache.prefix, cache)
 
-    def reach(self, revision: int) -> None:
-        self.revision = revision
-        if self._waiting:
-            still = []
-            for wanted, future in self._waiting:
-                if future.done():
-                    continue
-                if wanted <= revision:
-                    future.set_result(None)
-                else:
-                    still.append((wanted, future))
-            self._waiting = still
+    def of(self, row: Resource) -> KindCache:
+        return self._by_name[storage_row(row).qualified_plural]
 
-    async def wait_for(self, revision: int) -> None:
-        if self.revision >= revision:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((revision, future))
-        await future
+    def __iter__(self) -> Iterator[KindCache]:
+        return iter(self._by_name.values())
+
+    def close_watchers(self) -> None:
+        for cache in self:
+            for watcher in cache.watchers:
+                watcher.close()
 
 
 # A window for two objects of usual size; larger ones take more time to set up than they save.

@@ -386,7 +386,7 @@ class Writer:
         dry_run: bool,
     ) -> Outcome:
         if dry_run:
-            await self._core.check_holdings(old, document)
+            await self._core.check_commit(old, document)
             return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
         condition = Precondition(stored.key, stored.revision)
         try:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError, OptionError
+from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.authentication.service_accounts import (
     BOUND_PLURALS,
     ISSUER,
@@ -18,7 +19,6 @@ from dray.apiserver.safe_get import (
     strings,
     text,
 )
-from dray.apiserver.watch.object_reader import Objects
 from dray.clock import rfc3339
 
 GROUP = "authentication.k8s.io"

@@ -4,8 +4,7 @@ from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.node_authorizer import POD_PREFIX, SLICE_PREFIX, NodeAuthorizer, NodeGraph
 from dray.apiserver.request.authorization.rbac import RbacIndex
 from dray.apiserver.request.request_info import MASTERS, Attributes, Decision
-from dray.apiserver.watch.store_mirror import Mirror
-from dray.store.interface import Store
+from dray.apiserver.watch.store_follower import StoreFollower
 
 
 def forbidden_error(attributes: Attributes, decision: Decision) -> ApiError:
@@ -27,26 +26,14 @@ def forbidden_error(attributes: Attributes, decision: Decision) -> ApiError:
 
 
 class ServerAuthorizer:
-    """The authorizer of a server. Start it before the first request: its indexes must be complete."""
+    """The authorizer of a server. Its indexes are complete once the follower of the store was started."""
 
-    def __init__(self, rbac: RbacIndex, graph: NodeGraph, mirrors: list[Mirror]) -> None:
-        self.rbac = rbac
-        self.graph = graph
-        self._node = NodeAuthorizer(graph)
-        self._mirrors = mirrors
-
-    @staticmethod
-    async def start(store: Store) -> "ServerAuthorizer":
-        rbac, rbac_mirror = await RbacIndex.start(store)
-        graph = NodeGraph()
-        mirrors = [Mirror(store, POD_PREFIX, graph.apply_pod), Mirror(store, SLICE_PREFIX, graph.apply_slice)]
-        for mirror in mirrors:
-            await mirror.start()
-        return ServerAuthorizer(rbac, graph, [rbac_mirror, *mirrors])
-
-    async def stop(self) -> None:
-        for mirror in self._mirrors:
-            await mirror.stop()
+    def __init__(self, follower: StoreFollower) -> None:
+        self.rbac = RbacIndex.following(follower)
+        self.graph = NodeGraph()
+        self._node = NodeAuthorizer(self.graph)
+        follower.subscribe_index([POD_PREFIX], self.graph.apply_pod)
+        follower.subscribe_index([SLICE_PREFIX], self.graph.apply_slice)
 
     async def authorize(self, attributes: Attributes) -> Decision:
         return self.decide(attributes)

@@ -12,9 +12,8 @@ import msgspec
 
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Attributes, Decision, User
-from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
-from dray.store.interface import Store
 
 ALL = "*"
 
@@ -123,6 +122,7 @@ def compact(parts: Iterable[Rule]) -> list[Rule]:
 
 
 GROUP = "rbac.authorization.k8s.io"
+PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 
 # ("User", name), ("Group", name) or ("ServiceAccount", "namespace:name").
 SubjectKey = tuple[str, str]
@@ -198,12 +198,11 @@ class RbacIndex:
         self._bindings: dict[str, Binding] = {}
         self._keys_by_subject: dict[SubjectKey, dict[str, None]] = {}
 
-    @staticmethod
-    async def start(store: Store) -> "tuple[RbacIndex, Mirror]":
-        index = RbacIndex()
-        mirror = Mirror(store, index._prefix, index.apply)
-        await mirror.start()
-        return index, mirror
+    @classmethod
+    def following(cls, follower: StoreFollower) -> "RbacIndex":
+        index = cls()
+        follower.subscribe_index([resource_prefix(GROUP, plural) for plural in PLURALS], index.apply)
+        return index
 
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, rest = key.removeprefix(self._prefix).partition("/")

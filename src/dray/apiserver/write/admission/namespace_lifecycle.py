@@ -2,11 +2,11 @@
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
+from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.safe_get import (
     mapping,
     text,
 )
-from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.chain import CREATE, DELETE, Admission, AdmissionPlugin, concerns, forbidden, row_of
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})

@@ -10,6 +10,7 @@ import copy
 
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.scheme import by_kind
+from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     mapping,
@@ -17,7 +18,6 @@ from dray.apiserver.safe_get import (
     text,
     uid_of,
 )
-from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.managed_fields import UPDATE as UPDATE_OPERATION

@@ -7,6 +7,7 @@ from dray.api.jsontext import go_json
 from dray.api.scheme import RESOURCES
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
+from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
@@ -14,7 +15,6 @@ from dray.apiserver.safe_get import (
     mapping,
     text,
 )
-from dray.apiserver.watch.object_reader import Objects
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.evaluation import (

@@ -9,16 +9,16 @@ from dray.apiserver.safe_get import (
     strings,
     text,
 )
-from dray.apiserver.watch.store_mirror import Mirror
+from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.policies.programs import (
     CompiledPolicy,
     compile_policy,
 )
-from dray.store.interface import Store
 
 GROUP = "admissionregistration.k8s.io"
 PREFIX = resource_prefix(GROUP, "")[:-1]
+POLICIES, BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,19 @@ class PolicyIndex:
         self.policies: dict[str, CompiledPolicy] = {}
         self.bindings: dict[str, Binding] = {}
 
-    @staticmethod
-    async def start(store: Store) -> "tuple[PolicyIndex, Mirror]":
-        index = PolicyIndex()
-        mirror = Mirror(store, PREFIX, index.apply)
-        await mirror.start()
-        return index, mirror
+    @classmethod
+    def following(cls, follower: StoreFollower) -> "PolicyIndex":
+        index = cls()
+        follower.subscribe_index([resource_prefix(GROUP, plural) for plural in (POLICIES, BINDINGS)], index.apply)
+        return index
 
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(PREFIX).partition("/")
-        if plural == "validatingadmissionpolicies":
+        if plural == POLICIES:
             self.policies.pop(name, None)
             if value is not None:
                 self.policies[name] = compile_policy(msgspec.json.decode(value))
-        elif plural == "validatingadmissionpolicybindings":
+        elif plural == BINDINGS:
             self.bindings.pop(name, None)
             if value is not None:
                 document = msgspec.json.decode(value)

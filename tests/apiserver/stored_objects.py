@@ -1,0 +1,23 @@
+"""Objects read from the store each time, for tests of parts that need no caches."""
+
+from typing import Any
+
+from dray.apiserver.read.object_reader import document_of
+from dray.apiserver.watch.stored_object import namespace_prefix, object_key, resource_prefix
+from dray.store.interface import Store
+
+Document = dict[str, Any]
+
+
+class StoredObjects:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def get(self, group: str, plural: str, namespace: str, name: str) -> Document | None:
+        entry = await self._store.get(object_key(group, plural, namespace, name))
+        return document_of(entry) if entry else None
+
+    async def list(self, group: str, plural: str, namespace: str = "") -> list[Document]:
+        prefix = namespace_prefix(group, plural, namespace) if namespace else resource_prefix(group, plural)
+        page = await self._store.list(prefix)
+        return [document_of(entry) for entry in page.entries]
