@@ -41,11 +41,13 @@ check: setup
 	$(BIN)/ruff format --check src tests benchmarks scripts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/generate_api.py --check
 	$(BIN)/python scripts/reference.py --check
 	$(BIN)/python scripts/check_docs.py
 	$(BIN)/python scripts/check_dependencies.py
 
 fix: setup
+	$(BIN)/python scripts/generate_api.py
 	$(BIN)/ruff check --fix src tests benchmarks scripts
 	$(BIN)/ruff format src tests benchmarks scripts
 	$(BIN)/python scripts/reference.py

@@ -1,5 +1,9 @@
 """The table of field names against our own structs: where both know a type, they know the same fields."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -114,3 +118,9 @@ def test_kinds_that_are_not_there_are_not_remembered():
     assert [schemas.schema_for("v1", f"NoSuchKind{number}") for number in range(100)] == [None] * 100
     assert schemas.schema_for("v1", "Pod") is schemas.schema_for("v1", "Pod")
     assert len(schemas._by_kind) <= before + 1
+
+
+def test_the_generated_structs_are_current():
+    script = Path(__file__).parent.parent.parent / "scripts" / "generate_api.py"
+    checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")

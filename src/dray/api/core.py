@@ -1,3 +1,4 @@
+# Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
 """What we read of the core, scheduling, coordination and events kinds.
 
 Pod and Node are larger in Kubernetes than here. These structs are views: documents keep every field, so nothing that is
@@ -282,7 +283,7 @@ class ResourceStatus(ApiStruct, frozen=True):
 class ContainerStatus(ApiStruct, frozen=True):
     name: str = ""
     state: ContainerState = msgspec.field(default_factory=ContainerState)
-    last_state: ContainerState = msgspec.field(default_factory=ContainerState, name="lastState")
+    last_state: ContainerState = msgspec.field(default_factory=ContainerState)
     ready: bool = False
     restart_count: int = 0
     image: str = ""
@@ -357,7 +358,7 @@ class PodStatus(ApiStruct, frozen=True):
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     start_time: str | None = None
-    qos_class: str = msgspec.field(default="", name="qosClass")
+    qos_class: str = ""
     observed_generation: int = 0
     resize: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()

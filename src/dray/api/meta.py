@@ -1,3 +1,4 @@
+# Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
 """ObjectMeta, owner references, conditions, label selectors, lists, and the API's Status object."""
 
 from typing import Any
@@ -5,6 +6,9 @@ from typing import Any
 import msgspec
 
 from dray.api.base import ApiStruct
+
+# The reason of a cause: another claim holds the devices that this claim's allocation names. Writing again cannot help.
+DEVICES_HELD = "DevicesHeld"
 
 
 class OwnerReference(ApiStruct, frozen=True):
@@ -22,7 +26,7 @@ class ManagedFieldsEntry(ApiStruct, frozen=True):
     api_version: str = ""
     time: str | None = None
     fields_type: str = ""
-    fields_v1: Any = msgspec.field(default=None, name="fieldsV1")
+    fields_v1: Any = None
     subresource: str = ""
 
 
@@ -73,10 +77,6 @@ class LabelSelectorRequirement(ApiStruct, frozen=True):
 class LabelSelector(ApiStruct, frozen=True):
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
-
-
-DEVICES_HELD = "DevicesHeld"
-"""The reason of a cause: another claim holds what this claim's allocation names. Writing again cannot help."""
 
 
 class StatusCause(ApiStruct, frozen=True):

@@ -1,3 +1,4 @@
+# Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
 """The resource.k8s.io kinds, in the shape of v1: complete, so that an object written back loses nothing.
 
 KEP-5517 appears under its two served spellings, `nodeAllocatableResourceMappings` (the KEP's, canonical) and
@@ -21,7 +22,6 @@ EXTENDED_RESOURCE_CLAIM_ANNOTATION = "resource.kubernetes.io/extended-resource-c
 IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 
 MAX_ALLOCATION_RESULTS = 32
-
 
 # --- ResourceSlice ---------------------------------------------------------------------------------------------------
 

@@ -1,3 +1,4 @@
+# Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
 """What we read of the kinds that make pods, and of those that pods lean on: views, like those in `core`.
 
 A pod template stays a document: what a user writes in it reaches the pod whole, whether we model it or not.

@@ -53,6 +53,7 @@ class FieldSchema:
     name: str
     type: TypeRef
     required: bool
+    is_pointer: bool  # whether absent and zero differ
     list_type: ListType
     list_keys: tuple[str, ...]
     merge_key: str | None  # None: strategic merge replaces the value; "": merges a list of scalars
@@ -191,6 +192,7 @@ def _field(wire: str, line: str) -> FieldSchema:
         name=wire,
         type=ref,
         required="required" in facts,
+        is_pointer="pointer" in facts,
         list_type="map" if list_type == "map" else "set" if list_type == "set" else "atomic",
         list_keys=tuple(keys.split(",")) if keys else (),
         merge_key=facts.get("merge"),
