@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dray.allocator.attributes import UNKNOWN
 from dray.allocator.requests import Option
-from dray.allocator.rules.capacity import Capacity
-from dray.allocator.rules.constraints import Distinct, Match
-from dray.allocator.rules.counters import Counters
+from dray.allocator.rules import Rule, ValueGroups
 from dray.allocator.search_input import SearchInput
 from dray.allocator.types import bits
 
@@ -23,14 +20,16 @@ if TYPE_CHECKING:
 
 
 class Bounds:
-    __slots__ = ("_capacity", "_counters", "_distinct", "_given", "_matches")
+    """Asks the rules how many devices can be taken together, and which values devices may have together."""
+
+    __slots__ = ("_constraints", "_given", "_limits", "_share_limits")
 
     def __init__(self, given: SearchInput) -> None:
         self._given = given
-        self._matches = [rule for rule in given.rules if isinstance(rule, Match) and rule.is_plain]
-        self._capacity = [rule for rule in given.rules if isinstance(rule, Capacity)]
-        self._counters = [rule for rule in given.rules if isinstance(rule, Counters)]
-        self._distinct = [rule for rule in given.rules if isinstance(rule, Distinct) and _has_plain_values(rule)]
+        self._constraints = [rule for rule in given.rules if rule.is_constraint]
+        limits = [rule for rule in given.rules if rule.most_that_fit(0) is not None]
+        self._limits = [rule for rule in limits if not rule.limits_shares]
+        self._share_limits = [rule for rule in limits if rule.limits_shares]
 
     @classmethod
     def of(cls, given: SearchInput) -> Bounds | None:
@@ -47,12 +46,13 @@ class Bounds:
         masks = self._masks(search, option, start)
         kept = self._serving(masks, option, ordinal, candidates)
         # Constraints on requests to come count as well: one that cannot be met makes all of this vain.
-        for match in self._matches:
-            if kept and match.is_open and match.scope.last_request >= option.request.index:
-                kept = self._by_value(match, masks, option, ordinal, kept)
-        for distinct in self._distinct:
-            if kept and distinct.scope.last_request >= option.request.index:
-                kept = self._of_free_values(distinct, masks, option, ordinal, kept)
+        for rule in self._constraints:
+            groups = rule.value_groups() if kept else None
+            if groups is not None and groups.last_request >= option.request.index:
+                if groups.one_value:
+                    kept = self._of_one_value(groups, masks, option, ordinal, kept)
+                else:
+                    kept = self._of_own_values(groups, masks, option, ordinal, kept)
         return kept
 
     def _masks(self, search: Search, option: Option, start: int) -> list[int]:
@@ -62,12 +62,12 @@ class Bounds:
         known: dict[Any, int] = {}
         for request in given.problem.requests[option.request.index :]:
             for each in request.options:
-                covering = tuple([each.index in rule.scope.covered for rule in (*self._matches, *self._distinct)])
-                key = (each.device_filter.index, each.admin_access, each.claim.index, covering)
+                concerned = tuple([rule.concerns(each) for rule in self._constraints])
+                key = (each.device_filter.index, each.admin_access, each.claim.index, concerned)
                 mask = known.get(key)
                 if mask is None:
                     mask = given.matches_by_option[each.index].good & ~search.in_use(each)
-                    for rule in (*self._matches, *self._distinct):
+                    for rule in self._constraints:
                         mask = rule.narrow(each, mask)
                     known[key] = mask
                 masks[each.index] = mask
@@ -75,37 +75,37 @@ class Bounds:
             masks[option.index] = given.from_rank(option, masks[option.index], start)
         return masks
 
-    def _by_value(self, match: Match, masks: list[int], option: Option, ordinal: int, kept: int) -> int:
-        """While the common value is open, each candidate must have one that enough others share."""
-        covered = match.scope.covered
+    def _of_one_value(self, groups: ValueGroups, masks: list[int], option: Option, ordinal: int, kept: int) -> int:
+        """While the common value is open, each candidate must have one that enough others share.
+
+        Where a request has alternatives that the constraint does not cover, perhaps no covered device is needed at all.
+        """
+        covered = groups.covered
         is_covered = option.index in covered
         serving = 0
-        for value, devices in match.masks_by_value().items():
+        for devices in (*groups.masks, 0):
             suitable = kept & devices if is_covered else kept
-            if value is not None and suitable & ~serving:
+            if suitable & ~serving:
                 narrowed = [mask & devices if index in covered else mask for index, mask in enumerate(masks)]
                 serving |= self._serving(narrowed, option, ordinal, suitable)
         return serving
 
-    def _of_free_values(
-        self, distinct: Distinct, masks: Sequence[int], current: Option, ordinal: int, kept: int
+    def _of_own_values(
+        self, groups: ValueGroups, masks: Sequence[int], current: Option, ordinal: int, kept: int
     ) -> int:
         """Each covered device uses up a value: the same matching, with values in the place of devices."""
-        by_value = [devices for value, devices in distinct.masks_by_value().items() if value is not None]
         matching = Matching()
         demands: dict[int, int] = {}
         own = 0
-        for request in distinct.scope.claim.requests:
-            if request.index < current.request.index:
-                continue
+        for request in self._given.problem.requests[current.request.index : groups.last_request + 1]:
             options = [current] if request is current.request else request.options
-            if any(option.index not in distinct.scope.covered or option.all_devices for option in options):
+            if any(option.index not in groups.covered or option.all_devices for option in options):
                 continue
             least = min(option.count - (ordinal if option is current else 0) for option in options)
             together = 0
             for option in options:
                 together |= masks[option.index]
-            values = _values_in(together, by_value)
+            values = _values_in(together, groups.masks)
             demands[values] = demands.get(values, 0) + least
             if request is current.request:
                 own = values
@@ -115,7 +115,7 @@ class Bounds:
         if not own:
             return kept
         holdable = matching.can_hold(own)
-        return _devices_with(holdable, by_value) & kept
+        return _devices_with(holdable, groups.masks) & kept
 
     def _serving(self, masks: Sequence[int], current: Option, ordinal: int, candidates: int) -> int:
         """Of `candidates`, those that some assignment of enough devices to all open requests gives to `current`."""
@@ -137,7 +137,7 @@ class Bounds:
                 counts = counts and not option.admin_access
             if least < 0:
                 return 0
-            if counts and self._capacity:
+            if counts and self._share_limits:
                 all_demands[together] = all_demands.get(together, 0) + least
             if counts and not together & given.shareable:
                 demands[together] = demands.get(together, 0) + least
@@ -147,7 +147,7 @@ class Bounds:
         for mask, count in sorted(demands.items(), key=lambda item: item[0].bit_count()):
             if not matching.add(mask, count):
                 return 0
-        if not _suffices(self._counters, demands) or not _suffices(self._capacity, all_demands):
+        if not _suffices(self._limits, demands) or not _suffices(self._share_limits, all_demands):
             return 0
         return candidates if own is None else candidates & matching.can_hold(own)
 
@@ -158,7 +158,7 @@ class Bounds:
         return wanted if not wanted & ~masks[option.index] else 0
 
 
-def _suffices(rules: Sequence[Counters | Capacity], demands: dict[int, int]) -> bool:
+def _suffices(rules: Sequence[Rule], demands: dict[int, int]) -> bool:
     """Devices may be there and yet not together; asked for each demand with those that want no other devices."""
     if not rules or not demands:
         return True
@@ -167,13 +167,11 @@ def _suffices(rules: Sequence[Counters | Capacity], demands: dict[int, int]) -> 
         everything |= mask
     for mask in {*demands, everything}:
         wanted = sum([count for inner, count in demands.items() if not inner & ~mask])
-        if any(wanted > rule.most_that_fit(mask) for rule in rules):
-            return False
+        for rule in rules:
+            most = rule.most_that_fit(mask)
+            if most is not None and wanted > most:
+                return False
     return True
-
-
-def _has_plain_values(rule: Distinct) -> bool:
-    return rule.is_plain and UNKNOWN not in rule.masks_by_value()
 
 
 def _values_in(mask: int, by_value: Sequence[int]) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from dray.allocator.rules.capacity import Capacity
-from dray.allocator.rules.counters import Counters
 from dray.allocator.search_input import SearchInput
 from dray.allocator.types import bits
 
@@ -20,7 +18,7 @@ class InterchangeableDevices:
         self._numbers: dict[Hashable, int] = {}
         self._static: dict[tuple[int, int], Hashable] = {}
         self._suffixes: dict[int, list[tuple[int, int, int, int]]] = {}
-        self._live = [rule for rule in given.rules if isinstance(rule, (Capacity, Counters))]
+        self._live = [rule for rule in given.rules if rule.kind_changes]
         for matches in given.distinct_matches:
             matches.ask_all()
 

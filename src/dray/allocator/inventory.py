@@ -8,7 +8,7 @@ from dray.allocator.change_log import ChangeLog
 from dray.allocator.device_kinds import KindTable, ShapeTable
 from dray.allocator.ledger import Ledger, PoolUse
 from dray.allocator.node_selectors import node_matches
-from dray.allocator.pools import CompiledSlice, Pool, PoolState, PoolView, uses_switched_off_features
+from dray.allocator.pools import CompiledSlice, Pool, PoolState, PoolView, is_offered
 from dray.allocator.types import Features, PoolID
 from dray.api.core import Node, NodeSelector
 from dray.api.resource import Device, DeviceTaintRule, ResourceSlice
@@ -144,11 +144,6 @@ class Inventory:
         if name in self._published:
             self.remove_slice(name)
         self._published[name] = published
-        if uses_switched_off_features(published, self.features):
-            return
-        self._insert(name, published)
-
-    def _insert(self, name: str, published: ResourceSlice) -> None:
         compiled = CompiledSlice(published, self.kinds, self._rules.values())
         self._slices[name] = compiled
         spec = published.spec
@@ -157,8 +152,9 @@ class Inventory:
         if pool is None:
             pool = self._pools[pool_id] = Pool(pool_id)
         pool.slices[name] = compiled
-        where = self._wide if not spec.node_name else self._local.setdefault(spec.node_name, {})
-        where.setdefault(pool_id, set()).add(name)
+        if is_offered(published, self.features):
+            where = self._wide if not spec.node_name else self._local.setdefault(spec.node_name, {})
+            where.setdefault(pool_id, set()).add(name)
         self._touch(pool)
 
     def remove_slice(self, name: str) -> None:
@@ -171,10 +167,11 @@ class Inventory:
         pool = self._pools[pool_id]
         self._touch(pool)
         del pool.slices[name]
-        where = self._wide if not spec.node_name else self._local[spec.node_name]
-        where[pool_id].discard(name)
-        if not where[pool_id]:
-            del where[pool_id]
+        where = self._wide if not spec.node_name else self._local.get(spec.node_name, {})
+        if pool_id in where:
+            where[pool_id].discard(name)
+            if not where[pool_id]:
+                del where[pool_id]
         if not pool.slices:
             del self._pools[pool_id]
 
@@ -233,12 +230,17 @@ class Inventory:
         return {compiled.spec.node_name for compiled in pool.slices.values() if compiled.spec.node_name}
 
     def pool_ids(self) -> Iterable[PoolID]:
-        return self._pools.keys()
+        """Pools with at least one slice whose devices may be used."""
+        return [pool_id for pool_id in self._pools if self._offered(pool_id)]
 
     def whole_pool(self, pool_id: PoolID) -> PoolView | None:
         """Every slice of the pool, wherever its devices can be used; None if there is no such pool."""
-        pool = self._pools.get(pool_id)
-        return None if pool is None else pool.view(frozenset(pool.slices), self.features, self.shapes)
+        offered = self._offered(pool_id)
+        return self._pools[pool_id].view(offered, self.features, self.shapes) if offered else None
+
+    def _offered(self, pool_id: PoolID) -> frozenset[str]:
+        slices = self._pools[pool_id].slices if pool_id in self._pools else {}
+        return frozenset([name for name, compiled in slices.items() if is_offered(compiled.slice, self.features)])
 
     def pools_on(self, node: Node) -> NodePools:
         """What `node` can reach, in the order in which the search tries it."""

@@ -52,17 +52,17 @@ def _taints(device: Device, rules: list[DeviceTaintRule]) -> tuple[DeviceTaint, 
     return (*device.taints, *added)
 
 
-def uses_switched_off_features(published: ResourceSlice, features: Features) -> bool:
-    """Whether the allocator must act as if the slice did not exist."""
+def is_offered(published: ResourceSlice, features: Features) -> bool:
+    """Whether devices of the slice may be used. Otherwise it needs a feature that is off, and only counts for its pool."""
     spec = published.spec
-    if not features.partitionable_devices and (
-        spec.per_device_node_selection is not None
-        or spec.shared_counters
-        or any(device.consumes_counters for device in spec.devices)
-    ):
-        return True
-    return not features.compatibility_groups and any(
-        drawn.compatibility_groups for device in spec.devices for drawn in device.consumes_counters
+    is_partitioned = spec.per_device_node_selection is not None or bool(spec.shared_counters)
+    return not (is_partitioned and not features.partitionable_devices) and is_counted(published, features)
+
+
+def is_counted(published: ResourceSlice, features: Features) -> bool:
+    """Whether the slice makes its pool complete. While groups are off, a pool with groups stays incomplete."""
+    return features.compatibility_groups or not any(
+        drawn.compatibility_groups for device in published.spec.devices for drawn in device.consumes_counters
     )
 
 
@@ -234,7 +234,11 @@ class Pool:
         seen = [self.slices[name] for name in relevant]
         newest = max(compiled.spec.pool.generation for compiled in seen)
         kept = sorted((one for one in seen if one.spec.pool.generation == newest), key=_by_name)
-        everywhere = [one for one in self.slices.values() if one.spec.pool.generation == newest]
+        everywhere = [
+            one
+            for one in self.slices.values()
+            if one.spec.pool.generation == newest and is_counted(one.slice, features)
+        ]
         wanted = kept[0].spec.pool.resource_slice_count
         if len(kept) != wanted:
             if any(one.spec.pool.generation > newest for one in self.slices.values()):

@@ -71,11 +71,14 @@ class Frame:
 class Choice:
     """Alternatives of one request, tried in order."""
 
-    __slots__ = ("current", "key", "request")
+    __slots__ = ("current", "exceeds_limit", "key", "only_limit_exceeded", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.current = -1
+        # Whether the current alternative, or every alternative so far, would give the claim too many devices.
+        self.exceeds_limit = False
+        self.only_limit_exceeded = True
         self.key: Hashable = None
 
 
@@ -150,6 +153,8 @@ class Search:
             if self._dead_end(frame):
                 self._unwind()
                 self._open_request(0)
+            elif isinstance(frame, Choice) and frame.only_limit_exceeded:
+                self._leave_for_alternative(frame.request.claim)
             elif stack:
                 self._undo(stack[-1])
         return None
@@ -191,14 +196,12 @@ class Search:
         stack = self._stack
         while stack:
             frame = stack[-1]
-            if isinstance(frame, Choice) and frame.request.claim is claim:
-                return
-            if isinstance(frame, Frame) and frame.option.claim is not claim:
-                self._undo(frame)
-                return
             if isinstance(frame, Choice):
+                frame.exceeds_limit = frame.request.claim is claim
                 return
             self._undo(frame)
+            if frame.option.claim is not claim:
+                return
             stack.pop()
 
     def _open_device(self, option: Option, ordinal: int, start: int) -> bool:
@@ -234,6 +237,9 @@ class Search:
 
     def _advance(self, frame: Frame | Choice) -> bool:
         if isinstance(frame, Choice):
+            if frame.current >= 0 and not frame.exceeds_limit:
+                frame.only_limit_exceeded = False
+            frame.exceeds_limit = False
             frame.current += 1
             return frame.current < len(frame.request.options)
         if frame.option.all_devices:

@@ -68,6 +68,8 @@ class SearchInput:
             if shape.consumes and view.counters is not None:
                 draws = True
                 grouped = grouped or shape.grouped
+            if shape.consumes and not features.partitionable_devices:
+                blocked |= shape.consumes << offset
             if shape.skipping and not (features.optional_node_operations and node.declares_operations):
                 blocked |= shape.skipping << offset
         self.stored = stored

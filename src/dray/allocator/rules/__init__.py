@@ -1,13 +1,14 @@
 """One rule, one file. A rule lets a device enter if it may join those already chosen, and forgets it when it leaves.
 
-`taints` is static and only narrows masks; the others keep state during a search and are asked only where a claim or a
-pool needs them.
+`taints` is static and only narrows masks. The other rules keep state during a search, and a search has only those that
+its claims or pools need. The search knows no rule by name: what it needs to order, prune and bound is in `Rule`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dray.allocator.requests import Option
@@ -16,24 +17,72 @@ KindOf = Callable[[int], int]
 """Device position to the number of the kind it has for the requests still to come."""
 
 
-class Rule(Protocol):
+class Rule(ABC):
+    """What the search asks of a rule. Masks have bit i set for the device at position i of the node."""
+
     name: str
-    is_constraint: bool
+    is_constraint = False
     """A constraint that refuses a device of an `All` request is fatal."""
+    kind_changes = False
+    """Whether equal devices differ once one of them has been chosen; then `live_kind` tells them apart."""
+    limits_shares = False
+    """Whether `most_that_fit` also limits devices that several requests share."""
+
+    __slots__ = ()
+
+    def concerns(self, option: Option) -> bool:
+        """Whether the rule has a say about the devices of this option."""
+        return True
 
     def narrow(self, option: Option, mask: int) -> int:
         """Devices of `mask` that are not ruled out already; cheap, may keep too many."""
+        return mask
 
+    @abstractmethod
     def enter(self, option: Option, position: int) -> bool: ...
 
+    @abstractmethod
     def leave(self, option: Option, position: int) -> None:
         """Undoes the latest `enter` that said yes, which was for this device."""
 
+    @abstractmethod
     def kind(self, first_request: int, position: int) -> Hashable:
         """Devices with equal kinds look the same to this rule from request `first_request` on."""
 
+    def live_kind(self, position: int) -> Hashable:
+        """What choosing this device has changed about it so far."""
+        return None
+
+    @abstractmethod
     def state(self, first_request: int, kind_of: KindOf) -> Hashable:
         """What has been chosen so far, up to exchange of equal devices."""
 
+    @abstractmethod
     def why(self, option: Option, position: int) -> str:
         """Why the device may not enter now; asked only after `enter` said no."""
+
+    # --- bounds ------------------------------------------------------------------------------------------------------
+
+    def most_that_fit(self, mask: int) -> int | None:
+        """No more requests than this can be served from the devices of `mask`; None: the rule sets no such limit."""
+        return None
+
+    def value_groups(self) -> ValueGroups | None:
+        """How the rule ties devices together by a value they have; None: it does not, or comparing is not that simple."""
+        return None
+
+
+class ValueGroups:
+    """Devices by the value of an attribute, for bounds.
+
+    `one_value`: all devices that covered requests take have one value. Otherwise each of them has a value of its own.
+    `covered` holds option indexes, `last_request` is the last request with a covered option.
+    """
+
+    __slots__ = ("covered", "last_request", "masks", "one_value")
+
+    def __init__(self, masks: Sequence[int], covered: frozenset[int], last_request: int, one_value: bool) -> None:
+        self.masks = masks
+        self.covered = covered
+        self.last_request = last_request
+        self.one_value = one_value

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.ledger import CapacitySums
 from dray.allocator.requests import Option, Problem
-from dray.allocator.rules import KindOf
+from dray.allocator.rules import KindOf, Rule
 from dray.allocator.types import bits
 from dray.api.quantity import Quantity
 
@@ -17,11 +17,12 @@ UNLIMITED = 1 << 20
 Booked = tuple[tuple[str, int], ...]
 
 
-class Capacity:
+class Capacity(Rule):
     """Concerns devices that may be shared, and devices with shares from a time when they might."""
 
-    is_constraint = False
     name = "capacity"
+    kind_changes = True
+    limits_shares = True
 
     __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_smallest", "_stored")
 
@@ -38,9 +39,6 @@ class Capacity:
         # Shares that this attempt has given out so far, by device, oldest first.
         self._booked: dict[int, list[tuple[tuple[str, int, int], ...]]] = {}
         self._smallest: dict[int, tuple[tuple[str, int, int], ...]] = {}
-
-    def narrow(self, option: Option, mask: int) -> int:
-        return mask
 
     def enter(self, option: Option, position: int) -> bool:
         if not self._concerns >> position & 1:
@@ -130,9 +128,6 @@ class Capacity:
 
     def state(self, first_request: int, kind_of: KindOf) -> Hashable:
         return tuple(sorted(kind_of(position) for position in self._booked)) if self._booked else None
-
-    def is_shared(self, position: int) -> bool:
-        return position in self._booked
 
     def why(self, option: Option, position: int) -> str:
         kind = self._kinds[position]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 
 from dray.allocator.requests import Option
-from dray.allocator.rules import KindOf
+from dray.allocator.rules import KindOf, Rule
 
 SetKey = tuple[int, str]
 """Pool and counter set."""
@@ -23,8 +23,9 @@ def joined(current: Groups | None, groups: Groups) -> Groups | None:
     return (current & groups) or None
 
 
-class Compatibility:
-    is_constraint = False
+class Compatibility(Rule):
+    """The groups that the devices chosen so far, and those in use, have in common, by counter set."""
+
     name = "compatibility"
 
     __slots__ = ("_current", "_groups", "_undo")
@@ -39,9 +40,6 @@ class Compatibility:
         for key, brought in allocated:
             together = joined(self._current.get(key), brought)
             self._current[key] = CONFLICT if together is None else together
-
-    def narrow(self, option: Option, mask: int) -> int:
-        return mask
 
     def enter(self, option: Option, position: int) -> bool:
         groups = self._groups.get(position)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, derived_attribute, scalar, several, single
 from dray.allocator.device_kinds import Column, DeviceKind, Shape
 from dray.allocator.requests import ClaimProblem, Option
-from dray.allocator.rules import KindOf
+from dray.allocator.rules import KindOf, Rule, ValueGroups
 from dray.allocator.types import FatalError
 from dray.api.resource import DeviceAttribute, DeviceConstraint
 
@@ -85,13 +84,13 @@ class ConstraintScope:
         return single(as_set(attribute)) if self.lists else scalar(attribute)
 
 
-class Constraint(ABC):
+class Constraint(Rule):
     """What both constraints have in common during one search. `kinds` are the node's devices by position."""
 
     is_constraint = True
     name = "constraint"
 
-    __slots__ = ("_by_value", "_history", "_is_plain", "kinds", "scope")
+    __slots__ = ("_by_value", "_history", "_is_plain", "_value_groups", "kinds", "scope")
 
     def __init__(self, scope: ConstraintScope, kinds: Sequence[DeviceKind]) -> None:
         self.scope = scope
@@ -99,6 +98,7 @@ class Constraint(ABC):
         self._history: list[Any] = []
         self._by_value: dict[Any, int] | None = None
         self._is_plain: bool | None = None
+        self._value_groups: ValueGroups | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -107,8 +107,14 @@ class Constraint(ABC):
             self._is_plain = not any(isinstance(value, frozenset) for value in self.masks_by_value())
         return self._is_plain
 
-    @abstractmethod
-    def narrow(self, option: Option, mask: int) -> int: ...
+    def concerns(self, option: Option) -> bool:
+        return option.index in self.scope.covered
+
+    def _groups(self, one_value: bool) -> ValueGroups | None:
+        if self._value_groups is None and self.is_plain:
+            masks = [devices for value, devices in self.masks_by_value().items() if value is not None]
+            self._value_groups = ValueGroups(masks, self.scope.covered, self.scope.last_request, one_value)
+        return self._value_groups
 
     def kind(self, first_request: int, position: int) -> Hashable:
         scope = self.scope
@@ -145,11 +151,6 @@ class Match(Constraint):
 
     __slots__ = ()
 
-    @property
-    def is_open(self) -> bool:
-        """No covered device has been chosen yet."""
-        return not self._history
-
     def narrow(self, option: Option, mask: int) -> int:
         if option.index not in self.scope.covered or option.derived or not mask:
             return mask
@@ -159,6 +160,10 @@ class Match(Constraint):
         if not self.is_plain:
             return mask
         return 0 if current is UNKNOWN else mask & self.masks_by_value().get(current, 0)
+
+    def value_groups(self) -> ValueGroups | None:
+        """Only while no covered device has been chosen; afterwards `narrow` leaves the devices of one value."""
+        return None if self._history else self._groups(one_value=True)
 
     def enter(self, option: Option, position: int) -> bool:
         if option.index not in self.scope.covered:
@@ -210,8 +215,11 @@ class Distinct(Constraint):
             return mask
         for value in self._history:
             if value is not UNKNOWN:
-                mask &= ~masks[value]
+                mask &= ~masks.get(value, 0)
         return mask
+
+    def value_groups(self) -> ValueGroups | None:
+        return None if UNKNOWN in self.masks_by_value() else self._groups(one_value=False)
 
     def enter(self, option: Option, position: int) -> bool:
         if option.index not in self.scope.covered:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 
 from dray.allocator.ledger import CounterState
 from dray.allocator.requests import Option
-from dray.allocator.rules import KindOf
+from dray.allocator.rules import KindOf, Rule
 from dray.api.quantity import Quantity
 
 Drawn = tuple[tuple[int, int], ...]
@@ -81,9 +81,11 @@ class CompetingDevices:
         return fitting
 
 
-class Counters:
-    is_constraint = False
+class Counters(Rule):
+    """Each device draws once, however many shares of it are chosen."""
+
     name = "counters"
+    kind_changes = True
 
     __slots__ = ("_budgets", "_charged", "_competing", "_concerns", "_drawn", "_shareable", "_shared")
 
@@ -99,9 +101,6 @@ class Counters:
         # Whether each entry of a device paid, oldest first.
         self._charged: dict[int, list[bool]] = {}
         self._competing: list[CompetingDevices] | None = None
-
-    def narrow(self, option: Option, mask: int) -> int:
-        return mask
 
     def enter(self, option: Option, position: int) -> bool:
         if not self._concerns >> position & 1:
