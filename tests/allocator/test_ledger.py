@@ -133,3 +133,18 @@ def test_census_counts_what_a_request_can_see():
     assert allocator.question([a_claim()]).census(a_node()) == (3, 1)
     assert allocator.question([a_claim()]).census(a_node("node-2")) == (3, 0)
     assert allocator.question([a_claim(a_request(deviceClassName="none"))]).census(a_node()) == (0, 0)
+
+
+def test_shares_of_one_device_may_name_different_capacities():
+    ledger = Ledger(Features())
+    shares = [
+        a_holder({"device": "d", "shareID": f"s{i}", "consumedCapacity": consumed}, name=f"c{i}")
+        for i, consumed in enumerate(({"memory": "3"}, {"bandwidth": "2"}, {"memory": "0"}))
+    ]
+    for share in shares:
+        ledger.apply_claim(share)
+    ledger.check(shares)
+    ledger.remove_claim("others", "c0")
+    ledger.check(shares[1:])
+    ledger.remove_claim("others", "c1")
+    ledger.check(shares[2:])

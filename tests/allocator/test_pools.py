@@ -5,7 +5,7 @@ import gc
 import msgspec
 import pytest
 
-from dray.allocator import Allocation, Failure, NoFit, allocate
+from dray.allocator import Allocation, Failure, Features, NoFit, allocate
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
 from dray.api.meta import ObjectMeta
@@ -158,3 +158,25 @@ def test_slices_with_one_list_of_devices_share_its_kinds_until_a_rule_taints_one
     del one, two, tainted
     gc.collect()
     assert len(kinds) == 0
+
+
+def test_only_devices_that_draw_counters_are_left_out_while_counters_are_off():
+    drawing = a_device("drawing", consumesCounters=[{"counterSet": "set", "counters": {"c": {"value": "1"}}}])
+    published = a_slice([drawing, "plain"])
+    off = Features(partitionable_devices=False)
+    answer = allocate(a_node(), [a_claim()], slices=[published], classes=[a_class()], features=off)
+    assert isinstance(answer, Allocation)
+    assert answer.devices()[0][0].device_id.device == "plain"
+    answer = allocate(a_node(), [a_claim(a_request(count=2))], slices=[published], classes=[a_class()], features=off)
+    assert isinstance(answer, NoFit)
+    assert [reason.code for reason in answer.reasons] == ["chosen-already", "counters-off"]
+
+
+def test_a_slice_with_counter_sets_completes_its_pool_while_counters_are_off():
+    slices = [
+        a_slice(1, count=2),
+        a_slice([], name="slice-2", count=2, sharedCounters=[{"name": "set", "counters": {"c": {"value": "1"}}}]),
+    ]
+    off = Features(partitionable_devices=False)
+    answer = allocate(a_node(), [a_claim()], slices=slices, classes=[a_class()], features=off)
+    assert isinstance(answer, Allocation)

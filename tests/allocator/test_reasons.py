@@ -24,7 +24,7 @@ def why(devices, *requests, held=(), classes=None, slices=(), **claim) -> NoFit:
 
 
 def codes(answer: NoFit) -> dict[str, int]:
-    return {reason.code: reason.devices for reason in answer.reasons}
+    return {reason.code: reason.facts["devices"] for reason in answer.reasons}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_reason_codes(world, expected):
     request = world.pop("request", a_request())
     answer = why(world.pop("devices"), request, **world)
     assert codes(answer) == expected
-    assert all(reason.claim == "default/claim" and reason.request == "r" for reason in answer.reasons)
+    assert all(reason.facts["claim"] == "default/claim" and reason.facts["request"] == "r" for reason in answer.reasons)
 
 
 def test_nearest_miss_passed_the_most_tests():
@@ -85,7 +85,7 @@ def test_nearest_miss_passed_the_most_tests():
 
 def test_the_deepest_place_is_named():
     answer = why(2, a_request("a"), a_request("b"), a_request("c"))
-    assert {reason.request for reason in answer.reasons} == {"c"}
+    assert {reason.facts["request"] for reason in answer.reasons} == {"c"}
 
 
 def test_constraint_says_both_values():

@@ -95,7 +95,7 @@ def test_every_no_has_reasons(world):
     answer = an_allocator(published, held).fresh_question(wanted).on(a_node())
     if isinstance(answer, NoFit):
         assert answer.reasons
-        assert all(reason.detail and reason.code for reason in answer.reasons)
+        assert all(reason.text and reason.code for reason in answer.reasons)
 
 
 def moved(published, number: int):

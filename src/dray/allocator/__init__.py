@@ -53,7 +53,6 @@ from dray.allocator.types import (
     Features,
     Miss,
     NoFit,
-    Reason,
     ShareIDs,
 )
 
@@ -75,7 +74,6 @@ __all__ = [
     "NoFit",
     "Paused",
     "Question",
-    "Reason",
     "ShareIDs",
     "TimeLimits",
     "allocate",

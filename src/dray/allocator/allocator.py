@@ -20,6 +20,7 @@ from dray.allocator.selectors import Selectors
 from dray.allocator.types import INVALID_POOLS, TIMED_OUT, Deadline, Failure, FatalError, Features, NoFit
 from dray.api import codec
 from dray.api.core import Node
+from dray.api.reasons import Reason
 from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 # InterchangeableDevices of pods whose questions are kept, each with a outcome per node; beyond that the ones asked longest ago go.
@@ -167,7 +168,7 @@ class Question:
                 return self._failed(problem, 0)
             except TimedOut as late:
                 text = "filter operation aborted: deadline exceeded"
-                return Failure(TIMED_OUT, text, for_this_node_only=True, steps=late.steps)
+                return Failure(Reason(TIMED_OUT, text), for_this_node_only=True, steps=late.steps)
         return outcome.allocation or self._answer(outcome)
 
     def on_nodes(self, nodes: Iterable[Node], deadline: Deadline | None = None) -> Iterator[tuple[Node, Answer]]:
@@ -280,8 +281,7 @@ class Question:
             return allocation
         if outcome.node.invalid:
             return Failure(
-                INVALID_POOLS,
-                "invalid resource pools were encountered",
+                Reason(INVALID_POOLS, "invalid resource pools were encountered"),
                 for_this_node_only=True,
                 steps=outcome.steps,
             )
@@ -289,7 +289,7 @@ class Question:
         return NoFit(explanation, outcome.steps)
 
     def _failed(self, problem: FatalError, steps: int) -> Failure:
-        return Failure(problem.code, self.with_names(problem.message), steps=steps)
+        return Failure(Reason(problem.code, self.with_names(problem.message)), steps=steps)
 
     def with_names(self, text: str) -> str:
         """Puts this pod's claims where a message speaks of the first, second, ... claim."""

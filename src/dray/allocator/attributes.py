@@ -86,7 +86,7 @@ def derived_attribute(
 
 
 def _fatal(name: str, message: str) -> FatalError:
-    return FatalError("derived-attribute", f"evaluate derived attribute {name} failed: {message}")
+    return FatalError("selector-error", f"evaluate derived attribute {name} failed: {message}")
 
 
 def _as_attribute(value: Any, lists: bool) -> DeviceAttribute | str:

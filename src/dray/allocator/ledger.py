@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dray.allocator.change_log import ChangeLog
 from dray.allocator.pools import PoolCounters, PoolView
 from dray.allocator.types import Features, PoolID
+from dray.api.dra.consumption import add_consumed
 from dray.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 
 # After so many changes a pool's log starts afresh; who has not caught up by then counts anew.
@@ -92,6 +93,15 @@ class PoolUse:
             self._counters.clear()
         self.log.append(device)
         self.version += 1
+
+    def add_consumed(self, result: DeviceRequestAllocationResult, sign: int) -> None:
+        """Adds what one share consumes, or takes it away again. Sums of zero are not kept."""
+        if result.consumed_capacity:
+            sums = self.consumed.pop(result.device, {})
+            add_consumed(sums, result, sign)
+            sums = {name: amount for name, amount in sums.items() if amount}
+            if sums:
+                self.consumed[result.device] = sums
 
     def _changes_since(self, seen: int) -> Iterable[str] | None:
         return None if seen < self.log_start else self.log[seen - self.log_start :]
@@ -239,10 +249,7 @@ class Ledger:
         device = result.device
         if result.share_id is not None and self.features.consumable_capacity:
             use.shares[device] = use.shares.get(device, 0) + 1
-            if result.consumed_capacity:
-                sums = use.consumed.setdefault(device, {})
-                for name, amount in result.consumed_capacity.items():
-                    sums[name] = sums.get(name, 0) + amount.nanos
+            use.add_consumed(result, 1)
         else:
             use.dedicated[device] = use.dedicated.get(device, 0) + 1
         use.changed(device)
@@ -253,10 +260,7 @@ class Ledger:
         device = result.device
         if result.share_id is not None and self.features.consumable_capacity:
             _count_down(use.shares, device)
-            for name, amount in result.consumed_capacity.items():
-                use.consumed[device][name] -= amount.nanos
-            if device not in use.shares:
-                use.consumed.pop(device, None)
+            use.add_consumed(result, -1)
         else:
             _count_down(use.dedicated, device)
         use.changed(device)

@@ -169,6 +169,8 @@ def _lack(given: SearchInput, option: Option, position: int) -> tuple[str, str]:
         return ("binding-conditions", "has binding conditions, which are switched off")
     if kind.skips_node_operations and not (option.features.optional_node_operations and given.node.declares_operations):
         return ("node-operations", "needs node operations that the node does not declare")
+    if kind.consumes and not option.features.partitionable_devices:
+        return ("counters-off", "draws counters, which are switched off")
     amounts = option.amounts(kind) if option.features.consumable_capacity else None
     if amounts is not None and (amounts.refusal or amounts.error):
         return ("capacity", amounts.refusal or amounts.error)

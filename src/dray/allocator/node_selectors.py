@@ -92,6 +92,6 @@ def _whole(text: str | None) -> int | None:
 
 def _unusable(wanted: NodeSelectorRequirement) -> FatalError:
     return FatalError(
-        "unusable-node-selector",
+        "unsupported",
         f"node selector: key {wanted.key!r}: operator {wanted.operator!r} with values {list(wanted.values)} is not usable",
     )

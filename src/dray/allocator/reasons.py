@@ -11,7 +11,8 @@ from dray.allocator.rules.constraints import ConstraintScope
 from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.search import Search, TimedOut
 from dray.allocator.search_input import SearchInput
-from dray.allocator.types import DeviceID, FatalError, Miss, Reason
+from dray.allocator.types import DeviceID, FatalError, Miss
+from dray.api.reasons import PlainValue, Reason
 
 # Steps after which a replay has seen enough: the deepest place is found early, and the scheduler waits meanwhile.
 ENOUGH_STEPS = 2_000
@@ -26,6 +27,7 @@ TESTS: dict[str, str] = {
     "other-node": "belong to other nodes",
     "capacity": "lack capacity",
     "node-operations": "need node operations that the node does not declare",
+    "counters-off": "draw counters, which are switched off",
     "compatibility": "are not compatible with devices in use",
     "counters": "find too little left in their counter sets",
     "taint": "have taints that are not tolerated",
@@ -71,7 +73,7 @@ class Explanation:
             text = (
                 f"pool {view.driver}/{view.name} is incomplete: {len(view.slice_names)} of {view.wanted_slices} slices"
             )
-            reasons.append(Reason("incomplete-pool", "", "", "pools", len(view.names), text))
+            reasons.append(Reason("incomplete-pool", text, {"rule": "pools", "devices": len(view.names)}))
         return tuple(reasons), watcher.nearest_miss()
 
 
@@ -104,7 +106,8 @@ class DeepestPlace:
         claim = with_names(option.claim.label)
         where = f"claim {claim}, request {option.name}"
         if not self._refusals:
-            return [Reason("no-devices", claim, option.name, "pools", 0, f"{where}: the node has no devices")]
+            facts: dict[str, PlainValue] = {"claim": claim, "request": option.name, "rule": "pools", "devices": 0}
+            return [Reason("no-devices", f"{where}: the node has no devices", facts)]
         by_code: dict[str, list[tuple[DeviceID, Refusal]]] = {}
         for device_id, refused in self._refusals:
             by_code.setdefault(refused[0], []).append((device_id, refused))
@@ -112,12 +115,14 @@ class DeepestPlace:
         return [
             Reason(
                 code,
-                claim,
-                option.name,
-                code,
-                len(found),
                 f"{where}: {len(found)} of {total} devices {TESTS[code]}",
-                found[0][0],
+                {
+                    "claim": claim,
+                    "request": option.name,
+                    "rule": code,
+                    "devices": len(found),
+                    "example": str(found[0][0]),
+                },
             )
             for code, found in sorted(by_code.items(), key=lambda item: ORDER[item[0]])
         ]
@@ -155,6 +160,8 @@ def _static_refusal(given: SearchInput, option: Option, position: int) -> Refusa
         return ("capacity", option.amounts(kind).refusal)
     if kind.skips_node_operations and not (option.features.optional_node_operations and given.node.declares_operations):
         return ("node-operations", "needs node operations that the node does not declare")
+    if kind.consumes and not option.features.partitionable_devices:
+        return ("counters-off", "draws counters, which are switched off")
     return None
 
 

@@ -94,7 +94,7 @@ class Request:
         elif spec.exactly is not None:
             self._add(spec.exactly, spec.name)
         else:
-            raise self._fatal("unsupported-request", "missing device class name (unsupported request type?)")
+            raise self._fatal("unsupported", "missing device class name (unsupported request type?)")
 
     def _add(self, spec: Spec, name: str) -> None:
         problem = self.claim.problem
@@ -108,7 +108,7 @@ class Request:
             )
         for i, selector in enumerate(device_class.spec.selectors):
             if selector.cel is None:
-                raise self._fatal("unsupported-selector", f"class selector #{i}: {EMPTY_CEL}")
+                raise self._fatal("unsupported", f"class selector #{i}: {EMPTY_CEL}")
         self.options.append(Option(self, spec, device_class, name))
 
     def _fatal(self, code: str, text: str) -> FatalError:
@@ -122,7 +122,7 @@ def _check_spec(request: Request, spec: Spec, features: Features) -> None:
     for i, selector in enumerate(spec.selectors):
         if selector.cel is None:
             text = f"claim {request.claim.label}, request {request.name}, selector #{i}: {EMPTY_CEL}"
-            raise FatalError("unsupported-selector", text)
+            raise FatalError("unsupported", text)
     if isinstance(spec, ExactDeviceRequest) and spec.admin_access is not None and not features.admin_access:
         raise request._fatal("feature-off", "admin access is requested, but the feature is disabled")
     if spec.capacity is not None and spec.capacity.requests and not features.consumable_capacity:
@@ -130,9 +130,9 @@ def _check_spec(request: Request, spec: Spec, features: Features) -> None:
     if spec.derived_attributes and not features.derived_attributes:
         raise request._fatal("feature-off", "cannot handle request with derived attributes, the feature is disabled")
     if not spec.device_class_name:
-        raise request._fatal("unsupported-request", "missing device class name (unsupported request type?)")
+        raise request._fatal("unsupported", "missing device class name (unsupported request type?)")
     if spec.allocation_mode not in ("ExactCount", "All"):
-        raise request._fatal("unsupported-mode", f"unsupported count mode {spec.allocation_mode}")
+        raise request._fatal("unsupported", f"unsupported count mode {spec.allocation_mode}")
     if spec.count > MOST_COUNT:
         raise request._fatal("too-many-devices", f"exact count {spec.count} is too large")
 
@@ -159,7 +159,7 @@ class ClaimProblem:
         for i, constraint in enumerate(self.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 text = f"claim {self.label}, constraint #{i}: empty constraint (unsupported constraint type?)"
-                raise FatalError("unsupported-constraint", text)
+                raise FatalError("unsupported", text)
         if not any(option.all_devices for request in self.requests for option in request.options):
             self.check_minimum(lambda option: option.count)
 

@@ -183,7 +183,7 @@ def _node_selector(devices: Sequence[Placed], node: NodePools, claim_name: str) 
             if len(selector.node_selector_terms) != 1:
                 count = len(selector.node_selector_terms)
                 raise FatalError(
-                    "unusable-node-selector",
+                    "unsupported",
                     f"create NodeSelector for claim {claim_name}: "
                     f"unsupported ResourceSlice.NodeSelector with {count} terms",
                 )

@@ -314,7 +314,7 @@ class Search:
     def _constraint_violated(self, option: Option, position: int) -> FatalError:
         pool, place = self.given.node.locate(position)
         return FatalError(
-            "constraint-on-all",
+            "constraint",
             f"claim {option.claim.label}, request {option.name}: cannot add device {pool.device_id(place)} "
             "because a claim constraint would not be satisfied",
         )

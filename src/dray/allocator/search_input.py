@@ -83,7 +83,7 @@ class SearchInput:
             self.rules.append(Capacity(problem, self.kinds, shareable, consumed))
         if draws:
             if grouped and features.compatibility_groups:
-                self.rules.append(self._compatibility())
+                self.rules.append(self._compatibility(shared))
             self.rules.append(self._counters(shared))
         for scope in scopes:
             self.rules.append(constraint_rule(scope, self.kinds))
@@ -111,7 +111,7 @@ class SearchInput:
                 drawn[offset + place] = view.counters.drawn_by(view.shape.kinds[place])
         return Counters(budgets, drawn, self.shareable, shared)
 
-    def _compatibility(self) -> Compatibility:
+    def _compatibility(self, shared: int) -> Compatibility:
         groups: dict[int, tuple[tuple[SetKey, Groups], ...]] = {}
         allocated: list[tuple[SetKey, Groups]] = []
         for index, (view, offset) in enumerate(zip(self.node.pools, self.node.offsets, strict=True)):
@@ -120,7 +120,7 @@ class SearchInput:
             use = self.ledger.use(view.pool_id)
             for kind in view.kinds_of_pool(use.allocated()):
                 allocated += _groups(kind, index)
-        return Compatibility(groups, allocated)
+        return Compatibility(groups, allocated, self.shareable, shared)
 
     def _lay_out_all(self) -> None:
         """Decides how many "all" is, for each request that wants all; in the order of the claims."""

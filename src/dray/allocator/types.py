@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple, Protocol
 
+from dray.api.reasons import Reason
+
 
 class DeviceID(NamedTuple):
     """One allocatable thing, the same in every claim and slice that speaks of it."""
@@ -98,22 +100,6 @@ class ChosenDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
-    """One line of a "no": a stable code, whom it concerns, and how many devices it turned away."""
-
-    code: str
-    claim: str
-    request: str
-    rule: str
-    devices: int
-    detail: str
-    example: DeviceID | None = None
-
-    def __str__(self) -> str:
-        return self.detail
-
-
-@dataclass(frozen=True, slots=True)
 class Miss:
     """The device that came closest: how many tests it passed, and the one it failed."""
 
@@ -162,24 +148,30 @@ class NoFit:
 
 
 INVALID_POOLS = "invalid-pools"
-TIMED_OUT = "timed-out"
+TIMED_OUT = "timeout"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Something is wrong with the claims, the classes or the pools.
 
-    `for_this_node_only` means that other nodes may still serve; otherwise the whole attempt is over. `code` is stable,
-    `message` is for people.
+    `for_this_node_only` means that other nodes may still serve; otherwise the whole attempt is over.
     """
 
-    code: str
-    message: str
+    reason: Reason
     for_this_node_only: bool = False
     steps: int = 0
 
+    @property
+    def code(self) -> str:
+        return self.reason.code
+
+    @property
+    def message(self) -> str:
+        return self.reason.text
+
     def __str__(self) -> str:
-        return self.message
+        return self.reason.text
 
 
 class FatalError(Exception):

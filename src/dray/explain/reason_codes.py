@@ -90,6 +90,7 @@ CODES: dict[str, Code] = {
     "constraint": Code("no combination satisfies matchAttribute or distinctAttribute", "relax the constraint", 4),
     "binding-conditions": Code("devices need binding conditions, which are switched off", "switch the gates on", 5),
     "node-operations": Code("devices need node operations that the node does not declare", "update the node agent", 5),
+    "counters-off": Code("devices draw counters, which are switched off", "switch the gates on", 5),
     "chosen-already": Code("the pod's requests compete for the same devices", "ask for fewer devices", 3),
     "later-requests": Code("each request can be served alone, but not all of them together", "see the constraints", 3),
 }

@@ -161,7 +161,7 @@ def device_verdict(
     funnels = [funnel_of(request) for request in report.requests]
     cause = _cause(report, funnels)
     if isinstance(answer, Failure):
-        code = _failure_code(answer)
+        code = answer.code
         message = _invalid(report) if code == "invalid-pools" else answer.message
     elif cause is not None:
         code, message = _short_request(*cause)
@@ -170,12 +170,6 @@ def device_verdict(
     nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
     helps = what_would_help(allocator, question.claims, node, report, holders, asker) if asker is not None else []
     return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
-
-
-def _failure_code(failure: Failure) -> str:
-    if failure.code.startswith("unsupported"):
-        return "unsupported"
-    return "timeout" if failure.code == "timed-out" else failure.code
 
 
 def _invalid(report: NodeReport) -> str:
@@ -232,7 +226,7 @@ def _together(answer: NoFit, question: Question) -> tuple[str, str]:
     miss = answer.nearest_miss
     example = f"; for example {miss.device_id}: {miss.detail}" if miss is not None and miss.rule == chosen.code else ""
     which = f" ({_constraints(question)})" if chosen.code == "constraint" else ""
-    return chosen.code, f"{chosen.detail}{which}{example}"
+    return chosen.code, f"{chosen.text}{which}{example}"
 
 
 def _constraints(question: Question) -> str:

@@ -172,6 +172,13 @@ def _device_verdicts(rejection: Rejection, nodes: NodeList, answers: Answers) ->
             name = nodes[position].name
             no_fit = answers.no_fit_on(rejection, name)
             for reason in no_fit.reasons if no_fit is not None else ():
-                yield DeviceVerdict(
-                    name, reason.claim, reason.request, reason.code, reason.rule, reason.devices, reason.detail
-                )
+                yield _device_verdict(name, reason)
+
+
+def _device_verdict(node: str, reason: Reason) -> DeviceVerdict:
+    facts = reason.facts
+    claim, request, rule = (str(facts.get(name, "")) for name in ("claim", "request", "rule"))
+    devices = facts.get("devices")
+    return DeviceVerdict(
+        node, claim, request, reason.code, rule, devices if isinstance(devices, int) else 0, reason.text
+    )

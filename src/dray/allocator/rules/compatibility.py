@@ -24,19 +24,31 @@ def joined(current: Groups | None, groups: Groups) -> Groups | None:
 
 
 class Compatibility(Rule):
-    """The groups that the devices chosen so far, and those in use, have in common, by counter set."""
+    """The groups that the devices chosen so far, and those in use, have in common, by counter set.
+
+    Only the first share of a device is tested: it brings the groups of the device along, and later shares change nothing.
+    """
 
     name = "compatibility"
 
-    __slots__ = ("_current", "_groups", "_undo")
+    kind_changes = True
+
+    __slots__ = ("_current", "_groups", "_shareable", "_shared", "_undo")
 
     def __init__(
-        self, groups: dict[int, tuple[tuple[SetKey, Groups], ...]], allocated: Iterable[tuple[SetKey, Groups]]
-    ):
-        """`groups` by device position; `allocated` is what the pool's devices in use bring along."""
+        self,
+        groups: dict[int, tuple[tuple[SetKey, Groups], ...]],
+        allocated: Iterable[tuple[SetKey, Groups]],
+        shareable: int,
+        shared: int,
+    ) -> None:
+        """`groups` by device position; `allocated` is what the pool's devices in use bring along, `shared` ones included."""
         self._groups = groups
+        self._shareable = shareable
+        self._shared = shared & shareable
         self._current: dict[SetKey, Groups] = {}
-        self._undo: list[dict[SetKey, Groups | None]] = []
+        # By device, oldest entry first: what to restore when it leaves.
+        self._undo: dict[int, list[dict[SetKey, Groups | None]]] = {}
         for key, brought in allocated:
             together = joined(self._current.get(key), brought)
             self._current[key] = CONFLICT if together is None else together
@@ -46,6 +58,8 @@ class Compatibility(Rule):
         if groups is None:
             return True
         before: dict[SetKey, Groups | None] = {}
+        if self._shared >> position & 1 or self.live_kind(position):
+            groups = ()  # an earlier share has brought them along
         for key, brought in groups:
             current = self._current.get(key)
             together = joined(current, brought)
@@ -54,7 +68,7 @@ class Compatibility(Rule):
                 return False
             before.setdefault(key, current)
             self._current[key] = together
-        self._undo.append(before)
+        self._undo.setdefault(position, []).append(before)
         return True
 
     def _restore(self, before: dict[SetKey, Groups | None]) -> None:
@@ -66,10 +80,17 @@ class Compatibility(Rule):
 
     def leave(self, option: Option, position: int) -> None:
         if position in self._groups:
-            self._restore(self._undo.pop())
+            entries = self._undo[position]
+            self._restore(entries.pop())
+            if not entries:
+                del self._undo[position]
 
     def kind(self, first_request: int, position: int) -> Hashable:
-        return self._groups.get(position)
+        groups = self._groups.get(position)
+        return None if groups is None else (groups, self._shared >> position & 1)
+
+    def live_kind(self, position: int) -> bool:
+        return bool(self._shareable >> position & 1 and self._undo.get(position))
 
     def state(self, first_request: int, kind_of: KindOf) -> Hashable:
         return frozenset(self._current.items())

@@ -76,17 +76,6 @@ TIMED_OUT_HERE = PluginStatus(
     Code.UNRESOLVABLE, (Reason("timeout", "timed out trying to allocate devices"),), is_transient=True
 )
 
-_CODES = {
-    # What the allocator tells apart and users need not.
-    "constraint-on-all": "unsupported",
-    "derived-attribute": "selector-error",
-    "unsupported-constraint": "unsupported",
-    "unsupported-mode": "unsupported",
-    "unsupported-request": "unsupported",
-    "unsupported-selector": "unsupported",
-    "unusable-node-selector": "unsupported",
-}
-
 
 def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
     """What the allocator says about this node; None if there is nothing to allocate."""
@@ -123,18 +112,14 @@ def as_status(answer: Answer | None, node: NodeState) -> PluginStatus | None:
     match answer:
         case NoFit():
             return CANNOT_ALLOCATE
-        case Failure(code=code) if code == TIMED_OUT:
+        case Failure() if answer.code == TIMED_OUT:
             # Only this node is ruled out: another one may still serve. Trying again without some pods would take as long.
             return TIMED_OUT_HERE
         case Failure(for_this_node_only=True):
-            return unresolvable(_reason_of(answer))
+            return unresolvable(answer.reason)
         case Failure():
-            return error(_reason_of(answer))
+            return error(answer.reason)
     return None
-
-
-def _reason_of(failure: Failure) -> Reason:
-    return Reason(_CODES.get(failure.code, failure.code), failure.message)
 
 
 def unavailable_claims(
