@@ -3,6 +3,7 @@
 from tests.scheduler.builders import a_pod
 from tests.scheduler.test_queue import a_queue
 
+from dray.scheduler.assembly import WAITS_FOR_PEOPLE
 from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS, Backlog
 from dray.scheduler.framework.status import unresolvable
 from dray.scheduler.queued_pods import Where
@@ -24,7 +25,8 @@ def test_few_at_once_from_long_until_worked_off():
 def test_pods_whose_claims_are_being_made_are_coming_and_held_ones_are_not():
     gates = {"held": "SchedulingGates", "claimed": "DynamicResources"}
     queue = a_queue(
-        gate=lambda pod: unresolvable("not yet").by(gates[pod.metadata.name]) if pod.metadata.name in gates else None
+        gate=lambda pod: unresolvable("not yet").by(gates[pod.metadata.name]) if pod.metadata.name in gates else None,
+        waits_for_people=WAITS_FOR_PEOPLE,
     )
     for name in ("held", "claimed", "ready"):
         queue.add(a_pod(name), 0.0)

@@ -157,11 +157,11 @@ def test_order_of_plugins_at_an_extension_point():
 
     plugins = {"filter": PluginSet((EnabledPlugin("DynamicResources"),))}
     world = World(config=SchedulerConfig(profiles=(ProfileConfig(plugins=plugins),)))
-    names = [plugin.name for plugin in world.scheduler.profiles["default-scheduler"].at["filter"]]
+    names = [plugin.name for plugin in world.scheduler.profiles["default-scheduler"].at.filter]
     assert names[0] == "DynamicResources"
     assert names.count("DynamicResources") == 1
     plain = make_profiles(SchedulerConfig(), default_registry(), world.scheduler.handle)["default-scheduler"]
-    assert [plugin.name for plugin in plain.at["filter"]] == [
+    assert [plugin.name for plugin in plain.at.filter] == [
         "NodeName",
         "NodeUnschedulable",
         "TaintToleration",

@@ -4,7 +4,7 @@ import pytest
 from tests.scheduler.builders import World, a_node, a_pod
 
 from dray.scheduler.assembly import default_registry
-from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.framework import profile
 from dray.scheduler.framework.plugin import (
     BindPlugin,
@@ -163,3 +163,83 @@ def test_installed_packages_bring_plugins(monkeypatch):
 def test_name_of_ours_cannot_be_taken_over():
     with pytest.raises(ValueError, match="already registered"):
         default_registry().add("NodeName", lambda args, handle: Watcher("NodeName"))
+
+
+class Filters:
+    name = "Wrong"
+
+    def filter(self, cycle, pod, node):
+        return None
+
+
+class Nameless:
+    def filter(self, cycle, pod, node):
+        return None
+
+
+class Idle:
+    name = "Wrong"
+
+
+class TakesTooLittle:
+    name = "Wrong"
+
+    def filter(self, pod):
+        return None
+
+
+class BindsWithoutWaiting:
+    name = "Wrong"
+
+    def pre_bind(self, cycle, pod, node_name):
+        return None
+
+
+class ScoresAsync:
+    name = "Wrong"
+
+    async def score(self, cycle, pod, node):
+        return 0
+
+
+class KeepsWhatItReserves:
+    name = "Wrong"
+
+    def reserve(self, cycle, pod, node_name):
+        return None
+
+
+class ForgetsWhatItDependsOn(Filters):
+    def filter_shape(self, cycle, pod):
+        return None
+
+
+class NormalizesNothing(Filters):
+    def normalize(self, scores):
+        return {}
+
+
+class NoMethod(Filters):
+    permit = "yes"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "problem"),
+    [
+        (Nameless, "its name is None, not 'Wrong'"),
+        (Idle, "it implements no extension point"),
+        (TakesTooLittle, r"filter must take \(cycle, pod, node\)"),
+        (BindsWithoutWaiting, "pre_bind must be async"),
+        (ScoresAsync, "score must not be async"),
+        (KeepsWhatItReserves, "it has reserve, but no unreserve"),
+        (ForgetsWhatItDependsOn, "it has filter_shape, but no filter_depends_on"),
+        (NormalizesNothing, "it has normalize, but no score or scores"),
+        (NoMethod, "permit is not a method"),
+    ],
+)
+def test_plugin_that_implements_a_point_wrongly_is_refused(plugin, problem):
+    registry = default_registry()
+    registry.add("Wrong", lambda args, handle: plugin())
+    config = SchedulerConfig(profiles=(ProfileConfig(plugins={"multiPoint": PluginSet((EnabledPlugin("Wrong"),))}),))
+    with pytest.raises(ConfigError, match=f"plugin Wrong: {problem}"):
+        World(a_node(), config=config, plugins=registry)

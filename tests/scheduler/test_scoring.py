@@ -27,7 +27,7 @@ from dray.scheduler.config import SchedulerConfig, with_policy
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
-from dray.scheduler.plugins.dynamic_resources.score import score_of
+from dray.scheduler.plugins.dynamic_resources.plugin import score_of
 from dray.scheduler.plugins.node_affinity import scaled_to_best
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from dray.scheduler.plugins.resource_scores import Shape, least_allocated, most_allocated, strategy_from

@@ -158,7 +158,7 @@ async def test_work_per_pod_does_not_grow_with_the_cluster():
         await world.settle()
         profile = world.scheduler.profiles["default-scheduler"]
         counted = 0
-        for plugin in profile.at["filter"]:
+        for plugin in profile.at.filter:
             original = plugin.filter
 
             def counting(cycle, pod, node, original=original):

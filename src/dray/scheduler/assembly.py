@@ -49,6 +49,9 @@ OURS: Mapping[str, PluginFactory] = {
     "DefaultBinder": lambda args, handle: DefaultBinder(handle),
 }
 
+WAITS_FOR_PEOPLE = frozenset({SchedulingGates.name})
+"""Plugins that hold a pod back until somebody changes it."""
+
 
 def default_registry() -> Registry:
     registry = Registry(OURS)
@@ -88,8 +91,8 @@ def _make_plugin(plugin: EnabledPlugin, args: Mapping[str, Any], registry: Regis
 
 
 def _check(profile: Profile) -> None:
-    for point in ("queueSort", "bind"):
-        if not profile.at[point]:
+    for point, plugins in (("queueSort", profile.at.queue_sort), ("bind", profile.at.bind)):
+        if not plugins:
             raise ConfigError(f"profile {profile.name}: at least one {point} plugin is needed")
-    if len(profile.at["queueSort"]) > 1:
+    if len(profile.at.queue_sort) > 1:
         raise ConfigError(f"profile {profile.name}: only one queueSort plugin can be enabled")

@@ -39,7 +39,7 @@ class Binder:
             log.exception("binding pod %s/%s", pod.metadata.namespace, pod.metadata.name)
             status = error(str(problem) or repr(problem))
         if status is None:
-            for plugin in profile.at["postBind"]:
+            for plugin in profile.at.post_bind:
                 plugin.post_bind(cycle, pod, node_name)
             return Bound()
         await self.undo(profile, cycle, pod, node_name)
@@ -49,20 +49,20 @@ class Binder:
         status = await self._permit(profile, cycle, pod, node_name)
         if status is not None:
             return status
-        for plugin in profile.at["preBind"]:
+        for plugin in profile.at.pre_bind:
             status = await plugin.pre_bind(cycle, pod, node_name)
             if status is not None and status.code is not Code.SUCCESS:
                 return _worded(status, "PreBind", plugin.name)
-        for plugin in profile.at["bind"]:
-            status = await plugin.bind(cycle, pod, node_name)
+        for binder in profile.at.bind:
+            status = await binder.bind(cycle, pod, node_name)
             if status is None or status.code is Code.SUCCESS:
                 return None
             if status.code is not Code.SKIP:
-                return status.by(plugin.name)  # type: ignore[no-any-return]
+                return status.by(binder.name)
         return error("no bind plugin wanted the pod")
 
     async def _permit(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
-        for plugin in profile.at["permit"]:
+        for plugin in profile.at.permit:
             status, wait_s = plugin.permit(cycle, pod, node_name)
             waited = 0.0
             while status is not None and status.code is Code.WAIT and waited < wait_s:
@@ -81,7 +81,7 @@ class Binder:
 
     async def undo(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> None:
         """Give back in reverse order what the Reserve plugins took, then forget the pod."""
-        for plugin in reversed(profile.at["reserve"]):
+        for plugin in reversed(profile.at.reserve):
             try:
                 await plugin.unreserve(cycle, pod, node_name)
             except asyncio.CancelledError:

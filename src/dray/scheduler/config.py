@@ -39,6 +39,8 @@ def parse_duration(text: str) -> float:
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 
+_POINTS = frozenset(point.field for point in EXTENSION_POINTS)
+
 DEFAULT_PLUGINS: tuple[EnabledPlugin, ...] = (
     EnabledPlugin("SchedulingGates"),
     EnabledPlugin("PrioritySort"),
@@ -150,7 +152,7 @@ def _profile(path: str, entry: Mapping[str, Any], gates: FeatureGates) -> Profil
         for point, written in (entry.get("plugins") or {}).items()
     }
     for point in plugins:
-        if point != "multiPoint" and point not in EXTENSION_POINTS:
+        if point != "multiPoint" and point not in _POINTS:
             raise ConfigError(f"{path}.plugins: unknown extension point {point}")
     args: dict[str, Mapping[str, Any]] = {}
     for index, plugin in enumerate(entry.get("pluginConfig") or []):

@@ -83,7 +83,7 @@ class Decider:
     def pre_filter(self, profile: Profile, cycle: CycleState, pod: Pod) -> PreFiltered | Rejection | Failed:
         names: frozenset[str] | None = None
         named_by: list[str] = []
-        for plugin in profile.at["preFilter"]:
+        for plugin in profile.at.pre_filter:
             answer = plugin.pre_filter(cycle, pod, self.snapshot)
             if self._timer is not None:
                 self._timer(plugin.name, "PreFilter", _word(answer))
@@ -118,7 +118,7 @@ class Decider:
     # --- Filter
 
     def _find(self, profile: Profile, cycle: CycleState, pod: Pod, allowed: PreFiltered) -> Found:
-        run = FilterRun(profile.at["filter"], cycle, pod, self.snapshot, self._timer)
+        run = FilterRun(profile.at.filter, cycle, pod, self.snapshot, self._timer)
         nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
         if nominated is not None and nominated.bit & allowed.candidates:
             found = Found(run.passing(nominated.bit, {}), 0)
@@ -156,17 +156,17 @@ class Decider:
         if found.feasible.bit_count() == 1:
             return self.snapshot.nodes[found.feasible.bit_length() - 1].name
         run = ScoreRun(cycle, pod, self.snapshot, found.feasible)
-        failure = run.pre_score(profile.at["preScore"])
+        failure = run.pre_score(profile.at.pre_score)
         if failure is not None:
             return failure
-        totals = run.totals(profile.at["score"], profile.weights)
+        totals = run.totals(profile.at.score, profile.weights)
         return self.snapshot.nodes[best_node(totals, start)].name
 
     # --- Reserve
 
     def _assume_and_reserve(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> Failed | None:
         self.snapshot.assume(self._as_it_will_be(cycle, pod, node_name), node_name)
-        for plugin in profile.at["reserve"]:
+        for plugin in profile.at.reserve:
             status = plugin.reserve(cycle, pod, node_name)
             if self._timer is not None:
                 self._timer(plugin.name, "Reserve", _word(status))

@@ -3,12 +3,12 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
-from dray.allocator import NoFit
 from dray.api.core import Pod
 from dray.api.reasons import Reason
 from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.plugin import DeviceExplainingPlugin
 from dray.scheduler.framework.status import LACKS_DEVICES
 from dray.scheduler.nodes import NodeList
 from dray.scheduler.outcomes import Rejection
@@ -86,12 +86,6 @@ class Explanation:
         }
 
 
-class Answers(Protocol):
-    """Who can say in detail what the allocator found on a node."""
-
-    def no_fit_on(self, rejection: Rejection, node_name: str) -> NoFit | None: ...
-
-
 class Explanations:
     """The last rejection of each waiting pod, by UID; the oldest go first when there are too many."""
 
@@ -113,7 +107,9 @@ class Explanations:
     def drop(self, uid: str) -> None:
         self._records.pop(uid, None)
 
-    def note(self, pod: Pod, rejection: Rejection, nodes: NodeList, answers: Answers | None, at: str) -> None:
+    def note(
+        self, pod: Pod, rejection: Rejection, nodes: NodeList, plugin: DeviceExplainingPlugin | None, at: str
+    ) -> None:
         metadata = pod.metadata
         known = self._records.pop(metadata.uid, None)
         if known is not None and known.message == rejection.message:
@@ -127,7 +123,7 @@ class Explanations:
             at,
             rejection.message,
             _turned_away(rejection, nodes),
-            tuple(_device_verdicts(rejection, nodes, answers)) if answers is not None else (),
+            tuple(_device_verdicts(rejection, nodes, plugin)) if plugin is not None else (),
         )
         if len(self._records) > KEPT:
             self._records.popitem(last=False)
@@ -161,7 +157,7 @@ def _names(mask: int, nodes: NodeList) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _device_verdicts(rejection: Rejection, nodes: NodeList, answers: Answers) -> Iterator[DeviceVerdict]:
+def _device_verdicts(rejection: Rejection, nodes: NodeList, plugin: DeviceExplainingPlugin) -> Iterator[DeviceVerdict]:
     """Details of a few nodes; the allocator keeps its answers, so alike nodes and alike pods cost nothing more."""
     for status, mask in rejection.nodes_by_status.items():
         if not status.has_reason(LACKS_DEVICES):
@@ -170,7 +166,7 @@ def _device_verdicts(rejection: Rejection, nodes: NodeList, answers: Answers) ->
             if count == DEVICE_EXAMPLES:
                 return
             name = nodes[position].name
-            no_fit = answers.no_fit_on(rejection, name)
+            no_fit = plugin.no_fit_on(rejection.cycle, name)
             for reason in no_fit.reasons if no_fit is not None else ():
                 yield _device_verdict(name, reason)
 

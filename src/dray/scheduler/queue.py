@@ -21,7 +21,6 @@ from dray.scheduler.framework.events import (
     Resource,
 )
 from dray.scheduler.framework.status import PluginStatus
-from dray.scheduler.plugins.scheduling_gates import SchedulingGates
 from dray.scheduler.queued_pods import Backoff, InFlight, QueuedPod, Where
 
 
@@ -46,7 +45,10 @@ ATTEMPT_FAILED = "ScheduleAttemptFailure"
 
 
 class SchedulingQueue:
-    """Holds each waiting pod in exactly one place. `on_ready` is called whenever a pod may be popped."""
+    """Holds each waiting pod in exactly one place. `on_ready` is called whenever a pod may be popped.
+
+    `waits_for_people` names the plugins whose gates are opened by people, not by the cluster itself.
+    """
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class SchedulingQueue:
         *,
         backoff: Backoff | None = None,
         pop_from_backoff: bool = True,
+        waits_for_people: frozenset[str] = frozenset(),
         on_ready: Callable[[], None] = lambda: None,
         on_incoming: Callable[[str, str], None] = lambda queue, event: None,
     ) -> None:
@@ -64,6 +67,7 @@ class SchedulingQueue:
         self._sort_key = sort_key
         self._backoff = backoff or Backoff()
         self._pop_from_backoff = pop_from_backoff
+        self._waits_for_people = waits_for_people
         self._on_ready = on_ready
         self._on_incoming = on_incoming
         self._tickets = itertools.count(1)
@@ -119,7 +123,8 @@ class SchedulingQueue:
     @property
     def coming(self) -> int:
         """How many pods wait for something that the cluster itself makes, such as their claims: no gates that people open."""
-        return self.counts[Where.GATED] - len(self._parked.get(SchedulingGates.name, ()))
+        for_people = sum(len(self._parked.get(plugin, ())) for plugin in self._waits_for_people)
+        return self.counts[Where.GATED] - for_people
 
     def __len__(self) -> int:
         return len(self._entries)

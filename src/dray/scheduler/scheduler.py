@@ -13,16 +13,15 @@ from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
-from dray.scheduler.assembly import default_registry, make_profiles
+from dray.scheduler.assembly import WAITS_FOR_PEOPLE, default_registry, make_profiles
 from dray.scheduler.binding import Binder, Bound
 from dray.scheduler.cluster import Cluster
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import Decider
-from dray.scheduler.details import AllocatorDetails
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.explanations import Explanations
 from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, Change
-from dray.scheduler.framework.plugin import Unfinished
+from dray.scheduler.framework.plugin import DeviceExplainingPlugin, Unfinished
 from dray.scheduler.framework.profile import Profile, Registry
 from dray.scheduler.framework.status import Code, PluginStatus
 from dray.scheduler.handle import Handle
@@ -77,7 +76,6 @@ class Scheduler:
         self.cluster.on_pod_gone = self.explanations.drop
         self.decider = Decider(snapshot, self.handle.nominations, self._stopwatches)
         self._binder = Binder(self.handle)
-        self._details = AllocatorDetails(self.handle)
         self._tasks: set[asyncio.Task[None]] = set()
         self._spawn = spawn or self._spawn_task
 
@@ -91,9 +89,10 @@ class Scheduler:
                 for name, plugin in plugins.items()
                 if hasattr(plugin, "events_to_register")
             },
-            first.at["queueSort"][0].sort_key,
+            first.at.queue_sort[0].sort_key,
             backoff=Backoff(self.config.pod_initial_backoff_s, self.config.pod_max_backoff_s),
             pop_from_backoff=gates.enabled("SchedulerPopFromBackoffQ"),
+            waits_for_people=WAITS_FOR_PEOPLE,
             on_ready=on_ready,
             on_incoming=self.handle.metrics.incoming.inc,
         )
@@ -101,10 +100,10 @@ class Scheduler:
     def held_back(self, pod: Pod) -> PluginStatus | None:
         """Why the pod may not enter the queue yet; None if it may."""
         profile = self.profiles.get(pod.spec.scheduler_name)
-        for plugin in profile.at["preEnqueue"] if profile is not None else ():
+        for plugin in profile.at.pre_enqueue if profile is not None else ():
             status = plugin.pre_enqueue(pod)
             if status is not None and status.code is not Code.SUCCESS:
-                return status.by(plugin.name)  # type: ignore[no-any-return]
+                return status.by(plugin.name)
         return None
 
     def _claim_changed(self, old: Any, new: Any) -> None:
@@ -205,7 +204,8 @@ class Scheduler:
         elif nominated is not None:
             self.handle.nominations.withdraw(entry.uid)
         at = rfc3339(self.handle.clock.now())
-        self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, self._details, at)
+        explains = next((row for row in profile.at.filter if isinstance(row, DeviceExplainingPlugin)), None)
+        self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, explains, at)
         await self._put_back(entry, profile, rejection.rejected_by, rejection.message, started, nominated)
 
     async def _post_filter(self, profile: Profile, pod: Pod, rejection: Rejection) -> tuple[str | None, str | None]:
@@ -217,7 +217,7 @@ class Scheduler:
         by_status = rejection.nodes_by_status
         if rejection.pre_filter is not None:
             by_status = {rejection.pre_filter: self.handle.snapshot.nodes.everything}
-        for plugin in profile.at["postFilter"]:
+        for plugin in profile.at.post_filter:
             result = await plugin.post_filter(rejection.cycle, pod, self.handle.snapshot, by_status)
             if result.status.code is Code.ERROR:
                 return None, f'running PostFilter plugin "{plugin.name}": {result.status.message}'

@@ -221,7 +221,7 @@ class _Explainer:
     # --- node by node
 
     def _node_verdicts(self, profile: Profile, cycle: CycleState, allowed: PreFiltered) -> list[NodeVerdict]:
-        plugins = [plugin for plugin in profile.at["filter"] if plugin.name not in cycle.skipped_filters]
+        plugins = [plugin for plugin in profile.at.filter if plugin.name not in cycle.skipped_filters]
         verdicts = [
             self._on_node(node, plugins, cycle, allowed, in_depth=False) for node in self._handle.snapshot.nodes
         ]

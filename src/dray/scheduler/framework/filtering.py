@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
 from dray.scheduler.framework.answers import ChangeLog, FilterAnswers
 from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.plugin import BulkFilterPlugin, FilterPlugin, RememberedFilter
 from dray.scheduler.framework.status import Code, PluginStatus, error
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class FilterRun:
 
     def __init__(
         self,
-        plugins: tuple[Any, ...],
+        plugins: tuple[FilterPlugin, ...],
         cycle: CycleState,
         pod: Pod,
         snapshot: "Snapshot",
@@ -86,20 +87,21 @@ class FilterRun:
         self._pod = pod
         self._snapshot = snapshot
         self._plugins = [plugin for plugin in plugins if plugin.name not in cycle.skipped_filters]
-        self._asked: list[tuple[Any, FilterAnswers, Question]] | None = None
+        self._asked: list[tuple[FilterPlugin, FilterAnswers, Question]] | None = None
 
-    def _answers(self) -> list[tuple[Any, FilterAnswers, Question]]:
+    def _answers(self) -> list[tuple[FilterPlugin, FilterAnswers, Question]]:
         if self._asked is None:
             self._asked = [(plugin, self._memory_of(plugin), self._question(plugin)) for plugin in self._plugins]
         return self._asked
 
-    def _memory_of(self, plugin: Any) -> FilterAnswers:
-        shape = plugin.filter_shape(self._cycle, self._pod) if hasattr(plugin, "filter_shape") else None
-        if shape is None:
+    def _memory_of(self, plugin: FilterPlugin) -> FilterAnswers:
+        remembered = cast(RememberedFilter, plugin) if hasattr(plugin, "filter_shape") else None
+        shape = remembered.filter_shape(self._cycle, self._pod) if remembered is not None else None
+        if remembered is None or shape is None:
             return FilterAnswers(_NO_CHANGES, frozenset())
-        return self._snapshot.filter_answers.for_shape(plugin.name, shape, plugin.filter_depends_on)
+        return self._snapshot.filter_answers.for_shape(plugin.name, shape, remembered.filter_depends_on)
 
-    def _question(self, plugin: Any) -> Question:
+    def _question(self, plugin: FilterPlugin) -> Question:
         nodes, cycle, pod, name = self._snapshot.nodes, self._cycle, self._pod, plugin.name
         ask = plugin.filter
 
@@ -113,7 +115,8 @@ class FilterRun:
         """Those of `candidates` that every filter lets pass; the others are entered under their first refusal."""
         for plugin, answers, question in self._answers():
             if hasattr(plugin, "reject"):
-                for mask, status in plugin.reject(self._cycle, self._pod, self._snapshot, candidates):
+                bulk = cast(BulkFilterPlugin, plugin)
+                for mask, status in bulk.reject(self._cycle, self._pod, self._snapshot, candidates):
                     turned_away = mask & candidates
                     if turned_away:
                         status = status.by(plugin.name)
@@ -137,12 +140,13 @@ class FilterRun:
         for plugin in self._plugins:
             if hasattr(plugin, "reject"):
                 bit = 1 << position
-                for mask, status in plugin.reject(self._cycle, self._pod, self._snapshot, bit):
+                bulk = cast(BulkFilterPlugin, plugin)
+                for mask, status in bulk.reject(self._cycle, self._pod, self._snapshot, bit):
                     if mask & bit:
-                        return status.by(plugin.name)  # type: ignore[no-any-return]
-            status = plugin.filter(self._cycle, self._pod, self._snapshot.nodes[position])
-            if status is not None and status.code is not Code.SUCCESS:
-                return status.by(plugin.name)  # type: ignore[no-any-return]
+                        return status.by(plugin.name)
+            answer = plugin.filter(self._cycle, self._pod, self._snapshot.nodes[position])
+            if answer is not None and answer.code is not Code.SUCCESS:
+                return answer.by(plugin.name)
         return None
 
     def find(self, candidates: int, start: int, wanted: int) -> Found:

@@ -2,9 +2,11 @@
 
 import enum
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from dray.allocator import NoFit
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import EventRegistration
@@ -201,18 +203,48 @@ class PostBindPlugin(Protocol):
     def post_bind(self, cycle: CycleState, pod: Pod, node_name: str) -> None: ...
 
 
-EXTENSION_POINTS: dict[str, str] = {
-    # The field of KubeSchedulerConfiguration, and the method that shows a plugin implements it.
-    "preEnqueue": "pre_enqueue",
-    "queueSort": "sort_key",
-    "preFilter": "pre_filter",
-    "filter": "filter",
-    "postFilter": "post_filter",
-    "preScore": "pre_score",
-    "score": "score",
-    "reserve": "reserve",
-    "permit": "permit",
-    "preBind": "pre_bind",
-    "bind": "bind",
-    "postBind": "post_bind",
-}
+@runtime_checkable
+class DeviceFreeingPlugin(Protocol):
+    """A plugin that can count the devices of given pods as free for a moment; preemption asks it."""
+
+    name: str
+
+    def hypothetically_without(self, pods: Iterable[Pod]) -> AbstractContextManager[bool]: ...
+
+
+@runtime_checkable
+class DeviceExplainingPlugin(Protocol):
+    """A plugin that can say in detail what the allocator found on a node."""
+
+    name: str
+
+    def no_fit_on(self, cycle: CycleState, node_name: str) -> NoFit | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionPoint:
+    """`field` is its name in KubeSchedulerConfiguration, `attribute` in `PluginsByPoint`."""
+
+    field: str
+    attribute: str
+    methods: tuple[str, ...]
+
+    def is_implemented_by(self, plugin: object) -> bool:
+        return any(hasattr(plugin, method) for method in self.methods)
+
+
+EXTENSION_POINTS = (
+    ExtensionPoint("preEnqueue", "pre_enqueue", ("pre_enqueue",)),
+    ExtensionPoint("queueSort", "queue_sort", ("sort_key",)),
+    ExtensionPoint("preFilter", "pre_filter", ("pre_filter",)),
+    ExtensionPoint("filter", "filter", ("filter",)),
+    ExtensionPoint("postFilter", "post_filter", ("post_filter",)),
+    ExtensionPoint("preScore", "pre_score", ("pre_score",)),
+    # Scores come one by one or, as `scores`, for all nodes at once.
+    ExtensionPoint("score", "score", ("score", "scores")),
+    ExtensionPoint("reserve", "reserve", ("reserve",)),
+    ExtensionPoint("permit", "permit", ("permit",)),
+    ExtensionPoint("preBind", "pre_bind", ("pre_bind",)),
+    ExtensionPoint("bind", "bind", ("bind",)),
+    ExtensionPoint("postBind", "post_bind", ("post_bind",)),
+)

@@ -5,7 +5,25 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from dray.scheduler.framework.plugin import EXTENSION_POINTS, Plugin
+from dray.scheduler.framework.plugin import (
+    EXTENSION_POINTS,
+    BindPlugin,
+    BulkScorePlugin,
+    ExtensionPoint,
+    FilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
+from dray.scheduler.framework.plugin_check import check_plugin
 
 ENTRY_POINT_GROUP = "dray.scheduler.plugins"
 
@@ -34,7 +52,10 @@ class Registry:
             self.add(point.name, point.load())
 
     def make(self, name: str, args: Mapping[str, Any], handle: Any) -> Plugin:
-        return self._factories[name](args, handle)
+        """Raises `PluginError` if the plugin implements an extension point wrongly."""
+        plugin = self._factories[name](args, handle)
+        check_plugin(plugin, name)
+        return plugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +81,37 @@ class ProfileConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginsByPoint:
+    """The plugins of a profile at each extension point, in the order in which they are called."""
+
+    pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
+    queue_sort: tuple[QueueSortPlugin, ...] = ()
+    pre_filter: tuple[PreFilterPlugin, ...] = ()
+    filter: tuple[FilterPlugin, ...] = ()
+    post_filter: tuple[PostFilterPlugin, ...] = ()
+    pre_score: tuple[PreScorePlugin, ...] = ()
+    score: tuple[ScorePlugin | BulkScorePlugin, ...] = ()
+    reserve: tuple[ReservePlugin, ...] = ()
+    permit: tuple[PermitPlugin, ...] = ()
+    pre_bind: tuple[PreBindPlugin, ...] = ()
+    bind: tuple[BindPlugin, ...] = ()
+    post_bind: tuple[PostBindPlugin, ...] = ()
+
+    def __iter__(self) -> Iterator[tuple[Plugin, ...]]:
+        return (getattr(self, point.attribute) for point in EXTENSION_POINTS)
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """Plugins ready to run; `at` holds them per extension point, `weights` those of the score plugins."""
 
     name: str
-    at: Mapping[str, tuple[Any, ...]]
+    at: PluginsByPoint
     weights: Mapping[str, int]
     percentage_of_nodes_to_score: int
 
     def plugins(self) -> dict[str, Plugin]:
-        return {plugin.name: plugin for plugins in self.at.values() for plugin in plugins}
+        return {plugin.name: plugin for plugins in self.at for plugin in plugins}
 
 
 def merge(default: Iterable[EnabledPlugin], custom: PluginSet) -> tuple[EnabledPlugin, ...]:
@@ -110,25 +152,22 @@ def resolve(
     then what is named for that point alone.
     """
     multi = merge(defaults, config.plugins.get("multiPoint", PluginSet()))
-    at: dict[str, tuple[Plugin, ...]] = {}
+    at: dict[str, tuple[Any, ...]] = {}
     weights: dict[str, int] = {}
-    for point, method in EXTENSION_POINTS.items():
-        custom = config.plugins.get(point, PluginSet())
-        chosen = _at_point(multi, custom, instances, method)
-        at[point] = tuple(instances[plugin.name] for plugin in chosen)
-        if point == "score":
+    for point in EXTENSION_POINTS:
+        custom = config.plugins.get(point.field, PluginSet())
+        chosen = _at_point(multi, custom, instances, point)
+        at[point.attribute] = tuple(instances[plugin.name] for plugin in chosen)
+        if point.attribute == "score":
             weights = {plugin.name: plugin.weight or 1 for plugin in chosen}
-    chosen_percentage = config.percentage_of_nodes_to_score
-    return Profile(config.scheduler_name, at, weights, percentage if chosen_percentage is None else chosen_percentage)
-
-
-def _implements(plugin: Plugin, method: str) -> bool:
-    # Scores come one by one or, as `scores`, for all nodes at once.
-    return hasattr(plugin, method) or (method == "score" and hasattr(plugin, "scores"))
+    own_percentage = config.percentage_of_nodes_to_score
+    if own_percentage is not None:
+        percentage = own_percentage
+    return Profile(config.scheduler_name, PluginsByPoint(**at), weights, percentage)
 
 
 def _at_point(
-    multi: tuple[EnabledPlugin, ...], custom: PluginSet, instances: Mapping[str, Plugin], method: str
+    multi: tuple[EnabledPlugin, ...], custom: PluginSet, instances: Mapping[str, Plugin], point: ExtensionPoint
 ) -> list[EnabledPlugin]:
     named = {plugin.name for plugin in custom.enabled}
     everywhere = {plugin.name for plugin in multi}
@@ -138,7 +177,7 @@ def _at_point(
         if plugin.name not in named
         and "*" not in custom.disabled
         and plugin.name not in custom.disabled
-        and _implements(instances[plugin.name], method)
+        and point.is_implemented_by(instances[plugin.name])
     ]
     moved_ahead = [plugin for plugin in custom.enabled if plugin.name in everywhere]
     only_here = [plugin for plugin in custom.enabled if plugin.name not in everywhere]

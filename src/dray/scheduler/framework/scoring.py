@@ -2,11 +2,18 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
 from dray.scheduler.framework.answers import ChangeLog, ScoreAnswers
 from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.plugin import (
+    BulkScorePlugin,
+    NormalizePlugin,
+    PreScorePlugin,
+    RememberedScore,
+    ScorePlugin,
+)
 from dray.scheduler.framework.status import Code, PluginStatus, error
 
 if TYPE_CHECKING:
@@ -58,6 +65,9 @@ def best_node(cells: Mapping[int, int], start: int) -> int:
 _NO_CHANGES = ChangeLog()
 
 
+AnyScorePlugin = ScorePlugin | BulkScorePlugin
+
+
 class ScoreRun:
     """PreScore, Score and Normalize of one attempt."""
 
@@ -67,9 +77,9 @@ class ScoreRun:
         self._snapshot = snapshot
         self._feasible = feasible
 
-    def pre_score(self, plugins: tuple[Any, ...]) -> PluginStatus | None:
+    def pre_score(self, plugins: tuple[PreScorePlugin, ...]) -> PluginStatus | None:
         for plugin in plugins:
-            status: PluginStatus | None = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
+            status = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
             if status is None or status.code is Code.SUCCESS:
                 continue
             if status.code is not Code.SKIP:
@@ -77,39 +87,40 @@ class ScoreRun:
             self._cycle.skipped_scores.add(plugin.name)
         return None
 
-    def rows(self, plugins: tuple[Any, ...], weights: Mapping[str, int]) -> list[WeightedScores]:
+    def rows(self, plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> list[WeightedScores]:
         return [
             WeightedScores(plugin.name, weights[plugin.name], self._normalized(plugin))
             for plugin in plugins
             if plugin.name not in self._cycle.skipped_scores
         ]
 
-    def totals(self, plugins: tuple[Any, ...], weights: Mapping[str, int]) -> dict[int, int]:
+    def totals(self, plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> dict[int, int]:
         return totals(self._feasible, self.rows(plugins, weights))
 
-    def _normalized(self, plugin: Any) -> dict[int, int]:
-        raw: dict[int, int]
+    def _normalized(self, plugin: AnyScorePlugin) -> dict[int, int]:
         if hasattr(plugin, "scores"):
-            raw = plugin.scores(self._cycle, self._pod, self._snapshot, self._feasible)
+            bulk = cast(BulkScorePlugin, plugin)
+            raw = bulk.scores(self._cycle, self._pod, self._snapshot, self._feasible)
         else:
             raw = self._answers(plugin).ask(self._feasible, self._question(plugin))
         if not hasattr(plugin, "normalize"):
             return raw
         nodes_by_score: dict[int, int] = {}
-        for score, normalized in plugin.normalize(raw).items():
+        for score, normalized in cast(NormalizePlugin, plugin).normalize(raw).items():
             nodes_by_score[normalized] = nodes_by_score.get(normalized, 0) | raw[score]
         return nodes_by_score
 
-    def _answers(self, plugin: Any) -> ScoreAnswers:
-        shape = plugin.score_shape(self._cycle, self._pod) if hasattr(plugin, "score_shape") else None
-        if shape is None:
+    def _answers(self, plugin: ScorePlugin) -> ScoreAnswers:
+        remembered = cast(RememberedScore, plugin) if hasattr(plugin, "score_shape") else None
+        shape = remembered.score_shape(self._cycle, self._pod) if remembered is not None else None
+        if remembered is None or shape is None:
             return ScoreAnswers(_NO_CHANGES, frozenset())
-        return self._snapshot.score_answers.for_shape(plugin.name, shape, plugin.score_depends_on)
+        return self._snapshot.score_answers.for_shape(plugin.name, shape, remembered.score_depends_on)
 
-    def _question(self, plugin: Any) -> Callable[[int], int]:
+    def _question(self, plugin: ScorePlugin) -> Callable[[int], int]:
         nodes, cycle, pod, score = self._snapshot.nodes, self._cycle, self._pod, plugin.score
 
         def question(position: int) -> int:
-            return score(cycle, pod, nodes[position])  # type: ignore[no-any-return]
+            return score(cycle, pod, nodes[position])
 
         return question

@@ -8,6 +8,7 @@ from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import PostFilterResult
+from dray.scheduler.framework.profile import Profile
 from dray.scheduler.framework.status import Code, PluginStatus, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import counted_reasons
@@ -27,7 +28,7 @@ class DefaultPreemption:
         self._handle = handle
         self._percentage = int(args.get("minCandidateNodesPercentage", 10))
         self._at_least = int(args.get("minCandidateNodesAbsolute", 100))
-        self.profile: Any = None
+        self.profile: Profile
         """The profile this plugin is part of; dry runs ask its filters."""
 
     async def post_filter(

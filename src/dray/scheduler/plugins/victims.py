@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from dray.api.core import Pod
 from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun, span
-from dray.scheduler.framework.plugin import NodeNames
+from dray.scheduler.framework.plugin import DeviceFreeingPlugin, NodeNames
+from dray.scheduler.framework.profile import Profile
 from dray.scheduler.framework.status import LACKS_DEVICES, Code, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
@@ -45,7 +45,7 @@ def importance(pod: Pod) -> tuple[int, str]:
 class DryRun:
     """`notes` are written into the state of every trial, for the plugins that are asked."""
 
-    def __init__(self, pod: Pod, snapshot: Snapshot, profile: Any, *notes: object) -> None:
+    def __init__(self, pod: Pod, snapshot: Snapshot, profile: Profile, *notes: object) -> None:
         self._notes = notes
         self._pod = pod
         self._snapshot = snapshot
@@ -95,8 +95,8 @@ class DryRun:
         with ExitStack() as hypothesis:
             uids = [pod.metadata.uid for pod in gone]
             hypothesis.enter_context(self._snapshot.hypothetically_without(uids, node.name))
-            for plugin in self._profile.at["filter"]:
-                if hasattr(plugin, "hypothetically_without"):
+            for plugin in self._profile.at.filter:
+                if isinstance(plugin, DeviceFreeingPlugin):
                     hypothesis.enter_context(plugin.hypothetically_without(gone))
             return self._passes(node)
 
@@ -105,7 +105,7 @@ class DryRun:
         cycle = CycleState()
         for note in self._notes:
             cycle.write(note)
-        for plugin in self._profile.at["preFilter"]:
+        for plugin in self._profile.at.pre_filter:
             answer = plugin.pre_filter(cycle, self._pod, self._snapshot)
             if isinstance(answer, NodeNames) or answer is None:
                 continue
@@ -113,7 +113,7 @@ class DryRun:
                 cycle.skipped_filters.add(plugin.name)
             elif answer.code is not Code.SUCCESS:
                 return False
-        return FilterRun(self._profile.at["filter"], cycle, self._pod, self._snapshot).on_one(node.position) is None
+        return FilterRun(self._profile.at.filter, cycle, self._pod, self._snapshot).on_one(node.position) is None
 
 
 def best_plan(plans: Iterable[Plan]) -> Plan | None:

@@ -1,4 +1,4 @@
-"""The DynamicResources plugin: names its extension points, each of which lives in its own file."""
+"""The DynamicResources plugin: names its extension points, most of which live in files of their own."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Mapping
@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from dray.accounting import pod_demand
-from dray.allocator import Allocation, TimeLimits
+from dray.allocator import Allocation, NoFit, TimeLimits
 from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
 from dray.scheduler.config import parse_duration
 from dray.scheduler.device_demand import DeviceDemands, no_devices
 from dray.scheduler.framework.cycle_state import CycleState
@@ -19,7 +20,7 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import wait_until_ready, waits_for_conditions
 from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
-from dray.scheduler.plugins.dynamic_resources.filter import Turns
+from dray.scheduler.plugins.dynamic_resources.filter import Turns, deadlines
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import SHORT_OF_ROOM, demand_by_node
 from dray.scheduler.plugins.dynamic_resources.pod_claims import pre_enqueue, registrations
 from dray.scheduler.plugins.dynamic_resources.post_filter import hypothetically_freed, post_filter
@@ -37,13 +38,38 @@ from dray.scheduler.plugins.dynamic_resources.pre_filter import (
     variants_of,
 )
 from dray.scheduler.plugins.dynamic_resources.reserve import reserve, unreserve
-from dray.scheduler.plugins.dynamic_resources.score import has_alternatives, score_of
 from dray.scheduler.plugins.node_affinity import scaled_to_best
 from dray.scheduler.snapshot import Snapshot
+
+BEST_ALTERNATIVE = 8
+
+
+def has_alternatives(attempt: Attempt) -> bool:
+    claims = (*attempt.to_allocate, *attempt.allocated)
+    return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
+
+
+def score_of(attempt: Attempt, allocation: Allocation | None) -> int:
+    """Points for the alternatives chosen now, and for those of claims that have their devices already."""
+    fresh = allocation.score if allocation is not None else 0
+    return fresh + sum(_score_of_allocated(claim) for claim in attempt.allocated)
+
+
+def _score_of_allocated(claim: ResourceClaim) -> int:
+    assert claim.status.allocation is not None
+    chosen = {result.request for result in claim.status.allocation.devices.results}
+    return sum(
+        BEST_ALTERNATIVE - index
+        for request in claim.spec.devices.requests
+        for index, alternative in enumerate(request.first_available)
+        if f"{request.name}/{alternative.name}" in chosen
+    )
+
 
 DEFAULT_FILTER_TIMEOUT = "10s"
 DEFAULT_BINDING_TIMEOUT = "600s"
 MOST_SHORT_OF_ROOM = 10_000
+LOOK_AGAIN_S = 0.05
 
 
 class DynamicResources:
@@ -163,6 +189,17 @@ class DynamicResources:
         if attempt is None:
             return PostFilterResult(PluginStatus(SKIP.code))
         return PostFilterResult(await post_filter(attempt, pod, self._handle))
+
+    def no_fit_on(self, cycle: CycleState, node_name: str) -> NoFit | None:
+        """What the allocator found on one node, for explanations."""
+        attempt = cycle.read(Attempt)
+        node = self._handle.snapshot.nodes.get(node_name)
+        question = attempt.on(node).question if attempt is not None and node is not None else None
+        if question is None or node is None:
+            return None
+        # Answered from memory, unless something has changed since: then not at any price.
+        answer = question.on(node.node, deadlines(self._handle.clock.monotonic, LOOK_AGAIN_S)())
+        return answer if isinstance(answer, NoFit) else None
 
     def hypothetically_without(self, pods: Iterable[Pod]) -> AbstractContextManager[bool]:
         """As if these pods had gone and their devices with them; for preemption."""
