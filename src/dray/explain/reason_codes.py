@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 FITS = "fits"
@@ -94,52 +93,6 @@ CODES: dict[str, Code] = {
     "chosen-already": Code("the pod's requests compete for the same devices", "ask for fewer devices", 3),
     "later-requests": Code("each request can be served alone, but not all of them together", "see the constraints", 3),
 }
-
-
-# (plugin, what its reason begins with, code); the first that fits counts.
-_REFUSALS: tuple[tuple[str, str, str], ...] = (
-    ("SchedulingGates", "", "scheduling-gates"),
-    ("NodeName", "", "node-name"),
-    ("NodeUnschedulable", "", "node-unschedulable"),
-    ("TaintToleration", "", "node-taint"),
-    ("NodeAffinity", r"node\(s\) didn't satisfy plugin", "not-considered"),
-    ("NodeAffinity", "", "node-affinity"),
-    ("NodePorts", "", "host-port"),
-    ("NodeResourcesFit", "Too many pods", "too-many-pods"),
-    ("NodeResourcesFit", "", "node-resources"),
-    ("PodTopologySpread", "", "topology-spread"),
-    ("InterPodAffinity", "", "pod-affinity"),
-    ("DynamicResources", "cannot allocate all claims", "devices"),
-    ("DynamicResources", "resourceclaim not available on the node", "claim-elsewhere"),
-    ("DynamicResources", "invalid resource pools", "invalid-pools"),
-    ("DynamicResources", "timed out", "timeout"),
-    ("DynamicResources", "cannot schedule extended resource claim", "left-over-claim"),
-    ("DynamicResources", "Insufficient ", "node-resources-of-devices"),
-    ("DynamicResources", "pod level (request|limit) for ", "pod-budget"),
-    ("DynamicResources", "node allocatable resource claim .* cannot be shared", "claim-shared"),
-    ("DynamicResources", "could not find ResourceClaim", "claim-missing"),
-    ("DynamicResources", ".*ResourceClaim not created yet", "claim-not-created"),
-    ("DynamicResources", "resourceclaim .* is being deleted", "claim-being-deleted"),
-    ("DynamicResources", "ResourceClaim .* was not created for Pod", "claim-not-owned"),
-    ("DynamicResources", ".*none of the supported fields are set", "claim-source"),
-    ("DynamicResources", "resource claim .* is in the process of being allocated", "claim-being-allocated"),
-    ("DynamicResources", "request .*: device class .* does not exist", "missing-class"),
-    ("DynamicResources", "resource claim .*: unknown request type", "unsupported"),
-    ("DynamicResources", ".*exceeds the claim limit", "too-many-devices"),
-    ("DynamicResources", ".*(feature|the DRA).* is disabled", "feature-off"),
-    ("DynamicResources", ".*CEL (runtime|compile) error", "selector-error"),
-    ("DynamicResources", ".*asks for all devices, but", "pool-not-ready"),
-    ("DynamicResources", ".*checking capacity for device", "capacity"),
-    ("DynamicResources", ".*unsupported", "unsupported"),
-)
-
-
-def refusal_code(plugin: str, reason: str) -> str:
-    """A stable word for what a plugin said."""
-    for name, pattern, code in _REFUSALS:
-        if name == plugin and re.match(pattern, reason):
-            return code
-    return "accounting" if plugin == "DynamicResources" else "filter"
 
 
 def distance(code: str) -> int:

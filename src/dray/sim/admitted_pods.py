@@ -1,4 +1,4 @@
-"""What controllers and admission do before the scheduler sees a pod: priorities, names, claims from templates."""
+"""Prepares pods as admission and controllers do before the scheduler sees them: priorities, names, claims from templates."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from dray.api.core import Pod, PodResourceClaimStatus, PriorityClass
+from dray.api.reasons import Reason
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.controllers.claims.creating import claim_from_template
 from dray.controllers.claims.pods import is_owned_by
@@ -25,12 +26,12 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 class Prepared:
     """`objects` are there already; `waiting` are pods without a node, oldest first, their claims among the objects.
 
-    `problems` say, by pod UID, why a pod's claims could not be made.
+    `problems` says, by pod UID, why a pod's claims could not be made.
     """
 
     objects: list[Any] = field(default_factory=list)
     waiting: list[Pod] = field(default_factory=list)
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, Reason] = field(default_factory=dict)
 
     def in_queue_order(self) -> list[Pod]:
         return sorted(self.waiting, key=lambda pod: -(pod.spec.priority or 0))
@@ -63,7 +64,7 @@ def prepare(world: World, gates: FeatureGates, serves: Callable[[Pod], bool] = e
     # Equal times keep the order in which the pods were found.
     waiting.sort(key=lambda pod: pod.metadata.creation_timestamp or "")
     for pod in waiting:
-        served, made, problem = makers.serve(pod) if serves(pod) else (pod, [], "")
+        served, made, problem = makers.serve(pod) if serves(pod) else (pod, [], None)
         prepared.objects += made
         prepared.waiting.append(served)
         if problem:
@@ -108,19 +109,19 @@ class _ClaimMaker:
                 if owner.controller:
                     self._made_for.setdefault(owner.uid, []).append(claim)
 
-    def serve(self, pod: Pod) -> tuple[Pod, list[ResourceClaim], str]:
+    def serve(self, pod: Pod) -> tuple[Pod, list[ResourceClaim], Reason | None]:
         """(the pod with its claims named, claims that are new, why a claim is missing)."""
         made: list[ResourceClaim] = []
         names = {row.name: row for row in pod.status.resource_claim_statuses}
-        problem = ""
+        problem: Reason | None = None
         for entry in pod.spec.resource_claims:
             if not entry.resource_claim_template_name or self._has_claim(pod, names.get(entry.name)):
                 continue
             claim = self._left_over(pod, entry.name)
             if claim is None:
                 created = self._create(pod, entry.name, entry.resource_claim_template_name)
-                if isinstance(created, str):
-                    problem = problem or f"PodResourceClaim {entry.name}: {created}"
+                if isinstance(created, Reason):
+                    problem = problem or Reason(created.code, f"PodResourceClaim {entry.name}: {created.text}")
                     continue
                 made.append(created)
                 claim = created
@@ -145,17 +146,19 @@ class _ClaimMaker:
                 return claim
         return None
 
-    def _create(self, pod: Pod, entry: str, template_name: str) -> ResourceClaim | str:
+    def _create(self, pod: Pod, entry: str, template_name: str) -> ResourceClaim | Reason:
         """The claim, or why the controller would not make it."""
         template = self._world.templates_by_name.get((pod.metadata.namespace, template_name))
         if template is None:
             missing = f'resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
-            return f'resource claim template "{template_name}": {missing}'
+            return Reason("template-missing", f'resource claim template "{template_name}": {missing}')
         requests = template.spec.spec.devices.requests
         if not self._gates.enabled("DRAAdminAccess") and any(r.exactly and r.exactly.admin_access for r in requests):
-            return "admin access is requested, but the feature is disabled"
+            return Reason("feature-off", "admin access is requested, but the feature is disabled")
         if not self._gates.enabled("DRAPrioritizedList") and any(r.first_available for r in requests):
-            return "template includes a prioritized list of subrequests, but the feature is disabled"
+            return Reason(
+                "feature-off", "template includes a prioritized list of subrequests, but the feature is disabled"
+            )
         claim = claim_from_template(pod, entry, template)
         name = next(name for name in _names(claim, pod) if (pod.metadata.namespace, name) not in self._names)
         self._names.add((pod.metadata.namespace, name))

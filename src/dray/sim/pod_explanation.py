@@ -17,7 +17,6 @@ from dray.explain.doctor import why_not_started
 from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
-    refusal_code,
 )
 from dray.explain.remedies import helps_of
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
@@ -144,8 +143,7 @@ class _Explainer:
     def verdict(self) -> PodVerdict:
         problem = self._simulation.prepared.problems.get(self._pod.metadata.uid)
         if problem:
-            code = "template-missing" if "not found" in problem else "feature-off"
-            return self._waits(code, problem)
+            return self._waits(problem.code, problem.text)
         profile = self._scheduler.profiles.get(self._pod.spec.scheduler_name)
         if profile is None:
             known = ", ".join(self._scheduler.profiles)
@@ -160,7 +158,7 @@ class _Explainer:
         cycle = CycleState()
         allowed = self._scheduler.decider.pre_filter(profile, cycle, self._pod)
         if isinstance(allowed, Failed):
-            return self._waits(refusal_code("DynamicResources", allowed.message), allowed.message)
+            return self._waits(allowed.reason.code, allowed.message)
         if isinstance(allowed, Rejection):
             return self._refused_everywhere(allowed, profile, cycle)
         return self._summed_up(self._node_verdicts(profile, cycle, allowed))
@@ -174,7 +172,7 @@ class _Explainer:
         )
 
     def _held_back(self, status: PluginStatus) -> PodVerdict:
-        code = refusal_code(status.plugin, status.message)
+        code = status.reason_code
         if code != "claim-not-created":
             return self._waits(code, status.message)
         recorded = {row.name for row in self._pod.status.resource_claim_statuses}
@@ -194,7 +192,7 @@ class _Explainer:
             rejected = PreFiltered(0, dict(rejection.nodes_by_status))
             return self._summed_up(self._node_verdicts(profile, cycle, rejected))
         status = rejection.pre_filter
-        code = refusal_code(status.plugin, status.message)
+        code = status.reason_code
         message = status.message
         if code == "missing-class":
             known = ", ".join(sorted(self._handle.devices.classes)) or "none"
@@ -260,7 +258,7 @@ class _Explainer:
         return NodeVerdict(node.name, tuple(refusals), devices, chosen)
 
     def _refusal(self, look: Look, status: PluginStatus) -> Refusal:
-        code = refusal_code(status.plugin, status.message)
+        code = status.reason_code
         rows = look.short_rows(code)
         text = "; ".join(row.sentence() for row in rows) or look.text(code) or status.message
         return Refusal(code, text, status.plugin, rows)

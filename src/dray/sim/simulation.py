@@ -207,7 +207,7 @@ class Simulation:
         """(reason, message): the scheduler's, or why the pod never got as far."""
         problem = self.prepared.problems.get(pod.metadata.uid)
         if problem:
-            return "", problem
+            return "", problem.text
         if pod.spec.scheduler_name not in self.scheduler.profiles:
             return "", f"scheduler {pod.spec.scheduler_name} is responsible, which is not rehearsed here"
         held_back = self.scheduler.held_back(pod)
