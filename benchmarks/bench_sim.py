@@ -12,7 +12,7 @@ from dray.api.codec import shape_document, to_object
 from dray.api.core import Node, Pod
 from dray.api.defaults import apply_defaults
 from dray.api.resource import DeviceClass, ResourceClaimTemplate, ResourceSlice
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.sim.pod_explanation import explain_pod
 from dray.sim.simulation import Simulation
 
@@ -37,7 +37,7 @@ def run(report: Report) -> None:
     placed = sum(row.outcome == "scheduled" for row in simulation.placed())
     assert placed == 2000, placed
     report.record("simulate 1,000 nodes, 4,000 pods: per pod", took_s / 4000 * 1e6, "us", limit=5000)
-    settled = World.of(simulation.cluster.everything())
+    settled = ClusterObjects.of(simulation.cluster.everything())
     started = time.process_time()
     verdict = explain_pod(settled, "default", "pod-3999")
     report.record("explain one pod on 1,000 full nodes", time.process_time() - started, "s", limit=10)
@@ -46,7 +46,7 @@ def run(report: Report) -> None:
     report.record("memory of both", peak_mb, "MB", limit=1000)
 
 
-def a_world(nodes: int, pods: int) -> World:
+def a_world(nodes: int, pods: int) -> ClusterObjects:
     """Each node serves two pods; half of the pods wait."""
     documents: list[dict[str, Any]] = []
     for number in range(nodes):
@@ -73,7 +73,7 @@ def a_world(nodes: int, pods: int) -> World:
             "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "two"}],
         }
         documents.append(_named("v1", "Pod", f"pod-{number}", "default", spec=spec))
-    return World.of(map(_object, documents))
+    return ClusterObjects.of(map(_object, documents))
 
 
 def _named(version: str, kind: str, name: str, namespace: str = "", **fields: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from dray.dashboard import Dashboard, dashboard_url, new_token
-from dray.dashboard.access import Access, is_on_this_machine
+from dray.dashboard.access import DashboardAccess, is_on_this_machine
 from dray.http.connection import HttpRequest, Peer
 from dray.testing import cluster
 from tests.dashboard.conftest import Shown, shown_on
@@ -64,7 +64,7 @@ def test_without_the_token_there_is_nothing(bare: Shown, path: str) -> None:
     ],
 )
 def test_wrong_credentials_are_refused(bare: Shown, headers: dict[str, str]) -> None:
-    names = {"token": bare.token, "cookie": Access(bare.token).cookie_name}
+    names = {"token": bare.token, "cookie": DashboardAccess(bare.token).cookie_name}
     filled = {name: value.replace("{token}", names["token"]) for name, value in headers.items()}
     filled = {name: value.replace("{cookie}", names["cookie"]) for name, value in filled.items()}
     assert ask(bare, "/ui/api/snapshot", **filled)[0] == 401
@@ -166,11 +166,11 @@ def test_tokens_are_long_and_never_the_same() -> None:
     assert len(tokens) == 100
     assert all(re.fullmatch(r"[\w-]{32}", token) for token in tokens)
     with pytest.raises(ValueError, match="fewer than 16 characters"):
-        Access("short")
+        DashboardAccess("short")
 
 
 def test_two_dashboards_on_one_machine_do_not_share_a_cookie() -> None:
-    assert Access(new_token()).cookie_name != Access(new_token()).cookie_name
+    assert DashboardAccess(new_token()).cookie_name != DashboardAccess(new_token()).cookie_name
 
 
 def test_a_server_that_listens_everywhere_prints_an_address_of_this_machine() -> None:

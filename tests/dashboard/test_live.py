@@ -9,8 +9,13 @@ from typing import Any
 import pytest
 
 from dray.client import NODES
-from dray.dashboard import live as live_module
-from dray.dashboard.live import MOST_BEHIND, Follower, Live, Viewing
+from dray.dashboard import page_updates as live_module
+from dray.dashboard.page_updates import (
+    MOST_BEHIND,
+    ClusterUpdates,
+    PageStream,
+    SharedUpdates,
+)
 from dray.features import FeatureGates
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
@@ -42,7 +47,7 @@ async def next_of(messages: AsyncIterator[bytes], event: str) -> dict[str, Any]:
 async def test_everything_first_then_what_changes(plane: ControlPlane) -> None:
     client = plane.client("test")
     await client.create(NODES, a_node("n1"))
-    following = Live(client, GATES)
+    following = ClusterUpdates(client, GATES)
     following.start()
     messages = following.follow()
     assert list((await next_of(messages, "snapshot"))["nodes"]) == ["n1"]
@@ -61,7 +66,7 @@ async def test_everything_first_then_what_changes(plane: ControlPlane) -> None:
 async def test_a_change_that_changes_nothing_on_the_page_is_not_sent(plane: ControlPlane) -> None:
     client = plane.client("test")
     await client.create(NODES, a_node("n1"))
-    following = Live(client, GATES)
+    following = ClusterUpdates(client, GATES)
     following.start()
     messages = following.follow()
     await next_of(messages, "snapshot")
@@ -72,7 +77,7 @@ async def test_a_change_that_changes_nothing_on_the_page_is_not_sent(plane: Cont
 
 
 async def test_a_reader_that_is_far_behind_is_cut_off() -> None:
-    follower = Follower()
+    follower = PageStream()
     for _ in range(MOST_BEHIND + 1):
         follower.send(b"x")
     assert follower.messages.qsize() == 1
@@ -80,13 +85,13 @@ async def test_a_reader_that_is_far_behind_is_cut_off() -> None:
 
 
 async def test_nobody_looks_nothing_is_watched(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "LINGER_S", 0.05)
+    monkeypatch.setattr(live_module, "KEEP_WATCHING_S", 0.05)
 
     def watches() -> int:
         return sum(len(cache.watchers) for cache in plane.running.server.core.caches())
 
     before = watches()
-    viewing = Viewing(plane.client("test"), GATES)
+    viewing = SharedUpdates(plane.client("test"), GATES)
     assert watches() == before
     async with viewing.live() as first:
         await first.ready()
@@ -114,7 +119,7 @@ async def test_a_server_that_is_gone_is_reported() -> None:
 
         async def close(self) -> None: ...
 
-    following = Live(Client(Nobody()), GATES)  # type: ignore[arg-type]
+    following = ClusterUpdates(Client(Nobody()), GATES)  # type: ignore[arg-type]
     following.start()
     messages = following.follow()
     async with asyncio.timeout(30):

@@ -8,9 +8,21 @@ from dray.allocator.pools import PoolView
 from dray.api.codec import to_object
 from dray.api.core import ContainerStatus, Node, Pod, ResourceHealth, ResourceStatus
 from dray.api.resource import ResourceClaim, ResourceSlice
-from dray.dashboard.devices import device_documents, pool_row, shape_row
-from dray.dashboard.health import Health, reported_by
-from dray.dashboard.rows import claim_row, is_waiting, node_row, pending_row
+from dray.dashboard.device_health import (
+    DeviceHealthReports,
+    reported_by,
+)
+from dray.dashboard.device_rows import (
+    device_documents,
+    pool_row,
+    shape_row,
+)
+from dray.dashboard.object_rows import (
+    claim_row,
+    is_waiting,
+    node_row,
+    pending_row,
+)
 
 POOL = ("d.example.com", "pool")
 
@@ -38,8 +50,10 @@ def view_of(*published: ResourceSlice) -> PoolView:
     return view
 
 
-def row_of(published: ResourceSlice, *claims: ResourceClaim, health: Health | None = None) -> dict[str, object]:
-    return pool_row(view_of(published), Ledger(claims=claims), health or Health(), "0")
+def row_of(
+    published: ResourceSlice, *claims: ResourceClaim, health: DeviceHealthReports | None = None
+) -> dict[str, object]:
+    return pool_row(view_of(published), Ledger(claims=claims), health or DeviceHealthReports(), "0")
 
 
 CARD = {"counterSet": "card", "counters": {"slices": {"value": "2"}}}
@@ -102,13 +116,13 @@ def test_a_taint_of_a_device_in_use_is_marked() -> None:
 )
 def test_counters_block_devices(held: list[str], uses: str) -> None:
     claims = [a_claim({"device": name}, name=name) for name in held]
-    assert pool_row(view_of(*PARTED), Ledger(claims=claims), Health(), "0")["use"] == uses
+    assert pool_row(view_of(*PARTED), Ledger(claims=claims), DeviceHealthReports(), "0")["use"] == uses
 
 
 def test_devices_of_one_counter_set_are_one_group() -> None:
     view = view_of(*PARTED)
     assert shape_row(view) == {"names": ["whole", "left", "right"], "groups": ["card"], "group": [0, 0, 0]}
-    documents = device_documents(view, Ledger(claims=[a_claim({"device": "left"})]), Health())
+    documents = device_documents(view, Ledger(claims=[a_claim({"device": "left"})]), DeviceHealthReports())
     assert documents[0]["counters"] == [["card", "slices", "2", "1", "2"]]
 
 
@@ -132,7 +146,7 @@ def test_a_pool_of_many_nodes_has_no_node() -> None:
 
 
 def test_health_by_condition_and_its_end() -> None:
-    health = Health()
+    health = DeviceHealthReports()
     bad = {"type": "Ready", "status": "False", "reason": "Hot", "message": "97 degrees"}
     status = {"driver": POOL[0], "pool": POOL[1], "device": "a", "conditions": [bad]}
     health.put_claim(a_claim({"device": "a"}, devices=[status]))

@@ -7,31 +7,31 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as changed
 
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import (
     Dump,
     add_document,
 )
 from dray.explain.reason_codes import CODES
 from dray.sim.pod_explanation import (
-    Circumstances,
+    ExplainOptions,
     explain_pod,
 )
 from dray.sim.simulation import Simulation
 from tests.sim.random_clusters import random_cluster
 
 
-def a_world(seed: int) -> World:
+def a_world(seed: int) -> ClusterObjects:
     dump = Dump()
     for document in random_cluster(seed):
         assert add_document(dump, document, None) == ""
     return dump.world()
 
 
-def settled(world: World) -> tuple[Simulation, World]:
+def settled(world: ClusterObjects) -> tuple[Simulation, ClusterObjects]:
     simulation = Simulation(world)
     simulation.run()
-    return simulation, World.of(simulation.cluster.everything())
+    return simulation, ClusterObjects.of(simulation.cluster.everything())
 
 
 @pytest.mark.parametrize("seed", range(1000, 1012))
@@ -55,7 +55,7 @@ def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
     simulation.run()
     first = simulation.placed()[0]
     key = (first.pod.metadata.namespace, first.pod.metadata.name)
-    verdict = explain_pod(world, *key, Circumstances(is_new=True))
+    verdict = explain_pod(world, *key, ExplainOptions(is_new=True))
     fitting = {node.node for node in verdict.nodes if node.fits}
     if first.outcome == "scheduled":
         assert first.pod.spec.node_name in fitting
@@ -77,7 +77,7 @@ def test_what_is_said_to_help_does(seed: int) -> None:
                 assert explain_pod(_without(world, released), namespace, name).code == "fits", help_.text
 
 
-def _without(world: World, claim: str) -> World:
+def _without(world: ClusterObjects, claim: str) -> ClusterObjects:
     claims = tuple(
         changed(each, status=changed(each.status, allocation=None, reserved_for=()))
         if f"{each.metadata.namespace}/{each.metadata.name}" == claim

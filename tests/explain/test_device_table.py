@@ -16,7 +16,7 @@ from dray.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_table import device_rows
 
 
@@ -47,6 +47,6 @@ def test_partitions_of_a_card_that_is_taken_are_blocked_and_others_stay_free():
     claim = ResourceClaim(
         metadata=ObjectMeta(name="c", namespace="ns"), status=ResourceClaimStatus(allocation=allocation)
     )
-    rows = device_rows(World(slices=slices, claims=(claim,)))
+    rows = device_rows(ClusterObjects(slices=slices, claims=(claim,)))
     states = {row.device_id.device: row.state for row in rows}
     assert states == {"whole": "blocked", "half": "taken", "quarter": "free", "other": "free"}

@@ -10,15 +10,15 @@ from dataclasses import replace
 from msgspec.structs import replace as changed
 
 from dray.api.core import Node, Pod, Taint, Toleration
-from dray.explain.cluster_objects import World
-from dray.explain.what_if import Help
+from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.what_if import Remedy
 from dray.sim.pod_explanation import explain_pod
 from tests.explain.test_agrees_with_scheduler import a_world, settled
 
 SEEDS = range(2000, 2012)
 
 
-def with_trouble(world: World, seed: int) -> World:
+def with_trouble(world: ClusterObjects, seed: int) -> ClusterObjects:
     chance = random.Random(seed)
 
     def troubled(node: Node) -> Node:
@@ -32,13 +32,13 @@ def with_trouble(world: World, seed: int) -> World:
     return replace(world, nodes=tuple(map(troubled, world.nodes)))
 
 
-def nodes_of(help_: Help) -> set[str]:
+def nodes_of(help_: Remedy) -> set[str]:
     found = re.search(r"\(then (.*) fits?\)$", help_.text)
     assert found, help_.text
     return set(found[1].split(", "))
 
 
-def uncordoned(world: World, pod: Pod, names: set[str]) -> World:
+def uncordoned(world: ClusterObjects, pod: Pod, names: set[str]) -> ClusterObjects:
     nodes = tuple(
         changed(each, spec=changed(each.spec, unschedulable=False)) if each.metadata.name in names else each
         for each in world.nodes
@@ -46,7 +46,7 @@ def uncordoned(world: World, pod: Pod, names: set[str]) -> World:
     return replace(world, nodes=nodes)
 
 
-def tolerating(world: World, pod: Pod, names: set[str]) -> World:
+def tolerating(world: ClusterObjects, pod: Pod, names: set[str]) -> ClusterObjects:
     spec = changed(pod.spec, tolerations=(*pod.spec.tolerations, Toleration(operator="Exists")))
     return replace(world, pods=tuple(changed(each, spec=spec) if each is pod else each for each in world.pods))
 

@@ -15,8 +15,7 @@ from dray.features import FeatureGates
 from dray.kubelet.fleet import RENEW_ALL_S
 from dray.kubelet.node import is_ready
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
-from dray.sim.nodes import NodesOptions, SimulatedNodes
-from dray.sim.pool_template import PoolTemplate
+from dray.sim.nodes import NodesOptions, PoolTemplate, SimulatedNodes
 
 
 @pytest.fixture

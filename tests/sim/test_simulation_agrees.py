@@ -22,7 +22,7 @@ from dray.client import (
     Client,
     Informers,
 )
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.scheduler.queued_pods import Where
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
@@ -49,7 +49,9 @@ async def live_and_simulated(seed: int, path: Path) -> tuple[Placement, Placemen
         client = plane.client("test")
         await _create(client, random_cluster(seed))
         await _claims_are_made(client)
-        simulation = Simulation(World.of([obj for kind in KINDS.values() for obj in (await client.list(kind)).items]))
+        simulation = Simulation(
+            ClusterObjects.of([obj for kind in KINDS.values() for obj in (await client.list(kind)).items])
+        )
         await simulation.settle()
         simulated = {
             row.pod.metadata.name: (row.pod.spec.node_name, _devices(row.claims)) for row in simulation.placed()

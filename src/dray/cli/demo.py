@@ -17,9 +17,8 @@ def demo(only: tuple[int, ...]) -> None:
     import time
 
     from dray.kubelet.node import NodeDescription
-    from dray.sim.story import load_stories
     from dray.testing.cluster import cluster
-    from dray.testing.teller import Teller
+    from dray.testing.user_stories import StoryRunner, load_stories
 
     started = time.monotonic()
     stories = [(number, story) for number, story in enumerate(load_stories(), 1) if not only or number in only]
@@ -28,8 +27,8 @@ def demo(only: tuple[int, ...]) -> None:
     big = NodeDescription.simple("big", cpu="64", memory="256Gi")
     with cluster(nodes=2, devices=("gpu", "nic"), simulated=(big,)) as running:
         click.echo(f"A cluster with two nodes that have GPUs and network cards, and one big node: {running.url}")
-        teller = Teller(running, click.echo)
-        teller.prepare()
-        told = [teller.tell(number, story) for number, story in stories]
+        runner = StoryRunner(running, click.echo)
+        runner.prepare()
+        told = [runner.run(number, story) for number, story in stories]
     click.echo(f"\n{sum(told)} of {len(told)} stories went as expected, {time.monotonic() - started:.0f} s")
     sys.exit(0 if all(told) else EXIT_NO)

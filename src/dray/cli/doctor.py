@@ -15,9 +15,9 @@ from dray.cli.main import EXIT_NO, BrokenWorld
 from dray.cli.output import write_document
 from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
 from dray.event_loop import until_signalled
-from dray.explain.doctor import CdiFiles, examine
-from dray.explain.findings import (
-    Finding,
+from dray.explain.doctor import CdiFileNames, examine
+from dray.explain.doctor.finding import (
+    DoctorFinding,
     error,
     warning,
 )
@@ -79,22 +79,22 @@ def doctor(
         sys.exit(EXIT_NO)
 
 
-def _cdi_files(directory: str | None, node: str) -> CdiFiles | None:
+def _cdi_files(directory: str | None, node: str) -> CdiFileNames | None:
     if directory is None:
         return None
     try:
-        return CdiFiles(frozenset(each.name for each in Path(directory).iterdir()), node)
+        return CdiFileNames(frozenset(each.name for each in Path(directory).iterdir()), node)
     except OSError as problem:
         raise click.UsageError(f"{directory}: {os.strerror(problem.errno or 0)}") from None
 
 
-def _invalid(line: str) -> Finding:
+def _invalid(line: str) -> DoctorFinding:
     where, _, rest = line.partition(": ")
     subject, _, message = rest.partition(": ")
     return error("invalid-object", subject or where, message or line, f"correct it: dray lint -f {where}")
 
 
-def _old_spelling(subject: str) -> Finding:
+def _old_spelling(subject: str) -> DoctorFinding:
     return warning(
         "old-spelling",
         subject,
@@ -103,7 +103,7 @@ def _old_spelling(subject: str) -> Finding:
     )
 
 
-def _print(found: list[Finding], objects: int) -> None:
+def _print(found: list[DoctorFinding], objects: int) -> None:
     for finding in found:
         severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
         click.echo(f"{severity}: {finding.subject} {finding.message} [{finding.code}]; fix: {finding.fix}")

@@ -12,7 +12,7 @@ from dray.cli.cluster_source import default_namespace, fetch_dump, read_dump, so
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
 from dray.cli.output import write_document
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
 from dray.explain.pod_text import text_of
 from dray.explain.reason_codes import (
@@ -21,7 +21,7 @@ from dray.explain.reason_codes import (
 )
 from dray.explain.verdicts import PodVerdict
 from dray.sim.pod_explanation import (
-    Circumstances,
+    ExplainOptions,
     PodNotFound,
     explain_pod,
 )
@@ -70,7 +70,7 @@ def explain(
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
         raise click.UsageError(f"no node named {', '.join(unknown)}")
-    around = Circumstances(nodes, gates, is_live=is_live)
+    around = ExplainOptions(nodes, gates, is_live=is_live)
     verdicts = [_explained(world, *key, replace(around, is_new=_is_new(given, key))) for key in wanted]
     if output in ("json", "yaml"):
         documents = [verdict.document() for verdict in verdicts]
@@ -114,15 +114,15 @@ def _is_new(given: Dump, key: tuple[str, str]) -> bool:
     return pod is not None and not pod.metadata.uid
 
 
-def _over(live: World, given: World) -> World:
+def _over(live: ClusterObjects, given: ClusterObjects) -> ClusterObjects:
     """The live cluster with what the files hold on top."""
     merged: dict[tuple[type, str, str], object] = {}
     for obj in (*live.objects(), *given.objects()):
         merged[(type(obj), obj.metadata.namespace, obj.metadata.name)] = obj
-    return World.of(merged.values())
+    return ClusterObjects.of(merged.values())
 
 
-def _explained(world: World, namespace: str, name: str, around: Circumstances) -> PodVerdict:
+def _explained(world: ClusterObjects, namespace: str, name: str, around: ExplainOptions) -> PodVerdict:
     try:
         verdict = explain_pod(world, namespace, name, around)
     except PodNotFound as problem:

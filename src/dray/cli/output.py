@@ -26,7 +26,7 @@ def write_document(document: Any, output: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-class Progress:
+class ProgressLine:
     """One line on a terminal that says how far long work has come; nothing in a pipe."""
 
     def __init__(self, what: str, *, unit: str) -> None:
@@ -38,7 +38,7 @@ class Progress:
         self._has_line = False
         self._done = 0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         return self
 
     def __exit__(

@@ -10,8 +10,8 @@ import click
 from dray.cli.cluster_source import read_dump
 from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
-from dray.cli.output import Progress, write_document
-from dray.explain.cluster_objects import World
+from dray.cli.output import ProgressLine, write_document
+from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
 from dray.sim.autoscaling import autoscale as autoscale_nodes
@@ -105,15 +105,15 @@ class _Invocation:
         self._keep_going = keep_going
         self.problems: list[str] = []
 
-    def read(self, files: tuple[str, ...]) -> World:
-        with Progress("reading", unit="bytes") as progress:
+    def read(self, files: tuple[str, ...]) -> ClusterObjects:
+        with ProgressLine("reading", unit="bytes") as progress:
             dump = read_dump(
                 files, check=Context(gates=self._gates), keep_going=self._keep_going, on_bytes=progress.add
             )
         self.problems += dump.problems
         return dump.world()
 
-    def template(self, world: World, text: str) -> tuple[NodeTemplate, int]:
+    def template(self, world: ClusterObjects, text: str) -> tuple[NodeTemplate, int]:
         """One --add-nodes: a node of the dump, or a file with a node."""
         name, equals, number = text.rpartition("=")
         if not equals or not number.isdigit() or not name:
@@ -122,27 +122,27 @@ class _Invocation:
             return template_of(world, name), int(number)
         return template_of(self.read((name,))), int(number)
 
-    def simulate(self, world: World, policy: str) -> Simulation:
+    def simulate(self, world: ClusterObjects, policy: str) -> Simulation:
         simulation = self._new(world, policy)
-        with Progress("scheduling", unit="pods") as progress:
+        with ProgressLine("scheduling", unit="pods") as progress:
             simulation.run(progress.at)
         return simulation
 
     def autoscale(
-        self, world: World, templates: list[tuple[NodeTemplate, int]], policy: str
+        self, world: ClusterObjects, templates: list[tuple[NodeTemplate, int]], policy: str
     ) -> tuple[Simulation, tuple[Growth, ...]]:
         before = self.simulate(world, policy)
-        with Progress("scaling", unit="attempts") as progress:
+        with ProgressLine("scaling", unit="attempts") as progress:
             growth = autoscale_nodes(world, before, templates, lambda bigger: self._new(bigger, policy), progress.step)
         return self.simulate(grown(before.world(), growth), policy).continues(before), growth
 
-    def compare(self, document: Document, world: World, policy: str, other: str) -> Document:
+    def compare(self, document: Document, world: ClusterObjects, policy: str, other: str) -> Document:
         if other == DEFAULT_POLICY or other in POLICIES:
             return diff_document(document, result_document(self.simulate(world, other), (), ()), policy, other)
         there = self.read((other,))
         return diff_document(document, result_document(self.simulate(there, policy), (), ()), "dump", other)
 
-    def _new(self, world: World, policy: str) -> Simulation:
+    def _new(self, world: ClusterObjects, policy: str) -> Simulation:
         return Simulation(world, config=config_of_policy(policy), gates=self._gates)
 
 

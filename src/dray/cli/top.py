@@ -13,12 +13,12 @@ import click
 from dray.cli.cluster_source import load_dump, source_options
 from dray.cli.main import BrokenWorld
 from dray.client import Client
-from dray.dashboard.probe import problem_with
+from dray.client.server_check import server_problem
 from dray.event_loop import (
     run_loop,
     until_signalled,
 )
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.overview import (
     overview_of,
     text_of,
@@ -80,7 +80,7 @@ async def _live(kubeconfig: str | None, interval: float) -> None:
                 now = ([informer.revision for informer in watched], server.problem, shutil.get_terminal_size())
                 if now != drawn:
                     drawn = now
-                    world = World.of(obj for informer in watched for obj in informer)
+                    world = ClusterObjects.of(obj for informer in watched for obj in informer)
                     text = text_of(overview_of(world), shutil.get_terminal_size().lines, server.problem)
                     screen.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
                 await asyncio.sleep(interval)
@@ -99,7 +99,7 @@ class _Server:
 
     async def probe(self) -> None:
         while True:
-            problem = await problem_with(self._client)
+            problem = await server_problem(self._client)
             if problem and not self.problem:
                 self.problem = f"{self._client.clock.now():%H:%M:%S} UTC: {problem}; what follows is from before"
             elif not problem:

@@ -13,7 +13,7 @@ import click
 
 from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
-from dray.cli.output import Progress
+from dray.cli.output import ProgressLine
 from dray.cli.serving import Serving, serving_options
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
@@ -142,7 +142,7 @@ async def _serve(options: UpOptions) -> None:
 
 
 async def _start(nodes: "RealNodes | SimulatedNodes", count: int) -> None:
-    with Progress("starting", unit="nodes") as progress:
+    with ProgressLine("starting", unit="nodes") as progress:
         await nodes.start(lambda done: progress.at(done, count))
 
 

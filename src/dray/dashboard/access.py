@@ -1,4 +1,4 @@
-"""Who may look: people on this machine who have the token.
+"""Access to the dashboard: only from this machine, and only with the token.
 
 The token comes in the printed address and is exchanged for a cookie that scripts cannot read, so that it does not stay in
 the address bar. Programs send it as a bearer token. Requests from other machines are turned away even with the token.
@@ -22,7 +22,7 @@ def dashboard_url(server_url: str, token: str) -> str:
     return f"{server_url.replace('://0.0.0.0:', '://127.0.0.1:').replace('://[::]:', '://[::1]:')}/ui?token={token}"
 
 
-class Access:
+class DashboardAccess:
     def __init__(self, token: str) -> None:
         if len(token) < 16:
             raise ValueError("the dashboard's token has fewer than 16 characters")

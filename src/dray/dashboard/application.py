@@ -13,15 +13,18 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from dray.client import Client
-from dray.dashboard.access import Access, is_on_this_machine
-from dray.dashboard.devices import device_documents
-from dray.dashboard.live import Live, Viewing
-from dray.dashboard.rows import why_row
+from dray.dashboard.access import DashboardAccess, is_on_this_machine
+from dray.dashboard.device_rows import device_documents
+from dray.dashboard.object_rows import why_row
+from dray.dashboard.page_updates import (
+    ClusterUpdates,
+    SharedUpdates,
+)
 from dray.features import FeatureGates
 from dray.http.connection import HttpRequest
 from dray.http.responses import TEXT, Response
 from dray.http.server import HttpServer, url_of
-from dray.sim.pod_explanation import Circumstances, PodNotFound, explain_pod
+from dray.sim.pod_explanation import ExplainOptions, PodNotFound, explain_pod
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +54,7 @@ _GUARDS = (
 Headers = tuple[tuple[str, str], ...]
 
 
-class Refused(Exception):
+class PageRefused(Exception):
     """An answer that is no: status and a sentence."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -64,16 +67,16 @@ class Dashboard:
 
     def __init__(self, client: Client, token: str, *, gates: FeatureGates | None = None, title: str = "") -> None:
         self._gates = gates or FeatureGates.default()
-        self._access = Access(token)
+        self._access = DashboardAccess(token)
         self._title = title
-        self._viewing = Viewing(client, self._gates)
+        self._viewing = SharedUpdates(client, self._gates)
         self._explaining = asyncio.Lock()
         self._assets = {
             each.name: each.read_bytes()
             for each in resources.files("dray.dashboard.assets").iterdir()
             if each.name.rpartition(".")[2] in _TYPES
         }
-        self._queries: dict[str, Callable[[Live, dict[str, str]], Awaitable[bytes]]] = {
+        self._queries: dict[str, Callable[[ClusterUpdates, dict[str, str]], Awaitable[bytes]]] = {
             "snapshot": self._snapshot,
             "devices": self._devices,
             "why": self._why,
@@ -88,13 +91,13 @@ class Dashboard:
     async def __call__(self, request: HttpRequest) -> Response:
         try:
             return await self._answer(request)
-        except Refused as refused:
+        except PageRefused as refused:
             return _response(refused.status, *self._refusal(refused, request))
         except Exception:
             log.exception("dashboard: %s", request.target.decode("ascii", "replace"))
             return _response(500, b"the dashboard failed; its log says why\n", TEXT)
 
-    def _refusal(self, refused: Refused, request: HttpRequest) -> tuple[bytes, str]:
+    def _refusal(self, refused: PageRefused, request: HttpRequest) -> tuple[bytes, str]:
         """People get a page, programs get a line."""
         if "text/html" in request.headers.get("accept", "") and refused.status in (401, 403):
             page = self._assets["refused.html"].replace(b"{{status}}", str(refused.status).encode())
@@ -103,17 +106,17 @@ class Dashboard:
 
     async def _answer(self, request: HttpRequest) -> Response:
         if not is_on_this_machine(request.peer.remote):
-            raise Refused(
+            raise PageRefused(
                 403, "The dashboard answers this machine only. Forward the port with ssh -L, or run dray dashboard."
             )
         if request.method not in ("GET", "HEAD"):
-            raise Refused(405, "The dashboard is read-only.")
+            raise PageRefused(405, "The dashboard is read-only.")
         encoded_path, query_string = request.path_and_query()
         query = {name: values[-1] for name, values in parse_qs(query_string).items()}
         if "token" in query and self._access.is_token(query["token"]):
             return self._sign_in(request)
         if not self._access.admits(request.headers):
-            raise Refused(401, "Open the address that the command printed: it carries the token.")
+            raise PageRefused(401, "Open the address that the command printed: it carries the token.")
         return await self._page(unquote(encoded_path).removeprefix(PREFIX), query)
 
     async def _page(self, path: str, query: dict[str, str]) -> Response:
@@ -128,7 +131,7 @@ class Dashboard:
             return await self._ask(path.removeprefix("/api/"), query)
         name = path.removeprefix("/")
         if name not in self._assets:
-            raise Refused(404, "There is no such page.")
+            raise PageRefused(404, "There is no such page.")
         return _response(200, self._assets[name], _TYPES[name.rpartition(".")[2]])
 
     def _sign_in(self, request: HttpRequest) -> Response:
@@ -138,51 +141,51 @@ class Dashboard:
     async def _ask(self, what: str, query: dict[str, str]) -> Response:
         answer = self._queries.get(what)
         if answer is None:
-            raise Refused(404, "There is no such page.")
+            raise PageRefused(404, "There is no such page.")
         async with self._viewing.live() as live:
             try:
                 async with asyncio.timeout(SYNC_TIMEOUT_S):
                     await live.ready()
             except TimeoutError:
-                raise Refused(503, "The cluster's objects have not arrived yet.") from None
+                raise PageRefused(503, "The cluster's objects have not arrived yet.") from None
             return _response(200, await answer(live, query), _TYPES["json"])
 
     # --- questions
 
-    async def _snapshot(self, live: Live, query: dict[str, str]) -> bytes:
+    async def _snapshot(self, live: ClusterUpdates, query: dict[str, str]) -> bytes:
         return live.snapshot()
 
-    async def _devices(self, live: Live, query: dict[str, str]) -> bytes:
+    async def _devices(self, live: ClusterUpdates, query: dict[str, str]) -> bytes:
         driver, _, pool = query.get("pool", "").partition("/")
         view = live.cluster.inventory.whole_pool((driver, pool))
         if view is None:
-            raise Refused(404, f"There is no pool {driver}/{pool}.")
+            raise PageRefused(404, f"There is no pool {driver}/{pool}.")
         return msgspec.json.encode(device_documents(view, live.cluster.taken, live.cluster.health))
 
-    async def _why(self, live: Live, query: dict[str, str]) -> bytes:
+    async def _why(self, live: ClusterUpdates, query: dict[str, str]) -> bytes:
         ledger = live.cluster.ledgers.nodes.get(query.get("node", ""))
         if ledger is None:
-            raise Refused(404, f"There is no node {query.get('node', '')}.")
+            raise PageRefused(404, f"There is no node {query.get('node', '')}.")
         rows = sorted((why_row(row) for row in ledger.why(query.get("resource", "cpu"))), key=lambda row: -row["nanos"])
         return msgspec.json.encode(rows)
 
-    async def _explain(self, live: Live, query: dict[str, str]) -> bytes:
+    async def _explain(self, live: ClusterUpdates, query: dict[str, str]) -> bytes:
         """Works on a copy of the moment, beside the event loop: a large cluster takes a while."""
         namespace, _, name = query.get("pod", "").partition("/")
         async with self._explaining:
             world = live.cluster.world()
-            around = Circumstances(gates=self._gates, is_live=True)
+            around = ExplainOptions(gates=self._gates, is_live=True)
             try:
                 verdict = await asyncio.to_thread(explain_pod, world, namespace, name, around)
             except PodNotFound as problem:
-                raise Refused(404, str(problem)) from None
+                raise PageRefused(404, str(problem)) from None
         return msgspec.json.encode(verdict.document())
 
 
 class OpenPage:
     """The messages for one open page, as a stream that ends as soon as the page is closed."""
 
-    def __init__(self, viewing: Viewing) -> None:
+    def __init__(self, viewing: SharedUpdates) -> None:
         self._closed = asyncio.Event()
         self._messages = self._follow(viewing)
 
@@ -196,7 +199,7 @@ class OpenPage:
         self._closed.set()
         await self._messages.aclose()
 
-    async def _follow(self, viewing: Viewing) -> AsyncGenerator[bytes]:
+    async def _follow(self, viewing: SharedUpdates) -> AsyncGenerator[bytes]:
         closed: asyncio.Future[Any] = asyncio.ensure_future(self._closed.wait())
         async with viewing.live() as live, contextlib.aclosing(live.follow()) as messages:
             coming: asyncio.Future[Any] | None = None

@@ -12,7 +12,7 @@ from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, Resou
 
 
 @dataclass(frozen=True)
-class World:
+class ClusterObjects:
     """In the order in which they were found. Kinds that nobody handed in are empty."""
 
     nodes: tuple[Node, ...] = ()
@@ -26,7 +26,7 @@ class World:
     priority_classes: tuple[PriorityClass, ...] = ()
 
     @classmethod
-    def of(cls, objects: Iterable[Any]) -> World:
+    def of(cls, objects: Iterable[Any]) -> ClusterObjects:
         """What is of no kind listed here is passed over."""
         by_field: dict[str, list[Any]] = {}
         for obj in objects:

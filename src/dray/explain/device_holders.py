@@ -1,4 +1,4 @@
-"""Who holds what: devices, shares, and the pods behind the claims."""
+"""The claims that hold each device or share, and the pods that use those claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class DeviceHolder:
     """A claim that holds a device, or a share of it, and the pods for which it is reserved."""
 
     claim: str
@@ -35,11 +35,11 @@ class Holder:
         }
 
 
-class Holders:
+class DeviceHolders:
     """An index over all allocated claims, built once."""
 
     def __init__(self, claims: Iterable[ResourceClaim]) -> None:
-        self._by_device: dict[DeviceID, list[Holder]] = {}
+        self._by_device: dict[DeviceID, list[DeviceHolder]] = {}
         self._by_pool: dict[tuple[str, str], dict[str, ResourceClaim]] = {}
         self._consumed: dict[DeviceID, dict[str, Quantity]] = {}
         for claim in claims:
@@ -53,7 +53,7 @@ class Holders:
                 for name, amount in result.consumed_capacity.items():
                     sums[name] = sums[name] + amount if name in sums else amount
 
-    def of(self, device_id: DeviceID, *, with_admins: bool = False) -> Sequence[Holder]:
+    def of(self, device_id: DeviceID, *, with_admins: bool = False) -> Sequence[DeviceHolder]:
         return [row for row in self._by_device.get(device_id, ()) if with_admins or not row.has_admin_access]
 
     def devices(self) -> Iterable[DeviceID]:
@@ -70,9 +70,9 @@ class Holders:
         return list(found.values())
 
 
-def _holder(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Holder:
+def _holder(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> DeviceHolder:
     namespace = claim.metadata.namespace
-    return Holder(
+    return DeviceHolder(
         _name(claim),
         tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for),
         tuple(sorted((name, str(amount)) for name, amount in result.consumed_capacity.items())),

@@ -10,10 +10,10 @@ from dray.allocator import DeviceID
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
 from dray.api.resource import Device, ResourceSlice
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import (
-    Holder,
-    Holders,
+    DeviceHolder,
+    DeviceHolders,
 )
 from dray.explain.text_columns import columns
 
@@ -32,7 +32,7 @@ class DeviceRow:
     device_id: DeviceID
     node: str
     state: str
-    holders: tuple[Holder, ...]
+    holders: tuple[DeviceHolder, ...]
     capacity: dict[str, str]
     consumed: dict[str, str]
     attributes: dict[str, str]
@@ -53,9 +53,9 @@ class DeviceRow:
         }
 
 
-def device_rows(world: World) -> list[DeviceRow]:
+def device_rows(world: ClusterObjects) -> list[DeviceRow]:
     """Every device of the newest generation of each pool, and those that claims hold though they are gone."""
-    holders = Holders(world.claims)
+    holders = DeviceHolders(world.claims)
     rows: dict[DeviceID, DeviceRow] = {}
     kinds = KindTable()
     newest = list(_newest(world.slices))
@@ -137,7 +137,7 @@ class _Texts:
         )
 
 
-def _row(device_id: DeviceID, node: str, text: _Texts, taints: tuple[str, ...], holders: Holders) -> DeviceRow:
+def _row(device_id: DeviceID, node: str, text: _Texts, taints: tuple[str, ...], holders: DeviceHolders) -> DeviceRow:
     held = tuple(holders.of(device_id, with_admins=True))
     takers = [holder for holder in held if not holder.has_admin_access]
     state = "free"

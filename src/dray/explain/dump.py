@@ -27,7 +27,7 @@ from dray.api.resource import (
 from dray.api.scheme import is_namespaced
 from dray.api.spellings import uses_old_spelling
 from dray.api.versions import to_storage
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.validation import Context, validate_create
 
 Document = dict[str, Any]
@@ -82,8 +82,8 @@ class Dump:
     def find(self, kind: type[T], name: str, namespace: str = "") -> T | None:
         return self.objects.get(kind.__name__, {}).get((namespace, name))
 
-    def world(self) -> World:
-        return World.of(obj for kind in self.objects.values() for obj in kind.values())
+    def world(self) -> ClusterObjects:
+        return ClusterObjects.of(obj for kind in self.objects.values() for obj in kind.values())
 
     def __len__(self) -> int:
         return sum(map(len, self.objects.values()))

@@ -9,8 +9,8 @@ from dray.allocator import DeviceID
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
-from dray.explain.device_holders import Holder, Holders
-from dray.explain.request_counts import Funnel, stage_failed
+from dray.explain.device_holders import DeviceHolder, DeviceHolders
+from dray.explain.request_counts import RequestCounts, stage_failed
 
 # In the order of the tests; later is closer.
 _ORDER = (
@@ -41,7 +41,7 @@ class NearestMiss:
     expression: str = ""
     because: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    holders: tuple[DeviceHolder, ...] = ()
 
     def sentence(self) -> str:
         if self.because:
@@ -66,10 +66,12 @@ class NearestMiss:
         }
 
 
-def nearest_miss(report: RequestReport, funnel: Funnel, selectors: Selectors, holders: Holders) -> NearestMiss | None:
+def nearest_miss(
+    report: RequestReport, counts: RequestCounts, selectors: Selectors, holders: DeviceHolders
+) -> NearestMiss | None:
     """The closest of the devices that the request cannot have, for what makes the request short."""
     misses = [device for device in report.devices if device.code not in (USABLE, "other-node")]
-    misses = [device for device in misses if stage_failed(device.code) == funnel.short_stage] or misses
+    misses = [device for device in misses if stage_failed(device.code) == counts.short_stage] or misses
     if not misses:
         return None
     furthest = max(map(_rank, misses))
@@ -106,13 +108,13 @@ def _effort(why: cel.Explanation | cel.CompileFailure) -> tuple[float, int]:
     return (sum(1 - each.likeness / 2 for each in why.missing), len(why.reasons))
 
 
-def _concerned(device: DeviceReport, report: RequestReport, holders: Holders) -> tuple[Holder, ...]:
+def _concerned(device: DeviceReport, report: RequestReport, holders: DeviceHolders) -> tuple[DeviceHolder, ...]:
     """Who would have to let go: of the device itself, or of devices that draw from the same counter sets."""
     mine = tuple(holders.of(device.device_id))
     if device.code not in ("counters", "compatibility"):
         return mine
     sets = {name for name, _, _ in device.kind.consumes}
-    found: dict[str, Holder] = {row.claim: row for row in mine}
+    found: dict[str, DeviceHolder] = {row.claim: row for row in mine}
     for other in report.devices:
         if other.device_id[:2] == device.device_id[:2] and sets & {name for name, _, _ in other.kind.consumes}:
             for row in holders.of(other.device_id):

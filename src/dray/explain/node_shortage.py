@@ -1,4 +1,4 @@
-"""The row of a node's ledger that is short, and who is behind it."""
+"""Rows of a node's ledger that are too small for a pod, and the pods that take the most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `dray top` shows: the whole cluster on one screen, most pressing first."""
+"""An overview of the cluster on one screen: devices by driver, nodes, waiting pods (`dray top`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dray.accounting import AccountingError, ClusterLedger, NodeLedger, PodRef, as_quantity, pod_demand
 from dray.api.core import Pod
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_table import DeviceRow, device_rows
 from dray.explain.text_columns import columns
 
@@ -19,13 +19,13 @@ _OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True)
 class Overview:
-    world: World
+    world: ClusterObjects
     devices: list[DeviceRow]
     ledgers: list[NodeLedger]
     waiting: list[Pod]
 
 
-def overview_of(world: World) -> Overview:
+def overview_of(world: ClusterObjects) -> Overview:
     cluster = ClusterLedger()
     for node in world.nodes:
         cluster.set_node(node)

@@ -1,4 +1,4 @@
-"""An explanation as people read it at three in the morning: the answer first, then the evidence."""
+"""The explanation of a pod as text: the answer first, then the evidence."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ def _request_lines(verdict: NodeVerdict) -> list[str]:
     header = ("REQUEST", "CLAIM", "CLASS", "WANTED", *(_TITLES[stage] for stage in STAGES))
     rows = [
         (
-            funnel.request,
-            funnel.claim,
-            funnel.device_class,
-            "all" if funnel.wants_all else str(funnel.wanted),
+            counts.request,
+            counts.claim,
+            counts.device_class,
+            "all" if counts.wants_all else str(counts.wanted),
             *(
-                f"{funnel.counts[stage]} <" if stage == funnel.short_stage else str(funnel.counts[stage])
+                f"{counts.by_stage[stage]} <" if stage == counts.short_stage else str(counts.by_stage[stage])
                 for stage in STAGES
             ),
         )
-        for funnel in verdict.devices.requests
+        for counts in verdict.devices.requests
     ]
     return [f"devices on {verdict.node}, request by request (< marks where too few are left):", columns(header, rows)]
 

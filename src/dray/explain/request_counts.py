@@ -1,4 +1,4 @@
-"""How many devices are left after each test of one request, and where too few are left."""
+"""Counts the devices that pass each test of one request, and names the test after which too few are left."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _FAILS_AT: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Funnel:
-    """`counts` are devices that have passed each stage and all before it."""
+class RequestCounts:
+    """`by_stage` counts the devices that pass each stage and all stages before it."""
 
     claim: str
     request: str
     device_class: str
     wanted: int
     wants_all: bool
-    counts: dict[str, int]
+    by_stage: dict[str, int]
 
     @property
     def short_stage(self) -> str:
         """The first stage after which too few are left; empty if the request could be served alone."""
-        return next((stage for stage in _ORDER if self.counts[stage] < self.wanted), "")
+        return next((stage for stage in _ORDER if self.by_stage[stage] < self.wanted), "")
 
     @property
     def progress(self) -> int:
@@ -58,7 +58,7 @@ class Funnel:
         before = -1
         is_short = False
         for stage in _ORDER:
-            count = self.counts[stage]
+            count = self.by_stage[stage]
             if count != before or stage in ("exist", self.short_stage):
                 name = f" {self.device_class}" if stage == "matchClass" == self.short_stage else ""
                 parts.append(f"{count or 'none'} {_verb(stage, count)}{name}")
@@ -75,7 +75,7 @@ class Funnel:
             "request": self.request,
             "class": self.device_class,
             "wanted": "all" if self.wants_all else self.wanted,
-            "counts": dict(self.counts),
+            "counts": dict(self.by_stage),
             "shortAt": self.short_stage or None,
         }
 
@@ -94,7 +94,7 @@ def stage_failed(code: str) -> str:
     return _FAILS_AT.get(code, "fit")
 
 
-def funnel_of(report: RequestReport) -> Funnel:
+def count_devices(report: RequestReport) -> RequestCounts:
     counts = dict.fromkeys(_ORDER, 0)
     for device in report.devices:
         reached = len(_ORDER) if device.code == USABLE else _ORDER.index(stage_failed(device.code))
@@ -103,4 +103,4 @@ def funnel_of(report: RequestReport) -> Funnel:
     wants_all = not report.wanted
     # Who asks for all gets all that match, or nothing.
     wanted = max(1, counts["matchSelectors"]) if wants_all else report.wanted
-    return Funnel(report.claim, report.request, report.device_class, wanted, wants_all, counts)
+    return RequestCounts(report.claim, report.request, report.device_class, wanted, wants_all, counts)

@@ -1,4 +1,4 @@
-"""Verdicts: for a pod, for each node, for each request there; what a person or a program is told."""
+"""The explanation of a pod as values: a verdict for the pod, for each node, and for each request on a node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from dray.allocator import Allocator, Failure, NoFit, Question
 from dray.allocator.node_report import NodeReport, RequestReport, report_on_node
 from dray.api.core import Node
-from dray.explain.device_holders import Holders
+from dray.explain.device_holders import DeviceHolders
 from dray.explain.nearest_device import (
     NearestMiss,
     nearest_miss,
@@ -21,10 +21,10 @@ from dray.explain.reason_codes import (
     distance,
 )
 from dray.explain.request_counts import (
-    Funnel,
-    funnel_of,
+    RequestCounts,
+    count_devices,
 )
-from dray.explain.what_if import Asker, Help, patience, what_would_help
+from dray.explain.what_if import PodConditions, Remedy, step_limit, what_would_help
 
 # The code of a request that is short at a stage.
 _CODE_AT = {
@@ -61,9 +61,9 @@ class DeviceVerdict:
 
     code: str
     message: str
-    requests: tuple[Funnel, ...] = ()
+    requests: tuple[RequestCounts, ...] = ()
     nearest: NearestMiss | None = None
-    helps: tuple[Help, ...] = ()
+    helps: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +91,11 @@ class NodeVerdict:
     def distance(self) -> tuple[int, int, int]:
         """How far the node is from taking the pod: by what is in the way, then by how many devices are missing where a
         request is short, and after all tests."""
-        short = [funnel for funnel in self.devices.requests if funnel.short_stage] if self.devices is not None else []
+        short = [counts for counts in self.devices.requests if counts.short_stage] if self.devices is not None else []
         return (
             sum(distance(refusal.code) for refusal in self.refusals),
-            sum(funnel.wanted - funnel.counts[funnel.short_stage] for funnel in short),
-            sum(funnel.wanted - funnel.counts["satisfy"] for funnel in short),
+            sum(counts.wanted - counts.by_stage[counts.short_stage] for counts in short),
+            sum(counts.wanted - counts.by_stage["satisfy"] for counts in short),
         )
 
     def document(self) -> dict[str, object]:
@@ -106,7 +106,7 @@ class NodeVerdict:
             "code": self.code,
             "message": self.message,
             "refusals": [refusal.document() for refusal in self.refusals],
-            "requests": [funnel.document() for funnel in devices.requests] if devices is not None else [],
+            "requests": [counts.document() for counts in devices.requests] if devices is not None else [],
             "nearest": devices.nearest.document() if devices is not None and devices.nearest is not None else None,
             "helps": [row.document() for row in devices.helps] if devices is not None else [],
             "devices": list(self.chosen),
@@ -123,7 +123,7 @@ class PodVerdict:
     headline: str
     node: str = ""
     details: tuple[str, ...] = ()
-    helps: tuple[Help, ...] = ()
+    helps: tuple[Remedy, ...] = ()
     nodes: tuple[NodeVerdict, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -151,15 +151,19 @@ class PodVerdict:
 
 
 def device_verdict(
-    allocator: Allocator, question: Question, node: Node, holders: Holders, asker: Asker | None = None
+    allocator: Allocator,
+    question: Question,
+    node: Node,
+    holders: DeviceHolders,
+    conditions: PodConditions | None = None,
 ) -> DeviceVerdict | None:
-    """Why the node's devices cannot serve the claims; None if they can. With an `asker` it is tried what would help."""
-    answer = question.on(node, patience())
+    """Why the node's devices cannot serve the claims; None if they can. With an `conditions` it is tried what would help."""
+    answer = question.on(node, step_limit())
     if not isinstance(answer, (NoFit, Failure)):
         return None
     report = report_on_node(allocator, question, node)
-    funnels = [funnel_of(request) for request in report.requests]
-    cause = _cause(report, funnels)
+    all_counts = [count_devices(request) for request in report.requests]
+    cause = _cause(report, all_counts)
     if isinstance(answer, Failure):
         code = answer.code
         message = _invalid(report) if code == "invalid-pools" else answer.message
@@ -168,8 +172,10 @@ def device_verdict(
     else:
         code, message = _together(answer, question)
     nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
-    helps = what_would_help(allocator, question.claims, node, report, holders, asker) if asker is not None else []
-    return DeviceVerdict(code, message, tuple(funnels), nearest, tuple(helps))
+    helps = (
+        what_would_help(allocator, question.claims, node, report, holders, conditions) if conditions is not None else []
+    )
+    return DeviceVerdict(code, message, tuple(all_counts), nearest, tuple(helps))
 
 
 def _invalid(report: NodeReport) -> str:
@@ -177,32 +183,32 @@ def _invalid(report: NodeReport) -> str:
     return pools or "invalid resource pools were encountered"
 
 
-def _cause(report: NodeReport, funnels: Sequence[Funnel]) -> tuple[RequestReport, Funnel] | None:
+def _cause(report: NodeReport, all_counts: Sequence[RequestCounts]) -> tuple[RequestReport, RequestCounts] | None:
     """The first request that cannot be served even alone; of alternatives the one that came furthest."""
-    by_request: dict[tuple[str, str], list[tuple[RequestReport, Funnel]]] = {}
-    for request, funnel in zip(report.requests, funnels, strict=True):
+    by_request: dict[tuple[str, str], list[tuple[RequestReport, RequestCounts]]] = {}
+    for request, counts in zip(report.requests, all_counts, strict=True):
         key = (request.claim, request.request.partition("/")[0] if request.alternatives > 1 else request.request)
-        by_request.setdefault(key, []).append((request, funnel))
+        by_request.setdefault(key, []).append((request, counts))
     for options in by_request.values():
-        if all(funnel.short_stage for _, funnel in options):
+        if all(counts.short_stage for _, counts in options):
             return max(options, key=lambda pair: pair[1].progress)
     return None
 
 
-def _short_request(request: RequestReport, funnel: Funnel) -> tuple[str, str]:
-    stage = funnel.short_stage
+def _short_request(request: RequestReport, counts: RequestCounts) -> tuple[str, str]:
+    stage = counts.short_stage
     code = _CODE_AT.get(stage) or _lacking(request)
     where = f"request {request.request} of claim {request.claim}"
     if stage in ("exist", "matchClass", "matchSelectors") and request.incomplete:
         pools = "; ".join(f"pool {name} is incomplete: {text}" for name, text in request.incomplete)
-        return "incomplete-pool", f"{where} {funnel.sentence()}; {pools}"
+        return "incomplete-pool", f"{where} {counts.sentence()}; {pools}"
     if stage == "exist" and any(device.code == "other-node" for device in request.devices):
-        return "other-node", f"{where} {funnel.sentence()} on this node, the others belong to other nodes"
-    if stage == "exist" and funnel.counts["exist"]:
-        return "too-few-devices", f"{where} {funnel.sentence()}"
+        return "other-node", f"{where} {counts.sentence()} on this node, the others belong to other nodes"
+    if stage == "exist" and counts.by_stage["exist"]:
+        return "too-few-devices", f"{where} {counts.sentence()}"
     if stage == "matchSelectors" and any(device.code == "selector-error" for device in request.devices):
-        return "selector-error", f"{where} {funnel.sentence()}, and a selector fails"
-    return code, f"{where} {funnel.sentence()}"
+        return "selector-error", f"{where} {counts.sentence()}, and a selector fails"
+    return code, f"{where} {counts.sentence()}"
 
 
 def _lacking(request: RequestReport) -> str:

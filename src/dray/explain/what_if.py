@@ -1,4 +1,4 @@
-"""Would it fit if? Changes to claims or cluster that are tried with the real allocator; only what works is suggested."""
+"""Tries changes to claims or cluster with the real allocator, and suggests those after which the node can serve them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from dray.api.resource import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from dray.explain.device_holders import Holders
+from dray.explain.device_holders import DeviceHolders
 
-MOST_HELPS = 4
+MOST_REMEDIES = 4
 # Claims that are tried one by one, before all of them together.
 MOST_RELEASES = 64
 # Sets of taints, each of some device, that are tried one by one.
 MOST_TAINT_SETS = 8
-# How often a search may look at its deadline before it is given up.
+# How often a search may ask for its deadline before it ends.
 MOST_LOOKS = 4000
 
 
@@ -35,7 +35,7 @@ Option = ExactDeviceRequest | DeviceSubRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Help:
+class Remedy:
     """A change after which the node can serve the claims. `code` names the kind of change, stably."""
 
     code: str
@@ -45,16 +45,16 @@ class Help:
         return {"code": self.code, "text": self.text}
 
 
-def patience(looks: int = MOST_LOOKS) -> Deadline:
+def step_limit(looks: int = MOST_LOOKS) -> Deadline:
     """A deadline that counts how often it is asked, which a search does every few dozen steps."""
     asked = count(1)
     return lambda: next(asked) > looks
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """Whose claims they are: `own` are claims (namespace/name) that the pod holds already and cannot let go, `accepts`
-    says whether the pod could do with such an allocation on the node."""
+class PodConditions:
+    """What the pod brings along: `own` are claims (namespace/name) that it holds already and keeps; `accepts` says whether
+    an allocation leaves the node enough cpu and memory for the pod."""
 
     own: frozenset[str] = frozenset()
     accepts: Callable[[Allocation], bool] = lambda allocation: True
@@ -65,11 +65,11 @@ def what_would_help(
     claims: Sequence[ResourceClaim],
     node: Node,
     report: NodeReport,
-    holders: Holders,
-    asker: Asker | None = None,
-) -> list[Help]:
-    trial = _Trial(allocator, claims, node, holders, asker or Asker())
-    found: list[Help] = []
+    holders: DeviceHolders,
+    conditions: PodConditions | None = None,
+) -> list[Remedy]:
+    trial = _Trial(allocator, claims, node, holders, conditions or PodConditions())
+    found: list[Remedy] = []
     for help_ in (
         *trial.releases(),
         *trial.tolerations(report),
@@ -79,49 +79,54 @@ def what_would_help(
         *trial.without_selector(),
     ):
         found.append(help_)
-        if len(found) == MOST_HELPS:
+        if len(found) == MOST_REMEDIES:
             break
     return found
 
 
 class _Trial:
     def __init__(
-        self, allocator: Allocator, claims: Sequence[ResourceClaim], node: Node, holders: Holders, asker: Asker
+        self,
+        allocator: Allocator,
+        claims: Sequence[ResourceClaim],
+        node: Node,
+        holders: DeviceHolders,
+        conditions: PodConditions,
     ) -> None:
         self._allocator = allocator
         self._claims = claims
         self._node = node
-        self._accepts = asker.accepts
+        self._accepts = conditions.accepts
         pools = allocator.inventory.pools_on(node)
         holding = holders.claims_in(view.pool_id for view in pools.pools)
-        self._kept = [claim for claim in holding if _name(claim) in asker.own]
-        self._holding = [claim for claim in holding if _name(claim) not in asker.own]
+        self._kept = [claim for claim in holding if _name(claim) in conditions.own]
+        self._holding = [claim for claim in holding if _name(claim) not in conditions.own]
 
     def _fits(self, claims: Sequence[ResourceClaim], holding: Sequence[ResourceClaim] | None = None) -> bool:
         ledger = self._allocator.ledger
         if holding is not None:
             ledger = Ledger(self._allocator.features, (*self._kept, *holding))
         trial = Allocator(self._allocator.inventory, ledger, self._allocator.classes.values())
-        answer = trial.fresh_question(claims).on(self._node, patience())
+        answer = trial.fresh_question(claims).on(self._node, step_limit())
         return isinstance(answer, Allocation) and self._accepts(answer)
 
     # --- the cluster changes
 
-    def releases(self) -> Iterator[Help]:
+    def releases(self) -> Iterator[Remedy]:
         if not self._holding or not self._fits(self._claims, []):
             return
         for claim in self._holding[:MOST_RELEASES]:
             if self._fits(self._claims, [other for other in self._holding if other is not claim]):
-                yield Help("release-claim", f"release claim {_name(claim)}{_used_by(claim)}")
+                yield Remedy("release-claim", f"release claim {_name(claim)}{_used_by(claim)}")
                 return
         total = len(self._holding)
-        yield Help(
+        yield Remedy(
             "release-claims", f"release claims that hold devices of the node (it has {total}, one is not enough)"
         )
 
     # --- the claims change
 
-    def tolerations(self, report: NodeReport) -> Iterator[Help]:
+    def tolerations(self, report: NodeReport) -> Iterator[Remedy]:
         """The fewest taints that let enough devices through: those of one device, or of all of them."""
         sets = {
             frozenset(replace(taint, time_added=None) for taint in device.taints)
@@ -133,25 +138,25 @@ class _Trial:
         for taints in (*tried, frozenset().union(*sets)) if sets else ():
             if self._fits([_with_requests(claim, _tolerating(taints)) for claim in self._claims]):
                 said = ", ".join(sorted(map(taint_text, taints)))
-                yield Help("tolerate", f"tolerate {said} in the request")
+                yield Remedy("tolerate", f"tolerate {said} in the request")
                 return
 
-    def fewer_devices(self) -> Iterator[Help]:
+    def fewer_devices(self) -> Iterator[Remedy]:
         for name, option, with_option in self._options():
             for fewer in range(option.count - 1, 0, -1) if option.count <= 64 else ():
                 if self._fits(with_option(replace(option, count=fewer))):
-                    yield Help("fewer-devices", f"ask for {fewer} instead of {option.count} in request {name}")
+                    yield Remedy("fewer-devices", f"ask for {fewer} instead of {option.count} in request {name}")
                     break
 
-    def smaller_capacity(self) -> Iterator[Help]:
+    def smaller_capacity(self) -> Iterator[Remedy]:
         for name, option, with_option in self._options():
             if option.capacity is None or not option.capacity.requests:
                 continue
             if self._fits(with_option(replace(option, capacity=None))):
                 asked = ", ".join(f"{amount} {resource}" for resource, amount in option.capacity.requests.items())
-                yield Help("less-capacity", f"ask for less than {asked} in request {name}")
+                yield Remedy("less-capacity", f"ask for less than {asked} in request {name}")
 
-    def without_constraint(self) -> Iterator[Help]:
+    def without_constraint(self) -> Iterator[Remedy]:
         for index, claim in enumerate(self._claims):
             constraints = claim.spec.devices.constraints
             for place, constraint in enumerate(constraints):
@@ -164,14 +169,14 @@ class _Trial:
                         if constraint.match_attribute is not None
                         else f"distinctAttribute {constraint.distinct_attribute}"
                     )
-                    yield Help("drop-constraint", f"give up the constraint {said} of claim {_name(claim)}")
+                    yield Remedy("drop-constraint", f"give up the constraint {said} of claim {_name(claim)}")
 
-    def without_selector(self) -> Iterator[Help]:
+    def without_selector(self) -> Iterator[Remedy]:
         for name, option, with_option in self._options():
             for place, selector in enumerate(option.selectors):
                 left = (*option.selectors[:place], *option.selectors[place + 1 :])
                 if selector.cel is not None and self._fits(with_option(replace(option, selectors=left))):
-                    yield Help("relax-selector", f"relax `{_short(selector.cel.expression)}` of request {name}")
+                    yield Remedy("relax-selector", f"relax `{_short(selector.cel.expression)}` of request {name}")
 
     def _options(self) -> Iterator[tuple[str, Option, Callable[[Option], list[ResourceClaim]]]]:
         """Every request and every alternative of one: its name, itself, and the claims with another in its place."""

@@ -14,7 +14,7 @@ from dray.api.reasons import Reason
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.controllers.claims.creating import claim_from_template
 from dray.controllers.claims.pods import is_owned_by
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.snapshot import is_finished
 
@@ -23,7 +23,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 
 @dataclass
-class Prepared:
+class PreparedPods:
     """`objects` are there already; `waiting` are pods without a node, oldest first, their claims among the objects.
 
     `problems` says, by pod UID, why a pod's claims could not be made.
@@ -37,13 +37,13 @@ class Prepared:
         return sorted(self.waiting, key=lambda pod: -(pod.spec.priority or 0))
 
 
-def everybody(pod: Pod) -> bool:
+def every_pod(pod: Pod) -> bool:
     return True
 
 
-def prepare(world: World, gates: FeatureGates, serves: Callable[[Pod], bool] = everybody) -> Prepared:
+def prepare(world: ClusterObjects, gates: FeatureGates, serves: Callable[[Pod], bool] = every_pod) -> PreparedPods:
     """Pods that `serves` leaves out stay as they are, so that one can see what the controllers have left undone."""
-    prepared = Prepared()
+    prepared = PreparedPods()
     prepared.objects += [
         *world.namespaces,
         *world.classes,
@@ -99,7 +99,7 @@ class _Priorities:
 class _ClaimMaker:
     """Claims as the claim controller would make them, with names that are the same every time."""
 
-    def __init__(self, world: World, gates: FeatureGates) -> None:
+    def __init__(self, world: ClusterObjects, gates: FeatureGates) -> None:
         self._world = world
         self._gates = gates
         self._names = set(world.claims_by_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.sim.node_templates import Growth, NodeTemplate, grown, templates_in
 from dray.sim.simulation import Placed, Simulation
 
@@ -12,10 +12,10 @@ MOST_NODES = 10_000
 
 
 def autoscale(
-    world: World,
+    world: ClusterObjects,
     before: Simulation,
     templates: Sequence[tuple[NodeTemplate, int | None]],
-    simulation_of: Callable[[World], Simulation],
+    simulation_of: Callable[[ClusterObjects], Simulation],
     step: Callable[[], None] = lambda: None,
 ) -> tuple[Growth, ...]:
     """The nodes to add after `before`, the simulation of `world`. Without templates, each kind of node in `world` is one.
@@ -24,7 +24,7 @@ def autoscale(
     """
     settled = before.world()
 
-    def simulate(bigger: World) -> list[Placed]:
+    def simulate(bigger: ClusterObjects) -> list[Placed]:
         simulation = simulation_of(bigger)
         simulation.run()
         return simulation.placed()
@@ -33,9 +33,9 @@ def autoscale(
 
 
 def find_growth(
-    world: World,
+    world: ClusterObjects,
     templates: Sequence[tuple[NodeTemplate, int | None]],
-    simulate: Callable[[World], list[Placed]],
+    simulate: Callable[[ClusterObjects], list[Placed]],
     step: Callable[[], None] = lambda: None,
 ) -> tuple[Growth, ...]:
     """The smallest number of nodes per template that places every pod, or as many pods as such nodes can.
@@ -56,7 +56,9 @@ def find_growth(
 
 
 class _Scaler:
-    def __init__(self, world: World, simulate: Callable[[World], list[Placed]], step: Callable[[], None]) -> None:
+    def __init__(
+        self, world: ClusterObjects, simulate: Callable[[ClusterObjects], list[Placed]], step: Callable[[], None]
+    ) -> None:
         self._world = world
         self._simulate = simulate
         self._step = step

@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from dray.api.core import Node, Pod
 from dray.api.resource import Device, ResourceSlice
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 # What the cluster puts on a node that is not well; a new one is.
@@ -67,7 +67,7 @@ def _moved(device: Device, old: str, name: str) -> Device:
     return changed(device, node_name=name) if device.node_name == old else device
 
 
-def template_of(world: World, name: str = "") -> NodeTemplate:
+def template_of(world: ClusterObjects, name: str = "") -> NodeTemplate:
     """The node of that name, or the only one there is, with the slices that are its alone and its daemons."""
     if not name:
         if len(world.nodes) != 1:
@@ -92,7 +92,7 @@ def _is_of(published: ResourceSlice, name: str) -> bool:
     return bool(devices) and all(device.node_name == name for device in devices)
 
 
-def templates_in(world: World) -> list[NodeTemplate]:
+def templates_in(world: ClusterObjects) -> list[NodeTemplate]:
     """One per kind of node: same labels, size, taints and devices."""
     by_kind: dict[object, NodeTemplate] = {}
     for node in world.nodes:
@@ -117,7 +117,7 @@ class Growth:
     count: int
 
 
-def grown(world: World, growth: Sequence[Growth]) -> World:
+def grown(world: ClusterObjects, growth: Sequence[Growth]) -> ClusterObjects:
     nodes, slices, pods = list(world.nodes), list(world.slices), list(world.pods)
     taken = set(world.nodes_by_name)
     for row in growth:

@@ -11,16 +11,16 @@ from msgspec.structs import replace as changed
 from dray.allocator import Allocation
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
-from dray.explain.cluster_objects import World
-from dray.explain.device_holders import Holders
+from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.device_holders import DeviceHolders
 from dray.explain.doctor import why_not_started
 from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
 )
-from dray.explain.remedies import helps_of
+from dray.explain.remedies import remedies_of
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import Asker, patience
+from dray.explain.what_if import PodConditions, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
@@ -32,7 +32,7 @@ from dray.scheduler.outcomes import Failed, Rejection
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
 from dray.scheduler.snapshot import is_finished
-from dray.sim.node_refusals import Look
+from dray.sim.node_refusals import PodOnNode
 from dray.sim.simulation import Simulation
 
 # Nodes for which it is tried out what would help.
@@ -47,7 +47,7 @@ class PodNotFound(LookupError):
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class ExplainOptions:
     """`nodes` are looked at in depth. `is_new`: the pod is not created yet, so nobody has made its claims. `is_live`: what
     the world does not hold does not exist; a dump may just lack it."""
 
@@ -58,10 +58,12 @@ class Circumstances:
     is_live: bool = False
 
 
-ORDINARY = Circumstances()
+DEFAULT_OPTIONS = ExplainOptions()
 
 
-def explain_pod(world: World, namespace: str, name: str, given: Circumstances = ORDINARY) -> PodVerdict:
+def explain_pod(
+    world: ClusterObjects, namespace: str, name: str, options: ExplainOptions = DEFAULT_OPTIONS
+) -> PodVerdict:
     pod = world.pods_by_name.get((namespace, name))
     if pod is None:
         raise PodNotFound(f"pod {namespace}/{name} not found")
@@ -70,15 +72,15 @@ def explain_pod(world: World, namespace: str, name: str, given: Circumstances = 
     if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
         return _settled(pod, "pod-deleted", f"{namespace}/{name} is being deleted")
     if pod.spec.node_name:
-        return _placed(world, pod, given)
-    return _Explainer(world, pod, given).verdict()
+        return _placed(world, pod, options)
+    return _Explainer(world, pod, options).verdict()
 
 
 def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:
     return PodVerdict(pod.metadata.namespace, pod.metadata.name, code, headline, pod.spec.node_name)
 
 
-def _placed(world: World, pod: Pod, given: Circumstances) -> PodVerdict:
+def _placed(world: ClusterObjects, pod: Pod, options: ExplainOptions) -> PodVerdict:
     """The pod has a node: what it got there, and what the nodes would say if it were to be placed again."""
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
     names = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
@@ -91,7 +93,7 @@ def _placed(world: World, pod: Pod, given: Circumstances) -> PodVerdict:
                 details.append(f"claim {name}, request {row.request}: {row.driver}/{row.pool}/{row.device}")
     if pod.status.phase == "Pending":
         details += [f"{found.message} [{found.code}]; {found.fix}" for found in why_not_started(world, pod)]
-    again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(given, is_new=False)).verdict()
+    again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(options, is_new=False)).verdict()
     return PodVerdict(
         pod.metadata.namespace,
         pod.metadata.name,
@@ -109,7 +111,7 @@ def _unbound(pod: Pod) -> Pod:
     return changed(pod, spec=changed(pod.spec, node_name=""), status=changed(pod.status, phase="Pending"))
 
 
-def _as_if_waiting(world: World, pod: Pod) -> World:
+def _as_if_waiting(world: ClusterObjects, pod: Pod) -> ClusterObjects:
     """Claims that only this pod uses are free again."""
     claims = []
     for claim in world.claims:
@@ -122,14 +124,14 @@ def _as_if_waiting(world: World, pod: Pod) -> World:
 
 
 class _Explainer:
-    def __init__(self, world: World, pod: Pod, given: Circumstances) -> None:
-        self._given = given
+    def __init__(self, world: ClusterObjects, pod: Pod, options: ExplainOptions) -> None:
+        self._options = options
         key = (pod.metadata.namespace, pod.metadata.name)
         self._simulation = Simulation(
             world,
-            config=given.config,
-            gates=given.gates,
-            serves=lambda each: given.is_new and (each.metadata.namespace, each.metadata.name) == key,
+            config=options.config,
+            gates=options.gates,
+            serves=lambda each: options.is_new and (each.metadata.namespace, each.metadata.name) == key,
         )
         self._scheduler = self._simulation.scheduler
         self._handle = self._scheduler.handle
@@ -137,7 +139,7 @@ class _Explainer:
         found: Pod | None = self._simulation.cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
         assert found is not None
         self._pod = found
-        self._holders = Holders(self._simulation.cluster.all(ResourceClaim))
+        self._holders = DeviceHolders(self._simulation.cluster.all(ResourceClaim))
         self._where = f"{pod.metadata.namespace}/{pod.metadata.name}"
 
     def verdict(self) -> PodVerdict:
@@ -206,13 +208,13 @@ class _Explainer:
         kinds = {
             "ResourceSlices": self._world.slices,
             "DeviceClasses": self._world.classes,
-            "ResourceClaims": self._given.is_live or self._world.claims,
+            "ResourceClaims": self._options.is_live or self._world.claims,
         }
         absent = [name for name, found in kinds.items() if not found]
         return (f"the cluster or dump holds no {', no '.join(absent)}",) if absent else ()
 
     def _notes_on_claims(self) -> tuple[str, ...]:
-        if self._given.is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
+        if self._options.is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
             return ("the pod is not created yet: names of claims that would be made for it are made up",)
         return ()
 
@@ -224,7 +226,7 @@ class _Explainer:
             self._on_node(node, plugins, cycle, allowed, in_depth=False) for node in self._handle.snapshot.nodes
         ]
         verdicts.sort(key=lambda verdict: verdict.distance)
-        wanted = set(self._given.nodes) or {verdict.node for verdict in verdicts[:IN_DEPTH]}
+        wanted = set(self._options.nodes) or {verdict.node for verdict in verdicts[:IN_DEPTH]}
         snapshot = self._handle.snapshot.nodes
         for index, verdict in enumerate(verdicts):
             state = snapshot.get(verdict.node)
@@ -235,32 +237,32 @@ class _Explainer:
     def _on_node(
         self, node: NodeState, plugins: Sequence[Any], cycle: CycleState, allowed: PreFiltered, *, in_depth: bool
     ) -> NodeVerdict:
-        look = Look(self._pod, node, cycle, self._handle)
+        on_node = PodOnNode(self._pod, node, cycle, self._handle)
         refusals: list[Refusal] = []
         for ruled_out, mask in allowed.ruled_out.items():
             if mask & node.bit:
-                refusals.append(self._refusal(look, ruled_out))
+                refusals.append(self._refusal(on_node, ruled_out))
         devices: DeviceVerdict | None = None
         for plugin in plugins:
             status = _asked(plugin, cycle, self._pod, self._handle.snapshot, node)
             # What ruled the node out before says it already.
             if status is None or any(each.plugin == plugin.name for each in refusals):
                 continue
-            refusal = self._refusal(look, status.by(plugin.name))
+            refusal = self._refusal(on_node, status.by(plugin.name))
             if plugin.name == "DynamicResources" and refusal.code in _OF_DEVICES:
                 devices = self._devices(node, cycle, in_depth)
                 if devices is not None:
                     refusal = Refusal(devices.code, devices.message, plugin.name)
-                if look.has_claims_elsewhere():
-                    refusals.append(Refusal("claim-elsewhere", look.text("claim-elsewhere"), plugin.name))
+                if on_node.has_claims_elsewhere():
+                    refusals.append(Refusal("claim-elsewhere", on_node.text("claim-elsewhere"), plugin.name))
             refusals.append(refusal)
         chosen = self._chosen(node, cycle) if not refusals else ()
         return NodeVerdict(node.name, tuple(refusals), devices, chosen)
 
-    def _refusal(self, look: Look, status: PluginStatus) -> Refusal:
+    def _refusal(self, on_node: PodOnNode, status: PluginStatus) -> Refusal:
         code = status.reason_code
-        rows = look.short_rows(code)
-        text = "; ".join(row.sentence() for row in rows) or look.text(code) or status.message
+        rows = on_node.short_rows(code)
+        text = "; ".join(row.sentence() for row in rows) or on_node.text(code) or status.message
         return Refusal(code, text, status.plugin, rows)
 
     def _devices(self, node: NodeState, cycle: CycleState, in_depth: bool) -> DeviceVerdict | None:
@@ -268,19 +270,21 @@ class _Explainer:
         question = attempt.on(node).question if attempt is not None else None
         if attempt is None or question is None:
             return None
-        asker = self._asker(attempt, node) if in_depth else None
-        return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, asker)
+        conditions = self._conditions(attempt, node) if in_depth else None
+        return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, conditions)
 
-    def _asker(self, attempt: Attempt, node: NodeState) -> Asker:
+    def _conditions(self, attempt: Attempt, node: NodeState) -> PodConditions:
         own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
         if not self._handle.devices.some_take_node_resources:
-            return Asker(own)
-        return Asker(own, lambda allocation: why_no_room(attempt, self._pod, node, self._handle, allocation) is None)
+            return PodConditions(own)
+        return PodConditions(
+            own, lambda allocation: why_no_room(attempt, self._pod, node, self._handle, allocation) is None
+        )
 
     def _chosen(self, node: NodeState, cycle: CycleState) -> tuple[str, ...]:
         attempt = cycle.read(Attempt)
         question = attempt.on(node).question if attempt is not None else None
-        answer = question.on(node.node, patience()) if question is not None else None
+        answer = question.on(node.node, step_limit()) if question is not None else None
         if not isinstance(answer, Allocation):
             return ()
         return tuple(str(row.device_id) for devices in answer.devices() for row in devices)
@@ -304,7 +308,7 @@ class _Explainer:
             name,
             nearest.code,
             headline,
-            helps=tuple(helps_of(verdicts[:IN_DEPTH])),
+            helps=tuple(remedies_of(verdicts[:IN_DEPTH])),
             nodes=tuple(verdicts),
             notes=(*self._notes(), *self._notes_on_claims()),
         )

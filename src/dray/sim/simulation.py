@@ -16,13 +16,13 @@ from dray.api.core import Node, Pod
 from dray.api.meta import Condition
 from dray.api.resource import AllocatedDeviceStatus, ResourceClaim, ResourceSlice
 from dray.clock import SimulatedClock
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig, with_policy
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.admitted_pods import (
-    Prepared,
-    everybody,
+    PreparedPods,
+    every_pod,
     prepare,
 )
 from dray.sim.memory_cluster import MemoryCluster
@@ -111,18 +111,18 @@ class Simulation:
 
     def __init__(
         self,
-        world: World,
+        world: ClusterObjects,
         *,
         config: SchedulerConfig | None = None,
         gates: FeatureGates | None = None,
-        serves: Callable[[Pod], bool] = everybody,
+        serves: Callable[[Pod], bool] = every_pod,
     ) -> None:
         gates = gates or FeatureGates.default()
-        self.prepared: Prepared = prepare(world, gates, serves)
+        self.prepared: PreparedPods = prepare(world, gates, serves)
         self.clock = SimulationClock(_latest_time(world))
         self.cluster = SimulatedCluster()
         self._work: list[Coroutine[Any, Any, None]] = []
-        self._began_with: Prepared | None = None
+        self._began_with: PreparedPods | None = None
         self.scheduler = Scheduler(self.cluster, self.clock, config=config, gates=gates, spawn=self._work.append)
         handle = self.scheduler.handle
         numbers = itertools.count(1)
@@ -162,9 +162,9 @@ class Simulation:
         """The waiting pods in the order in which the queue had them."""
         return [self._placed(pod) for pod in (self._began_with or self.prepared).in_queue_order()]
 
-    def world(self) -> World:
+    def world(self) -> ClusterObjects:
         """The cluster as it is now."""
-        return World.of(self.cluster.everything())
+        return ClusterObjects.of(self.cluster.everything())
 
     def continues(self, earlier: Simulation) -> Simulation:
         """This simulation began where `earlier` ended: what became of that one's pods is told here."""
@@ -243,7 +243,7 @@ def config_of_policy(policy: str) -> SchedulerConfig:
     return config if policy == DEFAULT_POLICY else with_policy(config, policy)
 
 
-def _latest_time(world: World) -> datetime:
+def _latest_time(world: ClusterObjects) -> datetime:
     """Now is when the last thing happened that the objects know of."""
     latest = datetime(2024, 1, 1, tzinfo=UTC)
     metadata = [obj.metadata for obj in world.pods]

@@ -10,8 +10,16 @@ from dray.api.resource import ResourceSlice
 from dray.client import CLAIMS, SLICES
 from dray.kubelet.claims import ClaimState, PreparedDevice
 from dray.kubelet.errors import DriverError
-from dray.testing.driver_check import NODE, Failed, Rig, Skipped, Verdict, make_class, rig_for
 from dray.testing.driver_process import Target
+from dray.testing.driver_test_rig import (
+    NODE,
+    CheckFailed,
+    CheckVerdict,
+    Rig,
+    Skipped,
+    make_class,
+    rig_for,
+)
 
 CRASH_SHOWS_WITHIN_S = 0.5
 
@@ -22,9 +30,9 @@ async def registers(rig: Rig) -> None:
     endpoint = await rig.registered()
     rig.driver = endpoint.driver
     if subdomain_problems(endpoint.driver) or len(endpoint.driver) > 63:
-        raise Failed(f"its name {endpoint.driver!r} is no DNS subdomain of at most 63 characters")
+        raise CheckFailed(f"its name {endpoint.driver!r} is no DNS subdomain of at most 63 characters")
     if endpoint.service != "v1.DRAPlugin":
-        raise Failed(f"it lists {endpoint.service} first; v1.DRAPlugin must come first, or shares lose their IDs")
+        raise CheckFailed(f"it lists {endpoint.service} first; v1.DRAPlugin must come first, or shares lose their IDs")
 
 
 async def publishes(rig: Rig) -> None:
@@ -42,7 +50,7 @@ async def publishes(rig: Rig) -> None:
         if each.spec.node_name == NODE and not any(
             o.kind == "Node" and o.name == NODE for o in each.metadata.owner_references
         ):
-            raise Failed(f"ResourceSlice {each.metadata.name} is not owned by its node, and would outlive it")
+            raise CheckFailed(f"ResourceSlice {each.metadata.name} is not owned by its node, and would outlive it")
     await make_class(rig)
 
 
@@ -65,7 +73,9 @@ async def prepares(rig: Rig) -> None:
     claim = await rig.a_claim()
     devices = await rig.prepared(claim)
     if wrong := sorted({name for device in devices for name in device.requests} - {"device"}):
-        raise Failed(f"devices are said to be for request {', '.join(wrong)}; the claim's only request is named device")
+        raise CheckFailed(
+            f"devices are said to be for request {', '.join(wrong)}; the claim's only request is named device"
+        )
     rig.resolve(devices)
     await give_back(rig, claim)
 
@@ -74,7 +84,7 @@ async def prepares_again(rig: Rig) -> None:
     claim = await rig.a_claim()
     first, second = await rig.prepared(claim), await rig.prepared(claim)
     if first != second:
-        raise Failed(f"the second answer differs: {_shown(second)} instead of {_shown(first)}")
+        raise CheckFailed(f"the second answer differs: {_shown(second)} instead of {_shown(first)}")
     await give_back(rig, claim)
 
 
@@ -84,7 +94,7 @@ async def remembers(rig: Rig) -> None:
     await rig.restart()
     second = await rig.prepared(claim)
     if first != second:
-        raise Failed(f"after a restart the answer differs: {_shown(second)} instead of {_shown(first)}")
+        raise CheckFailed(f"after a restart the answer differs: {_shown(second)} instead of {_shown(first)}")
     rig.resolve(second)
     await rig.restart()
     await give_back(rig, claim)
@@ -106,7 +116,7 @@ async def refuses_unknown(rig: Rig) -> None:
     ghost = ClaimState("default", "no-such-claim", "00000000-0000-0000-0000-000000000000")
     await _refused(rig, ghost, "a claim that does not exist")
     if rig.cdi_files() != before:
-        raise Failed("a CDI file was written for a claim that does not exist")
+        raise CheckFailed("a CDI file was written for a claim that does not exist")
 
 
 async def refuses_replaced(rig: Rig) -> None:
@@ -124,12 +134,12 @@ async def _refused(rig: Rig, claim: ClaimState, what: str) -> None:
         answer = (await rig.prepare(claim)).get(claim.uid)
     except DriverError as error:
         if await rig.process.ends_within(CRASH_SHOWS_WITHIN_S):
-            raise Failed(f"{what} is no reason to crash: {error}") from error
+            raise CheckFailed(f"{what} is no reason to crash: {error}") from error
         return
     if answer is None:
-        raise Failed(f"{what} has no entry in the answer; it must have one with an error")
+        raise CheckFailed(f"{what} has no entry in the answer; it must have one with an error")
     if not isinstance(answer, str):
-        raise Failed(f"{what} was prepared: {_shown(answer)}")
+        raise CheckFailed(f"{what} was prepared: {_shown(answer)}")
 
 
 def _shown(devices: Iterable[PreparedDevice]) -> str:
@@ -143,7 +153,7 @@ async def serves_many(rig: Rig) -> None:
     alone = await asyncio.gather(*(rig.prepared(claim) for claim in claims for _ in range(3)))
     for i, claim in enumerate(claims):
         if any(answer != together.get(claim.uid) for answer in alone[3 * i : 3 * i + 3]):
-            raise Failed(f"claim {claim.name}: answers to calls at the same time differ from those to one call")
+            raise CheckFailed(f"claim {claim.name}: answers to calls at the same time differ from those to one call")
     names = [
         name
         for answer in together.values()
@@ -152,7 +162,7 @@ async def serves_many(rig: Rig) -> None:
         for name in each.cdi_device_ids
     ]
     if len(claims) > 1 and len(names) != len(set(names)):
-        raise Failed(f"two claims were given the same CDI devices: {sorted(names)}")
+        raise CheckFailed(f"two claims were given the same CDI devices: {sorted(names)}")
     await asyncio.gather(*(rig.unprepare(claim) for claim in claims for _ in range(2)))
     for claim in claims:
         await rig.drop(claim.name)
@@ -187,7 +197,7 @@ async def refuses_taken(rig: Rig) -> None:
     answer = (await rig.prepare(second)).get(second.uid)
     if isinstance(answer, list):
         device = ", ".join(sorted(f"{pool}/{name}" for pool, name in wanted))
-        raise Failed(f"device {device} was prepared for {second.name} while {first.name} still holds it")
+        raise CheckFailed(f"device {device} was prepared for {second.name} while {first.name} still holds it")
     await rig.unprepare(first)
     await rig.prepared(second)
     await give_back(rig, second)
@@ -200,11 +210,11 @@ async def bad_parameters_fail_alone(rig: Rig) -> None:
     )
     answers = await rig.prepare(bad, good)
     if good.uid not in answers or isinstance(answers[good.uid], str):
-        raise Failed(
+        raise CheckFailed(
             f"a claim without parameters failed together with one whose parameters make no sense: {answers.get(good.uid)}"
         )
     if bad.uid not in answers:
-        raise Failed("the claim with senseless parameters has no answer")
+        raise CheckFailed("the claim with senseless parameters has no answer")
     await give_back(rig, good)
     await give_back(rig, bad)
 
@@ -214,7 +224,7 @@ async def gives_back(rig: Rig) -> None:
     await rig.prepared(claim)
     await rig.unprepare(claim)
     if left := [name for name in rig.cdi_files() if claim.uid in name]:
-        raise Failed(f"CDI files stay behind: {left}")
+        raise CheckFailed(f"CDI files stay behind: {left}")
     await rig.unprepare(claim)
     await rig.unprepare(ClaimState("default", "no-such-claim", "00000000-0000-0000-0000-000000000000"))
     await rig.drop(claim.name)
@@ -234,7 +244,7 @@ async def writes_little(rig: Rig) -> None:
     await asyncio.sleep(1.0)
     after = await rig.revisions()
     if before != after:
-        raise Failed(
+        raise CheckFailed(
             f"a restart without changed devices rewrote slices: {sorted(set(after.items()) - set(before.items()))}"
         )
 
@@ -242,13 +252,13 @@ async def writes_little(rig: Rig) -> None:
 async def ends(rig: Rig) -> None:
     code = await rig.process.terminate(min(rig.timeout_s, 15.0))
     if code is None:
-        raise Failed("it does not end after SIGTERM")
+        raise CheckFailed("it does not end after SIGTERM")
     if code != 0:
-        raise Failed(f"it ends with exit code {code} after SIGTERM: {rig.process.last_words()}")
+        raise CheckFailed(f"it ends with exit code {code} after SIGTERM: {rig.process.last_words()}")
     if left := [path.name for path in (rig.root / "plugins_registry").glob("*.sock")]:
-        raise Failed(f"registration sockets stay behind: {left}")
+        raise CheckFailed(f"registration sockets stay behind: {left}")
     if not await rig.revisions():
-        raise Failed("it deleted its ResourceSlices; a driver that restarts must leave them to the kubelet")
+        raise CheckFailed("it deleted its ResourceSlices; a driver that restarts must leave them to the kubelet")
 
 
 async def give_back(rig: Rig, claim: ClaimState) -> None:
@@ -275,7 +285,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-async def check_driver(target: Target, timeout_s: float) -> AsyncIterator[Verdict]:
+async def check_driver(target: Target, timeout_s: float) -> AsyncIterator[CheckVerdict]:
     """Every check in order; when the driver cannot even register or publish, the rest is left out."""
     async with rig_for(target, timeout_s) as rig:
         for name, check in CHECKS:
@@ -285,16 +295,16 @@ async def check_driver(target: Target, timeout_s: float) -> AsyncIterator[Verdic
                 return
 
 
-async def _verdict(rig: Rig, name: str, check: Check) -> Verdict:
+async def _verdict(rig: Rig, name: str, check: Check) -> CheckVerdict:
     try:
         await check(rig)
-    except (Failed, DriverError) as error:
-        return Verdict(name, problem=await _with_end(rig, check, str(error)))
+    except (CheckFailed, DriverError) as error:
+        return CheckVerdict(name, problem=await _with_end(rig, check, str(error)))
     except Skipped as reason:
-        return Verdict(name, skipped=str(reason))
+        return CheckVerdict(name, skipped=str(reason))
     finally:
         await _clean_up(rig, check)
-    return Verdict(name)
+    return CheckVerdict(name)
 
 
 async def _with_end(rig: Rig, check: Check, problem: str) -> str:
@@ -307,6 +317,6 @@ async def _with_end(rig: Rig, check: Check, problem: str) -> str:
 async def _clean_up(rig: Rig, check: Check) -> None:
     """What one check brought about, the end of the driver included, must not fail the next."""
     if rig.process.has_ended and check not in (registers, ends):
-        with contextlib.suppress(Failed, DriverError):
+        with contextlib.suppress(CheckFailed, DriverError):
             await rig.restart()
     await rig.clear()

@@ -9,7 +9,7 @@ from typing import Any
 from dray.accounting import NodeLedger, as_quantity
 from dray.accounting.ledger_rows import Line, lines_of
 from dray.api.resource import ResourceClaim, ResourceSlice
-from dray.explain.cluster_objects import World
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_table import ALL_NODES, BY_SELECTOR, device_rows
 from dray.sim.reports.plots import (
     Bar,
@@ -54,7 +54,7 @@ class DeviceUse:
     def __init__(self, simulation: Simulation) -> None:
         cluster = simulation.cluster
         slices = tuple(cluster.all(ResourceSlice))
-        world = World(slices=slices, claims=tuple(cluster.all(ResourceClaim)))
+        world = ClusterObjects(slices=slices, claims=tuple(cluster.all(ResourceClaim)))
         self.published: dict[str, Counter[str]] = defaultdict(Counter)
         self.taken: dict[str, Counter[str]] = defaultdict(Counter)
         self.blocked: dict[str, Counter[str]] = defaultdict(Counter)

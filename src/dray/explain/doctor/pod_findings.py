@@ -7,10 +7,19 @@ from collections.abc import Iterator
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use
-from dray.explain.findings import OVER, Examination, Finding, claim_names, error, kubectl_name, named, warning
+from dray.explain.doctor.finding import (
+    OVER,
+    CheckedCluster,
+    DoctorFinding,
+    claim_names,
+    error,
+    kubectl_name,
+    named,
+    warning,
+)
 
 
-def missing_claims(e: Examination) -> Iterator[Finding]:
+def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for pod in e.world.pods:
         if pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
             continue
@@ -43,7 +52,7 @@ def missing_claims(e: Examination) -> Iterator[Finding]:
                 )
 
 
-def unserved_pods(e: Examination) -> Iterator[Finding]:
+def unserved_pods(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """On a node, but a claim has no devices or is not reserved for the pod: the node agent will not start it."""
     for pod in e.world.pods:
         if not pod.spec.node_name or pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
@@ -66,7 +75,7 @@ def unserved_pods(e: Examination) -> Iterator[Finding]:
             )
 
 
-def pods_that_do_not_start(e: Examination) -> Iterator[Finding]:
+def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """On a node with all their devices, but still pending: the drivers have not prepared them."""
     for pod in e.world.pods:
         node = pod.spec.node_name
@@ -94,7 +103,7 @@ def pods_that_do_not_start(e: Examination) -> Iterator[Finding]:
             )
 
 
-def _drivers_of(e: Examination, pod: Pod) -> set[str]:
+def _drivers_of(e: CheckedCluster, pod: Pod) -> set[str]:
     """The drivers of all its claims; none as long as a claim has no devices."""
     drivers: set[str] = set()
     for name in claim_names(pod):
@@ -109,7 +118,7 @@ def _drivers(names: list[str]) -> str:
     return f"driver {names[0]}" if len(names) == 1 else f"drivers {', '.join(names)}"
 
 
-def pods_on_missing_nodes(e: Examination) -> Iterator[Finding]:
+def pods_on_missing_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     if not e.world.nodes:
         return
     for pod in e.world.pods:
@@ -123,7 +132,7 @@ def pods_on_missing_nodes(e: Examination) -> Iterator[Finding]:
             )
 
 
-def overcommitted_nodes(e: Examination) -> Iterator[Finding]:
+def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     ledger = ClusterLedger()
     for node in e.world.nodes:
         ledger.set_node(node)

@@ -10,16 +10,16 @@ from dray.api.codec import to_document
 from dray.api.core import Node
 from dray.api.gated_fields import dropped_features
 from dray.api.resource import DeviceClass
-from dray.explain.findings import (
-    Examination,
-    Finding,
+from dray.explain.doctor.finding import (
+    CheckedCluster,
+    DoctorFinding,
     error,
     named,
     warning,
 )
 
 
-def dead_drivers(e: Examination) -> Iterator[Finding]:
+def dead_drivers(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """Slices of nodes that are gone, or that are not ready."""
     for each in e.world.slices:
         name = each.spec.node_name
@@ -46,7 +46,7 @@ def _is_down(node: Node) -> bool:
     return any(row.type == "Ready" and row.status != "True" for row in node.status.conditions)
 
 
-def pools(e: Examination) -> Iterator[Finding]:
+def pools(e: CheckedCluster) -> Iterator[DoctorFinding]:
     told: set[tuple[str, str, str]] = set()
     for node in e.world.nodes:
         found = e.inventory.pools_on(node)
@@ -71,7 +71,7 @@ def pools(e: Examination) -> Iterator[Finding]:
                 )
 
 
-def old_generations(e: Examination) -> Iterator[Finding]:
+def old_generations(e: CheckedCluster) -> Iterator[DoctorFinding]:
     newest: dict[tuple[str, str], int] = {}
     for each in e.world.slices:
         pool = (each.spec.driver, each.spec.pool.name)
@@ -87,14 +87,16 @@ def old_generations(e: Examination) -> Iterator[Finding]:
             )
 
 
-def classes(e: Examination) -> Iterator[Finding]:
+def classes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     environment = cel.Environment.devices(stored=True)
     devices = [cel.CelDevice.of(each.spec.driver, device) for each in e.world.slices for device in each.spec.devices]
     for device_class in e.world.classes:
         yield from _class(device_class, devices, environment)
 
 
-def _class(device_class: DeviceClass, devices: list[cel.CelDevice], environment: cel.Environment) -> Iterator[Finding]:
+def _class(
+    device_class: DeviceClass, devices: list[cel.CelDevice], environment: cel.Environment
+) -> Iterator[DoctorFinding]:
     programs = []
     for selector in device_class.spec.selectors:
         program = cel.compile_selector(selector.cel.expression, environment) if selector.cel is not None else None
@@ -120,7 +122,7 @@ def _class(device_class: DeviceClass, devices: list[cel.CelDevice], environment:
         )
 
 
-def taint_rules(e: Examination) -> Iterator[Finding]:
+def taint_rules(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for rule in e.world.taint_rules:
         matches = any(
             taint_rule_matches(rule, each.spec.driver, each.spec.pool.name, device.name)
@@ -136,7 +138,7 @@ def taint_rules(e: Examination) -> Iterator[Finding]:
             )
 
 
-def shared_capacity(e: Examination) -> Iterator[Finding]:
+def shared_capacity(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """More given out than there is: capacity of shared devices, and counters of partitions."""
     ledger_sums: dict[tuple[str, str, str], dict[str, int]] = {}
     for claim in e.world.claims:
@@ -158,7 +160,7 @@ def shared_capacity(e: Examination) -> Iterator[Finding]:
                     )
 
 
-def gates(e: Examination) -> Iterator[Finding]:
+def gates(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """Fields that the cluster, with these gates, would drop or ignore."""
     for obj in (*e.world.slices, *e.world.claims, *e.world.templates, *e.world.classes):
         for needed, names in dropped_features(to_document(obj), e.gates):

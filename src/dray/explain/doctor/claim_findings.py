@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dray.api.resource import CLAIM_FINALIZER, DeviceRequest, ResourceClaim
-from dray.explain.findings import (
+from dray.explain.doctor.finding import (
     OVER,
-    Examination,
-    Finding,
+    CheckedCluster,
+    DoctorFinding,
     error,
     kubectl_name,
     named,
@@ -16,7 +16,7 @@ from dray.explain.findings import (
 )
 
 
-def stuck_finalizers(e: Examination) -> Iterator[Finding]:
+def stuck_finalizers(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """Being deleted, used by nobody, and still there."""
     for claim in e.world.claims:
         metadata = claim.metadata
@@ -36,7 +36,7 @@ def stuck_finalizers(e: Examination) -> Iterator[Finding]:
         yield error("stuck-finalizer", named(claim), f"is being deleted, but {held_by} keeps it", fix)
 
 
-def orphan_claims(e: Examination) -> Iterator[Finding]:
+def orphan_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for claim in e.world.claims:
         for owner in claim.metadata.owner_references:
             if owner.kind != "Pod" or not owner.controller or owner.uid in e.pods_by_uid:
@@ -46,7 +46,7 @@ def orphan_claims(e: Examination) -> Iterator[Finding]:
                 yield error("orphan-claim", named(claim), message, f"kubectl delete {kubectl_name(claim)}")
 
 
-def stale_reservations(e: Examination) -> Iterator[Finding]:
+def stale_reservations(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for claim in e.world.claims:
         for user in claim.status.reserved_for:
             if user.resource != "pods":
@@ -66,7 +66,7 @@ def stale_reservations(e: Examination) -> Iterator[Finding]:
             )
 
 
-def idle_allocations(e: Examination) -> Iterator[Finding]:
+def idle_allocations(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for claim in e.world.claims:
         if claim.status.allocation is None or claim.status.reserved_for or claim.metadata.deletion_timestamp:
             continue
@@ -80,7 +80,7 @@ def idle_allocations(e: Examination) -> Iterator[Finding]:
             )
 
 
-def double_allocations(e: Examination) -> Iterator[Finding]:
+def double_allocations(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for device_id in e.holders.devices():
         whole = [holder for holder in e.holders.of(device_id) if not holder.is_share]
         if len(whole) > 1:
@@ -92,7 +92,7 @@ def double_allocations(e: Examination) -> Iterator[Finding]:
             )
 
 
-def gone_devices(e: Examination) -> Iterator[Finding]:
+def gone_devices(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """A claim whose device is published no more: its pods cannot be prepared again."""
     published = {
         (each.spec.driver, each.spec.pool.name, device.name) for each in e.world.slices for device in each.spec.devices
@@ -110,7 +110,7 @@ def gone_devices(e: Examination) -> Iterator[Finding]:
                 )
 
 
-def unready_devices(e: Examination) -> Iterator[Finding]:
+def unready_devices(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for claim in e.world.claims:
         for device in claim.status.devices:
             for condition in device.conditions:
@@ -124,7 +124,7 @@ def unready_devices(e: Examination) -> Iterator[Finding]:
                     )
 
 
-def missing_classes(e: Examination) -> Iterator[Finding]:
+def missing_classes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     known = {each.metadata.name for each in e.world.classes}
     for claim in e.world.claims:
         if claim.status.allocation is None:
@@ -133,7 +133,7 @@ def missing_classes(e: Examination) -> Iterator[Finding]:
         yield from _missing(template, template.spec.spec.devices.requests, known)
 
 
-def _missing(holder: object, requests: tuple[DeviceRequest, ...], known: set[str]) -> Iterator[Finding]:
+def _missing(holder: object, requests: tuple[DeviceRequest, ...], known: set[str]) -> Iterator[DoctorFinding]:
     for request in requests:
         wanted = [request.exactly.device_class_name] if request.exactly is not None else []
         wanted += [each.device_class_name for each in request.first_available]
@@ -148,7 +148,7 @@ def _missing(holder: object, requests: tuple[DeviceRequest, ...], known: set[str
                 )
 
 
-def lost_cdi_files(e: Examination) -> Iterator[Finding]:
+def lost_cdi_files(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """Only where the caller has looked into a node's CDI directory."""
     if e.cdi_names is None:
         return

@@ -1,4 +1,4 @@
-"""One row each for a node with its ledger, a claim, a waiting pod, and the rows behind an amount."""
+"""Rows of the page: nodes with their ledgers, claims, waiting pods, and the rows behind an amount."""
 
 from __future__ import annotations
 

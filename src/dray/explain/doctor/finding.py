@@ -1,4 +1,4 @@
-"""What the checks of the doctor share: the world with its indexes, and the shape of a finding."""
+"""One finding of the doctor, and the cluster with the indexes that its checks use."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from dray.allocator import Features, Inventory
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
-from dray.explain.cluster_objects import World
-from dray.explain.device_holders import Holders
+from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.device_holders import DeviceHolders
 from dray.features import FeatureGates
 
 OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorFinding:
     """`code` is stable; `fix` is what to do about it."""
 
     severity: str
@@ -36,16 +36,16 @@ class Finding:
         }
 
 
-def error(code: str, subject: str, message: str, fix: str) -> Finding:
-    return Finding("error", code, subject, message, fix)
+def error(code: str, subject: str, message: str, fix: str) -> DoctorFinding:
+    return DoctorFinding("error", code, subject, message, fix)
 
 
-def warning(code: str, subject: str, message: str, fix: str) -> Finding:
-    return Finding("warning", code, subject, message, fix)
+def warning(code: str, subject: str, message: str, fix: str) -> DoctorFinding:
+    return DoctorFinding("warning", code, subject, message, fix)
 
 
-class Examination:
-    def __init__(self, world: World, gates: FeatureGates) -> None:
+class CheckedCluster:
+    def __init__(self, world: ClusterObjects, gates: FeatureGates) -> None:
         self.world = world
         self.gates = gates
         self.cdi_names: frozenset[str] | None = None
@@ -56,8 +56,8 @@ class Examination:
         return {pod.metadata.uid: pod for pod in self.world.pods}
 
     @cached_property
-    def holders(self) -> Holders:
-        return Holders(self.world.claims)
+    def holders(self) -> DeviceHolders:
+        return DeviceHolders(self.world.claims)
 
     @cached_property
     def inventory(self) -> Inventory:

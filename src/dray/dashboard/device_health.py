@@ -1,4 +1,4 @@
-"""Devices that are not well, by what pods and claims report of them."""
+"""Health problems of devices, as the statuses of pods and claims report them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING: Reports = {}
 _GOOD_CONDITIONS = ("Ready", "Healthy")
 
 
-class Health:
+class DeviceHealthReports:
     """Reports by who made them: each pod and each claim replaces its own."""
 
     def __init__(self) -> None:

@@ -1,24 +1,90 @@
-"""Tells stories on a running cluster: applies, waits, compares, cleans up, and says what it saw."""
+"""The user stories of `dray demo`: manifests with what must come of them, read from YAML, and the runner that checks them."""
 
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
+
+import msgspec
+import yaml
 
 from dray.accounting import ClusterLedger, PodRef, as_quantity, pod_demand
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.client import CLAIMS, NODES, PODS, ApiError
-from dray.sim.story import Expectation, LedgerChange, Step, Story, documents, setup_documents
 from dray.testing.cluster import Cluster, TimedOut
 
 WAIT_S = 15.0
 Say = Callable[[str], None]
 
 
+class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"}):
+    """What must become of one pod."""
+
+    pod: str
+    is_: str
+    """Running, waiting or gone."""
+    devices: tuple[str, ...] = ()
+    request: str = ""
+    beside: str = ""
+    """Another pod that must be on the same node."""
+    prints: str = ""
+    because: str = ""
+    claims: dict[str, str] = {}
+    """What the pod's claims add to its demand, by resource."""
+    consumes: dict[str, str] = {}
+    """Capacity that every device of the pod was charged."""
+
+
+class LedgerChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """By how much a node's ledger must have grown since the step before."""
+
+    node: str
+    cpu: str = "0"
+    memory: str = "0"
+
+
+class StoryStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    manifests: str
+    expect: tuple[Expectation, ...] = ()
+    ledger: LedgerChange | None = None
+
+
+class Story(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
+    title: str
+    from_: str
+    text: str
+    manifests: str
+    expect: tuple[Expectation, ...] = ()
+    ledger: LedgerChange | None = None
+    then: tuple[StoryStep, ...] = ()
+    remove: tuple[str, ...] = ()
+    """Objects without a namespace that must go when the story is over."""
+
+    @property
+    def steps(self) -> tuple[StoryStep, ...]:
+        return (StoryStep(self.manifests, self.expect, self.ledger), *self.then)
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def load_stories() -> list[Story]:
+    """The stories that come with Dray, in order."""
+    folder = resources.files("dray.testing") / "stories"
+    names = sorted(each.name for each in folder.iterdir() if each.name[:1].isdigit())
+    return [msgspec.convert(yaml.safe_load((folder / name).read_text()), Story) for name in names]
+
+
+def setup_documents() -> Iterable[dict[str, Any]]:
+    return documents((resources.files("dray.testing") / "stories" / "setup.yaml").read_text())
+
+
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StoryOutcome:
     """One line of the table: what was expected, what was seen, and whether they agree."""
 
     what: str
@@ -26,7 +92,9 @@ class Outcome:
     is_right: bool
 
 
-class Teller:
+class StoryRunner:
+    """Runs stories on a cluster: applies, waits, compares, cleans up, and prints what it saw."""
+
     def __init__(self, cluster: Cluster, say: Say) -> None:
         self._cluster = cluster
         self._say = say
@@ -35,7 +103,7 @@ class Teller:
         for document in setup_documents():
             self._cluster.apply(document)
 
-    def tell(self, number: int, story: Story) -> bool:
+    def run(self, number: int, story: Story) -> bool:
         """True if everything came as it must."""
         started = time.monotonic()
         namespace = f"story-{number}"
@@ -64,7 +132,7 @@ class Teller:
 
     # --- one step
 
-    def _step(self, step: Step, namespace: str, before: dict[str, dict[str, int]]) -> list[Outcome]:
+    def _step(self, step: StoryStep, namespace: str, before: dict[str, dict[str, int]]) -> list[StoryOutcome]:
         for document in documents(step.manifests):
             self._cluster.apply(document, namespace=namespace)
         applied = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in documents(step.manifests)]
@@ -75,21 +143,21 @@ class Teller:
             before[step.ledger.node] = self._requested(step.ledger.node)
         return outcomes
 
-    def _check(self, expected: Expectation, namespace: str) -> Outcome:
+    def _check(self, expected: Expectation, namespace: str) -> StoryOutcome:
         what = f"pod {expected.pod} {'is' if expected.is_ == 'gone' else ''} {expected.is_}".replace("  ", " ")
         try:
             if expected.is_ == "gone":
                 self._cluster.wait_until_gone(expected.pod, namespace, WAIT_S)
-                return Outcome(what, "gone", True)
+                return StoryOutcome(what, "gone", True)
             if expected.is_ == "waiting":
                 message = self._cluster.wait_until_unschedulable(expected.pod, namespace, WAIT_S)
-                return Outcome(what, message, expected.because in message)
+                return StoryOutcome(what, message, expected.because in message)
             pod = self._cluster.wait_until_running(expected.pod, namespace, WAIT_S)
         except TimedOut as error:
-            return Outcome(what, str(error), False)
+            return StoryOutcome(what, str(error), False)
         return self._check_running(what, expected, pod)
 
-    def _check_running(self, what: str, expected: Expectation, pod: Pod) -> Outcome:
+    def _check_running(self, what: str, expected: Expectation, pod: Pod) -> StoryOutcome:
         namespace = pod.metadata.namespace
         devices = [each.rpartition("/")[2] for each in self._cluster.devices_of(expected.pod, namespace)]
         seen = [f"{pod.spec.node_name}: {', '.join(devices)}"]
@@ -117,7 +185,7 @@ class Teller:
         if expected.prints:
             is_right &= self._prints(expected, namespace)
             seen.append(f"prints {expected.prints!r}")
-        return Outcome(what, "; ".join(seen), is_right)
+        return StoryOutcome(what, "; ".join(seen), is_right)
 
     def _prints(self, expected: Expectation, namespace: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/pods/{expected.pod}/log"
@@ -142,7 +210,7 @@ class Teller:
             ledger.add(node_name, PodRef.of(pod), pod_demand(pod))
         return {name: node_ledger.requested(name) for name in ("cpu", "memory")}
 
-    def _check_ledger(self, change: LedgerChange, before: dict[str, int]) -> Outcome:
+    def _check_ledger(self, change: LedgerChange, before: dict[str, int]) -> StoryOutcome:
         after = self._requested(change.node)
         grown = {name: as_quantity(name, after[name] - before[name]) for name in before}
         expected = {"cpu": Quantity.parse(change.cpu), "memory": Quantity.parse(change.memory)}
@@ -150,7 +218,7 @@ class Teller:
             f"{name} {as_quantity(name, before[name])} -> {as_quantity(name, after[name])} (+{grown[name]})"
             for name in before
         ]
-        return Outcome(f"ledger of {change.node}", ", ".join(texts), grown == expected)
+        return StoryOutcome(f"ledger of {change.node}", ", ".join(texts), grown == expected)
 
     # --- the end
 
@@ -166,7 +234,7 @@ class Teller:
             30.0,
         )
 
-    def _table(self, outcomes: list[Outcome]) -> None:
+    def _table(self, outcomes: list[StoryOutcome]) -> None:
         width = max(len(each.what) for each in outcomes)
         for each in outcomes:
             self._say(f"   {'ok ' if each.is_right else 'NO '} {each.what:<{width}}  {each.seen}")

@@ -32,8 +32,11 @@ from dray.client import (
     Informers,
     Kind,
 )
-from dray.dashboard.health import Health, reported_by
-from dray.explain.cluster_objects import World
+from dray.dashboard.device_health import (
+    DeviceHealthReports,
+    reported_by,
+)
+from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 
 T = TypeVar("T", bound=Any)
@@ -43,7 +46,7 @@ OPTIONAL_KINDS_S = 2.0
 
 
 @dataclass(slots=True)
-class Changes:
+class TableChanges:
     """Keys of rows to look at again."""
 
     nodes: set[str] = field(default_factory=set)
@@ -60,19 +63,19 @@ def key_of(obj: Any) -> str:
     return f"{namespace}/{obj.metadata.name}" if namespace else str(obj.metadata.name)
 
 
-class Cluster:
+class WatchedCluster:
     """`start()`, `await synced()`; `changed` is called after each event, `take_changes()` says what it touched."""
 
     def __init__(self, client: Client, gates: FeatureGates, changed: Callable[[], None]) -> None:
         self._informers = Informers(client)
         self._changed = changed
-        self._changes = Changes()
+        self._changes = TableChanges()
         features = Features.from_gates(gates)
         self.inventory = Inventory(features)
         self.taken = Ledger(features)
         self.ledgers = ClusterLedger()
         self.oddities: dict[str, str] = {}
-        self.health = Health()
+        self.health = DeviceHealthReports()
         self._published = DeviceIndex()
         self._classes: dict[str, DeviceClass] = {}
         self._account = accounting.Inventory(self._published, self._classes)
@@ -104,9 +107,9 @@ class Cluster:
     async def stop(self) -> None:
         await self._informers.stop()
 
-    def take_changes(self, most_pools: int) -> Changes:
+    def take_changes(self, most_pools: int) -> TableChanges:
         """What changed; pools in portions, since a large cluster's would keep everybody else waiting."""
-        changes, self._changes = self._changes, Changes()
+        changes, self._changes = self._changes, TableChanges()
         while len(changes.pools) > most_pools:
             self._changes.pools.add(changes.pools.pop())
         return changes
@@ -115,7 +118,7 @@ class Cluster:
     def has_changes(self) -> bool:
         return bool(self._changes)
 
-    def world(self) -> World:
+    def world(self) -> ClusterObjects:
         """Everything at this moment; the objects themselves never change."""
         sources: tuple[Informer[Any], ...] = (
             self.classes,
@@ -126,7 +129,7 @@ class Cluster:
             self.pods,
             *self._others,
         )
-        return World.of(obj for informer in sources for obj in informer)
+        return ClusterObjects.of(obj for informer in sources for obj in informer)
 
     def claims_in(self, pool_id: PoolID) -> list[ResourceClaim]:
         return self.claims.by_index(BY_POOL, "/".join(pool_id))

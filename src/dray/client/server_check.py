@@ -1,4 +1,4 @@
-"""Is the API server there? Watches do not say when it is gone, and what is shown must not look alive then."""
+"""Asks whether the API server answers. Watches do not report that it is gone, and old data must not look current."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import asyncio
 from dray.client import ApiError, Client, CredentialsError, ServerUnreachable
 from dray.client.transport import Call
 
-PROBE_TIMEOUT_S = 5.0
+TIMEOUT_S = 5.0
 
 
-async def problem_with(client: Client) -> str:
+async def server_problem(client: Client) -> str:
     """What is wrong with the server; empty if it answers."""
     try:
-        async with asyncio.timeout(PROBE_TIMEOUT_S):
-            answer = await client.transport.request(Call("GET", "/version", timeout_s=PROBE_TIMEOUT_S))
+        async with asyncio.timeout(TIMEOUT_S):
+            answer = await client.transport.request(Call("GET", "/version", timeout_s=TIMEOUT_S))
     except TimeoutError:
         return "the API server does not answer"
     except (ServerUnreachable, CredentialsError, ApiError) as error:

@@ -30,7 +30,7 @@ CLASS = "under-test"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CheckVerdict:
     """What became of one check: `problem` is empty when it passed."""
 
     check: str
@@ -38,7 +38,7 @@ class Verdict:
     skipped: str = ""
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """The driver did something it should not."""
 
 
@@ -108,17 +108,17 @@ class Rig:
     async def until(
         self, ask: Callable[[], Awaitable[T | None]], what: str, why_not: Callable[[], str] = lambda: ""
     ) -> T:
-        """The first answer that is something; Failed after the time is up or when the driver has ended."""
+        """The first answer that is something; CheckFailed after the time is up or when the driver has ended."""
         deadline = asyncio.get_running_loop().time() + self.timeout_s
         while True:
             found = await ask()
             if found:
                 return found
             if self.process.has_ended:
-                raise Failed(self.end())
+                raise CheckFailed(self.end())
             if asyncio.get_running_loop().time() > deadline:
                 reason = why_not()
-                raise Failed(f"waited {self.timeout_s:g} s for {what}" + (f": {reason}" if reason else ""))
+                raise CheckFailed(f"waited {self.timeout_s:g} s for {what}" + (f": {reason}" if reason else ""))
             await asyncio.sleep(0.05)
 
     def end(self) -> str:
@@ -171,7 +171,7 @@ class Rig:
         try:
             self._open[name] = claim = await self.until(allocated, f"a device for {name}")
             return claim
-        except Failed as error:
+        except CheckFailed as error:
             await self.drop(name)
             raise Skipped(f"no device could be allocated: {error}") from error
 
@@ -199,7 +199,7 @@ class Rig:
     async def clear(self) -> None:
         """What a failed check left behind must not fail the next."""
         for name, claim in list(self._open.items()):
-            with contextlib.suppress(Failed, DriverError):
+            with contextlib.suppress(CheckFailed, DriverError):
                 if claim is not None:
                     await self.unprepare(claim)
             await self.drop(name)
@@ -210,18 +210,18 @@ class Rig:
     async def prepared(self, claim: ClaimState) -> list[PreparedDevice]:
         answer = (await self.prepare(claim)).get(claim.uid)
         if answer is None:
-            raise Failed(f"the answer has no entry for claim {claim.name}")
+            raise CheckFailed(f"the answer has no entry for claim {claim.name}")
         if isinstance(answer, str):
-            raise Failed(f"claim {claim.name} was refused: {answer}")
+            raise CheckFailed(f"claim {claim.name} was refused: {answer}")
         return answer
 
     async def unprepare(self, *claims: ClaimState) -> None:
         answers = await self.drivers.endpoint(self.driver).unprepare(claims, self.timeout_s)
         for claim in claims:
             if claim.uid not in answers:
-                raise Failed(f"the answer to unprepare has no entry for claim {claim.name}")
+                raise CheckFailed(f"the answer to unprepare has no entry for claim {claim.name}")
             if answers[claim.uid]:
-                raise Failed(f"claim {claim.name} was not given back: {answers[claim.uid]}")
+                raise CheckFailed(f"claim {claim.name} was not given back: {answers[claim.uid]}")
 
     def cdi_files(self) -> set[str]:
         return {path.name for path in self.cdi_dir.glob("*") if not path.name.startswith(".")}
@@ -232,7 +232,7 @@ class Rig:
             CdiDirectories([self.cdi_dir]).edits_for(names)
         except ContainerError as error:
             broken = "".join(f"; CDI file {name}: {problem}" for name, problem in self._broken_cdi_files())
-            raise Failed(f"a container runtime could not use the answer: {error}{broken}") from error
+            raise CheckFailed(f"a container runtime could not use the answer: {error}{broken}") from error
 
     def _broken_cdi_files(self) -> Iterator[tuple[str, str]]:
         for path in sorted(self.cdi_dir.glob("*.json")):

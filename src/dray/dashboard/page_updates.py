@@ -1,4 +1,4 @@
-"""The cluster followed while somebody looks: a page that nobody has open costs the cluster nothing."""
+"""Sends changes to open pages. The cluster is watched only while a page is open, and a little longer."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import msgspec
 
 from dray.client import Client
-from dray.dashboard.board import Board
-from dray.dashboard.cluster import Cluster
-from dray.dashboard.probe import problem_with
+from dray.client.server_check import server_problem
+from dray.dashboard.tables import Tables
+from dray.dashboard.watched_cluster import WatchedCluster
 from dray.features import FeatureGates
 
 # Events that come together are sent together.
 GATHER_S = 0.15
-# So long the cluster is followed after the last page was closed; a reload finds everything in place.
-LINGER_S = 30.0
-PROBE_S = 10.0
-# A reader that is so many messages behind is cut off; it comes back and starts with everything.
+# How long the cluster is watched after the last page was closed, so that a reload is quick.
+KEEP_WATCHING_S = 30.0
+SERVER_CHECK_S = 10.0
+# A page that is so many messages behind is disconnected; it reconnects and gets everything again.
 MOST_BEHIND = 256
 
 
-class Follower:
-    """One open page: messages for it, oldest first. None ends it."""
+class PageStream:
+    """The messages of one open page, oldest first; None ends the stream."""
 
     def __init__(self) -> None:
         self.messages: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -41,29 +41,29 @@ class Follower:
         self.messages.put_nowait(None)
 
 
-class Live:
-    """Rows of a running cluster, brought up to date by its watches, for any number of followers."""
+class ClusterUpdates:
+    """Keeps the tables of a running cluster current by watching it, and sends the changes to every open page."""
 
     def __init__(self, client: Client, gates: FeatureGates) -> None:
         self._client = client
-        self._stirred = asyncio.Event()
-        self.cluster = Cluster(client, gates, self._stirred.set)
-        self._board = Board(self.cluster)
-        self._followers: set[Follower] = set()
+        self._changed = asyncio.Event()
+        self.cluster = WatchedCluster(client, gates, self._changed.set)
+        self._tables = Tables(self.cluster)
+        self._pages: set[PageStream] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
         self._status = message("status", b'{"reachable":true}')
 
     def start(self) -> None:
         self.cluster.start()
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._probe())]
+        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._check_server())]
 
     async def ready(self) -> None:
         await self._ready.wait()
 
     async def stop(self) -> None:
-        for follower in list(self._followers):
-            follower.end()
+        for page in list(self._pages):
+            page.end()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -71,40 +71,40 @@ class Live:
 
     @property
     def is_followed(self) -> bool:
-        return bool(self._followers)
+        return bool(self._pages)
 
     async def follow(self) -> AsyncGenerator[bytes]:
         """Everything as soon as it is known, then what changes."""
-        follower = Follower()
-        self._followers.add(follower)
+        page = PageStream()
+        self._pages.add(page)
         try:
             yield self._status
             if self._ready.is_set():
                 self._catch_up()
                 # What was sent so far is in the snapshot.
-                while not follower.messages.empty():
-                    follower.messages.get_nowait()
-                yield message("snapshot", self._board.snapshot())
-            while (text := await follower.messages.get()) is not None:
+                while not page.messages.empty():
+                    page.messages.get_nowait()
+                yield message("snapshot", self._tables.snapshot())
+            while (text := await page.messages.get()) is not None:
                 yield text
         finally:
-            self._followers.discard(follower)
+            self._pages.discard(page)
 
     def snapshot(self) -> bytes:
         self._catch_up()
-        return self._board.snapshot()
+        return self._tables.snapshot()
 
     async def _run(self) -> None:
         await self.cluster.synced()
         while self.cluster.has_changes:
-            self._board.refresh()
+            self._tables.refresh()
             await asyncio.sleep(0)
         self._ready.set()
-        self._send(message("snapshot", self._board.snapshot()))
+        self._send(message("snapshot", self._tables.snapshot()))
         while True:
-            await self._stirred.wait()
+            await self._changed.wait()
             await asyncio.sleep(GATHER_S)
-            self._stirred.clear()
+            self._changed.clear()
             while self.cluster.has_changes:
                 self._refresh()
                 await asyncio.sleep(0)
@@ -114,23 +114,23 @@ class Live:
             self._refresh()
 
     def _refresh(self) -> None:
-        delta = self._board.refresh()
+        delta = self._tables.refresh()
         if delta is not None:
             self._send(message("delta", delta))
 
-    async def _probe(self) -> None:
+    async def _check_server(self) -> None:
         while True:
-            problem = await problem_with(self._client)
+            problem = await server_problem(self._client)
             status = {"reachable": not problem, "problem": problem}
             text = message("status", msgspec.json.encode(status))
             if text != self._status:
                 self._status = text
             self._send(text)
-            await asyncio.sleep(PROBE_S)
+            await asyncio.sleep(SERVER_CHECK_S)
 
     def _send(self, text: bytes) -> None:
-        for follower in self._followers:
-            follower.send(text)
+        for page in self._pages:
+            page.send(text)
 
 
 def message(event: str, data: bytes) -> bytes:
@@ -138,33 +138,33 @@ def message(event: str, data: bytes) -> bytes:
     return b"event: " + event.encode() + b"\ndata: " + data + b"\n\n"
 
 
-class Viewing:
-    """A `Live` as long as there are readers, and a little longer."""
+class SharedUpdates:
+    """Shares one `ClusterUpdates` between all pages; starts it with the first page and stops it after the last."""
 
     def __init__(self, client: Client, gates: FeatureGates) -> None:
         self._client = client
         self._gates = gates
-        self._live: Live | None = None
+        self._live: ClusterUpdates | None = None
         self._readers = 0
         self._closing: asyncio.TimerHandle | None = None
         self._stopping: set[asyncio.Task[None]] = set()
-        self._is_over = False
+        self._is_stopped = False
 
     @contextlib.asynccontextmanager
-    async def live(self) -> AsyncIterator[Live]:
+    async def live(self) -> AsyncIterator[ClusterUpdates]:
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
         if self._live is None:
-            self._live = Live(self._client, self._gates)
+            self._live = ClusterUpdates(self._client, self._gates)
             self._live.start()
         self._readers += 1
         try:
             yield self._live
         finally:
             self._readers -= 1
-            if not self._readers and not self._is_over:
-                self._closing = asyncio.get_running_loop().call_later(LINGER_S, self._let_go)
+            if not self._readers and not self._is_stopped:
+                self._closing = asyncio.get_running_loop().call_later(KEEP_WATCHING_S, self._let_go)
 
     def _let_go(self) -> None:
         if self._live is not None and not self._readers:
@@ -174,7 +174,7 @@ class Viewing:
             self._live = None
 
     async def stop(self) -> None:
-        self._is_over = True
+        self._is_stopped = True
         if self._closing is not None:
             self._closing.cancel()
         live, self._live = self._live, None

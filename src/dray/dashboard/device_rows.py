@@ -9,7 +9,7 @@ from dray.allocator.ledger import Ledger, Taken
 from dray.allocator.pools import PoolView
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceAttribute, DeviceTaint
-from dray.dashboard.health import Health
+from dray.dashboard.device_health import DeviceHealthReports
 
 Document = dict[str, Any]
 
@@ -18,7 +18,7 @@ FREE, IN_USE, PARTLY, BLOCKED, TAINTED, UNHEALTHY = "f", "u", "p", "b", "t", "x"
 UNHEALTHY_IN_USE = "X"
 
 
-def pool_row(view: PoolView, taken: Ledger, health: Health, shape: str) -> Document:
+def pool_row(view: PoolView, taken: Ledger, health: DeviceHealthReports, shape: str) -> Document:
     """`use` has one letter per device, in the order of the shape's names."""
     uses = list(_uses(view, taken, health))
     row: Document = {
@@ -46,7 +46,7 @@ def _only_node(view: PoolView) -> str:
     return (nodes.pop() or "") if len(nodes) == 1 else ""
 
 
-def _uses(view: PoolView, ledger: Ledger, health: Health) -> Iterator[str]:
+def _uses(view: PoolView, ledger: Ledger, health: DeviceHealthReports) -> Iterator[str]:
     taken = ledger.taken(view)
     counters = ledger.counters(view) if view.counters is not None else None
     for position, name in enumerate(view.names):
@@ -105,7 +105,7 @@ def shape_row(view: PoolView) -> Document:
 # --- one pool in depth, when somebody opens it
 
 
-def device_documents(view: PoolView, ledger: Ledger, health: Health) -> list[Document]:
+def device_documents(view: PoolView, ledger: Ledger, health: DeviceHealthReports) -> list[Document]:
     counters = ledger.counters(view) if view.counters is not None else None
     found = []
     for position, device in enumerate(view.devices):

@@ -1,4 +1,4 @@
-"""Everything the page shows, kept as encoded rows: a change costs its own rows, a new reader costs joining them."""
+"""The tables of the page as encoded rows: a change encodes only its own rows, and a new page gets them all at once."""
 
 from __future__ import annotations
 
@@ -11,9 +11,20 @@ import msgspec
 
 from dray.allocator.pools import PoolView
 from dray.allocator.types import PoolID
-from dray.dashboard.cluster import Changes, Cluster
-from dray.dashboard.devices import pool_row, shape_row
-from dray.dashboard.rows import claim_row, is_waiting, node_row, pending_row
+from dray.dashboard.device_rows import (
+    pool_row,
+    shape_row,
+)
+from dray.dashboard.object_rows import (
+    claim_row,
+    is_waiting,
+    node_row,
+    pending_row,
+)
+from dray.dashboard.watched_cluster import (
+    TableChanges,
+    WatchedCluster,
+)
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +36,8 @@ POOLS_AT_ONCE = 20
 _encoder = msgspec.json.Encoder()
 
 
-class Board:
-    def __init__(self, cluster: Cluster) -> None:
+class Tables:
+    def __init__(self, cluster: WatchedCluster) -> None:
         self._cluster = cluster
         self._tables: dict[str, Rows] = {name: {} for name in TABLES}
         self._shape_ids: dict[bytes, str] = {}
@@ -38,12 +49,12 @@ class Board:
         """Brings the rows up to date; the answer holds those that differ, null for gone ones; None if none does."""
         changes = self._cluster.take_changes(POOLS_AT_ONCE)
         found: dict[str, Rows] = {name: {} for name in TABLES}
-        self._look_at_pools(changes, found)
-        self._look_at_others(changes, found)
+        self._refresh_pools(changes, found)
+        self._refresh_others(changes, found)
         delta = {name: rows for name, rows in found.items() if rows}
         return _encoder.encode(delta) if delta else None
 
-    def _look_at_pools(self, changes: Changes, found: dict[str, Rows]) -> None:
+    def _refresh_pools(self, changes: TableChanges, found: dict[str, Rows]) -> None:
         for pool_id in changes.pools:
             self._set("pools", "/".join(pool_id), partial(self._pool_row, pool_id, found), found)
 
@@ -62,7 +73,7 @@ class Board:
             self._set("shapes", known, lambda: row, found)
         return known
 
-    def _look_at_others(self, changes: Changes, found: dict[str, Rows]) -> None:
+    def _refresh_others(self, changes: TableChanges, found: dict[str, Rows]) -> None:
         for name in changes.nodes:
             self._set("nodes", name, partial(self._node_row, name), found)
         for key in changes.claims:
