@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from dray.client import CLAIMS
 from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
-from dray.testing import WatchedCluster, cluster
+from dray.testing import Cluster, cluster
 
 PLANTED = Path(__file__).parent / "planted.yaml"
 ONLY_THIS_MACHINE = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
@@ -23,7 +23,7 @@ expect.set_options(timeout=WAIT_MS)
 class Shown:
     """A cluster and the address of its page, token included."""
 
-    cluster: WatchedCluster
+    cluster: Cluster
     token: str
     address: str
 
@@ -33,7 +33,7 @@ class Shown:
 
 
 @contextmanager
-def shown_on(running: WatchedCluster) -> Iterator[Shown]:
+def shown_on(running: Cluster) -> Iterator[Shown]:
     token = new_token()
 
     async def mount() -> Dashboard:
@@ -49,7 +49,7 @@ def shown_on(running: WatchedCluster) -> Iterator[Shown]:
 
 
 @contextmanager
-def planted_cluster() -> Iterator[WatchedCluster]:
+def planted_cluster() -> Iterator[Cluster]:
     """Pods that run, pods that wait, and a device that is not well."""
     with cluster(nodes=3, devices=("gpu", "cpu", "nic")) as running:
         running.apply(PLANTED)
@@ -67,7 +67,7 @@ def planted() -> Iterator[Shown]:
         yield shown
 
 
-def make_unhealthy(running: WatchedCluster, pod: str, index: int) -> str:
+def make_unhealthy(running: Cluster, pod: str, index: int) -> str:
     """A driver reports that one of the pod's devices does not work; the answer is the device's name."""
     claim = running.claims_of(pod)[0]
     assert claim.status.allocation is not None

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from dray.client import NODES, SLICES, Client
-from dray.testing import WatchedCluster, cluster
+from dray.testing import Cluster, cluster
 from tests.dashboard.conftest import Shown, opened, shown_on
 
 COUNT = 500
@@ -57,7 +57,7 @@ def large() -> Iterator[Shown]:
             yield shown
 
 
-def rows(running: WatchedCluster) -> int:
+def rows(running: Cluster) -> int:
     return len(running.run(running.client.list(NODES)).items)
 
 

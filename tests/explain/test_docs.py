@@ -20,7 +20,7 @@ def test_every_reason_code_is_documented() -> None:
 
 def test_every_finding_of_the_doctor_is_documented() -> None:
     text = (ROOT / "docs" / "doctor.md").read_text()
-    source = "".join(path.read_text() for path in (ROOT / "src/dray/explain").glob("*_findings.py"))
+    source = "".join(path.read_text() for path in (ROOT / "src/dray/explain/doctor").glob("*_findings.py"))
     source += (ROOT / "src/dray/cli/doctor.py").read_text()
     codes = re.findall(r'(?:error|warning)\(\s*"([a-z-]+)"', source)
     assert len(set(codes)) >= 20

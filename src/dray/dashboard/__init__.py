@@ -3,10 +3,10 @@
     dashboard = Dashboard(client, token="...")       a handler for one path prefix, /ui
     await dashboard.stop()                           ends open pages
 
-`cluster` follows the objects, `rows` and its neighbours turn them into what the page shows, `board` keeps those rows encoded
-and says what changed, `live` runs it while somebody looks, `access` lets in who has the token, `application` answers HTTP,
-`assets` is the page itself. Decisions about devices, amounts and reasons are made in `allocator`, `accounting` and `explain`;
-nothing here writes to the cluster.
+`watched_cluster` watches the objects through the client. `object_rows`, `device_rows` and `device_health` turn them into rows,
+`tables` keeps the rows encoded and finds what changed, `page_updates` sends the changes to open pages. `access` checks the token,
+`application` answers HTTP, `assets` is the page itself. Decisions about devices, amounts and reasons are made in `allocator`,
+`accounting` and `explain`; nothing here writes to the cluster.
 """
 
 from dray.dashboard.access import dashboard_url, new_token

@@ -1,9 +1,10 @@
-"""Whole clusters in one process: what `dray up`, `dray demo` and `dray.testing` start.
+"""Whole clusters in one process, and simulations of a cluster from its objects.
 
-`control_plane` puts API server, controllers and scheduler (`control_loops`) together, or serves the latter two in another process
-through a pipe (`pipe_server`); `nodes` adds node agents with drivers, or a fleet of
-simulated nodes. The parts are the ordinary ones, talking through the ordinary client without sockets.
+`control_plane` assembles the API server, controllers and scheduler (`control_loops`) as `dray up`, `dray demo` and
+`dray.testing` start them. `loops_process` runs controllers and scheduler in a second process, which calls the server through
+a pipe (`pipe_server`). `nodes` adds node agents with drivers, or simulated nodes. `bench` measures whole clusters.
 
-Offline, `simulation` runs the real scheduler over a copy of a cluster's objects on simulated time; `explaining` asks it why a pod
-waits, `more_nodes` and `autoscaling` what more nodes would change.
+Offline, `simulation` runs the real scheduler over a copy of a cluster's objects (`memory_cluster`) on simulated time, after
+`admitted_pods` has done what admission and controllers do. `pod_explanation` asks it why a pod waits (`node_refusals` adds what
+each filter found), `node_templates` and `autoscaling` add nodes, and `reports` shows the results.
 """
