@@ -24,7 +24,9 @@ API = ROOT / "src" / "dray" / "api"
 HEADER = "# Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.\n"
 
 SCALARS = {"string": "str", "bytes": "str", "bool": "bool", "int32": "int", "int64": "int", "float": "float"}
-ZEROS = {"str": '""', "bool": "False", "int": "0", "float": "0.0", "Quantity": "Quantity.ZERO"}
+ZEROS = {"str": '""', "bool": "False", "int": "0", "float": "0.0", "Quantity": "Quantity.ZERO", "Any": "None"}
+# Fields that a projection leaves undecoded.
+OWN_TYPES = {"text": 'msgspec.Raw = msgspec.Raw(b"null")', "document": "Any = None"}
 # Python words that cannot be, or should not be, names of fields.
 RESERVED = {"continue", "int", "bool"}
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -47,7 +49,8 @@ def read_structs() -> dict[str, Any]:
 
 
 def module_text(name: str, entry: dict[str, Any]) -> str:
-    classes = "\n\n\n".join(Module(name, entry).classes())
+    parts = [entry, *({**entry, **reader} for reader in entry.get("readers", {}).values())]
+    classes = "\n\n\n".join(text for part in parts for text in Module(part).classes())
     about, head = entry["about"].strip(), entry["head"].strip()
     text = f'{HEADER}"""{about}{chr(10) if chr(10) in about else ""}"""\n\n{head}\n\n{classes}\n'
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", f"{name}.py", "-"]
@@ -56,9 +59,8 @@ def module_text(name: str, entry: dict[str, Any]) -> str:
 
 
 class Module:
-    def __init__(self, name: str, entry: dict[str, Any]) -> None:
-        self._name = name
-        self._rows: dict[str, dict[str, Any]] = entry["structs"]
+    def __init__(self, entry: dict[str, Any]) -> None:
+        self._rows: dict[str, dict[str, Any]] = entry.get("structs", {})
         self._base = entry.get("base", "ApiStruct, frozen=True")
         self._is_projection = bool(entry.get("projection"))
         # Which struct stands for a described type: this module's own, then those it imports.
@@ -86,10 +88,14 @@ class Module:
         return "\n".join(lines if fields or version else [*lines, "    pass"])
 
     def _field(self, row: dict[str, Any], wire: str) -> str:
+        wire, _, own_type = wire.partition("=")
+        is_optional, wire = wire.endswith("?"), wire.removesuffix("?")
         schema = next(found for kind in row["type"].split() if (found := struct(kind).fields.get(wire)))
         name = snake_case(wire)
-        own = row.get("own", {}).get(wire)
+        own = row.get("own", {}).get(wire) or OWN_TYPES.get(own_type)
         annotation, default = own.split(" = ") if own else self._annotation(schema)
+        if is_optional:
+            annotation, default = f"{self._type(schema.type)} | None", "None"
         if camel_case(name) == wire and not name.endswith("_"):
             return f"{name}: {annotation} = {default}"
         if default.startswith("msgspec.field("):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dray.api import scheme
+from dray.api.projections import DiscoveredGroupList, DiscoveredResource, DiscoveredResourceList
 from dray.client import (
     CLAIMS,
     DAEMON_SETS,
@@ -37,41 +38,15 @@ _NEEDED_VERBS = {"delete", "list", "watch"}
 _IGNORED = {("", "events"), ("events.k8s.io", "events")}
 
 
-class _Resource(msgspec.Struct):
-    name: str = ""
-    kind: str = ""
-    namespaced: bool = False
-    verbs: list[str] = []
-
-
-class _ResourceList(msgspec.Struct):
-    resources: list[_Resource] = []
-
-
-class _Version(msgspec.Struct, rename="camel"):
-    group_version: str = ""
-    version: str = ""
-
-
-class _Group(msgspec.Struct, rename="camel"):
-    name: str = ""
-    preferred_version: _Version = msgspec.field(default_factory=_Version)
-    versions: list[_Version] = []
-
-
-class _GroupList(msgspec.Struct):
-    groups: list[_Group] = []
-
-
 async def discover(client: Client) -> list[Kind[Any]]:
     """The kinds this server serves, each once, in its preferred version. Ask again to learn of new ones."""
     answer = await client.raw("GET", "/apis")
-    groups = msgspec.json.decode(answer.body, type=_GroupList).groups
+    groups = msgspec.json.decode(answer.body, type=DiscoveredGroupList).groups or []
     # A kind may be served in another than the group's preferred version only: look at all, the preferred one first.
     paths = [("", "v1", "/api/v1")]
     for group in groups:
         preferred = group.preferred_version.version
-        for version in sorted(group.versions, key=lambda item: item.version != preferred):
+        for version in sorted(group.versions or (), key=lambda item: item.version != preferred):
             paths.append((group.name, version.version, f"/apis/{version.group_version}"))
     lists = await asyncio.gather(*(_resources(client, path) for _, _, path in paths))
     found: dict[tuple[str, str], Kind[Any]] = {}
@@ -83,16 +58,16 @@ async def discover(client: Client) -> list[Kind[Any]]:
     return list(found.values())
 
 
-async def _resources(client: Client, path: str) -> Iterable[_Resource]:
+async def _resources(client: Client, path: str) -> Iterable[DiscoveredResource]:
     try:
         answer = await client.raw("GET", path)
     except ApiError:
         return ()  # An aggregated API whose server is away: its objects are left alone.
-    resources = msgspec.json.decode(answer.body, type=_ResourceList).resources
-    return [item for item in resources if "/" not in item.name and set(item.verbs) >= _NEEDED_VERBS]
+    resources = msgspec.json.decode(answer.body, type=DiscoveredResourceList).resources or []
+    return [item for item in resources if "/" not in item.name and set(item.verbs or ()) >= _NEEDED_VERBS]
 
 
-def _kind(group: str, version: str, resource: _Resource) -> Kind[Any]:
+def _kind(group: str, version: str, resource: DiscoveredResource) -> Kind[Any]:
     for kind in _TYPED:
         if (kind.row.group, kind.row.plural, kind.version) == (group, resource.name, version):
             return kind

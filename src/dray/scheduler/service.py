@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dray.api.projections import DiscoveredResourceList
 from dray.client import (
     CLAIMS,
     DEVICE_CLASSES,
@@ -41,14 +42,6 @@ NEWEST_FIRST = ("v1", "v1beta2", "v1beta1", "v1alpha3")
 RETRY_S = 1.0
 
 
-class _Resource(msgspec.Struct):
-    name: str
-
-
-class _Resources(msgspec.Struct):
-    resources: list[_Resource] = []
-
-
 async def served_version(client: Client, kind: Kind[Any]) -> str | None:
     """The newest version under which the server lists the kind; None if it does not. Waits for a server that is not there."""
     while True:
@@ -67,8 +60,8 @@ async def _newest(client: Client, kind: Kind[Any]) -> str | None:
             if not problem.is_not_found:
                 raise
             continue
-        listed = msgspec.json.decode(answer.body, type=_Resources)
-        if any(resource.name == kind.row.plural for resource in listed.resources):
+        listed = msgspec.json.decode(answer.body, type=DiscoveredResourceList)
+        if any(resource.name == kind.row.plural for resource in listed.resources or ()):
             return version
     return None
 

@@ -26,6 +26,7 @@ from dray.accounting.device_charges import takes_from_node
 from dray.api.codec import decode
 from dray.api.core import Node, Pod
 from dray.api.errors import DecodeError
+from dray.api.projections import PlacedPod
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import Stored
 from dray.store.interface import Change, Entry
@@ -42,15 +43,7 @@ _HAS_NODE = b'"nodeName":'
 MOST_CHANGES = 4096
 
 
-class _Spec(msgspec.Struct, frozen=True, rename="camel"):
-    node_name: str = ""
-
-
-class _PodOnNode(msgspec.Struct, frozen=True):
-    spec: _Spec = _Spec()
-
-
-_decode_node = msgspec.json.Decoder(_PodOnNode).decode
+_decode_node = msgspec.json.Decoder(PlacedPod).decode
 
 
 @dataclass(frozen=True, slots=True)

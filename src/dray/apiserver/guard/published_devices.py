@@ -4,10 +4,10 @@ Only slices of a pool's newest generation count, as for everyone who reads slice
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
+from dray.api.projections import PublishedAmount, PublishedDevice, PublishedSlice, PublishedSliceSpec
 from dray.api.read_once import ReadOnce
 from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
 from dray.apiserver.watch.store_follower import StoreFollower
@@ -16,48 +16,11 @@ from dray.apiserver.watch.stored_object import resource_prefix
 SLICES = resource_prefix("resource.k8s.io", "resourceslices")
 
 
-class _Amount(msgspec.Struct):
-    value: Any = None
+_decoder = msgspec.json.Decoder(PublishedSlice)
+_devices_decoder = msgspec.json.Decoder(list[PublishedDevice] | None)
 
 
-class _Draw(msgspec.Struct, rename="camel"):
-    counter_set: str = ""
-    counters: dict[str, _Amount] = {}
-
-
-class _Device(msgspec.Struct, rename="camel"):
-    name: str
-    allow_multiple_allocations: bool | None = None
-    capacity: dict[str, _Amount] | None = None
-    consumes_counters: list[_Draw] | None = None
-
-
-class _CounterSet(msgspec.Struct):
-    name: str
-    counters: dict[str, _Amount] = {}
-
-
-class _Pool(msgspec.Struct):
-    name: str = ""
-    generation: int = 0
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    driver: str = ""
-    pool: _Pool = msgspec.field(default_factory=_Pool)
-    devices: msgspec.Raw = msgspec.Raw(b"null")
-    shared_counters: list[_CounterSet] | None = None
-
-
-class _Slice(msgspec.Struct):
-    spec: _Spec
-
-
-_decoder = msgspec.json.Decoder(_Slice)
-_devices_decoder = msgspec.json.Decoder(list[_Device] | None)
-
-
-def _devices_by_name(text: bytes) -> dict[str, _Device]:
+def _devices_by_name(text: bytes) -> dict[str, PublishedDevice]:
     return {device.name: device for device in _devices_decoder.decode(text) or ()}
 
 
@@ -82,7 +45,7 @@ WHOLE = Offer()
 class _SliceFacts:
     pool: tuple[str, str]
     generation: int
-    devices: dict[str, _Device]
+    devices: dict[str, PublishedDevice]
     counters: dict[str, dict[str, int]]
 
 
@@ -128,7 +91,7 @@ class Published:
         return [facts for facts in found if facts.generation == newest]
 
 
-def _facts(spec: _Spec) -> _SliceFacts:
+def _facts(spec: PublishedSliceSpec) -> _SliceFacts:
     return _SliceFacts(
         pool=(spec.driver, spec.pool.name),
         generation=spec.pool.generation,
@@ -137,7 +100,7 @@ def _facts(spec: _Spec) -> _SliceFacts:
     )
 
 
-def _offer(device: _Device, driver: str) -> Offer:
+def _offer(device: PublishedDevice, driver: str) -> Offer:
     if not device.allow_multiple_allocations and not device.consumes_counters:
         return WHOLE
     return Offer(
@@ -147,5 +110,5 @@ def _offer(device: _Device, driver: str) -> Offer:
     )
 
 
-def _amounts(values: dict[str, _Amount]) -> dict[str, int]:
-    return {name: amount(value.value) for name, value in values.items()}
+def _amounts(values: dict[str, PublishedAmount] | None) -> dict[str, int]:
+    return {name: amount(value.value) for name, value in (values or {}).items()}

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from dray.api.projections import LabelledObject
 from dray.api.scheme import Resource, group_version
 from dray.apiserver.read.selectors import FieldSelector
 
@@ -63,15 +64,7 @@ def ordered(document: dict[str, Any]) -> dict[str, Any]:
     return head
 
 
-class _Labelled(msgspec.Struct):
-    labels: dict[str, str] | None = None
-
-
-class _Head(msgspec.Struct):
-    metadata: _Labelled
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
+_decode_head = msgspec.json.Decoder(LabelledObject).decode
 
 
 @lru_cache(maxsize=256)

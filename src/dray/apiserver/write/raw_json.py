@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from dray.api.projections import OpaqueConfiguration, OpaqueObject, OpaqueSpec, OpaqueStatus
 from dray.apiserver.watch.stored_object import (
     decode,
     encode,
@@ -29,45 +30,7 @@ _SPACED = b'": '
 _ONE_LINE = bytes.maketrans(b"\n\r\t", b"   ")
 
 
-class _Opaque(msgspec.Struct):
-    parameters: msgspec.Raw = msgspec.Raw()
-
-
-class _Config(msgspec.Struct):
-    opaque: _Opaque | None = None
-
-
-class _Configured(msgspec.Struct):
-    config: list[_Config] | None = None
-
-
-class _Spec(msgspec.Struct):
-    """Of a class (`config`), a claim (`devices`) or a template (`spec`)."""
-
-    config: list[_Config] | None = None
-    devices: _Configured | None = None
-    spec: _Spec | None = None
-
-
-class _Allocation(msgspec.Struct):
-    devices: _Configured | None = None
-
-
-class _Device(msgspec.Struct):
-    data: msgspec.Raw = msgspec.Raw()
-
-
-class _Status(msgspec.Struct):
-    allocation: _Allocation | None = None
-    devices: list[_Device] | None = None
-
-
-class _Object(msgspec.Struct):
-    spec: _Spec | None = None
-    status: _Status | None = None
-
-
-_read = msgspec.json.Decoder(_Object).decode
+_read = msgspec.json.Decoder(OpaqueObject).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,20 +55,20 @@ def spelling_of(data: bytes) -> Spelling:
     return Spelling(tuple(_spec_texts(found.spec)), tuple(_status_texts(found.status)))
 
 
-def _spec_texts(spec: _Spec | None) -> Iterator[bytes]:
+def _spec_texts(spec: OpaqueSpec | None) -> Iterator[bytes]:
     while spec is not None:
         yield from _config_texts(spec.config)
         yield from _config_texts(spec.devices.config if spec.devices else None)
         spec = spec.spec
 
 
-def _config_texts(config: list[_Config] | None) -> Iterator[bytes]:
+def _config_texts(config: list[OpaqueConfiguration] | None) -> Iterator[bytes]:
     for entry in config or ():
         if entry.opaque and (text := bytes(entry.opaque.parameters)):
             yield text.translate(_ONE_LINE)
 
 
-def _status_texts(status: _Status | None) -> Iterator[bytes]:
+def _status_texts(status: OpaqueStatus | None) -> Iterator[bytes]:
     if status is None:
         return
     allocated = status.allocation.devices if status.allocation else None

@@ -8,6 +8,13 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from dray.api.projections import (
+    NodeSlice,
+    ReferencingEnvVarSource,
+    ReferencingPod,
+    ReferencingPodSpec,
+    ReferencingPodStatus,
+)
 from dray.apiserver.request.request_info import Attributes, Decision
 from dray.apiserver.watch.stored_object import resource_prefix
 
@@ -18,84 +25,8 @@ POD_PREFIX = resource_prefix("", "pods")
 SLICE_PREFIX = resource_prefix("resource.k8s.io", "resourceslices")
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
-class _PodClaim(msgspec.Struct, rename="camel"):
-    resource_claim_name: str | None = None
-
-
-class _KeyRef(msgspec.Struct, rename="camel"):
-    config_map_key_ref: _Named | None = None
-    secret_key_ref: _Named | None = None
-
-
-class _Env(msgspec.Struct, rename="camel"):
-    value_from: _KeyRef | None = None
-
-
-class _EnvFrom(msgspec.Struct, rename="camel"):
-    config_map_ref: _Named | None = None
-    secret_ref: _Named | None = None
-
-
-class _Container(msgspec.Struct, rename="camel"):
-    env: list[_Env] | None = None
-    env_from: list[_EnvFrom] | None = None
-
-
-class _SecretVolume(msgspec.Struct, rename="camel"):
-    secret_name: str = ""
-
-
-class _ProjectedSource(msgspec.Struct, rename="camel"):
-    secret: _Named | None = None
-    config_map: _Named | None = None
-
-
-class _Projected(msgspec.Struct):
-    sources: list[_ProjectedSource] | None = None
-
-
-class _Volume(msgspec.Struct, rename="camel"):
-    secret: _SecretVolume | None = None
-    config_map: _Named | None = None
-    projected: _Projected | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-    service_account_name: str = ""
-    resource_claims: list[_PodClaim] | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-    ephemeral_containers: list[_Container] | None = None
-    image_pull_secrets: list[_Named] | None = None
-    volumes: list[_Volume] | None = None
-
-
-class _PodStatus(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    resource_claim_statuses: list[_PodClaim] | None = None
-    extended_resource_claim_status: _PodClaim | None = None
-
-
-class _Pod(msgspec.Struct):
-    spec: _PodSpec
-    status: _PodStatus | None = None
-
-
-class _SliceSpec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _Slice(msgspec.Struct):
-    spec: _SliceSpec
-
-
-_pods = msgspec.json.Decoder(_Pod)
-_slices = msgspec.json.Decoder(_Slice)
+_pods = msgspec.json.Decoder(ReferencingPod)
+_slices = msgspec.json.Decoder(NodeSlice)
 
 
 class NodeGraph:
@@ -129,7 +60,7 @@ class NodeGraph:
         if value is None:
             self._node_by_slice.pop(name, None)
         else:
-            self._node_by_slice[name] = _slices.decode(value).spec.node_name
+            self._node_by_slice[name] = _slices.decode(value).spec.node_name or ""
 
     def refers(self, node: str, plural: str, namespace: str, name: str) -> bool:
         """Whether a pod bound to the node (or the pod itself) is, or uses, this object."""
@@ -141,8 +72,8 @@ class NodeGraph:
         return self._node_by_slice.get(name)
 
 
-def _references(pod: _Pod, namespace: str) -> Iterator[Reference]:
-    spec, status = pod.spec, pod.status or _PodStatus()
+def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
+    spec, status = pod.spec, pod.status or ReferencingPodStatus()
     yield "serviceaccounts", namespace, spec.service_account_name or "default"
     claims = [*(spec.resource_claims or ()), *(status.resource_claim_statuses or ())]
     if status.extended_resource_claim_status:
@@ -155,7 +86,7 @@ def _references(pod: _Pod, namespace: str) -> Iterator[Reference]:
             yield plural, namespace, name
 
 
-def _mounted(spec: _PodSpec) -> Iterator[tuple[str, str]]:
+def _mounted(spec: ReferencingPodSpec) -> Iterator[tuple[str, str]]:
     for pull in spec.image_pull_secrets or ():
         yield "secrets", pull.name
     for container in (*(spec.containers or ()), *(spec.init_containers or ()), *(spec.ephemeral_containers or ())):
@@ -163,7 +94,7 @@ def _mounted(spec: _PodSpec) -> Iterator[tuple[str, str]]:
             yield "configmaps", source.config_map_ref.name if source.config_map_ref else ""
             yield "secrets", source.secret_ref.name if source.secret_ref else ""
         for variable in container.env or ():
-            origin = variable.value_from or _KeyRef()
+            origin = variable.value_from or ReferencingEnvVarSource()
             yield "configmaps", origin.config_map_key_ref.name if origin.config_map_key_ref else ""
             yield "secrets", origin.secret_key_ref.name if origin.secret_key_ref else ""
     for volume in spec.volumes or ():

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dray.api.projections import RbacBinding, RbacRole, RbacSubject
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.store_follower import StoreFollower
@@ -128,39 +129,6 @@ PLURALS = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 SubjectKey = tuple[str, str]
 
 
-class _Aggregation(msgspec.Struct, rename="camel"):
-    cluster_role_selectors: list[dict[str, Any]] | None = None
-
-
-class _Metadata(msgspec.Struct):
-    name: str
-    namespace: str = ""
-    labels: dict[str, str] | None = None
-
-
-class _Role(msgspec.Struct, rename="camel"):
-    metadata: _Metadata
-    rules: list[Rule] | None = None
-    aggregation_rule: _Aggregation | None = None
-
-
-class _RoleRef(msgspec.Struct):
-    kind: str = ""
-    name: str = ""
-
-
-class _Subject(msgspec.Struct):
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
-class _Binding(msgspec.Struct, rename="camel"):
-    metadata: _Metadata
-    role_ref: _RoleRef
-    subjects: list[_Subject] | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class Role:
     rules: tuple[Rule, ...]
@@ -185,8 +153,9 @@ class Binding:
         return f'{self.kind} "{name}" of {self.role_kind} "{self.role_name}"'
 
 
-_roles = msgspec.json.Decoder(_Role)
-_bindings = msgspec.json.Decoder(_Binding)
+_roles = msgspec.json.Decoder(RbacRole)
+_bindings = msgspec.json.Decoder(RbacBinding)
+_rules = msgspec.json.Decoder(list[Rule] | None)
 
 
 class RbacIndex:
@@ -218,7 +187,8 @@ class RbacIndex:
             return
         read = _roles.decode(value)
         selectors = read.aggregation_rule.cluster_role_selectors if read.aggregation_rule else None
-        self._roles[namespace, name] = Role(tuple(read.rules or ()), read.metadata.labels or {}, tuple(selectors or ()))
+        rules = _rules.decode(read.rules) or ()
+        self._roles[namespace, name] = Role(tuple(rules), read.metadata.labels or {}, tuple(selectors or ()))
 
     def _apply_binding(self, key: str, plural: str, value: bytes | None) -> None:
         old = self._bindings.pop(key, None)
@@ -287,7 +257,7 @@ class RbacIndex:
         return Decision(False, f"RBAC: {missing}" if missing else "")
 
 
-def _subject_key(subject: _Subject) -> SubjectKey:
+def _subject_key(subject: RbacSubject) -> SubjectKey:
     if subject.kind == "ServiceAccount":
         return "ServiceAccount", f"{subject.namespace}:{subject.name}"
     return subject.kind, subject.name

@@ -1,0 +1,257 @@
+# Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
+"""Structs with only the fields that one reader needs, for decoding many objects fast.
+
+The API server reads stored objects with them, and clients read the server's discovery documents. Lists and maps may be null.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+# --- the labels of a stored object -----------------------------------------------------------------------------------
+
+
+class LabelledMeta(msgspec.Struct, frozen=True, rename="camel"):
+    labels: dict[str, str] | None = None
+
+
+class LabelledObject(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: LabelledMeta = msgspec.field(default_factory=LabelledMeta)
+
+
+# --- the node of a pod -----------------------------------------------------------------------------------------------
+
+
+class PlacedPodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class PlacedPod(msgspec.Struct, frozen=True, rename="camel"):
+    spec: PlacedPodSpec = msgspec.field(default_factory=PlacedPodSpec)
+
+
+# --- the objects that a pod refers to, and the node of a slice -------------------------------------------------------
+
+
+class ReferencedName(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+
+
+class ReferencedClaim(msgspec.Struct, frozen=True, rename="camel"):
+    resource_claim_name: str | None = None
+
+
+class ReferencingEnvVarSource(msgspec.Struct, frozen=True, rename="camel"):
+    config_map_key_ref: ReferencedName | None = None
+    secret_key_ref: ReferencedName | None = None
+
+
+class ReferencingEnvVar(msgspec.Struct, frozen=True, rename="camel"):
+    value_from: ReferencingEnvVarSource | None = None
+
+
+class ReferencingEnvFromSource(msgspec.Struct, frozen=True, rename="camel"):
+    config_map_ref: ReferencedName | None = None
+    secret_ref: ReferencedName | None = None
+
+
+class ReferencingContainer(msgspec.Struct, frozen=True, rename="camel"):
+    env: list[ReferencingEnvVar] | None = None
+    env_from: list[ReferencingEnvFromSource] | None = None
+
+
+class ReferencedSecretVolume(msgspec.Struct, frozen=True, rename="camel"):
+    secret_name: str = ""
+
+
+class ReferencingVolumeProjection(msgspec.Struct, frozen=True, rename="camel"):
+    secret: ReferencedName | None = None
+    config_map: ReferencedName | None = None
+
+
+class ReferencingProjectedVolume(msgspec.Struct, frozen=True, rename="camel"):
+    sources: list[ReferencingVolumeProjection] | None = None
+
+
+class ReferencingVolume(msgspec.Struct, frozen=True, rename="camel"):
+    secret: ReferencedSecretVolume | None = None
+    config_map: ReferencedName | None = None
+    projected: ReferencingProjectedVolume | None = None
+
+
+class ReferencingPodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+    service_account_name: str = ""
+    resource_claims: list[ReferencedClaim] | None = None
+    containers: list[ReferencingContainer] | None = None
+    init_containers: list[ReferencingContainer] | None = None
+    ephemeral_containers: list[ReferencingContainer] | None = None
+    image_pull_secrets: list[ReferencedName] | None = None
+    volumes: list[ReferencingVolume] | None = None
+
+
+class ReferencingPodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    phase: str = ""
+    resource_claim_statuses: list[ReferencedClaim] | None = None
+    extended_resource_claim_status: ReferencedClaim | None = None
+
+
+class ReferencingPod(msgspec.Struct, frozen=True, rename="camel"):
+    spec: ReferencingPodSpec = msgspec.field(default_factory=ReferencingPodSpec)
+    status: ReferencingPodStatus | None = None
+
+
+class NodeSliceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str | None = None
+
+
+class NodeSlice(msgspec.Struct, frozen=True, rename="camel"):
+    spec: NodeSliceSpec = msgspec.field(default_factory=NodeSliceSpec)
+
+
+# --- roles and their bindings; rules and selectors are read by their own classes -------------------------------------
+
+
+class RbacMeta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+
+
+class RbacAggregationRule(msgspec.Struct, frozen=True, rename="camel"):
+    cluster_role_selectors: Any = None
+
+
+class RbacRole(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: RbacMeta = msgspec.field(default_factory=RbacMeta)
+    rules: msgspec.Raw = msgspec.Raw(b"null")
+    aggregation_rule: RbacAggregationRule | None = None
+
+
+class RbacRoleRef(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+
+
+class RbacSubject(msgspec.Struct, frozen=True, rename="camel"):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class RbacBinding(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: RbacMeta = msgspec.field(default_factory=RbacMeta)
+    role_ref: RbacRoleRef = msgspec.field(default_factory=RbacRoleRef)
+    subjects: list[RbacSubject] | None = None
+
+
+# --- devices and counters that slices publish ------------------------------------------------------------------------
+
+
+class PublishedAmount(msgspec.Struct, frozen=True, rename="camel"):
+    value: Any = None
+
+
+class PublishedConsumption(msgspec.Struct, frozen=True, rename="camel"):
+    counter_set: str = ""
+    counters: dict[str, PublishedAmount] | None = None
+
+
+class PublishedDevice(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    allow_multiple_allocations: bool | None = None
+    capacity: dict[str, PublishedAmount] | None = None
+    consumes_counters: list[PublishedConsumption] | None = None
+
+
+class PublishedCounterSet(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    counters: dict[str, PublishedAmount] | None = None
+
+
+class PublishedPool(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    generation: int = 0
+
+
+class PublishedSliceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    driver: str = ""
+    pool: PublishedPool = msgspec.field(default_factory=PublishedPool)
+    devices: msgspec.Raw = msgspec.Raw(b"null")
+    shared_counters: list[PublishedCounterSet] | None = None
+
+
+class PublishedSlice(msgspec.Struct, frozen=True, rename="camel"):
+    spec: PublishedSliceSpec = msgspec.field(default_factory=PublishedSliceSpec)
+
+
+# --- the opaque values of device classes, claims and templates -------------------------------------------------------
+
+
+class OpaqueParameters(msgspec.Struct, frozen=True, rename="camel"):
+    parameters: msgspec.Raw = msgspec.Raw()
+
+
+class OpaqueConfiguration(msgspec.Struct, frozen=True, rename="camel"):
+    opaque: OpaqueParameters | None = None
+
+
+class OpaqueConfigurations(msgspec.Struct, frozen=True, rename="camel"):
+    config: list[OpaqueConfiguration] | None = None
+
+
+class OpaqueSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Of a class (`config`), a claim (`devices`) or a template (`spec`)."""
+
+    config: list[OpaqueConfiguration] | None = None
+    devices: OpaqueConfigurations | None = None
+    spec: OpaqueSpec | None = None
+
+
+class OpaqueAllocation(msgspec.Struct, frozen=True, rename="camel"):
+    devices: OpaqueConfigurations | None = None
+
+
+class OpaqueDeviceStatus(msgspec.Struct, frozen=True, rename="camel"):
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class OpaqueStatus(msgspec.Struct, frozen=True, rename="camel"):
+    allocation: OpaqueAllocation | None = None
+    devices: list[OpaqueDeviceStatus] | None = None
+
+
+class OpaqueObject(msgspec.Struct, frozen=True, rename="camel"):
+    spec: OpaqueSpec | None = None
+    status: OpaqueStatus | None = None
+
+
+# --- discovery documents ---------------------------------------------------------------------------------------------
+
+
+class DiscoveredResource(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+    verbs: list[str] | None = None
+
+
+class DiscoveredResourceList(msgspec.Struct, frozen=True, rename="camel"):
+    resources: list[DiscoveredResource] | None = None
+
+
+class DiscoveredVersion(msgspec.Struct, frozen=True, rename="camel"):
+    group_version: str = ""
+    version: str = ""
+
+
+class DiscoveredGroup(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    preferred_version: DiscoveredVersion = msgspec.field(default_factory=DiscoveredVersion)
+    versions: list[DiscoveredVersion] | None = None
+
+
+class DiscoveredGroupList(msgspec.Struct, frozen=True, rename="camel"):
+    groups: list[DiscoveredGroup] | None = None
