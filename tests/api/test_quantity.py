@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.api.quantity import Quantity, QuantityError, rewritten
+from dray.testing.vectors import answer_quantity
 
 RECORDED = [
     json.loads(line, parse_float=str)
@@ -113,3 +114,17 @@ def test_is_a_value():
     assert a
     with pytest.raises(AttributeError):
         a.nanos = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        pytest.param(" 1Gi ", "1Gi", id="spaces"),
+        pytest.param("\u30005", "5", id="wide-space"),
+        pytest.param("\t1Gi", None, id="a-tab-is-always-escaped-in-json"),
+        pytest.param("1 Gi", None, id="space-inside"),
+    ],
+)
+def test_json_strings_are_trimmed_like_in_go(text, amount):
+    row = answer_quantity({"op": "json", "input": text})
+    assert row == {"ok": False} if amount is None else row["canonical"] == amount

@@ -303,8 +303,19 @@ def _print_decimal(nanos: int, exponent_form: bool) -> str:
     return f"{nanos}e{exponent}" if exponent else str(nanos)
 
 
+# The white space that a JSON string can hold unescaped. Go drops it around a quantity; escaped white space it refuses.
+_JSON_SPACES = (
+    " \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+def trimmed(text: str) -> str:
+    """The text of a quantity without the white space that Kubernetes drops around a JSON string."""
+    return text.strip(_JSON_SPACES)
+
+
 def decoding_hook(wanted: type, value: Any) -> Any:
     """For decoders of structs with quantities. msgspec takes NotImplementedError for "I do not know this type"."""
     if wanted is Quantity:
-        return Quantity.parse(value)
+        return Quantity.parse(trimmed(value) if type(value) is str else value)
     raise NotImplementedError(wanted)

@@ -13,7 +13,7 @@ from typing import Any
 
 from dray.api.errors import ShapeError
 from dray.api.jsontext import go_json
-from dray.api.quantity import Quantity, QuantityError, rewritten
+from dray.api.quantity import Quantity, QuantityError, rewritten, trimmed
 from dray.api.times import micro_time_text, parse_time, time_text
 
 QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -115,7 +115,7 @@ def _float(value: Any, go: str, place: Place, run: Shaping) -> Any:
 def quantity(value: Any, go: str, place: Place, run: Shaping) -> Any:
     try:
         if type(value) is str:
-            return rewritten(value)
+            return rewritten(trimmed(value))
         if type(value) in (int, float):
             return str(Quantity.parse(value))
     except QuantityError:

@@ -16,7 +16,7 @@ from dray.api.core import Pod
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.preparation import prepared_create, prepared_status_update, prepared_update
-from dray.api.quantity import Quantity, QuantityError, rewritten
+from dray.api.quantity import Quantity, QuantityError, rewritten, trimmed
 from dray.api.resource import Device
 from dray.api.strategies import Setting
 from dray.api.versions import to_storage
@@ -130,6 +130,11 @@ def _parse(row: Row) -> Row:
     return answered
 
 
+def _parse_json(row: Row) -> Row:
+    value = row["input"]
+    return _parse({"input": trimmed(value) if isinstance(value, str) else value})
+
+
 def _compare(row: Row) -> Row:
     a, b = Quantity.parse(row["a"]), Quantity.parse(row["b"])
     return {"cmp": (a > b) - (a < b)}
@@ -141,7 +146,7 @@ def _compute(operation: Callable[[Quantity, Quantity], Quantity]) -> Callable[[R
 
 _QUANTITY_ANSWERS: dict[str, Callable[[Row], Row]] = {
     "parse": _parse,
-    "json": _parse,
+    "json": _parse_json,
     "cmp": _compare,
     "add": _compute(lambda a, b: a + b),
     "sub": _compute(lambda a, b: a - b),

@@ -150,10 +150,10 @@ class _Range:
         if step.nanos <= 0:
             self.invalid("step", step, "must be greater than zero")
             return
-        if not self.in_milli and not self._check_whole():
-            return
         if low + step > self.capacity:
             self.invalid("step", step, f"one step {low + step} is larger than capacity value: {self.capacity}")
+        if not self.in_milli and not self._check_whole():
+            return
         unit = Quantity.milli if self.in_milli else Quantity.value
         for name in ("default", "max"):
             if name in self.amounts and (unit(self.amounts[name]) - unit(low)) % unit(step):

@@ -73,8 +73,13 @@ def _check_template_metadata(meta: Document, path: str, errors: Errors) -> None:
     check_annotations(meta.get("annotations") or {}, f"{path}.annotations", errors)
     check_labels(meta.get("labels") or {}, f"{path}.labels", errors)
     for field, value in meta.items():
-        if field not in _TEMPLATE_METADATA and value not in (None, "", 0, [], {}):
+        if field not in _TEMPLATE_METADATA and _is_set(field, value):
             errors.forbidden(f"{path}.{'uID' if field == 'uid' else field}", "cannot be set")
+
+
+def _is_set(field: str, value: object) -> bool:
+    """A grace period of 0 is one; an empty text or map counts as absent."""
+    return value is not None if field == "deletionGracePeriodSeconds" else value not in (None, "", 0, [], {})
 
 
 def check_admin_access(paths: Iterable[str], context: Context, errors: Errors) -> None:
@@ -136,10 +141,20 @@ class _ClaimSpec:
             self.errors.required(path, rule)
         elif exactly is not None and alternatives:
             self.errors.invalid(path, None, f"{rule}, but multiple fields are set")
+            self._check_by_generated_rules(exactly, alternatives, name, path)
         elif exactly is not None:
+            check_class_name(exactly.get("deviceClassName") or "", f"{path}.exactly.deviceClassName", self.errors)
             self._check_ask(exactly, (name,), f"{path}.exactly")
         else:
             self._check_alternatives(alternatives, name, f"{path}.firstAvailable")
+
+    def _check_by_generated_rules(self, exactly: Document, alternatives: list[Document], name: str, path: str) -> None:
+        """Only the generated rules look into a request that sets both; their findings are reported."""
+        before, cost = len(self.errors), self.derived_cost
+        self._check_ask(exactly, (name,), f"{path}.exactly")
+        self._check_alternatives(alternatives, name, f"{path}.firstAvailable")
+        self.errors.drop_handwritten(before)
+        self.derived_cost = cost
 
     def _check_alternatives(self, alternatives: list[Document], parent: str, path: str) -> None:
         if len(alternatives) > MAX_SUBREQUESTS:
@@ -149,11 +164,13 @@ class _ClaimSpec:
         for i, alternative in enumerate(alternatives):
             name = alternative.get("name") or ""
             check_label(name, f"{path}[{i}].name", self.errors)
+            check_class_name(
+                alternative.get("deviceClassName") or "", f"{path}[{i}].deviceClassName", self.errors, declarative=True
+            )
             self._check_ask(alternative, (parent, f"{parent}/{name}"), f"{path}[{i}]")
 
     def _check_ask(self, ask: Document, called: tuple[str, ...], path: str) -> None:
         """`called`: the names under which constraints may refer to it."""
-        check_class_name(ask.get("deviceClassName") or "", f"{path}.deviceClassName", self.errors)
         check_selectors(ask.get("selectors") or [], f"{path}.selectors", self.context, self.errors)
         self._check_count(ask, path)
         check_tolerations(ask.get("tolerations") or [], f"{path}.tolerations", self.errors)
@@ -174,31 +191,37 @@ class _ClaimSpec:
             self.errors.not_supported(f"{path}.allocationMode", mode, ALLOCATION_MODES, declarative=bool(mode))
 
     def _check_derived(self, derived: list[Document], called: tuple[str, ...], path: str) -> None:
+        # Too many of them silence the generated rules about each one, but not the handwritten rules.
         too_many = len(derived) > MAX_DERIVED
         if too_many:
             self.errors.too_many(path, len(derived), MAX_DERIVED, declarative=True)
-        check_unique(derived, lambda d: d.get("name") or "", path, self.errors, declarative=True)
+        check_unique(derived, lambda d: d.get("name") or "", path, self.errors, declarative=False)
         for i, attribute in enumerate(derived):
             here = f"{path}[{i}]"
             name, expression = attribute.get("name") or "", attribute.get("expression") or ""
-            if not name:
-                self.errors.required(f"{here}.name", declarative=True)
-            else:
-                check_full_name(name, f"{here}.name", self.errors)
-                if not too_many:
-                    self._check_used(name, called, f"{here}.name")
-            if not expression:
-                self.errors.required(f"{here}.expression", declarative=True)
-            elif not too_many:
+            if not too_many:
+                self._check_derived_fields(name, expression, here)
+            if name:
+                self._check_used(name, called, f"{here}.name")
+            if expression:
                 gates = self.context.gates
                 self.derived_cost += check_derived(expression, f"{here}.expression", gates, self.errors)
+
+    def _check_derived_fields(self, name: str, expression: str, path: str) -> None:
+        if not name:
+            self.errors.required(f"{path}.name", declarative=True)
+        else:
+            check_full_name(name, f"{path}.name", self.errors)
+        if not expression:
+            self.errors.required(f"{path}.expression", declarative=True)
 
     def _check_used(self, name: str, called: tuple[str, ...], path: str) -> None:
         for constraint in self.constraints:
             targets = constraint.get("requests") or []
-            if name in (constraint.get("matchAttribute"), constraint.get("distinctAttribute")) and (
-                not targets or any(target in called for target in targets)
-            ):
+            compared = constraint.get("matchAttribute")
+            if compared is None:
+                compared = constraint.get("distinctAttribute")
+            if name == compared and (not targets or any(target in called for target in targets)):
                 return
         detail = (
             "must be referenced by at least one matchAttribute or distinctAttribute constraint targeting this request"
@@ -230,11 +253,11 @@ class _ClaimSpec:
                 self.errors.required(f"{path}.matchAttribute")
 
 
-def check_class_name(name: str, path: str, errors: Errors) -> None:
+def check_class_name(name: str, path: str, errors: Errors, *, declarative: bool = False) -> None:
     if not name:
-        errors.required(path)
+        errors.required(path, declarative=declarative)
     else:
-        errors.each_invalid(path, name, names.subdomain_problems(name))
+        errors.each_invalid(path, name, names.subdomain_problems(name), declarative=declarative)
 
 
 def check_selectors(

@@ -45,8 +45,13 @@ def check_device(
     per_device_nodes: bool,
     fractional: bool,
     only_declarative: bool,
+    unchanged: bool = False,
 ) -> None:
-    """`old` is the device of the same name before an update."""
+    """`old` is the device of the same name before an update; `unchanged`: all devices of the slice are as before.
+
+    Handwritten rules look at what changed in a device, generated ones at the list of devices as a whole.
+    """
+    generated_old = old if unchanged else None
     attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
     if not only_declarative:
         check_label(device.get("name") or "", f"{path}.name", errors)
@@ -58,11 +63,13 @@ def check_device(
     if device.get("taints") and (old is None or not same(device["taints"], old.get("taints") or [])):
         _check_taints(device["taints"], f"{path}.taints", errors, only_declarative)
     if device.get("consumesCounters"):
-        _check_consumptions(device["consumesCounters"], old, f"{path}.consumesCounters", errors, only_declarative)
+        _check_consumptions(
+            device["consumesCounters"], generated_old, f"{path}.consumesCounters", errors, only_declarative
+        )
     if not only_declarative:
         _check_node_selection(device, path, errors, per_device_nodes)
     _check_binding(device, path, errors, only_declarative)
-    check_node_allocatable(device, old, path, errors, only_declarative=only_declarative)
+    check_node_allocatable(device, generated_old, path, errors, only_declarative=only_declarative)
 
 
 def has_list_attribute(device: Document) -> bool:
@@ -92,18 +99,19 @@ def _check_attributes(attributes: Document, path: str, errors: Errors, only_decl
             ((kind, said),) = value.items()
             if kind in ("int", "bool") or (kind == "string" and len(said) <= MAX_ATTRIBUTE_TEXT and said.isascii()):
                 continue
-        _check_attribute(value, key_path(path, key), errors, only_declarative)
+        # Handwritten rules shorten a long key in the path, generated ones do not.
+        _check_attribute(value, key_path(path, key), f"{path}[{key}]", errors, only_declarative)
 
 
-def _check_attribute(value: Document, path: str, errors: Errors, only_declarative: bool) -> None:
+def _check_attribute(value: Document, path: str, full_path: str, errors: Errors, only_declarative: bool) -> None:
     present = [kind for kind in _KINDS if kind in value]
     # An empty list is there for the handwritten rule and absent for the generated one.
     filled = [kind for kind in present if kind in SCALARS or value[kind]]
     if not only_declarative:
         _check_attribute_texts(value, path, errors)
     if len(filled) != 1:
-        _report_union(filled, path, errors, declarative=True)
-    elif len(present) != 1 and not only_declarative:
+        _report_union(filled, full_path, errors, declarative=True)
+    if len(present) != 1 and not only_declarative and (len(filled) == 1 or path != full_path):
         _report_union(present, path, errors, declarative=False)
 
 
@@ -283,5 +291,5 @@ def _check_condition_list(
         seen.add(item)
         if not too_many:
             errors.each_invalid(f"{path}[{i}]", item, names.qualified_name_problems(item))
-            if item in others:
-                errors.invalid(f"{path}[{i}]", item, "bindingFailureConditions must not overlap with bindingConditions")
+        if item in others:
+            errors.invalid(f"{path}[{i}]", item, "bindingFailureConditions must not overlap with bindingConditions")

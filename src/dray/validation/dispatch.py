@@ -121,17 +121,19 @@ def validate_status_update(new: Document, old: Document, context: Context) -> li
     """What is wrong with a changed status; the rest was taken over from the stored object."""
     errors = Errors()
     kind = new.get("kind", "")
-    _check_metadata_update(new, old, context, errors)
+    _check_metadata_update(new, old, context, errors, only_status=True)
     if check := _STATUS_CHECKS.get(kind):
         check(new, old, context, errors)
     return _as_requested(errors, context)
 
 
-def _check_metadata_update(new: Document, old: Document, context: Context, errors: Errors) -> None:
+def _check_metadata_update(
+    new: Document, old: Document, context: Context, errors: Errors, *, only_status: bool = False
+) -> None:
     api_version = context.api_version or new.get("apiVersion", "")
     strategy = strategy_for(api_version, new.get("kind", ""))
     conditional = api_version.rpartition("/")[2] in strategy.conditional_versions
-    check_metadata_update(new, old, "metadata", errors, needs_resource_version=conditional)
+    check_metadata_update(new, old, "metadata", errors, needs_resource_version=conditional, only_status=only_status)
 
 
 # --- paths as the client's version has them --------------------------------------------------------------------------

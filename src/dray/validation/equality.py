@@ -90,7 +90,7 @@ def _same_maps(a: Any, b: Any) -> bool:
 def _same_fields(key: str, a: Any, b: Any) -> bool:
     if a == b:
         return same(a, b)
-    if key in _RAW:
+    if key in _RAW or _is_behind_pointer(key, a, b):
         return False
     if isinstance(a, str) and isinstance(b, str):
         return key in _QUANTITIES and _same_amounts(a, b)
@@ -99,6 +99,11 @@ def _same_fields(key: str, a: Any, b: Any) -> bool:
     if key == "validValues" and isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(_same_amounts(x, y) for x, y in zip(a, b, strict=True))
     return _both_unsaid(key, a, b) or same(a, b)
+
+
+def _is_behind_pointer(key: str, a: Any, b: Any) -> bool:
+    """Whether only one of two objects is there; behind a pointer an object without content differs from none."""
+    return key in _POINTERS and (a is None) != (b is None) and isinstance(b if a is None else a, dict)
 
 
 def _both_unsaid(key: str, a: Any, b: Any) -> bool:

@@ -114,6 +114,10 @@ class Errors:
     def __len__(self) -> int:
         return len(self.found)
 
+    def drop_handwritten(self, since: int) -> None:
+        """Forgets what handwritten rules found after the first `since` errors; generated rules keep theirs."""
+        self.found[since:] = [error for error in self.found[since:] if error.declarative]
+
     def required(self, path: str, detail: str = "", *, declarative: bool = False) -> None:
         self.found.append(FieldError("FieldValueRequired", path, None, detail, declarative))
 

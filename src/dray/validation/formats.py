@@ -116,6 +116,8 @@ def check_full_name(name: str, path: str, errors: Errors) -> None:
     domain, slash, identifier = name.partition("/")
     if not slash:
         errors.invalid(path, name, FULL_NAME_RULE, declarative=True)
+        if byte_length(name) > MAX_IDENTIFIER:
+            errors.too_long(path, MAX_IDENTIFIER, declarative=True)
         return
     if "/" in identifier:
         return

@@ -17,6 +17,8 @@ _ONLY_BY_DELETION = "field is immutable; may only be changed via deletion"
 
 # Kinds whose names follow another rule than a subdomain.
 _LABEL_NAMED = frozenset(("Namespace",))
+# Kinds whose updates are judged by all rules for new objects, the one for names included.
+_NAMES_CHECKED_ON_UPDATE = frozenset(("Pod", "ResourceClaim", "ResourceClaimTemplate", "DeviceClass"))
 # Kinds whose generateName nobody checks.
 _UNCHECKED_PREFIX = frozenset(("DeviceClass",))
 
@@ -158,10 +160,17 @@ def _check_finalizer_names(finalizers: Any, path: str, errors: Errors) -> None:
 
 
 def check_metadata_update(
-    new: Document, old: Document, path: str, errors: Errors, *, needs_resource_version: bool = False
+    new: Document,
+    old: Document,
+    path: str,
+    errors: Errors,
+    *,
+    needs_resource_version: bool = False,
+    only_status: bool = False,
 ) -> None:
     """Metadata of a changed object. What the client left out was taken over from the old object before."""
     meta, before = new.get("metadata") or {}, old.get("metadata") or {}
+    _check_stored_name(new.get("kind", ""), meta.get("name") or "", f"{path}.name", errors, only_status)
     grace = meta.get("deletionGracePeriodSeconds")
     if grace is not None and grace != before.get("deletionGracePeriodSeconds"):
         errors.invalid(f"{path}.deletionGracePeriodSeconds", grace, _ONLY_BY_DELETION)
@@ -179,7 +188,15 @@ def check_metadata_update(
     if before.get("creationTimestamp") and not _same_time(meta.get("creationTimestamp"), before["creationTimestamp"]):
         errors.invalid(f"{path}.creationTimestamp", meta.get("creationTimestamp"), IMMUTABLE)
     _check_common(meta, path, errors)
+    _check_finalizer_syntax(meta.get("finalizers") or (), f"{path}.finalizers", errors)
     _check_finalizer_names(meta.get("finalizers") or (), f"{path}.finalizers", errors)
+
+
+def _check_stored_name(kind: str, name: str, path: str, errors: Errors, only_status: bool) -> None:
+    """A name that is stored but no longer valid: some kinds refuse it again, all of them what no URL can hold."""
+    errors.each_invalid(path, name, path_segment_problems(name))
+    if kind in _NAMES_CHECKED_ON_UPDATE and not only_status:
+        errors.each_invalid(path, name, names.subdomain_problems(name))
 
 
 def _check_no_new_finalizers(meta: Document, before: Document, path: str, errors: Errors) -> None:

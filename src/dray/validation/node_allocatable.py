@@ -62,10 +62,10 @@ def _check_mapping(mapping: Document, device: Document, path: str, errors: Error
         _check_capacity_key(key, device, f"{path}.capacityKey", errors)
         if multiplier is None:
             errors.required(f"{path}.capacityMultiplier", "capacityMultiplier is required when capacityKey is set")
+        else:
+            check_quantity_sign(multiplier, f"{path}.capacityMultiplier", errors, positive=True)
     elif multiplier is not None:
         errors.required(f"{path}.capacityKey", "capacityKey is required when capacityMultiplier is set")
-    if multiplier is not None:
-        check_quantity_sign(multiplier, f"{path}.capacityMultiplier", errors, positive=True)
     if mapping.get("deviceMultiplier") is not None:
         check_quantity_sign(mapping["deviceMultiplier"], f"{path}.deviceMultiplier", errors, positive=True)
 

@@ -23,7 +23,7 @@ def check_pod_status(new: Document, old: Document, errors: Errors) -> None:
     check_claim_statuses(status.get("resourceClaimStatuses") or [], claims, errors)
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         _check_extended(extended, spec, errors)
-    _check_node_allocatable(status.get("nodeAllocatableResourceClaimStatuses") or [], status, claims, errors)
+    _check_node_allocatable(status.get("nodeAllocatableResourceClaimStatuses") or [], status, spec, errors)
     for field in ("containerStatuses", "initContainerStatuses"):
         for i, container in enumerate(status.get(field) or ()):
             _check_health(container, status, spec, f"status.{field}[{i}].allocatedResourcesStatus", errors)
@@ -34,8 +34,10 @@ def check_pod_status(new: Document, old: Document, errors: Errors) -> None:
 
 
 def _check_fixed(status: Document, before: Document, spec: Document, old: Document, errors: Errors) -> None:
-    if (status.get("qosClass") or "") != (before.get("qosClass") or "") and before.get("qosClass"):
-        errors.invalid("status.qosClass", status.get("qosClass") or "", "field is immutable")
+    qos_class = status.get("qosClass") or ""
+    # A status without a class keeps the stored one.
+    if qos_class and qos_class != (before.get("qosClass") or ""):
+        errors.invalid("status.qosClass", qos_class, "field is immutable")
     node = (old.get("spec") or {}).get("nodeName")
     nominated = status.get("nominatedNodeName") or ""
     if nominated != (before.get("nominatedNodeName") or "") and node and nominated:
@@ -91,9 +93,9 @@ def _check_extended(status: Document, spec: Document, errors: Errors) -> None:
 # --- what claims take from the node ----------------------------------------------------------------------------------
 
 
-def _check_node_allocatable(entries: list[Document], status: Document, claims: Claims, errors: Errors) -> None:
+def _check_node_allocatable(entries: list[Document], status: Document, spec: Document, errors: Errors) -> None:
     path = "status.nodeAllocatableResourceClaimStatuses"
-    known = {claim.get("resourceClaimName") for claim in claims.values()}
+    known = {claim.get("resourceClaimName") for claim in spec.get("resourceClaims") or ()}
     known |= {entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses") or ()}
     check_unique(entries, lambda e: e.get("resourceClaimName") or "", path, errors, declarative=True)
     for i, entry in enumerate(entries):
@@ -104,33 +106,36 @@ def _check_node_allocatable(entries: list[Document], status: Document, claims: C
         elif name not in known:
             errors.invalid(f"{here}.resourceClaimName", name, "no mapping found in pod reference")
         check_unique(entry.get("containers") or [], lambda c: c, f"{here}.containers", errors, declarative=True)
-        _check_mapping(entry.get("mapping") or [], f"{here}.mapping", errors)
-        _check_overhead(entry.get("overhead") or [], f"{here}.overhead", errors)
+        # The handwritten rules of Kubernetes pass over an entry without a claim; the generated ones do not.
+        _check_mapping(entry.get("mapping") or [], f"{here}.mapping", errors, only_declarative=not name)
+        _check_overhead(entry.get("overhead") or [], f"{here}.overhead", errors, only_declarative=not name)
         _check_kep_resources(entry, here, errors)
 
 
-def _check_name(entry: Document, path: str, errors: Errors) -> None:
+def _check_name(entry: Document, path: str, errors: Errors, *, only_declarative: bool = False) -> None:
     name = entry.get("name") or ""
     if not name:
-        errors.required(f"{path}.name")
-    elif not is_node_allocatable(name):
+        errors.required(f"{path}.name", declarative=True)
+    if not only_declarative and not is_node_allocatable(name):
         errors.invalid(f"{path}.name", name, "must be a node allocatable resource name")
 
 
-def _check_mapping(mapping: list[Document], path: str, errors: Errors) -> None:
+def _check_mapping(mapping: list[Document], path: str, errors: Errors, *, only_declarative: bool) -> None:
     check_unique(mapping, lambda m: m.get("name") or "", path, errors, declarative=True)
     for i, entry in enumerate(mapping):
-        _check_name(entry, f"{path}[{i}]", errors)
+        _check_name(entry, f"{path}[{i}]", errors, only_declarative=only_declarative)
         if entry.get("quantity") is None:
-            errors.required(f"{path}[{i}].quantity")
-        else:
+            errors.required(f"{path}[{i}].quantity", declarative=True)
+        elif not only_declarative:
             check_quantity_sign(entry["quantity"], f"{path}[{i}].quantity", errors, positive=False)
 
 
-def _check_overhead(overhead: list[Document], path: str, errors: Errors) -> None:
+def _check_overhead(overhead: list[Document], path: str, errors: Errors, *, only_declarative: bool) -> None:
     check_unique(overhead, lambda o: o.get("name") or "", path, errors, declarative=True)
     for i, entry in enumerate(overhead):
-        _check_name(entry, f"{path}[{i}]", errors)
+        _check_name(entry, f"{path}[{i}]", errors, only_declarative=only_declarative)
+        if only_declarative:
+            continue
         amounts = [field for field in ("perPod", "perContainer") if entry.get(field) is not None]
         if not amounts:
             errors.invalid(f"{path}[{i}]", entry, "at least one of perPod or perContainer must be set")
@@ -153,14 +158,14 @@ def _check_kep_resources(entry: Document, path: str, errors: Errors) -> None:
 
 
 def _check_health(container: Document, status: Document, spec: Document, path: str, errors: Errors) -> None:
+    """A status of a container that the pod does not have is taken, but the health in it is still checked."""
     described = next((c for _, c in containers_of(spec) if c.get("name") == container.get("name")), None)
-    if described is None:
-        return
     seen: set[str] = set()
     for i, resource in enumerate(container.get("allocatedResourcesStatus") or ()):
         here = f"{path}[{i}]"
         name = resource.get("name") or ""
-        _check_health_name(name, described, status, f"{here}.name", errors)
+        if described is not None:
+            _check_health_name(name, described, status, f"{here}.name", errors)
         if name in seen:
             errors.duplicate(f"{here}.name", name)
         seen.add(name)
@@ -201,8 +206,8 @@ def _check_device_health(devices: list[Document], path: str, errors: Errors) -> 
         if identity in seen:
             errors.duplicate(f"{here}.resourceID", identity)
         seen.add(identity)
-        health = device.get("health")
-        if health and health not in HEALTH:
+        health = device.get("health") or ""
+        if health not in HEALTH:
             errors.not_supported(f"{here}.health", health, HEALTH)
         message = device.get("message")
         if message == "":

@@ -30,18 +30,28 @@ def check_pod(document: Document, context: Context, errors: Errors) -> None:
     spec = document.get("spec") or {}
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     claims = spec.get("resourceClaims") or []
-    check_pod_spec(spec, "spec", context, errors)
-    if annotations.get(MIRROR_ANNOTATION) is not None and claims:
+    mirrored = annotations.get(MIRROR_ANNOTATION) is not None
+    check_pod_spec(spec, "spec", context, errors, mirrored=mirrored)
+    if mirrored and claims:
         errors.forbidden("[]", "static pods do not support resource claims")
+    if mirrored and not spec.get("nodeName"):
+        here = f"metadata.annotations[{MIRROR_ANNOTATION}]"
+        detail = "must set spec.nodeName if mirror pod annotation is set"
+        errors.invalid(here, annotations[MIRROR_ANNOTATION], detail)
 
 
-def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors) -> None:
-    """Also for the pod templates of the kinds that make pods."""
+def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors, *, mirrored: bool = False) -> None:
+    """Also for the pod templates of the kinds that make pods. The claims of a mirror pod are refused as a whole."""
     volumes = pod_parts.check_volumes(spec.get("volumes") or [], f"{path}.volumes", errors)
-    claim_names = check_claim_entries(spec.get("resourceClaims") or [], f"{path}.resourceClaims", errors)
+    claims = spec.get("resourceClaims") or []
+    if mirrored:
+        claim_names = {name for claim in claims if (name := claim.get("name"))}
+    else:
+        claim_names = check_claim_entries(claims, f"{path}.resourceClaims", errors)
     _check_containers(spec, path, _Known(claim_names, volumes), context, errors)
-    if (spec.get("resources") or {}).get("claims"):
+    if references := (spec.get("resources") or {}).get("claims"):
         errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
+        _check_references(references, claim_names, f"{path}.resources.claims", errors)
     if spec.get("resources"):
         pod_budget.check_budget(spec, path, errors)
     policy = spec.get("restartPolicy")
@@ -134,7 +144,7 @@ def _check_containers(spec: Document, path: str, known: _Known, context: Context
     for here, container in containers_of(spec, path):
         name = container.get("name") or ""
         _check_container(container, here, known, context, errors)
-        if name and name in seen:
+        if name in seen:
             errors.duplicate(f"{here}.name", name)
         seen.add(name)
 
@@ -266,6 +276,15 @@ def check_pod_update(new: Document, old: Document, context: Context, errors: Err
     check_pod(new, context, errors)
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     gated = bool(before.get("schedulingGates"))
+    counts_differ = [
+        field
+        for field in ("containers", "initContainers")
+        if len(spec.get(field) or ()) != len(before.get(field) or ())
+    ]
+    if counts_differ:
+        for field in counts_differ:
+            errors.forbidden(f"spec.{field}", "pod updates may not add or remove containers")
+        return
     if not same(_fixed_parts(spec, gated), _fixed_parts(before, gated)):
         changed = sorted(k for k in spec.keys() | before.keys() if not same(spec.get(k), before.get(k)))
         errors.forbidden("spec", f"{_UPDATE_RULE}; changed: {', '.join(changed)}")

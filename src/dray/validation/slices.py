@@ -113,6 +113,7 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
     if digest is not None and key in _FAULTLESS:
         return
     found_before = len(errors)
+    unchanged = before is not None and same(devices, before.get("devices") or [])
     for i, device in enumerate(devices):
         name = device.get("name") or ""
         if name in seen and not too_many:
@@ -121,7 +122,7 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
         old_device = old_devices.get(device.get("name"))
         check_device(
             device, old_device, f"spec.devices[{i}]", errors,
-            per_device_nodes=per_device, fractional=fractional, only_declarative=too_many,
+            per_device_nodes=per_device, fractional=fractional, only_declarative=too_many, unchanged=unchanged,
         )  # fmt: skip
     if digest is not None and len(errors) == found_before and not too_many:
         _FAULTLESS.add(key)
@@ -155,11 +156,11 @@ def _check_partition_type(spec: Document, before: Document | None, context: Cont
         errors.forbidden(path, "feature gate DRAPartitionableDevicesType is disabled")
     if before is None or before.get("partitionTypeAttribute") != name:
         check_full_name(name, path, errors)
-    if "/" not in name or (name.count("/") == 1 and not is_full_name(name)):
-        return
     consuming = [(i, d) for i, d in enumerate(spec.get("devices") or []) if d.get("consumesCounters")]
     if not consuming:
         errors.invalid(path, name, "may only be set on a slice which declares devices that consume counters")
+    if "/" not in name or (name.count("/") == 1 and not is_full_name(name)):
+        return
     domain, _, identifier = name.partition("/")
     for i, device in consuming:
         attributes = device.get("attributes") or {}
