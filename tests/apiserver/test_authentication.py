@@ -17,8 +17,6 @@ from dray.apiserver.request.authentication.authenticator import (
     Authenticator,
     StaticTokens,
     bearer_token,
-)
-from dray.apiserver.request.authentication.impersonation import (
     impersonate,
     requested_user,
 )
@@ -26,7 +24,7 @@ from dray.apiserver.request.authentication.json_web_token import (
     InvalidToken,
     SigningKey,
 )
-from dray.apiserver.request.authentication.service_accounts import (
+from dray.apiserver.request.authentication.service_account_tokens import (
     BoundObject,
     ServiceAccountTokens,
     TokenWish,

@@ -11,7 +11,7 @@ from dray.api.scheme import by_kind
 from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_security, prepare_store
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.authorizer import forbidden_error
-from dray.apiserver.request.authorization.rbac import Rule, compact, uncovered
+from dray.apiserver.request.authorization.rbac import PolicyRule, compact, uncovered
 from dray.apiserver.request.request_info import Attributes, FieldRequirement, User
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.watch.stored_object import object_key, to_value
@@ -84,22 +84,32 @@ def user(name: str) -> Document:
 @pytest.mark.parametrize(
     ("rule", "asked", "allowed"),
     [
-        pytest.param(Rule(("get",), ("",), ("pods",)), ("get", "", "pods", "", "x"), True, id="plain"),
-        pytest.param(Rule(("get",), ("",), ("pods",)), ("list", "", "pods", "", ""), False, id="other-verb"),
-        pytest.param(Rule(("get",), ("",), ("pods",)), ("get", "apps", "pods", "", "x"), False, id="other-group"),
-        pytest.param(Rule(("get",), ("",), ("pods",)), ("get", "", "pods", "status", "x"), False, id="not-below"),
-        pytest.param(Rule(("get",), ("",), ("pods/status",)), ("get", "", "pods", "", "x"), False, id="not-above"),
-        pytest.param(Rule(("get",), ("",), ("*/status",)), ("get", "", "pods", "status", "x"), True, id="any-status"),
-        pytest.param(Rule(("get",), ("",), ("*/status",)), ("get", "", "pods", "", "x"), False, id="status-only"),
-        pytest.param(Rule(("*",), ("*",), ("*",)), ("frob", "g", "r", "s", "x"), True, id="everything"),
-        pytest.param(Rule(("get",), ("",), ("pods",), ("x",)), ("get", "", "pods", "", "x"), True, id="by-name"),
-        pytest.param(Rule(("get",), ("",), ("pods",), ("x",)), ("get", "", "pods", "", "y"), False, id="other-name"),
-        pytest.param(Rule(("list",), ("",), ("pods",), ("x",)), ("list", "", "pods", "", ""), False, id="no-name"),
-        pytest.param(Rule(("get",), ("",), ("pod*",)), ("get", "", "pods", "", "x"), False, id="no-globs"),
-        pytest.param(Rule(("get",), non_resource_urls=("*",)), ("get", "", "pods", "", "x"), False, id="url-rule"),
+        pytest.param(PolicyRule(("get",), ("",), ("pods",)), ("get", "", "pods", "", "x"), True, id="plain"),
+        pytest.param(PolicyRule(("get",), ("",), ("pods",)), ("list", "", "pods", "", ""), False, id="other-verb"),
+        pytest.param(PolicyRule(("get",), ("",), ("pods",)), ("get", "apps", "pods", "", "x"), False, id="other-group"),
+        pytest.param(PolicyRule(("get",), ("",), ("pods",)), ("get", "", "pods", "status", "x"), False, id="not-below"),
+        pytest.param(
+            PolicyRule(("get",), ("",), ("pods/status",)), ("get", "", "pods", "", "x"), False, id="not-above"
+        ),
+        pytest.param(
+            PolicyRule(("get",), ("",), ("*/status",)), ("get", "", "pods", "status", "x"), True, id="any-status"
+        ),
+        pytest.param(PolicyRule(("get",), ("",), ("*/status",)), ("get", "", "pods", "", "x"), False, id="status-only"),
+        pytest.param(PolicyRule(("*",), ("*",), ("*",)), ("frob", "g", "r", "s", "x"), True, id="everything"),
+        pytest.param(PolicyRule(("get",), ("",), ("pods",), ("x",)), ("get", "", "pods", "", "x"), True, id="by-name"),
+        pytest.param(
+            PolicyRule(("get",), ("",), ("pods",), ("x",)), ("get", "", "pods", "", "y"), False, id="other-name"
+        ),
+        pytest.param(
+            PolicyRule(("list",), ("",), ("pods",), ("x",)), ("list", "", "pods", "", ""), False, id="no-name"
+        ),
+        pytest.param(PolicyRule(("get",), ("",), ("pod*",)), ("get", "", "pods", "", "x"), False, id="no-globs"),
+        pytest.param(
+            PolicyRule(("get",), non_resource_urls=("*",)), ("get", "", "pods", "", "x"), False, id="url-rule"
+        ),
     ],
 )
-def test_a_rule(rule: Rule, asked: tuple[str, str, str, str, str], allowed: bool) -> None:
+def test_a_rule(rule: PolicyRule, asked: tuple[str, str, str, str, str], allowed: bool) -> None:
     verb, group, resource, subresource, name = asked
     attributes = Attributes(ALICE, verb, group, "v1", resource, subresource, "ns", name)
     assert rule.allows(attributes) == allowed
@@ -116,22 +126,22 @@ def test_a_rule(rule: Rule, asked: tuple[str, str, str, str, str], allowed: bool
     ],
 )
 def test_a_url_rule(pattern: str, path: str, allowed: bool) -> None:
-    rule = Rule(("get",), non_resource_urls=(pattern,))
+    rule = PolicyRule(("get",), non_resource_urls=(pattern,))
     assert rule.allows(Attributes(ALICE, "get", path=path)) == allowed
     assert not rule.allows(Attributes(ALICE, "post", path=path))
 
 
 def test_what_is_not_covered_is_named() -> None:
-    held = [Rule(("get", "list"), ("",), ("pods", "*/log")), Rule(("*",), ("apps",), ("*",))]
-    wanted = [Rule(("get", "delete"), ("", "apps"), ("pods", "pods/log", "pods/exec"))]
+    held = [PolicyRule(("get", "list"), ("",), ("pods", "*/log")), PolicyRule(("*",), ("apps",), ("*",))]
+    wanted = [PolicyRule(("get", "delete"), ("", "apps"), ("pods", "pods/log", "pods/exec"))]
     missing = {rule.described() for rule in compact(uncovered(wanted, held))}
     assert missing == {
         '{APIGroups:[""], Resources:["pods/exec"], Verbs:["get", "delete"]}',
         '{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}',
         '{APIGroups:[""], Resources:["pods/log"], Verbs:["delete"]}',
     }
-    assert uncovered([Rule(("get",), ("",), ("pods",), ("a",))], [Rule(("get",), ("",), ("pods",))]) == []
-    assert uncovered([Rule(("get",), ("",), ("pods",))], [Rule(("get",), ("",), ("pods",), ("a",))])
+    assert uncovered([PolicyRule(("get",), ("",), ("pods",), ("a",))], [PolicyRule(("get",), ("",), ("pods",))]) == []
+    assert uncovered([PolicyRule(("get",), ("",), ("pods",))], [PolicyRule(("get",), ("",), ("pods",), ("a",))])
 
 
 # --- RBAC objects ----------------------------------------------------------------------------------------------------

@@ -10,11 +10,8 @@ from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.stored_object import to_value
 from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission
-from dray.apiserver.write.admission.validating_policy import ValidatingAdmissionPolicy
-from dray.apiserver.write.policies.index import (
-    PREFIX,
-    PolicyIndex,
-)
+from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
+from dray.apiserver.write.policies.compiled_policies import POLICY_PREFIX, PolicyIndex
 
 Document = dict[str, Any]
 DRA = "resource.k8s.io"
@@ -75,7 +72,7 @@ def plugin_for(*documents: Document, objects: Known | None = None) -> Validating
     for document in documents:
         is_policy = document["kind"] == "ValidatingAdmissionPolicy"
         plural = "validatingadmissionpolicies" if is_policy else "validatingadmissionpolicybindings"
-        index.apply(f"{PREFIX}{plural}/{document['metadata']['name']}", to_value(document))
+        index.apply(f"{POLICY_PREFIX}{plural}/{document['metadata']['name']}", to_value(document))
 
     def decide(attributes: Attributes) -> Decision:
         return Decision(attributes.user.name == "alice" and attributes.verb == "bend-rules", "because")

@@ -10,9 +10,9 @@ from tests.apiserver import manifests
 from tests.apiserver.conftest import CLAIMS, Client
 
 from dray.apiserver.write.raw_json import (
-    Spelling,
-    spelled,
-    spelling_of,
+    RawValues,
+    raw_values_of,
+    with_raw_values,
 )
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
@@ -97,11 +97,11 @@ async def test_a_watch_sends_one_line_however_a_value_was_sent(server: Client) -
     "data", [b"", b"[]", b'{"spec": 5}', b'{"spec": {"config": {}}}', b'{"spec": {"config": [7]}}']
 )
 def test_what_is_no_object_has_no_spelling(data: bytes) -> None:
-    assert spelling_of(data) == Spelling()
+    assert raw_values_of(data) == RawValues()
 
 
 def test_a_spelling_that_does_not_fit_is_left_out() -> None:
     document = {**a_class(), "kind": "DeviceClass", "apiVersion": "resource.k8s.io/v1"}
-    plain = spelled(document, Spelling())
-    assert spelled(document, Spelling((b"1", b"2"))) == plain
-    assert spelled(document, Spelling((b'{"a": 1}',))) != plain
+    plain = with_raw_values(document, RawValues())
+    assert with_raw_values(document, RawValues((b"1", b"2"))) == plain
+    assert with_raw_values(document, RawValues((b'{"a": 1}',))) != plain

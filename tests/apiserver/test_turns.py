@@ -8,9 +8,9 @@ import pytest
 
 from dray.apiserver.request.request_info import LOOPBACK, Request, User, request_info_of
 from dray.apiserver.write.write_priority import (
-    HURRY_S,
     SCHEDULER,
-    Turns,
+    URGENT_FOR_S,
+    WritePriority,
 )
 
 from .conftest import Client
@@ -25,7 +25,7 @@ class Rig:
     """Notes in which turn of the loop each request is begun."""
 
     def __init__(self) -> None:
-        self.turns = Turns()
+        self.turns = WritePriority()
         self.begun: list[tuple[str, int]] = []
         self._turn = 0
         asyncio.get_running_loop().call_soon(self._count)
@@ -83,9 +83,9 @@ async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: Ri
 
 
 async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.apiserver.write.write_priority.HURRY_S", HURRY_S)
+    monkeypatch.setattr("dray.apiserver.write.write_priority.HURRY_S", URGENT_FOR_S)
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
-    await asyncio.sleep(HURRY_S)
+    await asyncio.sleep(URGENT_FOR_S)
     await asyncio.gather(*(rig.send(str(number)) for number in range(8)))
     assert len({turn for name, turn in rig.begun if name != "scheduler"}) == 1
 

@@ -11,7 +11,7 @@ from dray.api.codec import shape_document
 from dray.api.scheme import by_kind
 from dray.apiserver.request.request_info import LOOPBACK, Attributes
 from dray.apiserver.write import managed_fields
-from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, Chain
+from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, PluginChain
 from dray.apiserver.write.decoding import shaped_or_fail
 from dray.apiserver.write.managed_fields import Manager, ownership
 
@@ -54,7 +54,7 @@ def test_each_owner_loses_what_another_changed_also_when_they_speak_one_version(
     new = {**POD, "metadata": {**POD["metadata"], "annotations": {"a": "2", "b": "1"}}}
     both = {"f:metadata": {"f:annotations": {"f:a": {}, "f:b": {}}}}
     managers = [Manager(name, managed_fields.UPDATE, "v1") for name in ("one", "two")]
-    owners = {m.identity(): managed_fields.Owned(m, both, "then") for m in managers}
+    owners = {m.identity(): managed_fields.ManagerFields(m, both, "then") for m in managers}
     author = Manager("author", managed_fields.UPDATE, "v1")
     after = managed_fields.after_update(owners, old, new, author, ownership(row, ""), "now")
     assert after[author.identity()].fields == {"f:metadata": {"f:annotations": {"f:a": {}}}}
@@ -75,7 +75,7 @@ class _Noting(AdmissionPlugin):
 
 async def test_a_plugin_is_asked_about_its_resources_only() -> None:
     said: list[str] = []
-    chain = Chain([_Noting("pods", frozenset({("", "pods")}), said), _Noting("all", None, said)])
+    chain = PluginChain([_Noting("pods", frozenset({("", "pods")}), said), _Noting("all", None, said)])
     for resource in ("pods", "nodes", "pods"):
         await chain.mutate(Admission(Attributes(LOOPBACK, "create", "", "v1", resource), CREATE, "", {}))
     assert said == ["pods", "all", "all", "pods", "all"]

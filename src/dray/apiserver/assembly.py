@@ -22,7 +22,7 @@ from dray.apiserver.http.listener import Listener
 from dray.apiserver.read.object_reader import CachedObjects
 from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
 from dray.apiserver.request.authentication.issuer import TokenIssuer
-from dray.apiserver.request.authentication.service_accounts import ServiceAccountTokens
+from dray.apiserver.request.authentication.service_account_tokens import ServiceAccountTokens
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
@@ -34,9 +34,9 @@ from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs
 from dray.apiserver.watch.kind_cache import KindCaches
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
-from dray.apiserver.write.admission.chain import Chain
+from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
-from dray.apiserver.write.policies.index import PolicyIndex
+from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
 from dray.http.server import Handler, url_of
@@ -117,7 +117,7 @@ class Security:
 
     authenticator: Authenticator
     authorizer: ServerAuthorizer
-    admission: Chain
+    admission: AdmissionChain
     reviews: Reviews
     token_requests: TokenRequests
 
@@ -184,7 +184,9 @@ def assemble_security(followed: Followed, credentials: Credentials, clock: Clock
     )
 
 
-def _write_path(followed: Followed, admission: Chain, guard: GuardedCommit, options: ServerOptions) -> WritePath:
+def _write_path(
+    followed: Followed, admission: AdmissionChain, guard: GuardedCommit, options: ServerOptions
+) -> WritePath:
     """Admission, then the guards of nodes and of devices, then the store."""
     if options.overbooking:
         return WritePath(admission, guard.commit, guard.changes)

@@ -31,10 +31,7 @@ from dray.apiserver.errors import ApiError
 from dray.apiserver.http.version_and_metrics import ServerMetrics, version_document
 from dray.apiserver.read.reading import Reader
 from dray.apiserver.read.selectors import parse_fields
-from dray.apiserver.request.authentication.impersonation import (
-    impersonate,
-    requested_user,
-)
+from dray.apiserver.request.authentication.authenticator import impersonate, requested_user
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
@@ -58,12 +55,12 @@ from dray.apiserver.request.request_info import (
     request_info_of,
     segments,
 )
-from dray.apiserver.subresources.handlers import (
+from dray.apiserver.subresources.pod_logs import PodLogs
+from dray.apiserver.subresources.scale import Scales
+from dray.apiserver.subresources.subresource_handlers import (
     Subresources,
     success,
 )
-from dray.apiserver.subresources.pod_logs import PodLogs
-from dray.apiserver.subresources.scale import Scales
 from dray.apiserver.watch.stored_object import (
     Stored,
     decode,
@@ -76,12 +73,12 @@ from dray.apiserver.write.deletion import (
     delete_options,
 )
 from dray.apiserver.write.managed_fields import Manager, ownership
-from dray.apiserver.write.patch_requests import Patcher
-from dray.apiserver.write.write_priority import Turns
-from dray.apiserver.write.writing import (
-    Outcome,
-    Writer,
+from dray.apiserver.write.object_writer import (
+    ObjectWriter,
+    WriteOutcome,
 )
+from dray.apiserver.write.patch_requests import Patcher
+from dray.apiserver.write.write_priority import WritePriority
 from dray.http.health import Health, metrics_response, not_found
 from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
@@ -126,10 +123,10 @@ class Server:
         self._version = version_document(minor)
         self._discovery = Discovery(served)
         self.openapi = OpenApi(served)
-        self._turns = Turns()
+        self._turns = WritePriority()
         self._health = Health({"ping": _ping, "store": self._store_answers})
         self._reader = Reader(core)
-        self._writer = Writer(core)
+        self._writer = ObjectWriter(core)
         self._deleter = Deleter(core)
         self._patcher = Patcher(core, self._writer, self._check_create)
         self._watching = Watching(core, self._reader, Random())
@@ -357,7 +354,7 @@ class Server:
     async def _patch(self, call: Call) -> Response:
         return self._written(call, await self._patcher.patch(call, call.info.subresource))
 
-    def _written(self, call: Call, outcome: Outcome) -> Response:
+    def _written(self, call: Call, outcome: WriteOutcome) -> Response:
         response = self._show(call, outcome.stored, 201 if outcome.created else 200)
         if outcome.document is not None and not call.wanted.kind:
             # a dry run has no revision to show
@@ -417,7 +414,7 @@ class Server:
         api_version = group_version(row.group, call.version)
         manager = Manager(call.field_manager(options.field_manager), managed_fields.UPDATE, api_version)
         empty = empty_object(api_version, row.kind)
-        kind = managed_fields.Kind(ownership(row, "").schema_of, lambda document, _: document, {"f:status": {}})
+        kind = managed_fields.ManagedKind(ownership(row, "").schema_of, lambda document, _: document, {"f:status": {}})
         entries = managed_fields.owned_by_creator(review, empty, manager, kind, self.core.now())
         if call.namespace:
             review["metadata"].setdefault("namespace", call.namespace)

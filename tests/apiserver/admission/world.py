@@ -12,7 +12,7 @@ from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import MASTERS, Attributes, User
 from dray.apiserver.watch.stored_object import object_key, to_value
-from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, Chain
+from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, AdmissionChain
 from dray.clock import RealClock
 from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
@@ -35,7 +35,7 @@ class World:
         await self.store.close()
 
     @property
-    def chain(self) -> Chain:
+    def chain(self) -> AdmissionChain:
         return self.security.admission
 
     async def put(self, kind: str, name: str, namespace: str = "", **body: Any) -> Document:

@@ -22,20 +22,18 @@ from dray.apiserver.watch.stored_object import Stored, encode
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import parse
 from dray.apiserver.write.managed_fields import Manager, owned_update
-from dray.apiserver.write.patching import (
-    json_patch,
-    merge_patch,
+from dray.apiserver.write.object_writer import (
+    ObjectChange,
+    ObjectWriter,
 )
-from dray.apiserver.write.writing import (
-    Change,
-    Writer,
-)
+from dray.apiserver.write.patching import json_patch
+from dray.apiserver.write.patching.json_patch import apply_merge
 
 Document = dict[str, Any]
 
 
 class Scales:
-    def __init__(self, core: Core, writer: Writer) -> None:
+    def __init__(self, core: Core, writer: ObjectWriter) -> None:
         self._core = core
         self._writer = writer
 
@@ -54,7 +52,7 @@ class Scales:
 
         def patched(scale: Document) -> Any:
             if media_type in (MERGE_PATCH, STRATEGIC_PATCH):
-                return merge_patch.apply(scale, body)
+                return apply_merge(scale, body)
             try:
                 return json_patch.apply(scale, body)
             except json_patch.PatchFailed:
@@ -79,7 +77,7 @@ class Scales:
             return owned_update(call.row, old, document, manager, self._core.now())
 
         main = replace(call, info=replace(call.info, subresource=""))
-        return (await self._writer.change(main, Change(build, "scale", dry_run, endpoint=""))).stored
+        return (await self._writer.change(main, ObjectChange(build, "scale", dry_run, endpoint=""))).stored
 
 
 def _replicas(scale: Any) -> int:

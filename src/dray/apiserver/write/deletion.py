@@ -32,7 +32,7 @@ from dray.apiserver.watch.stored_object import (
 )
 from dray.apiserver.write.admission.chain import DELETE, Admission
 from dray.apiserver.write.decoding import parse
-from dray.apiserver.write.writing import MAX_ATTEMPTS
+from dray.apiserver.write.object_writer import MAX_ATTEMPTS
 from dray.clock import rfc3339
 from dray.store.errors import Conflict
 from dray.store.interface import Precondition, Put

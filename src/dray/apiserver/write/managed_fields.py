@@ -60,14 +60,14 @@ class Manager(msgspec.Struct, frozen=True):
         return f"{text} using {self.api_version}" if self.operation == UPDATE else text
 
 
-class Owned(msgspec.Struct, frozen=True):
+class ManagerFields(msgspec.Struct, frozen=True):
     manager: Manager
     fields: FieldSet
     time: str
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ManagedKind:
     """How to see a document in the version of each manager; `reset` is what an endpoint ignores."""
 
     schema_of: Callable[[str], StructSchema | None]
@@ -75,7 +75,7 @@ class Kind:
     reset: FieldSet
 
 
-Owners = dict[tuple[str, ...], Owned]
+Owners = dict[tuple[str, ...], ManagerFields]
 
 
 def read(entries: list[Document] | None) -> Owners:
@@ -87,7 +87,7 @@ def read(entries: list[Document] | None) -> Owners:
             entry.get("apiVersion", ""),
             entry.get("subresource", ""),
         )
-        owners[manager.identity()] = Owned(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
+        owners[manager.identity()] = ManagerFields(manager, entry.get("fieldsV1") or {}, entry.get("time", ""))
     return owners
 
 
@@ -99,7 +99,7 @@ def write(owners: Owners) -> list[Document]:
     ]
 
 
-def _entry(owned: Owned) -> Document:
+def _entry(owned: ManagerFields) -> Document:
     manager = owned.manager
     entry: Document = {"manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version}
     if owned.time:
@@ -110,17 +110,19 @@ def _entry(owned: Owned) -> Document:
     return entry
 
 
-def owned_by_creator(document: Document, empty: Document, manager: Manager, kind: Kind, now: str) -> list[Document]:
+def owned_by_creator(
+    document: Document, empty: Document, manager: Manager, kind: ManagedKind, now: str
+) -> list[Document]:
     """The entries of a new object; both documents are in the manager's version."""
     schema = kind.schema_of(manager.api_version)
     if schema is None:
         return []
     change = field_sets.compare(empty, document, schema)
     fields = _own(field_sets.union(change.added, change.modified), kind)
-    return write({manager.identity(): Owned(manager, fields, now)}) if fields else []
+    return write({manager.identity(): ManagerFields(manager, fields, now)}) if fields else []
 
 
-def _own(fields: FieldSet, kind: Kind) -> FieldSet:
+def _own(fields: FieldSet, kind: ManagedKind) -> FieldSet:
     return field_sets.without_below(_without_system(fields), kind.reset) if kind.reset else _without_system(fields)
 
 
@@ -128,12 +130,12 @@ def _without_system(fields: FieldSet) -> FieldSet:
     return field_sets.difference(fields, SYSTEM_FIELDS)
 
 
-def after_update(owners: Owners, old: Document, new: Document, manager: Manager, kind: Kind, now: str) -> Owners:
+def after_update(owners: Owners, old: Document, new: Document, manager: Manager, kind: ManagedKind, now: str) -> Owners:
     """Ownership after `manager` turned `old` into `new` (both in the storage version)."""
     schema = kind.schema_of(manager.api_version)
     if schema is None or not owners:
         return owners
-    changes = Changes(old, new, kind)
+    changes = FieldChanges(old, new, kind)
     change = changes.seen_in(manager.api_version)
     assert change is not None
     owners = _give_up(owners, changes, manager)
@@ -145,16 +147,16 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     if not fields:
         owners.pop(manager.identity(), None)
     elif mine is None or fields != before:
-        owners[manager.identity()] = Owned(manager, fields, now)
+        owners[manager.identity()] = ManagerFields(manager, fields, now)
     return owners
 
 
-class Changes:
+class FieldChanges:
     """What a write changed, as the version of each manager shows it: compared once for each version."""
 
     __slots__ = ("_found", "_kind", "_lost", "_new", "_old")
 
-    def __init__(self, old: Document, new: Document, kind: Kind) -> None:
+    def __init__(self, old: Document, new: Document, kind: ManagedKind) -> None:
         self._old = old
         self._new = new
         self._kind = kind
@@ -190,7 +192,7 @@ def _plain(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _give_up(owners: Owners, changes: Changes, manager: Manager) -> Owners:
+def _give_up(owners: Owners, changes: FieldChanges, manager: Manager) -> Owners:
     """What everybody else still owns after the change."""
     left = {}
     for identity, owned in owners.items():
@@ -202,14 +204,14 @@ def _give_up(owners: Owners, changes: Changes, manager: Manager) -> Owners:
             continue
         fields = field_sets.difference(owned.fields, lost)
         if fields:
-            left[identity] = Owned(owned.manager, fields, owned.time)
+            left[identity] = ManagerFields(owned.manager, fields, owned.time)
     return left
 
 
 # --- apply -----------------------------------------------------------------------------------------------------------
 
 
-def conflicts(owners: Owners, changes: Changes, manager: Manager, kind: Kind) -> list[tuple[Manager, str]]:
+def conflicts(owners: Owners, changes: FieldChanges, manager: Manager, kind: ManagedKind) -> list[tuple[Manager, str]]:
     """Fields of others that an apply would change, with their owners."""
     found = []
     for identity, owned in sorted(owners.items()):
@@ -244,7 +246,7 @@ def conflict_error(found: list[tuple[Manager, str]]) -> ApiError:
     return ApiError(409, "Conflict", message, {"causes": causes})
 
 
-def applied_fields(config: Document, schema: StructSchema, kind: Kind) -> FieldSet:
+def applied_fields(config: Document, schema: StructSchema, kind: ManagedKind) -> FieldSet:
     return _own(field_sets.fields_set(_plain(config), schema), kind)
 
 
@@ -260,38 +262,38 @@ def abandoned(owners: Owners, manager: Manager, fields: FieldSet) -> FieldSet:
     return left
 
 
-def after_apply(owners: Owners, changes: Changes, manager: Manager, fields: FieldSet, now: str) -> Owners:
+def after_apply(owners: Owners, changes: FieldChanges, manager: Manager, fields: FieldSet, now: str) -> Owners:
     owners = _give_up(owners, changes, manager)
     mine = owners.get(manager.identity())
     if not fields:
         owners.pop(manager.identity(), None)
     elif mine is None or mine.fields != fields or mine.manager != manager:
-        owners[manager.identity()] = Owned(manager, fields, now)
+        owners[manager.identity()] = ManagerFields(manager, fields, now)
     return owners
 
 
-def everything(document: Document, empty: Document, api_version: str, kind: Kind, now: str) -> Owners:
+def everything(document: Document, empty: Document, api_version: str, kind: ManagedKind, now: str) -> Owners:
     """Somebody wrote an object nobody tracked: from its first apply on, that is a manager of its own."""
     manager = Manager(BEFORE_FIRST_APPLY, UPDATE, api_version)
     return read(owned_by_creator(_plain(kind.in_version(document, api_version)), empty, manager, kind, now))
 
 
 # Endpoints that take one part of a pod: nobody comes to own what they ignore.
-PARTS_TAKEN: dict[str, Callable[[Document, Document], Document]] = {
+PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
     "resize": resized,
     "ephemeralcontainers": with_ephemeral_containers,
 }
 
 
 @lru_cache(maxsize=256)
-def ownership(row: Resource, subresource: str) -> Kind:
+def ownership(row: Resource, subresource: str) -> ManagedKind:
     strategy = strategy_of(row)
     reset = strategy.reset_status if subresource == "status" else strategy.reset_main
 
     def in_version(document: Document, api_version: str) -> Document:
         return storage_conversion.from_storage(row, api_version.rpartition("/")[2], document)
 
-    return Kind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
+    return ManagedKind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
 
 
 def owned_update(
@@ -305,7 +307,7 @@ def owned_update(
     entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
     owners = read(entries)
     kind = ownership(row, manager.subresource)
-    takes = PARTS_TAKEN.get(manager.subresource)
+    takes = PARTIAL_ENDPOINTS.get(manager.subresource)
     effective = takes(document, old) if takes else as_written(document)
     owners = after_update(owners, old, effective, manager, kind, now)
     if owners:

@@ -35,19 +35,18 @@ from dray.apiserver.write.decoding import (
 )
 from dray.apiserver.write.managed_fields import Manager, owned_update, ownership
 from dray.apiserver.write.object_checks import drop_duplicate_owners
-from dray.apiserver.write.patching import (
-    apply_merge,
-    json_patch,
-    merge_patch,
-    strategic,
-    typed,
-)
-from dray.apiserver.write.writing import (
-    Change,
-    Outcome,
-    Writer,
+from dray.apiserver.write.object_writer import (
+    ObjectChange,
+    ObjectWriter,
+    WriteOutcome,
     name_problem,
 )
+from dray.apiserver.write.patching import (
+    json_patch,
+    strategic_merge,
+)
+from dray.apiserver.write.patching.json_patch import apply_merge
+from dray.apiserver.write.patching.server_side_apply import merge, remove, typed_problems
 from dray.store.errors import AlreadyExists
 
 Document = dict[str, Any]
@@ -55,12 +54,12 @@ MAX_ATTEMPTS = 5
 
 
 class Patcher:
-    def __init__(self, core: Core, writer: Writer, may_create: Callable[[Attributes], Any]) -> None:
+    def __init__(self, core: Core, writer: ObjectWriter, may_create: Callable[[Attributes], Any]) -> None:
         self._core = core
         self._writer = writer
         self._may_create = may_create
 
-    async def patch(self, call: Call, subresource: str = "") -> Outcome:
+    async def patch(self, call: Call, subresource: str = "") -> WriteOutcome:
         media_type = patch_type(call.content_type)
         is_apply = media_type == APPLY_PATCH
         options = write_options(call.query, "PatchOptions", is_apply=is_apply)
@@ -79,7 +78,7 @@ class Patcher:
             document = storage_conversion.to_storage(call.row, apply_defaults(document, self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
 
-        return await self._writer.change(call, Change(build, subresource, options.dry_run))
+        return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
 
     def _api_version(self, call: Call) -> str:
         return group_version(call.row.group, call.version)
@@ -105,16 +104,16 @@ class Patcher:
         if problems:
             self._report(call, problems, options, go_map(body))
         if media_type == MERGE_PATCH:
-            return lambda document: (merge_patch.apply(document, body), _as_json)
+            return lambda document: (apply_merge(document, body), _as_json)
         schema = self._schema(call)
 
-        def strategic_merge(document: Document) -> tuple[Any, Callable[[Any], str]]:
+        def apply(document: Document) -> tuple[Any, Callable[[Any], str]]:
             try:
-                return strategic.apply(document, body, schema), lambda _: go_map(body)
-            except strategic.BadPatch as bad:
+                return strategic_merge.apply(document, body, schema), lambda _: go_map(body)
+            except strategic_merge.BadPatch as bad:
                 raise errors.bad_request(str(bad)) from None
 
-        return strategic_merge
+        return apply
 
     def _parsed(self, call: Call) -> tuple[Any, tuple[str, ...]]:
         try:
@@ -196,7 +195,7 @@ class Patcher:
 
     # --- apply --------------------------------------------------------------------------------------------------------
 
-    async def _apply(self, call: Call, options: WriteOptions, subresource: str) -> Outcome:
+    async def _apply(self, call: Call, options: WriteOptions, subresource: str) -> WriteOutcome:
         config = self._configuration(call, options)
         manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
 
@@ -206,7 +205,7 @@ class Patcher:
         cache = self._core.cache(call.row)
         for _ in range(MAX_ATTEMPTS):
             if subresource or await self._writer.current(cache, call.namespace, call.name):
-                return await self._writer.change(call, Change(build, subresource, options.dry_run))
+                return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
             await self._may_create(call.attributes)
             try:
                 return await self._create_applied(call, config, manager, options)
@@ -243,7 +242,7 @@ class Patcher:
             raise errors.bad_request(f"invalid object type: Object '{missing}' is missing in the applied configuration")
         check_type(tree, self._api_version(call), row.kind)
         schema = self._schema(call)
-        found = typed.typed_problems(tree, schema)
+        found = typed_problems(tree, schema)
         if found:
             shown = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
             raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {shown}")
@@ -283,12 +282,12 @@ class Patcher:
             owners = managed_fields.everything(old, empty, manager.api_version, kind, now)
         fields = managed_fields.applied_fields({"metadata": {}, **config}, schema, kind)
         live = storage_conversion.from_storage(row, call.version, old)
-        merged = apply_merge.merge(live, config, schema)
-        merged = apply_merge.remove(merged, managed_fields.abandoned(owners, manager, fields), schema)
+        merged = merge(live, config, schema)
+        merged = remove(merged, managed_fields.abandoned(owners, manager, fields), schema)
         document, _ = self._read_result(call, merged, _as_json, options, live)
         self._match(call, document, old)
         document = storage_conversion.to_storage(row, apply_defaults(document, now))
-        changes = managed_fields.Changes(old, document, kind)
+        changes = managed_fields.FieldChanges(old, document, kind)
         found = () if options.force else managed_fields.conflicts(owners, changes, manager, kind)
         if found:
             raise managed_fields.conflict_error(list(found))
@@ -296,7 +295,9 @@ class Patcher:
         document["metadata"]["managedFields"] = managed_fields.write(owners)
         return document
 
-    async def _create_applied(self, call: Call, config: Document, manager: Manager, options: WriteOptions) -> Outcome:
+    async def _create_applied(
+        self, call: Call, config: Document, manager: Manager, options: WriteOptions
+    ) -> WriteOutcome:
         row, now = call.row, self._core.now()
         self._checked(call, config)
         uid = (config.get("metadata") or {}).get("uid")
@@ -317,7 +318,7 @@ class Patcher:
             metadata.pop(name, None)
         metadata["uid"], metadata["creationTimestamp"] = self._core.new_uid(), now
         document = apply_defaults(document, now)
-        owned = managed_fields.Owned(manager, fields, now)
+        owned = managed_fields.ManagerFields(manager, fields, now)
         document["metadata"]["managedFields"] = managed_fields.write({manager.identity(): owned})
         return await self._writer.insert(call, storage_conversion.to_storage(row, document), dry_run=options.dry_run)
 

@@ -34,25 +34,25 @@ _read = msgspec.json.Decoder(OpaqueObject).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
+class RawValues:
     """The texts of all opaque values, in a fixed order."""
 
     spec: tuple[bytes, ...] = ()
     status: tuple[bytes, ...] = ()
 
 
-def is_spaced(data: bytes) -> bool:
+def may_have_spaces(data: bytes) -> bool:
     """Whether some value might be spelled in another way than the plain one."""
     return _SPACED in data
 
 
-def spelling_of(data: bytes) -> Spelling:
+def raw_values_of(data: bytes) -> RawValues:
     """Of an object as JSON; none for what is not the shape of one."""
     try:
         found = _read(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Spelling()
-    return Spelling(tuple(_spec_texts(found.spec)), tuple(_status_texts(found.status)))
+        return RawValues()
+    return RawValues(tuple(_spec_texts(found.spec)), tuple(_status_texts(found.status)))
 
 
 def _spec_texts(spec: OpaqueSpec | None) -> Iterator[bytes]:
@@ -78,35 +78,35 @@ def _status_texts(status: OpaqueStatus | None) -> Iterator[bytes]:
             yield text.translate(_ONE_LINE)
 
 
-def after_write(new: Spelling, stored: bytes, endpoint: str) -> Spelling | None:
+def raw_values_after_write(new: RawValues, stored: bytes, endpoint: str) -> RawValues | None:
     """How the outcome of a write is to be spelled; None: plainly, as it is already.
 
     `new` is what the write brings. An endpoint leaves alone what is not its part.
     """
-    kept = spelling_of(stored) if is_spaced(stored) else Spelling()
-    if new == kept == Spelling():
+    kept = raw_values_of(stored) if may_have_spaces(stored) else RawValues()
+    if new == kept == RawValues():
         return None
-    return Spelling(kept.spec, new.status) if endpoint == "status" else Spelling(new.spec, kept.status)
+    return RawValues(kept.spec, new.status) if endpoint == "status" else RawValues(new.spec, kept.status)
 
 
-def sent(body: bytes) -> Spelling:
+def raw_values_sent(body: bytes) -> RawValues:
     """Of a body that replaces or makes an object."""
-    return spelling_of(body) if is_spaced(body) else Spelling()
+    return raw_values_of(body) if may_have_spaces(body) else RawValues()
 
 
-def in_order(document: Document) -> Spelling:
+def sorted_raw_values(document: Document) -> RawValues:
     """Members by name, as a strategic merge and server-side apply leave them."""
     spec, status = (
         tuple(_sorted(holder[key]) for holder, key in slots)
         for slots in (_spec_slots(document), _status_slots(document))
     )
-    return Spelling(spec, status)
+    return RawValues(spec, status)
 
 
 _sorted = msgspec.json.Encoder(order="sorted").encode
 
 
-def spelled(document: Document, wanted: Spelling) -> bytes:
+def with_raw_values(document: Document, wanted: RawValues) -> bytes:
     """The stored form of a document, its opaque values as in `wanted`; plain where there are more or fewer of them."""
     copy = decode(to_value(document))
     for slots, texts in ((_spec_slots(copy), wanted.spec), (_status_slots(copy), wanted.status)):

@@ -17,27 +17,27 @@ SCHEDULER = "system:kube-scheduler"
 # RFC 9218.
 MOST_URGENT = "u=0"
 # Whoever must renew a lease has no time to lose, and there are few of them.
-NEVER_WAITING = frozenset({"leases"})
+NEVER_DELAYED = frozenset({"leases"})
 # Longer than it takes a scheduler to follow one write with the next.
-HURRY_S = 0.02
+URGENT_FOR_S = 0.02
 
 
-def may_go_first(user: User) -> bool:
+def may_write_first(user: User) -> bool:
     return user.name == SCHEDULER or MASTERS in user.groups
 
 
-class Turns:
+class WritePriority:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._hurry_until = 0.0
 
     async def wait(self, user: User, request: Request, what: RequestInfo) -> None:
         """Returns when it is this request's turn."""
-        if what.verb not in WRITE_VERBS or what.plural in NEVER_WAITING:
+        if what.verb not in WRITE_VERBS or what.plural in NEVER_DELAYED:
             return
         loop = asyncio.get_running_loop()
-        if request.headers.get("priority") == MOST_URGENT and may_go_first(user):
-            self._hurry_until = loop.time() + HURRY_S
+        if request.headers.get("priority") == MOST_URGENT and may_write_first(user):
+            self._hurry_until = loop.time() + URGENT_FOR_S
             return
         if not self._waiting:
             if loop.time() >= self._hurry_until:

@@ -6,7 +6,7 @@ from dray.apiserver.request.authentication.json_web_token import (
     ALGORITHM,
     SigningKey,
 )
-from dray.apiserver.request.authentication.service_accounts import ISSUER
+from dray.apiserver.request.authentication.service_account_tokens import ISSUER
 from dray.apiserver.request.request_info import Request
 from dray.apiserver.watch.stored_object import encode
 from dray.http.responses import Response

@@ -6,7 +6,7 @@ from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.read.object_reader import Objects
-from dray.apiserver.request.authentication.service_accounts import (
+from dray.apiserver.request.authentication.service_account_tokens import (
     BOUND_PLURALS,
     ISSUER,
     BoundObject,

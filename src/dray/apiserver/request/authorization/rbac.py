@@ -19,7 +19,7 @@ from dray.apiserver.watch.stored_object import resource_prefix
 ALL = "*"
 
 
-class Rule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class PolicyRule(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """`rules[]` of a Role or ClusterRole."""
 
     verbs: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def url_matches(pattern: str, path: str) -> bool:
     return pattern.endswith("*") and path.startswith(pattern[:-1])
 
 
-def uncovered(wanted: Iterable[Rule], held: Iterable[Rule]) -> list[Rule]:
+def uncovered(wanted: Iterable[PolicyRule], held: Iterable[PolicyRule]) -> list[PolicyRule]:
     """The single permissions of `wanted` that nobody who holds `held` could use."""
     owned = list(held)
     return [
@@ -81,17 +81,17 @@ def uncovered(wanted: Iterable[Rule], held: Iterable[Rule]) -> list[Rule]:
     ]
 
 
-def _single_permissions(rule: Rule) -> Iterator[Rule]:
+def _single_permissions(rule: PolicyRule) -> Iterator[PolicyRule]:
     """A rule as single permissions: one verb on one resource (and name), or on one URL."""
     for verb in rule.verbs:
         for group, resource in product(rule.api_groups, rule.resources):
             for name in rule.resource_names or ("",):
-                yield Rule((verb,), (group,), (resource,), (name,) if name else ())
+                yield PolicyRule((verb,), (group,), (resource,), (name,) if name else ())
         for url in rule.non_resource_urls:
-            yield Rule((verb,), non_resource_urls=(url,))
+            yield PolicyRule((verb,), non_resource_urls=(url,))
 
 
-def _covers(owner: Rule, part: Rule) -> bool:
+def _covers(owner: PolicyRule, part: PolicyRule) -> bool:
     if ALL not in owner.verbs and part.verbs[0] not in owner.verbs:
         return False
     if part.non_resource_urls:
@@ -104,14 +104,14 @@ def _covers(owner: Rule, part: Rule) -> bool:
     return not owner.resource_names or (bool(part.resource_names) and part.resource_names[0] in owner.resource_names)
 
 
-def _covers_resource(owner: Rule, wanted: str) -> bool:
+def _covers_resource(owner: PolicyRule, wanted: str) -> bool:
     if ALL in owner.resources or wanted in owner.resources:
         return True
     _, slash, subresource = wanted.partition("/")
     return bool(slash) and f"*/{subresource}" in owner.resources
 
 
-def compact(parts: Iterable[Rule]) -> list[Rule]:
+def compact(parts: Iterable[PolicyRule]) -> list[PolicyRule]:
     """Single permissions put together again where only the verbs differ, for people to read."""
     verbs_by_target: dict[tuple[tuple[str, ...], ...], list[str]] = {}
     for part in parts:
@@ -119,7 +119,7 @@ def compact(parts: Iterable[Rule]) -> list[Rule]:
         verbs = verbs_by_target.setdefault(target, [])
         if part.verbs[0] not in verbs:
             verbs.append(part.verbs[0])
-    return [Rule(tuple(verbs), *target) for target, verbs in verbs_by_target.items()]
+    return [PolicyRule(tuple(verbs), *target) for target, verbs in verbs_by_target.items()]
 
 
 GROUP = "rbac.authorization.k8s.io"
@@ -130,15 +130,15 @@ SubjectKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
-    rules: tuple[Rule, ...]
+class RoleEntry:
+    rules: tuple[PolicyRule, ...]
     labels: dict[str, str]
     # Selectors over other cluster roles whose rules this one has as well.
     aggregates: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class RoleBindingEntry:
     kind: str  # "RoleBinding" or "ClusterRoleBinding"
     namespace: str
     name: str
@@ -155,7 +155,7 @@ class Binding:
 
 _roles = msgspec.json.Decoder(RbacRole)
 _bindings = msgspec.json.Decoder(RbacBinding)
-_rules = msgspec.json.Decoder(list[Rule] | None)
+_rules = msgspec.json.Decoder(list[PolicyRule] | None)
 
 
 class RbacIndex:
@@ -163,8 +163,8 @@ class RbacIndex:
 
     def __init__(self) -> None:
         self._prefix = resource_prefix(GROUP, "")[:-1]
-        self._roles: dict[tuple[str, str], Role] = {}
-        self._bindings: dict[str, Binding] = {}
+        self._roles: dict[tuple[str, str], RoleEntry] = {}
+        self._bindings: dict[str, RoleBindingEntry] = {}
         self._keys_by_subject: dict[SubjectKey, dict[str, None]] = {}
 
     @classmethod
@@ -188,7 +188,7 @@ class RbacIndex:
         read = _roles.decode(value)
         selectors = read.aggregation_rule.cluster_role_selectors if read.aggregation_rule else None
         rules = _rules.decode(read.rules) or ()
-        self._roles[namespace, name] = Role(tuple(rules), read.metadata.labels or {}, tuple(selectors or ()))
+        self._roles[namespace, name] = RoleEntry(tuple(rules), read.metadata.labels or {}, tuple(selectors or ()))
 
     def _apply_binding(self, key: str, plural: str, value: bytes | None) -> None:
         old = self._bindings.pop(key, None)
@@ -199,7 +199,7 @@ class RbacIndex:
             return
         read = _bindings.decode(value)
         is_cluster = plural == "clusterrolebindings"
-        binding = Binding(
+        binding = RoleBindingEntry(
             kind="ClusterRoleBinding" if is_cluster else "RoleBinding",
             namespace="" if is_cluster else read.metadata.namespace,
             name=read.metadata.name,
@@ -213,7 +213,7 @@ class RbacIndex:
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
-    def bindings_of(self, user: User, namespace: str) -> Iterator[Binding]:
+    def bindings_of(self, user: User, namespace: str) -> Iterator[RoleBindingEntry]:
         """Cluster-wide bindings of the user, and those of the namespace if one is given."""
         for subject in _subjects_of(user):
             for key in self._keys_by_subject.get(subject, ()):
@@ -221,7 +221,7 @@ class RbacIndex:
                 if not binding.namespace or binding.namespace == namespace:
                     yield binding
 
-    def rules_of(self, binding: Binding) -> tuple[Rule, ...] | None:
+    def rules_of(self, binding: RoleBindingEntry) -> tuple[PolicyRule, ...] | None:
         """None if the role does not exist. A ClusterRoleBinding can only refer to a ClusterRole."""
         if binding.role_kind == "ClusterRole":
             return self.role_rules("", binding.role_name)
@@ -229,7 +229,7 @@ class RbacIndex:
             return self.role_rules(binding.namespace, binding.role_name)
         return None
 
-    def role_rules(self, namespace: str, name: str) -> tuple[Rule, ...] | None:
+    def role_rules(self, namespace: str, name: str) -> tuple[PolicyRule, ...] | None:
         role = self._roles.get((namespace, name))
         if role is None:
             return None
@@ -241,7 +241,7 @@ class RbacIndex:
                 gathered.update(dict.fromkeys(other.rules))
         return tuple(gathered)
 
-    def rules_for(self, user: User, namespace: str) -> list[Rule]:
+    def rules_for(self, user: User, namespace: str) -> list[PolicyRule]:
         """Everything the user holds in a namespace, or (empty) cluster-wide."""
         return [rule for binding in self.bindings_of(user, namespace) for rule in self.rules_of(binding) or ()]
 
@@ -271,7 +271,7 @@ def _subjects_of(user: User) -> Iterator[SubjectKey]:
         yield "ServiceAccount", f"{account[0]}:{account[1]}"
 
 
-def _subject_text(binding: Binding, attributes: Attributes) -> str:
+def _subject_text(binding: RoleBindingEntry, attributes: Attributes) -> str:
     held = set(_subjects_of(attributes.user))
     kind, name = next(subject for subject in binding.subjects if subject in held)
     if kind == "ServiceAccount":
@@ -280,10 +280,10 @@ def _subject_text(binding: Binding, attributes: Attributes) -> str:
     return f'{kind} "{name}"'
 
 
-def _missing(binding: Binding) -> str:
+def _missing(binding: RoleBindingEntry) -> str:
     plural = "clusterrole" if binding.role_kind == "ClusterRole" else "role"
     return f'{plural}.{GROUP} "{binding.role_name}" not found'
 
 
-def _is_selected(role: Role, other: Role) -> bool:
+def _is_selected(role: RoleEntry, other: RoleEntry) -> bool:
     return any(selects(selector, other.labels) for selector in role.aggregates)

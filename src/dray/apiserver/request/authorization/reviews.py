@@ -12,11 +12,11 @@ from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.authentication.authenticator import Authenticator
 from dray.apiserver.request.authentication.json_web_token import InvalidToken
-from dray.apiserver.request.authentication.service_accounts import (
+from dray.apiserver.request.authentication.service_account_tokens import (
     ISSUER,
     ServiceAccountTokens,
 )
-from dray.apiserver.request.authorization.rbac import RbacIndex, Rule
+from dray.apiserver.request.authorization.rbac import PolicyRule, RbacIndex
 from dray.apiserver.request.request_info import Attributes, Authorizer, Document, FieldRequirement, User
 from dray.apiserver.safe_get import (
     mapping,
@@ -107,7 +107,7 @@ def user_document(user: User) -> Document:
     return document
 
 
-def _resource_rule(rule: Rule) -> Document:
+def _resource_rule(rule: PolicyRule) -> Document:
     found: Document = {
         "verbs": list(rule.verbs),
         "apiGroups": list(rule.api_groups),

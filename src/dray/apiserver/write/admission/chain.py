@@ -1,6 +1,7 @@
 """The base class of admission plugins, and the chain that asks them in order.
 
-Every write passes the chain twice: the mutating round comes before validation, the validating round after it."""
+Every write passes the chain twice: the mutating round comes before validation, the validating round after it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -94,15 +95,17 @@ def concerns(admission: Admission, group: str, resource: str, subresource: str =
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class AdmissionRounds:
     mutating: tuple[AdmissionPlugin, ...]
     validating: tuple[AdmissionPlugin, ...]
 
 
-class Chain:
+class PluginChain:
+    """Asks each plugin that looks at the resource, in the order of the plugins."""
+
     def __init__(self, plugins: Sequence[AdmissionPlugin]) -> None:
         self._plugins = tuple(plugins)
-        self._concerned: dict[tuple[str, str], Rounds] = {}
+        self._concerned: dict[tuple[str, str], AdmissionRounds] = {}
 
     async def mutate(self, admission: Admission) -> None:
         for plugin in self._rounds(admission).mutating:
@@ -112,13 +115,13 @@ class Chain:
         for plugin in self._rounds(admission).validating:
             await plugin.validate(admission)
 
-    def _rounds(self, admission: Admission) -> Rounds:
+    def _rounds(self, admission: Admission) -> AdmissionRounds:
         """Found once for each resource; there are as many as the server has kinds."""
         resource = (admission.attributes.group, admission.attributes.resource)
         found = self._concerned.get(resource)
         if found is None:
             concerned = [plugin for plugin in self._plugins if plugin.resources is None or resource in plugin.resources]
-            found = self._concerned[resource] = Rounds(
+            found = self._concerned[resource] = AdmissionRounds(
                 tuple(plugin for plugin in concerned if _overrides(plugin, "mutate")),
                 tuple(plugin for plugin in concerned if _overrides(plugin, "validate")),
             )

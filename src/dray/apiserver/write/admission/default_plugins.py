@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
-from dray.apiserver.write.admission.chain import AdmissionPlugin, Chain
+from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
 from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
-from dray.apiserver.write.admission.namespace_lifecycle import NamespaceLifecycle
+from dray.apiserver.write.admission.namespace_plugins import NamespaceLifecycle, ResourceQuotaAdmission
 from dray.apiserver.write.admission.node_plugins import NodeRestriction, TaintNodesByCondition
 from dray.apiserver.write.admission.pod_plugins import (
     DefaultTolerationSeconds,
@@ -16,9 +16,8 @@ from dray.apiserver.write.admission.pod_plugins import (
     ServiceAccount,
 )
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
-from dray.apiserver.write.admission.resource_quota import ResourceQuota
-from dray.apiserver.write.admission.validating_policy import ValidatingAdmissionPolicy
-from dray.apiserver.write.policies.index import PolicyIndex
+from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
+from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.features import FeatureGates
 from dray.store.interface import Store
 
@@ -50,8 +49,8 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield PodResizeValidator(objects)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
     # Last: what passes here has been charged.
-    yield ResourceQuota(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
+    yield ResourceQuotaAdmission(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
 
 
-def default_chain(surroundings: Surroundings) -> Chain:
-    return Chain(list(default_plugins(surroundings)))
+def default_chain(surroundings: Surroundings) -> PluginChain:
+    return PluginChain(list(default_plugins(surroundings)))

@@ -9,8 +9,8 @@ import msgspec
 from dray.apiserver import errors
 from dray.apiserver.request.authorization.rbac import (
     GROUP,
+    PolicyRule,
     RbacIndex,
-    Rule,
     compact,
     uncovered,
 )
@@ -54,7 +54,7 @@ class RbacEscalation(AdmissionPlugin):
             return
         if part(document, "aggregationRule"):
             # The rules will be whatever other roles hold: only who holds everything may ask for that.
-            wanted = [Rule(("*",), ("*",), ("*",)), Rule(("*",), non_resource_urls=("*",))]
+            wanted = [PolicyRule(("*",), ("*",), ("*",)), PolicyRule(("*",), non_resource_urls=("*",))]
             self._check_held(admission, wanted)
         self._check_held(admission, _rules(document))
 
@@ -77,7 +77,7 @@ class RbacEscalation(AdmissionPlugin):
             )
         self._check_held(admission, rules)
 
-    def _check_held(self, admission: Admission, wanted: "tuple[Rule, ...] | list[Rule]") -> None:
+    def _check_held(self, admission: Admission, wanted: "tuple[PolicyRule, ...] | list[PolicyRule]") -> None:
         held = self._rbac.rules_for(admission.user, admission.attributes.namespace)
         missing = compact(uncovered(wanted, held))
         if missing:
@@ -94,9 +94,9 @@ class RbacEscalation(AdmissionPlugin):
         return (await self._authorizer.authorize(question)).allowed
 
 
-def _rules(document: object) -> list[Rule]:
+def _rules(document: object) -> list[PolicyRule]:
     try:
-        return msgspec.convert(part(document, "rules") or [], list[Rule])
+        return msgspec.convert(part(document, "rules") or [], list[PolicyRule])
     except msgspec.ValidationError as error:
         raise errors.bad_request(f"rules: {error}") from None
 

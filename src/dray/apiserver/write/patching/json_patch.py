@@ -1,4 +1,4 @@
-"""RFC 6902 JSON patch."""
+"""The two patch formats of JSON itself: JSON patch (RFC 6902) and JSON merge patch (RFC 7386)."""
 
 from __future__ import annotations
 
@@ -148,3 +148,16 @@ def _remove(document: Any, path: list[str]) -> Any:
     else:
         del parent[path[-1]]
     return document
+
+
+def apply_merge(document: Any, patch: Any) -> Any:
+    """The document with the patch merged in: null removes, objects merge, everything else replaces."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = apply_merge(result.get(key), value)
+    return result

@@ -1,25 +1,29 @@
-"""No namespace takes more than its quotas allow.
+"""Admission plugins about namespaces: NamespaceLifecycle and ResourceQuota.
 
-A write that costs something is charged to every quota of its namespace that names it, by compare-and-set on the quota's
-status, before the object is stored. What a deletion or a failed write gives back is found by the quota controller, which
-counts anew. Only what a quota's status (the controller's work) already names is enforced.
-"""
+NamespaceLifecycle refuses new objects in a namespace that is missing or being deleted. ResourceQuota charges a write to every quota of its namespace that
+names it, by compare-and-set on the quota's status, before the object is stored. The quota controller counts anew, and so gives back what a deletion or a
+failed write has freed. Only resources that the quota's status already names are enforced."""
 
 import asyncio
 import copy
 
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.scheme import by_kind
+from dray.apiserver import errors
 from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    mapping,
-    name_of,
-    text,
-    uid_of,
-)
+from dray.apiserver.safe_get import mapping, name_of, text, uid_of
 from dray.apiserver.watch.stored_object import object_key, to_value
-from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
+from dray.apiserver.write.admission.chain import (
+    CREATE,
+    DELETE,
+    UPDATE,
+    Admission,
+    AdmissionPlugin,
+    concerns,
+    forbidden,
+    row_of,
+)
 from dray.apiserver.write.managed_fields import UPDATE as UPDATE_OPERATION
 from dray.apiserver.write.managed_fields import Manager, owned_update
 from dray.apiserver.write.quota import scopes
@@ -37,7 +41,51 @@ from dray.apiserver.write.quota.usage import (
 from dray.store.errors import Conflict, NotFound
 from dray.store.interface import Store
 
-ATTEMPTS = 20
+UNDELETABLE_NAMESPACES = frozenset({"default", "kube-system", "kube-public"})
+# Questions about a namespace are fine even if there is no such namespace.
+REVIEW_RESOURCES = frozenset({"localsubjectaccessreviews"})
+
+
+class NamespaceLifecycle(AdmissionPlugin):
+    name = "NamespaceLifecycle"
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    async def mutate(self, admission: Admission) -> None:
+        attributes = admission.attributes
+        if (
+            admission.operation == DELETE
+            and concerns(admission, "", "namespaces")
+            and admission.name in UNDELETABLE_NAMESPACES
+        ):
+            raise forbidden(admission, "this namespace may not be deleted")
+        if admission.operation != CREATE or not attributes.namespace or attributes.resource in REVIEW_RESOURCES:
+            return
+        if attributes.resource == "namespaces":
+            return
+        namespace = await self._objects.get("", "namespaces", "", attributes.namespace)
+        if namespace is None:
+            raise errors.not_found(by_kind("Namespace"), attributes.namespace)
+        # Events may still tell what happened while it ends; everything else is new content.
+        if text(namespace, "status", "phase") == "Terminating" or mapping(namespace, "metadata").get(
+            "deletionTimestamp"
+        ):
+            raise _terminating(admission)
+
+
+def _terminating(admission: Admission) -> errors.ApiError:
+    namespace = admission.attributes.namespace
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    return errors.forbidden(row_of(admission.attributes), admission.name, why, [cause])
+
+
+CHARGE_ATTEMPTS = 20
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 PODS = ("", "pods")
 
@@ -45,8 +93,8 @@ PODS = ("", "pods")
 SERVER_MANAGER = Manager("kube-apiserver", UPDATE_OPERATION, "v1", "status")
 
 
-class ResourceQuota(AdmissionPlugin):
-    name = "ResourceQuota"
+class ResourceQuotaAdmission(AdmissionPlugin):
+    name = "ResourceQuotaAdmission"
 
     def __init__(self, store: Store, objects: Objects, *, counts_claims: bool = False) -> None:
         self._store = store
@@ -61,7 +109,7 @@ class ResourceQuota(AdmissionPlugin):
             return
         turn = self._turns.setdefault(namespace, asyncio.Lock())
         async with turn:
-            for _ in range(ATTEMPTS):
+            for _ in range(CHARGE_ATTEMPTS):
                 if await self._charged(admission, namespace):
                     return
         raise forbidden(admission, "the quotas of this namespace are changing too fast; try again")
@@ -156,7 +204,7 @@ class ResourceQuota(AdmissionPlugin):
             return None
         changed = copy.deepcopy(quota)
         changed["status"]["used"] |= {name: str(amount) for name, amount in charged.items()}
-        return owned_update(by_kind("ResourceQuota"), quota, changed, SERVER_MANAGER, "")
+        return owned_update(by_kind("ResourceQuotaAdmission"), quota, changed, SERVER_MANAGER, "")
 
     def _check_specified(self, admission: Admission, quota: Document, hard: Usage) -> None:
         missing = missing_amounts(admission.document or {}, hard)

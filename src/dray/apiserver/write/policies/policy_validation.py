@@ -16,7 +16,7 @@ from dray.apiserver.safe_get import (
     strings,
     text,
 )
-from dray.apiserver.write.policies.programs import compile_policy
+from dray.apiserver.write.policies.compiled_policies import compile_policy
 from dray.cel import CompileFailure, Program
 from dray.cel.environment import MAX_EXPRESSION_LENGTH
 

@@ -17,24 +17,19 @@ from dray.apiserver.safe_get import (
 )
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.policies.authorizer_library import Decide
+from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, CompiledPolicy, PolicyBinding, PolicyIndex
 from dray.apiserver.write.policies.evaluation import (
     Denial,
     PolicyError,
     Scene,
     applies,
     judge,
+    matches_request,
 )
-from dray.apiserver.write.policies.index import (
-    GROUP,
-    Binding,
-    PolicyIndex,
-)
-from dray.apiserver.write.policies.matching import matches
-from dray.apiserver.write.policies.problems import (
+from dray.apiserver.write.policies.policy_validation import (
     binding_problems,
     policy_problems,
 )
-from dray.apiserver.write.policies.programs import CompiledPolicy
 
 audit = logging.getLogger("dray.audit")
 
@@ -50,7 +45,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         self._decide = decide
 
     async def validate(self, admission: Admission) -> None:
-        if admission.attributes.group == GROUP:
+        if admission.attributes.group == POLICY_GROUP:
             # Policies do not judge policies: a bad one could not be taken back otherwise.
             _check_policy(admission)
             return
@@ -72,13 +67,15 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         return await self._objects.get("", "namespaces", "", attributes.namespace)
 
     def _looks_at(
-        self, policy: CompiledPolicy, binding: Binding, admission: Admission, namespace: Document | None
+        self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, namespace: Document | None
     ) -> bool:
         constraints = mapping(policy.document, "spec", "matchConstraints")
         narrower = mapping(binding.document, "spec", "matchResources")
-        return matches(constraints, admission, namespace) and (not narrower or matches(narrower, admission, namespace))
+        return matches_request(constraints, admission, namespace) and (
+            not narrower or matches_request(narrower, admission, namespace)
+        )
 
-    async def _ask(self, policy: CompiledPolicy, binding: Binding, admission: Admission, scene: Scene) -> None:
+    async def _ask(self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, scene: Scene) -> None:
         try:
             async for params in self._params(policy, binding, admission):
                 if applies(policy, scene, params):
@@ -91,7 +88,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
             if policy.fails_closed:
                 self._act(policy, binding, admission, Denial(str(error)))
 
-    def _act(self, policy: CompiledPolicy, binding: Binding, admission: Admission, denial: Denial) -> None:
+    def _act(self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, denial: Denial) -> None:
         names = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
         if "Audit" in binding.actions:
             _remember(admission, f"{names}: {denial.message}")
@@ -103,7 +100,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
     # --- params ------------------------------------------------------------------------------------------------------
 
     async def _params(
-        self, policy: CompiledPolicy, binding: Binding, admission: Admission
+        self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission
     ) -> AsyncIterator[Document | None]:
         """Every parameter object the binding names; one None if the policy has no parameters."""
         reference = mapping(binding.document, "spec", "paramRef")
@@ -124,7 +121,9 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
             raise PolicyError(f"failed to find resource referenced by paramKind: '{group}, Kind={text(kind, 'kind')}'")
         namespace = (text(reference, "namespace") or admission.attributes.namespace) if row.namespaced else ""
         if row.namespaced and not namespace:
-            raise PolicyError("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+            raise PolicyError(
+                "cannot use namespaced paramRef in policy binding that matches_request cluster-scoped resources"
+            )
         if name := text(reference, "name"):
             found = await self._objects.get(row.group, row.plural, namespace, name)
             return [found] if found else []

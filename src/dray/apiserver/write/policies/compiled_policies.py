@@ -1,19 +1,15 @@
-"""The expressions of a policy, compiled."""
+"""The policies and bindings that exist; their CEL expressions are compiled once, when they change."""
 
 from dataclasses import dataclass
 from functools import cache
 
+import msgspec
+
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    mapping,
-    mappings,
-    text,
-)
-from dray.apiserver.write.policies.authorizer_library import (
-    AUTHORIZER,
-    RESOURCE_CHECK,
-    library,
-)
+from dray.apiserver.safe_get import mapping, mappings, strings, text
+from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.stored_object import resource_prefix
+from dray.apiserver.write.policies.authorizer_library import AUTHORIZER, RESOURCE_CHECK, library
 from dray.cel import CompileFailure, Environment, Program, compile_expression
 from dray.cel.environment import BASE_LIBRARIES
 from dray.cel.types import DYN
@@ -101,3 +97,45 @@ def _validation(entry: Document, inner: Environment) -> Validation:
         message_program=compile_expression(message_expression, inner) if message_expression else None,
         reason=text(entry, "reason"),
     )
+
+
+POLICY_GROUP = "admissionregistration.k8s.io"
+POLICY_PREFIX = resource_prefix(POLICY_GROUP, "")[:-1]
+POLICIES, BINDINGS = "validatingadmissionpolicies", "validatingadmissionpolicybindings"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBinding:
+    name: str
+    policy: str
+    document: Document
+
+    @property
+    def actions(self) -> list[str]:
+        return strings(self.document, "spec", "validationActions")
+
+
+class PolicyIndex:
+    def __init__(self) -> None:
+        self.policies: dict[str, CompiledPolicy] = {}
+        self.bindings: dict[str, PolicyBinding] = {}
+
+    @classmethod
+    def following(cls, follower: StoreFollower) -> "PolicyIndex":
+        index = cls()
+        follower.subscribe_index(
+            [resource_prefix(POLICY_GROUP, plural) for plural in (POLICIES, BINDINGS)], index.apply
+        )
+        return index
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
+        if plural == POLICIES:
+            self.policies.pop(name, None)
+            if value is not None:
+                self.policies[name] = compile_policy(msgspec.json.decode(value))
+        elif plural == BINDINGS:
+            self.bindings.pop(name, None)
+            if value is not None:
+                document = msgspec.json.decode(value)
+                self.bindings[name] = PolicyBinding(name, text(document, "spec", "policyName"), document)

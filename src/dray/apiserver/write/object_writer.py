@@ -43,8 +43,7 @@ from dray.apiserver.watch.stored_object import (
     Stored,
     to_value,
 )
-from dray.apiserver.write import managed_fields
-from dray.apiserver.write import raw_json as spellings
+from dray.apiserver.write import managed_fields, raw_json
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission
 from dray.apiserver.write.decoding import (
     Decoded,
@@ -59,7 +58,7 @@ from dray.apiserver.write.object_checks import (
     update_errors,
     warnings_about,
 )
-from dray.apiserver.write.raw_json import Spelling
+from dray.apiserver.write.raw_json import RawValues
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
 
@@ -67,7 +66,7 @@ Document = dict[str, Any]
 
 MAX_ATTEMPTS = 12
 # Endpoints that decide themselves what they take from the document sent.
-OWN_RULES: dict[str, Callable[[Document, Document], Document]] = {
+PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
     "finalize": lambda new, old: new,
     "resize": resized,
     "ephemeralcontainers": with_ephemeral_containers,
@@ -76,7 +75,7 @@ GENERATE_ATTEMPTS = 8
 
 
 @dataclass(slots=True)
-class Outcome:
+class WriteOutcome:
     """The object after a write; `created` tells 201 from 200."""
 
     stored: Stored
@@ -85,7 +84,7 @@ class Outcome:
     document: Document | None = None
 
 
-class Seen(NamedTuple):
+class ObservedObject(NamedTuple):
     """A stored object and its document, which is read once and shared by all steps of one write."""
 
     stored: Stored
@@ -93,7 +92,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ObjectChange:
     """A wish to change one object.
 
     `build` turns the object now (storage version) into the one wished for, with managedFields already right. It may be
@@ -107,16 +106,16 @@ class Change:
     # What validation and strategies take for the endpoint, if that is not the subresource.
     endpoint: str | None = None
     skip_admission: bool = False
-    seen: Seen | None = None
+    seen: ObservedObject | None = None
 
 
-class Writer:
+class ObjectWriter:
     def __init__(self, core: Core) -> None:
         self._core = core
 
     # --- what handlers call -------------------------------------------------------------------------------------------
 
-    async def create(self, call: Call) -> Outcome:
+    async def create(self, call: Call) -> WriteOutcome:
         options = write_options(call.query, "CreateOptions")
         decoded = self.decode(call, options)
         return await self.create_decoded(call, decoded, options)
@@ -137,7 +136,7 @@ class Writer:
         for problem in problems[:100]:
             call.warn(problem)
 
-    async def create_decoded(self, call: Call, decoded: Decoded, options: WriteOptions) -> Outcome:
+    async def create_decoded(self, call: Call, decoded: Decoded, options: WriteOptions) -> WriteOutcome:
         row, core = call.row, self._core
         document = decoded.document
         metadata = document["metadata"]
@@ -175,7 +174,7 @@ class Writer:
         if entries:
             document["metadata"]["managedFields"] = entries
 
-    async def insert(self, call: Call, document: Document, *, dry_run: bool = False) -> Outcome:
+    async def insert(self, call: Call, document: Document, *, dry_run: bool = False) -> WriteOutcome:
         """A new object (storage version, owned) through admission, strategy and validation into the store."""
         row, core = call.row, self._core
         generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
@@ -201,7 +200,9 @@ class Writer:
         deleting = stored is not None and bool(stored.document()["metadata"].get("deletionTimestamp"))
         return errors.already_exists(call.row, name, deleting=deleting, generated=generated)
 
-    async def _insert_named(self, call: Call, document: Document, admission: Admission, *, dry_run: bool) -> Outcome:
+    async def _insert_named(
+        self, call: Call, document: Document, admission: Admission, *, dry_run: bool
+    ) -> WriteOutcome:
         row, core = call.row, self._core
         strategy = strategy_of(row)
         document = strategy.create(document, Setting(core.gates, core.now()))
@@ -218,8 +219,8 @@ class Writer:
         if dry_run:
             if await self.current(cache, namespace, name):
                 raise AlreadyExists(name)
-            return Outcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
-        value, key = _value(document, self._spelling(call, document)), cache.key(namespace, name)
+            return WriteOutcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
+        value, key = _value(document, self._raw_values(call, document)), cache.key(namespace, name)
         try:
             revision = await core.commit(
                 [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
@@ -228,7 +229,7 @@ class Writer:
             if key in conflict.keys:
                 raise AlreadyExists(key) from None
             raise errors.conflict(row, name) from None
-        return Outcome(cache.make(namespace, name, value, revision, revision), True)
+        return WriteOutcome(cache.make(namespace, name, value, revision, revision), True)
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
@@ -236,7 +237,7 @@ class Writer:
         await self._core.fresh()
         return cache.get(namespace, name)
 
-    async def replace(self, call: Call, subresource: str = "") -> Outcome:
+    async def replace(self, call: Call, subresource: str = "") -> WriteOutcome:
         """PUT."""
         options = write_options(call.query, "UpdateOptions")
         seen = self._seen(call)
@@ -257,21 +258,21 @@ class Writer:
             )
             return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
 
-        return await self.change(call, Change(build, subresource, options.dry_run, seen=seen))
+        return await self.change(call, ObjectChange(build, subresource, options.dry_run, seen=seen))
 
-    def _seen(self, call: Call) -> Seen | None:
+    def _seen(self, call: Call) -> ObservedObject | None:
         """The object as the cache has it: most writes leave most of it alone, and that needs no second look."""
         if call.row.kind in NEWER_THAN_US or not storage_conversion.is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
         stored = self._core.cache(call.row).get(call.namespace, call.name)
-        return Seen(stored, stored.document()) if stored else None
+        return ObservedObject(stored, stored.document()) if stored else None
 
     def _match_name(self, call: Call, metadata: Document) -> None:
         problem = name_problem(metadata, call.name)
         if problem:
             raise errors.bad_request(problem)
 
-    async def change(self, call: Call, change: Change) -> Outcome:
+    async def change(self, call: Call, change: ObjectChange) -> WriteOutcome:
         """Carry out a wish, again and again if others write in between and the wish does not forbid it."""
         cache = self._core.cache(call.row)
         for _ in range(MAX_ATTEMPTS):
@@ -285,7 +286,7 @@ class Writer:
                 await asyncio.sleep(0)
         raise errors.conflict(call.row, call.name)
 
-    async def _change_once(self, call: Call, change: Change, cache: KindCache, stored: Stored) -> Outcome:
+    async def _change_once(self, call: Call, change: ObjectChange, cache: KindCache, stored: Stored) -> WriteOutcome:
         row, core = call.row, self._core
         seen = change.seen
         old = seen.document if seen is not None and seen.stored is stored else stored.document()
@@ -311,39 +312,39 @@ class Writer:
         for text in warnings_about(row, document, endpoint):
             call.warn(text)
         document = admission.document = as_written(document)
-        spelling = self._spelling(call, document, stored, endpoint)
-        respelled = spelling is not None and _respell(document, stored, spelling)
+        raw_values = self._raw_values(call, document, stored, endpoint)
+        raw_changed = raw_values is not None and _raw_values_change(document, stored, raw_values)
         if not change.skip_admission:
             await core.admission.validate(admission)
         if ready_to_go(row, document):
             return await self._let_go(call, cache, stored, document, dry_run=change.dry_run)
-        if unchanged(document, old) and not respelled:
-            return Outcome(stored)
+        if unchanged(document, old) and not raw_changed:
+            return WriteOutcome(stored)
         return await self._store(
-            call, cache, stored, document, old, named_revision, _value(document, spelling), dry_run=change.dry_run
+            call, cache, stored, document, old, named_revision, _value(document, raw_values), dry_run=change.dry_run
         )
 
-    def _spelling(
+    def _raw_values(
         self, call: Call, document: Document, stored: Stored | None = None, endpoint: str = ""
-    ) -> Spelling | None:
-        """How opaque values of the outcome are to be spelled."""
-        if call.row.kind not in spellings.KINDS:
+    ) -> RawValues | None:
+        """The texts to store for the opaque values of the object; None where plain JSON will do."""
+        if call.row.kind not in raw_json.KINDS:
             return None
-        new = Spelling()
+        new = RawValues()
         if call.request.method == "PATCH":
             if plain_type(call.content_type) in (STRATEGIC_PATCH, APPLY_PATCH):
-                new = spellings.in_order(document)
+                new = raw_json.sorted_raw_values(document)
         elif body_type(call.content_type) == JSON:
-            new = spellings.sent(call.request.body)
-        return spellings.after_write(new, stored.value if stored else b"", endpoint)
+            new = raw_json.raw_values_sent(call.request.body)
+        return raw_json.raw_values_after_write(new, stored.value if stored else b"", endpoint)
 
     def _prepared(self, strategy: Strategy, endpoint: str, document: Document, old: Document) -> Document:
         setting = Setting(self._core.gates, self._core.now())
         if endpoint == "status":
             assert strategy.update_status is not None
             return strategy.update_status(document, old, setting)
-        if endpoint in OWN_RULES:
-            return OWN_RULES[endpoint](document, old)
+        if endpoint in PARTIAL_ENDPOINTS:
+            return PARTIAL_ENDPOINTS[endpoint](document, old)
         return strategy.update(document, old, setting)
 
     def _check_identity(self, call: Call, document: Document, old: Document) -> str:
@@ -384,10 +385,10 @@ class Writer:
         value: bytes,
         *,
         dry_run: bool,
-    ) -> Outcome:
+    ) -> WriteOutcome:
         if dry_run:
             await self._core.check_commit(old, document)
-            return Outcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
+            return WriteOutcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
         condition = Precondition(stored.key, stored.revision)
         try:
             # An event that happens again lives on.
@@ -399,25 +400,27 @@ class Writer:
             raise
         except NotFound:
             raise errors.not_found(call.row, call.name) from None
-        return Outcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
+        return WriteOutcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
 
     async def _let_go(
         self, call: Call, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool
-    ) -> Outcome:
+    ) -> WriteOutcome:
         """The last finalizer is gone: the write becomes the deletion, and shows the object as it last was."""
         shown = cache.make(stored.namespace, stored.name, to_value(document), stored.revision, stored.created)
         if not dry_run:
             await self._core.remove(stored, document)
-        return Outcome(shown)
+        return WriteOutcome(shown)
 
 
-def _value(document: Document, spelling: Spelling | None) -> bytes:
-    return to_value(document) if spelling is None else spellings.spelled(document, spelling)
+def _value(document: Document, raw_values: RawValues | None) -> bytes:
+    return to_value(document) if raw_values is None else raw_json.with_raw_values(document, raw_values)
 
 
-def _respell(document: Document, stored: Stored, spelling: Spelling) -> bool:
-    """Whether the spelling changes; in a spec that counts as a change of the spec."""
-    before, after = (spellings.spelling_of(data) for data in (stored.value, spellings.spelled(document, spelling)))
+def _raw_values_change(document: Document, stored: Stored, raw_values: RawValues) -> bool:
+    """Whether the text of an opaque value changes; in a spec that counts as a change of the spec and raises the generation."""
+    before, after = (
+        raw_json.raw_values_of(data) for data in (stored.value, raw_json.with_raw_values(document, raw_values))
+    )
     metadata, generation = document["metadata"], stored.document()["metadata"].get("generation")
     if before.spec != after.spec and generation and metadata.get("generation") == generation:
         metadata["generation"] = generation + 1

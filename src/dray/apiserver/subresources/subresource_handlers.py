@@ -30,9 +30,9 @@ from dray.apiserver.write.deletion import (
     Deleter,
 )
 from dray.apiserver.write.managed_fields import Manager, ownership
-from dray.apiserver.write.writing import (
-    Change,
-    Writer,
+from dray.apiserver.write.object_writer import (
+    ObjectChange,
+    ObjectWriter,
 )
 
 Document = dict[str, Any]
@@ -45,7 +45,7 @@ def success(code: int) -> Document:
 
 
 class Subresources:
-    def __init__(self, core: Core, writer: Writer, deleter: Deleter, tokens: TokenRequests | None) -> None:
+    def __init__(self, core: Core, writer: ObjectWriter, deleter: Deleter, tokens: TokenRequests | None) -> None:
         self._core = core
         self._writer = writer
         self._deleter = deleter
@@ -67,7 +67,7 @@ class Subresources:
 
         # The scheduler's word is final: no strategy or validation of a pod update applies.
         await self._writer.change(
-            call, Change(build, "binding", options.dry_run, endpoint="finalize", skip_admission=True)
+            call, ObjectChange(build, "binding", options.dry_run, endpoint="finalize", skip_admission=True)
         )
         return success(201)
 
