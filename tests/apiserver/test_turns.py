@@ -52,7 +52,7 @@ class Rig:
 @pytest.fixture
 def long_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is."""
-    monkeypatch.setattr("dray.apiserver.write.write_priority.HURRY_S", 60.0)
+    monkeypatch.setattr("dray.apiserver.write.write_priority.URGENT_FOR_S", 60.0)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: Ri
 
 
 async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.apiserver.write.write_priority.HURRY_S", URGENT_FOR_S)
+    monkeypatch.setattr("dray.apiserver.write.write_priority.URGENT_FOR_S", URGENT_FOR_S)
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     await asyncio.sleep(URGENT_FOR_S)
     await asyncio.gather(*(rig.send(str(number)) for number in range(8)))
