@@ -16,7 +16,7 @@ from dray.accounting import (
     ClusterLedger,
     Demand,
     DeviceIndex,
-    Inventory,
+    DeviceLookup,
     NodeLedger,
     PodRef,
     claim_charges,
@@ -172,7 +172,7 @@ def with_statuses(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, container_statuses=statuses))
 
 
-def claims_world() -> tuple[dict[str, AllocatedClaim], Inventory]:
+def claims_world() -> tuple[dict[str, AllocatedClaim], DeviceLookup]:
     cpu = {"name": "cpu0", "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}}}
     gpu = {"name": "gpu0", "nodeAllocatableResources": {"memory": {"overhead": {"perPod": "512Mi"}}}}
     published = to_object(
@@ -184,7 +184,7 @@ def claims_world() -> tuple[dict[str, AllocatedClaim], Inventory]:
         result = {"request": "r", "driver": "d", "pool": "p", "device": device}
         allocation = to_object({"devices": {"results": [result]}}, AllocationResult)
         claims[name] = AllocatedClaim(to_object({"metadata": {"name": name}}, ResourceClaim), allocation)
-    return claims, Inventory(DeviceIndex([published]), {})
+    return claims, DeviceLookup(DeviceIndex([published]), {})
 
 
 def memory_of_large_cluster_mb() -> float:

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
-from dray.accounting import AllocatedClaim, ClaimCharge, DeviceIndex, Inventory, claim_charges
+from dray.accounting import AllocatedClaim, ClaimCharge, DeviceIndex, DeviceLookup, claim_charges
 from dray.api.codec import to_object
 from dray.api.core import Node, Pod
 from dray.api.manifests import read_manifests
@@ -62,8 +62,8 @@ class World:
         return self
 
     @property
-    def inventory(self) -> Inventory:
-        return Inventory(DeviceIndex(self.slices), self.classes)
+    def inventory(self) -> DeviceLookup:
+        return DeviceLookup(DeviceIndex(self.slices), self.classes)
 
     def charges(self, pod_name: str) -> tuple[ClaimCharge, ...]:
         pod = self.pods[pod_name]

@@ -6,7 +6,7 @@ from tests.accounting.builders import World, a_claim, a_pod, a_result
 from dray.accounting import (
     AllocatedClaim,
     DeviceIndex,
-    Inventory,
+    DeviceLookup,
     claim_charges,
     claim_charges_of_published,
     claim_statuses,
@@ -244,7 +244,7 @@ def test_no_device_of_the_claim_published():
 def test_device_of_another_node():
     world = World.of(a_slice(a_device(**kep(cpu={})))).allocate("x", a_result("d"))
     pod = a_pod("p", claims={"x": "x"})
-    inventory = Inventory(DeviceIndex(world.slices), {}, serves_node=lambda device: False)
+    inventory = DeviceLookup(DeviceIndex(world.slices), {}, serves_node=lambda device: False)
     with pytest.raises(problems.DeviceNotOnNode, match="device d does not match node"):
         claim_charges(pod, {"x": AllocatedClaim(a_claim("x"), world.allocations["x"])}, inventory)
 

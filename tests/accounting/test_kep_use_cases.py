@@ -3,7 +3,7 @@
 import pytest
 from tests.accounting.builders import World, a_pod, a_result, quantities
 
-from dray.accounting import Fits, NodeLedger, NoFit, PodRef, budget_problems, pod_demand, pod_requests
+from dray.accounting import DoesNotFit, Fits, NodeLedger, PodRef, budget_problems, pod_demand, pod_requests
 
 NODE1 = quantities(cpu="64", memory="256Gi", pods="110")
 
@@ -421,7 +421,7 @@ def test_pods_draw_from_a_shared_cpu_pool(pool_world, first_to_go):
     assert (ledger.milli_cpu, state()) == (100_000, (100_000, 30_000, 2))
 
     refused = ledger.fits(demands["big"])
-    assert isinstance(refused, NoFit)
+    assert isinstance(refused, DoesNotFit)
     assert refused.messages == ("Insufficient cpu in claim shared-cpu-claim",)
     assert not refused.is_unresolvable
 
@@ -438,4 +438,4 @@ def test_the_pool_is_not_for_pods_outside_it(pool_world):
     ledger = NodeLedger("node1", quantities(cpu="128", memory="1Gi", pods="110"))
     ledger.add(PodRef("default", "pod1"), pod_demand(pool_world.pods["pod1"], pool_world.charges("pod1")))
     outside = pod_demand(a_pod("outside", containers={"c": {"requests": {"cpu": "29"}}}))
-    assert isinstance(ledger.fits(outside), NoFit)
+    assert isinstance(ledger.fits(outside), DoesNotFit)

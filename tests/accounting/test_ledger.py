@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.accounting.builders import a_pod, quantities
 
-from dray.accounting import ClusterLedger, Demand, Fits, NodeLedger, NoFit, PodRef, pod_demand
+from dray.accounting import ClusterLedger, Demand, DoesNotFit, Fits, NodeLedger, PodRef, pod_demand
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NegativeAmount, NotAssumed
 from dray.accounting.ledger_rows import lines_of
 from dray.accounting.resources import ledger_amount
@@ -37,10 +37,10 @@ def test_example_d():
     ledger.add(ref("p2"), asking(cpu="5"))
     assert ledger.milli_cpu == 9500
     refused = ledger.fits(asking(mapped="1", claim="y"))
-    assert isinstance(refused, NoFit)
+    assert isinstance(refused, DoesNotFit)
     assert (refused.messages, refused.is_unresolvable) == (("Insufficient cpu",), False)
     never = ledger.fits(asking(mapped="11", claim="y"))
-    assert isinstance(never, NoFit)
+    assert isinstance(never, DoesNotFit)
     assert never.is_unresolvable
     ledger.remove(ref("p1"))
     assert ledger.milli_cpu == 5000
@@ -68,17 +68,17 @@ def test_example_d():
 def test_reasons(requests, messages):
     ledger = a_ledger(hugepages_2Mi="64Mi", **{"example.com/gpu": "2"})
     answer = ledger.fits(asking(**requests))
-    assert (answer.messages if isinstance(answer, NoFit) else ()) == messages
+    assert (answer.messages if isinstance(answer, DoesNotFit) else ()) == messages
 
 
 def test_too_many_pods_comes_first_and_can_be_resolved():
     ledger = a_ledger(pods="1")
     ledger.add(ref("a"), asking())
     refused = ledger.fits(asking(cpu="11"))
-    assert isinstance(refused, NoFit)
+    assert isinstance(refused, DoesNotFit)
     assert refused.messages == ("Too many pods", "Insufficient cpu")
     full = ledger.fits(asking())
-    assert isinstance(full, NoFit)
+    assert isinstance(full, DoesNotFit)
     assert not full.is_unresolvable
 
 
@@ -86,7 +86,7 @@ def test_the_check_of_node_allocatable_resources_leaves_the_rest_to_others():
     ledger = a_ledger(pods="0")
     assert ledger.fits_node_allocatable(asking(cpu="1", **{"example.com/gpu": "1"})) == Fits()
     refused = ledger.fits_node_allocatable(asking(cpu="11", hugepages_2Mi="2Mi"))
-    assert isinstance(refused, NoFit)
+    assert isinstance(refused, DoesNotFit)
     assert refused.messages == ("Insufficient cpu", "Insufficient hugepages-2Mi")
 
 
@@ -95,7 +95,7 @@ def test_a_mapped_claim_belongs_to_one_pod():
     demand = asking(mapped="1")
     ledger.add(ref("a"), demand)
     refused = ledger.fits(demand)
-    assert isinstance(refused, NoFit)
+    assert isinstance(refused, DoesNotFit)
     assert refused.is_unresolvable
     assert refused.messages == (
         "node allocatable resource claim x has a mapped device and cannot be shared across pods",
@@ -165,7 +165,7 @@ def test_a_shrunken_node_keeps_its_pods_and_says_so():
     ledger.set_allocatable(quantities(cpu="4", memory="10Gi", pods="110"))
     (short,) = ledger.overcommitted()
     assert (short.resource, short.used, short.capacity) == ("cpu", 8000, 4000)
-    assert isinstance(ledger.fits(asking(cpu="1m")), NoFit)
+    assert isinstance(ledger.fits(asking(cpu="1m")), DoesNotFit)
 
 
 def test_an_extended_resource_that_devices_serve_is_not_the_nodes_to_run_out_of():

@@ -4,8 +4,8 @@ import pytest
 from tests.accounting.builders import World, a_pod, a_result, quantities
 
 from dray.accounting import (
+    DoesNotFit,
     NodeLedger,
-    NoFit,
     PodRef,
     Policy,
     charges_in_status,
@@ -91,7 +91,7 @@ def test_a_pool_of_3_cannot_serve_containers_of_2_and_5():
     world.pods["p"] = a_pod("p", containers=C1_C2, claims={"c0": "c0"})
     ledger = NodeLedger("n", quantities(cpu="100", pods="10"))
     refused = ledger.fits(pod_demand(world.pods["p"], world.charges("p")))
-    assert isinstance(refused, NoFit)
+    assert isinstance(refused, DoesNotFit)
     assert refused.messages == ("Insufficient cpu in claim c0",)
     assert refused.is_unresolvable
 
@@ -171,7 +171,7 @@ def test_a_container_with_two_pools_fills_the_first_then_the_second():
         )
         demand = pod_demand(world.pods[name], world.charges(name))
         if name == "c":
-            assert isinstance(ledger.fits(demand), NoFit)
+            assert isinstance(ledger.fits(demand), DoesNotFit)
             break
         ledger.add(PodRef("default", name), demand)
         refs.append(PodRef("default", name))

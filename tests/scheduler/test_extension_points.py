@@ -21,7 +21,7 @@ from dray.scheduler.framework.plugin import (
     ScorePlugin,
 )
 from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
-from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error, unschedulable
 
 DIARY = []
 
@@ -92,7 +92,7 @@ async def test_permit_that_waits_and_then_agrees():
 
     def later():
         left[0] -= 1
-        return (PluginStatus(Code.WAIT) if left[0] > 0 else None), 5.0
+        return (PluginStatus(StatusCode.WAIT) if left[0] > 0 else None), 5.0
 
     world = a_world(Watcher(permit=later))
     await world.settle(seconds=2)
@@ -101,7 +101,7 @@ async def test_permit_that_waits_and_then_agrees():
 
 
 async def test_permit_that_never_agrees_is_a_rejection_after_its_time():
-    world = a_world(Watcher(permit=PluginStatus(Code.WAIT)))
+    world = a_world(Watcher(permit=PluginStatus(StatusCode.WAIT)))
     await world.settle(seconds=4)
     assert world.reason() == "Unschedulable"
     assert "rejected due to timeout after waiting 2s at plugin Watcher" in world.message()

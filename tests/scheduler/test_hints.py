@@ -17,15 +17,15 @@ from tests.scheduler.builders import (
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
-from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig, Registry
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
+from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
 from dray.scheduler.framework.status import unschedulable
 from dray.scheduler.plugins.dynamic_resources.pod_claims import _Hints
 from dray.scheduler.pod_indexes import PodGroups
 
-DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
-ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
-UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
+DELETED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.DELETE)
+ADDED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.ADD)
+UPDATED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
 
 MINE = a_claim("claim", uid="claim-uid")
 OTHER = a_claim("other", uid="other-uid")
@@ -36,15 +36,17 @@ PROTECTED = replace(MINE, metadata=replace(MINE.metadata, finalizers=(CLAIM_FINA
 @pytest.mark.parametrize(
     ("change", "hint"),
     [
-        pytest.param(Change(DELETED, old=OTHER), Hint.SKIP, id="deleted-without-allocation"),
-        pytest.param(Change(DELETED, old=allocated(OTHER, SOME)), Hint.QUEUE, id="deleted-with-allocation"),
-        pytest.param(Change(DELETED, old=OTHER, final_state_unknown=True), Hint.QUEUE, id="deleted-unknown-state"),
-        pytest.param(Change(UPDATED, allocated(OTHER, SOME), OTHER), Hint.QUEUE, id="deallocated-anybody's"),
-        pytest.param(Change(ADDED, new=OTHER), Hint.SKIP, id="unrelated-added"),
-        pytest.param(Change(UPDATED, OTHER, allocated(OTHER, SOME)), Hint.SKIP, id="unrelated-allocated"),
-        pytest.param(Change(ADDED, new=MINE), Hint.QUEUE, id="added"),
-        pytest.param(Change(UPDATED, MINE, PROTECTED), Hint.SKIP, id="finalizer-only"),
-        pytest.param(Change(UPDATED, MINE, allocated(MINE, SOME)), Hint.QUEUE, id="status-changed"),
+        pytest.param(ClusterChange(DELETED, old=OTHER), Hint.SKIP, id="deleted-without-allocation"),
+        pytest.param(ClusterChange(DELETED, old=allocated(OTHER, SOME)), Hint.QUEUE, id="deleted-with-allocation"),
+        pytest.param(
+            ClusterChange(DELETED, old=OTHER, final_state_unknown=True), Hint.QUEUE, id="deleted-unknown-state"
+        ),
+        pytest.param(ClusterChange(UPDATED, allocated(OTHER, SOME), OTHER), Hint.QUEUE, id="deallocated-anybody's"),
+        pytest.param(ClusterChange(ADDED, new=OTHER), Hint.SKIP, id="unrelated-added"),
+        pytest.param(ClusterChange(UPDATED, OTHER, allocated(OTHER, SOME)), Hint.SKIP, id="unrelated-allocated"),
+        pytest.param(ClusterChange(ADDED, new=MINE), Hint.QUEUE, id="added"),
+        pytest.param(ClusterChange(UPDATED, MINE, PROTECTED), Hint.SKIP, id="finalizer-only"),
+        pytest.param(ClusterChange(UPDATED, MINE, allocated(MINE, SOME)), Hint.QUEUE, id="status-changed"),
     ],
 )
 def test_claim_hint(change, hint):
@@ -58,7 +60,7 @@ def test_claim_hint_is_no_while_another_claim_is_missing():
     pod = a_pod("pod", "claim", "missing")
     world = World(MINE, pod)
     hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
-    assert hints.claim_changed(pod, Change(ADDED, new=MINE)) is Hint.SKIP
+    assert hints.claim_changed(pod, ClusterChange(ADDED, new=MINE)) is Hint.SKIP
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -68,7 +70,7 @@ def test_pod_hint_waits_until_all_claims_are_there(complete):
     claims = [a_claim("pod-a", owner=pod), *([a_claim("pod-b", owner=pod)] if complete else [])]
     world = World(*claims)
     hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
-    change = Change(ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS), pod, named)
+    change = ClusterChange(ClusterEvent(EventResource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS), pod, named)
     assert hints.pod_changed(pod, change) is (Hint.QUEUE if complete else Hint.SKIP)
     assert hints.pod_changed(a_pod("another"), change) is Hint.SKIP
 
@@ -77,10 +79,10 @@ def test_index_looks_only_at_pods_of_the_claim():
     pod = a_pod("pod", "claim")
     world = World(MINE, OTHER, pod, *template_pod("made"))
     hints = _Hints(world.scheduler.handle.devices.claims, PodGroups(), world.scheduler.handle.claim_users)
-    assert set(hints.users_of_claim(Change(ADDED, new=MINE))) == {"uid-pod"}
-    assert set(hints.users_of_claim(Change(ADDED, new=OTHER))) == set()
-    assert set(hints.users_of_claim(Change(ADDED, new=world.claim("made-dev")))) == {"uid-made"}
-    assert hints.users_of_claim(Change(DELETED, old=allocated(OTHER, SOME))) is None
+    assert set(hints.users_of_claim(ClusterChange(ADDED, new=MINE))) == {"uid-pod"}
+    assert set(hints.users_of_claim(ClusterChange(ADDED, new=OTHER))) == set()
+    assert set(hints.users_of_claim(ClusterChange(ADDED, new=world.claim("made-dev")))) == {"uid-made"}
+    assert hints.users_of_claim(ClusterChange(DELETED, old=allocated(OTHER, SOME))) is None
 
 
 async def test_events_during_the_attempt_are_not_lost():
@@ -137,11 +139,11 @@ class Confused:
         def hint(pod, change):
             raise RuntimeError("what was that?")
 
-        return [EventRegistration(ClusterEvent(Resource.NODE, Action.ADD), hint)]
+        return [EventRegistration(ClusterEvent(EventResource.NODE, Action.ADD), hint)]
 
 
 async def test_hint_that_breaks_counts_as_yes():
-    registry = Registry({**OURS, "Confused": lambda args, handle: Confused()})
+    registry = PluginRegistry({**OURS, "Confused": lambda args, handle: Confused()})
     plugins = {"filter": PluginSet((EnabledPlugin("Confused"),))}
     config = SchedulerConfig(profiles=(ProfileConfig(plugins=plugins),))
     world = World(a_node(), a_pod(), config=config, plugins=registry)

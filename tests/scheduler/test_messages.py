@@ -18,7 +18,7 @@ from dray.api.resource import Device, DeviceRequest, NodeAllocatableResourceMapp
 from dray.client.errors import ApiError
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig, Registry
+from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
 from dray.scheduler.framework.status import error
 from dray.sim.memory_cluster import conflict
 
@@ -69,7 +69,7 @@ class Broken:
     ],
 )
 async def test_errors_name_the_plugin_and_the_extension_point(point, message):
-    registry = Registry({**OURS, "Broken": lambda args, handle: Broken(point)})
+    registry = PluginRegistry({**OURS, "Broken": lambda args, handle: Broken(point)})
     plugins = {"multiPoint": PluginSet((EnabledPlugin("Broken"),))}
     config = SchedulerConfig(profiles=(ProfileConfig(plugins=plugins),))
     world = World(a_node("node-1"), a_node("node-2"), a_pod(), config=config, plugins=registry)

@@ -6,7 +6,7 @@ from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_r
 
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, NodeAllocatableResourceMapping
-from dray.scheduler.plugins.victims import Plan, best_plan
+from dray.scheduler.plugins.victims import PreemptionPlan, best_plan
 
 
 async def test_lower_pod_leaves_and_the_higher_one_takes_its_place():
@@ -126,12 +126,24 @@ def victim(name, priority, started="2024-01-01T00:00:00Z"):
 @pytest.mark.parametrize(
     ("better", "worse"),
     [
-        pytest.param(Plan("a", (victim("x", 1),)), Plan("b", (victim("y", 2),)), id="lower-top-victim"),
-        pytest.param(Plan("a", (victim("x", 2),)), Plan("b", (victim("y", 2), victim("z", 1))), id="fewer-victims"),
         pytest.param(
-            Plan("a", (victim("x", 2, "2024-01-02T00:00:00Z"),)), Plan("b", (victim("y", 2),)), id="later-started"
+            PreemptionPlan("a", (victim("x", 1),)), PreemptionPlan("b", (victim("y", 2),)), id="lower-top-victim"
         ),
-        pytest.param(Plan("a", (victim("x", -5),)), Plan("b", (victim("y", -5), victim("z", -5))), id="negative"),
+        pytest.param(
+            PreemptionPlan("a", (victim("x", 2),)),
+            PreemptionPlan("b", (victim("y", 2), victim("z", 1))),
+            id="fewer-victims",
+        ),
+        pytest.param(
+            PreemptionPlan("a", (victim("x", 2, "2024-01-02T00:00:00Z"),)),
+            PreemptionPlan("b", (victim("y", 2),)),
+            id="later-started",
+        ),
+        pytest.param(
+            PreemptionPlan("a", (victim("x", -5),)),
+            PreemptionPlan("b", (victim("y", -5), victim("z", -5))),
+            id="negative",
+        ),
     ],
 )
 def test_least_harm_wins(better, worse):

@@ -3,13 +3,13 @@
 import pytest
 from tests.scheduler.builders import a_pod
 
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.status import unresolvable
 from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.queued_pods import Backoff, QueuedPod, Where
+from dray.scheduler.queued_pods import PodBackoff, QueuedPod, Where
 
-NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD, "NodeAdd")
-NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL, "NodeUpdate")
+NODE_ADDED = ClusterEvent(EventResource.NODE, Action.ADD, "NodeAdd")
+NODE_LABEL = ClusterEvent(EventResource.NODE, Action.UPDATE_NODE_LABEL, "NodeUpdate")
 
 
 def by_priority(pod, queued_at):
@@ -50,11 +50,11 @@ def test_changed_priority_changes_the_order():
 )
 def test_backoff_doubles_up_to_its_maximum(rejections, errors, expected):
     entry = QueuedPod(a_pod(), 0.0, 0.0, rejections=rejections, errors_in_a_row=errors)
-    assert Backoff().ends_at(entry) == expected
+    assert PodBackoff().ends_at(entry) == expected
 
 
 def test_no_backoff_if_switched_off():
-    assert Backoff(0, 0).ends_at(QueuedPod(a_pod(), 0.0, 5.0, rejections=3)) == 0
+    assert PodBackoff(0, 0).ends_at(QueuedPod(a_pod(), 0.0, 5.0, rejections=3)) == 0
 
 
 def rejected(queue, plugin="Plugin", now=0.0, pod=None):
@@ -68,15 +68,15 @@ def test_rejected_pod_waits_for_an_event_of_the_plugin_that_rejected_it():
     queue = a_queue({"Plugin": [EventRegistration(NODE_ADDED)], "Other": [EventRegistration(NODE_LABEL)]})
     entry = rejected(queue)
     assert entry.where.value == "unschedulable"
-    assert queue.move(Change(NODE_LABEL), 20.0) == 0
-    assert queue.move(Change(NODE_ADDED), 20.0) == 1
+    assert queue.move(ClusterChange(NODE_LABEL), 20.0) == 0
+    assert queue.move(ClusterChange(NODE_ADDED), 20.0) == 1
     assert entry.where.value == "active"
 
 
 def test_woken_pod_waits_out_its_backoff():
     queue = a_queue(pop_from_backoff=False)
     entry = rejected(queue)
-    queue.move(Change(NODE_ADDED), 0.5)
+    queue.move(ClusterChange(NODE_ADDED), 0.5)
     assert entry.where.value == "backoff"
     assert queue.pop(0.6) is None
     queue.flush_backoff(0.9)
@@ -88,7 +88,7 @@ def test_woken_pod_waits_out_its_backoff():
 def test_idle_scheduler_takes_a_rejected_pod_out_of_backoff_early():
     queue = a_queue()
     entry = rejected(queue)
-    queue.move(Change(NODE_ADDED), 0.5)
+    queue.move(ClusterChange(NODE_ADDED), 0.5)
     assert queue.pop(0.6) is entry
 
 
@@ -113,7 +113,7 @@ def test_hint_decides_and_an_event_without_hint_always_wakes():
     queue = a_queue({"Plugin": [EventRegistration(NODE_ADDED, hint)]})
     lucky = rejected(queue, pod=a_pod("lucky"))
     other = rejected(queue, pod=a_pod("other"))
-    queue.move(Change(NODE_ADDED), 50.0)
+    queue.move(ClusterChange(NODE_ADDED), 50.0)
     assert (lucky.where.value, other.where.value) == ("active", "unschedulable")
     assert sorted(calls) == ["lucky", "other"]
 
@@ -128,7 +128,7 @@ def test_narrowing_asks_only_the_pods_concerned():
     queue = a_queue({"Plugin": [EventRegistration(NODE_ADDED, hint, lambda change: ["uid-p7"])]})
     for index in range(20):
         rejected(queue, pod=a_pod(f"p{index}"))
-    queue.move(Change(NODE_ADDED), 50.0)
+    queue.move(ClusterChange(NODE_ADDED), 50.0)
     assert calls == ["p7"]
 
 
@@ -136,7 +136,7 @@ def test_events_during_an_attempt_are_replayed():
     queue = a_queue()
     queue.add(a_pod(), 0.0)
     entry = queue.pop(0.0)
-    queue.move(Change(NODE_ADDED), 0.1)
+    queue.move(ClusterChange(NODE_ADDED), 0.1)
     queue.put_back_rejected(entry, {"Plugin"}, 0.2)
     assert entry.where.value == "backoff"
 
@@ -146,7 +146,7 @@ def test_events_before_the_attempt_are_not():
     queue.add(a_pod("first"), 0.0)
     queue.add(a_pod("second"), 0.0)
     first = queue.pop(0.0)
-    queue.move(Change(NODE_ADDED), 0.1)
+    queue.move(ClusterChange(NODE_ADDED), 0.1)
     second = queue.pop(0.2)
     queue.put_back_rejected(second, {"Plugin"}, 0.3)
     queue.put_back_rejected(first, {"Plugin"}, 0.3)
@@ -158,7 +158,7 @@ def test_memory_of_events_does_not_grow_without_bounds():
     for index in range(2000):
         queue.add(a_pod(f"p{index}"), 0.0)
         entry = queue.pop(0.0)
-        queue.move(Change(NODE_ADDED), 0.0)
+        queue.move(ClusterChange(NODE_ADDED), 0.0)
         queue.done(entry.uid)
     assert len(queue._in_flight._events) < 300
 
@@ -175,9 +175,9 @@ def test_gated_pod_reacts_to_its_gate_only():
     entry = queue.get("uid-pod")
     assert entry.where.value == "gated"
     open_gate.append(True)
-    queue.move(Change(NODE_ADDED), 1.0)
+    queue.move(ClusterChange(NODE_ADDED), 1.0)
     assert entry.where.value == "gated"
-    queue.move(Change(NODE_LABEL), 1.0)
+    queue.move(ClusterChange(NODE_LABEL), 1.0)
     assert entry.where.value == "active"
 
 
@@ -190,7 +190,7 @@ def test_gate_is_asked_again_on_every_move():
     queue = a_queue(gate=gate)
     entry = rejected(queue)
     closed.append(True)
-    queue.move(Change(NODE_ADDED), 50.0)
+    queue.move(ClusterChange(NODE_ADDED), 50.0)
     assert entry.where.value == "gated"
 
 
@@ -210,7 +210,7 @@ def test_deleted_pod_is_gone_from_wherever_it_was():
     rejected(queue, pod=a_pod("parked"))
     queue.delete("uid-parked")
     assert names(queue) == []
-    assert queue.move(Change(NODE_ADDED), 50.0) == 0
+    assert queue.move(ClusterChange(NODE_ADDED), 50.0) == 0
     assert len(queue) == 0
     assert not +queue.counts
 

@@ -30,7 +30,7 @@ from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllo
 from dray.scheduler.plugins.dynamic_resources.plugin import score_of
 from dray.scheduler.plugins.node_affinity import scaled_to_best
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from dray.scheduler.plugins.resource_scores import Shape, least_allocated, most_allocated, strategy_from
+from dray.scheduler.plugins.resource_scores import ScoringShape, least_allocated, most_allocated, strategy_from
 
 BIG = a_class("big", 'device.attributes["gpu.example.com"].size == "big"')
 SMALL = a_class("small", 'device.attributes["gpu.example.com"].size == "small"')
@@ -118,7 +118,7 @@ def test_resource_points():
     assert least_allocated(2, 8) == 75
     assert least_allocated(9, 8) == 0
     assert most_allocated(2, 8) == 25
-    ratio = Shape((0, 50, 100), (0, 100, 0))
+    ratio = ScoringShape((0, 50, 100), (0, 100, 0))
     assert [ratio(used, 100) for used in (0, 25, 50, 75, 100, 150)] == [0, 50, 100, 50, 0, 0]
 
 

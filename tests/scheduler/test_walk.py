@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scheduler.builders import World, a_class, a_node, a_pod, a_slice, template_pod
 
-from dray.scheduler.framework.answers import ChangeLog, FilterAnswers, ScoreAnswers, positions
+from dray.scheduler.framework.answers import FilterAnswers, NodeChangeLog, ScoreAnswers, positions
 from dray.scheduler.framework.filtering import nodes_to_find, span, steps_to_nth, windows
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.scoring import WeightedScores, best_node, totals
@@ -56,7 +56,7 @@ def test_steps_to_nth_is_where_a_plain_walk_stops(nodes, data):
 
 
 def test_zones_take_turns():
-    nodes = NodeList(ChangeLog())
+    nodes = NodeList(NodeChangeLog())
     for name, zone in (("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("c1", "c"), ("c2", "c")):
         nodes.set(a_node(name, labels={"topology.kubernetes.io/zone": zone}))
     nodes.refresh()
@@ -77,7 +77,7 @@ def test_totals_prefer_the_highest_sum_then_the_first_met():
 
 
 def test_only_changed_nodes_are_asked_again():
-    log = ChangeLog()
+    log = NodeChangeLog()
     answers = FilterAnswers(log, frozenset({Facet.RESOURCES}))
     asked = []
 
@@ -98,7 +98,7 @@ def test_only_changed_nodes_are_asked_again():
 
 
 def test_scores_are_kept_and_replaced():
-    log = ChangeLog()
+    log = NodeChangeLog()
     answers = ScoreAnswers(log, frozenset({Facet.RESOURCES}))
     assert answers.ask(0b111, lambda position: position % 2) == {0: 0b101, 1: 0b010}
     log.add(Facet.RESOURCES, 0b001)
@@ -107,7 +107,7 @@ def test_scores_are_kept_and_replaced():
 
 
 def test_reader_that_fell_behind_starts_over():
-    log = ChangeLog()
+    log = NodeChangeLog()
     answers = FilterAnswers(log, frozenset({Facet.PODS}))
     answers.ask(0b1, lambda position: None)
     for _ in range(20_000):
@@ -176,7 +176,7 @@ async def test_work_per_pod_does_not_grow_with_the_cluster():
 
 @pytest.mark.parametrize("status", [error("broken"), replace(unresolvable("late"), is_transient=True)])
 def test_passing_answers_are_asked_for_again(status):
-    log = ChangeLog()
+    log = NodeChangeLog()
     answers, asked = FilterAnswers(log, frozenset({Facet.OBJECT})), []
 
     def question(position):

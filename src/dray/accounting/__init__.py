@@ -30,16 +30,15 @@ from dray.accounting.container_amounts import RequestOptions
 from dray.accounting.demand import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS, Demand, PodRef, pod_demand
 from dray.accounting.device_charges import (
     AllocatedClaim,
-    Inventory,
+    DeviceLookup,
     claim_charges,
     claim_charges_of_published,
-    claim_names,
     manages_node_resources,
 )
 from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice, device_needs
 from dray.accounting.enforcement import CgroupValues, container_cgroup, oom_score_adj, pod_cgroup
 from dray.accounting.errors import AccountingError
-from dray.accounting.fit import Fits, NoFit, SharedClaim, Shortage, sharing_conflict
+from dray.accounting.fit import DoesNotFit, Fits, SharedClaim, Shortage, sharing_conflict
 from dray.accounting.ledger_rows import Row
 from dray.accounting.node_ledger import NodeLedger
 from dray.accounting.pod_requests import pod_limits, pod_requests
@@ -59,11 +58,11 @@ __all__ = [
     "ClusterLedger",
     "Demand",
     "DeviceIndex",
+    "DeviceLookup",
     "DeviceNeed",
+    "DoesNotFit",
     "Enforcement",
     "Fits",
-    "Inventory",
-    "NoFit",
     "NodeLedger",
     "PodRef",
     "Policy",
@@ -79,7 +78,6 @@ __all__ = [
     "check_compatibility",
     "claim_charges",
     "claim_charges_of_published",
-    "claim_names",
     "claim_statuses",
     "container_cgroup",
     "device_needs",

@@ -83,7 +83,7 @@ class RequestOptions:
     in_place_pod_level_resources: bool = False
 
 
-class Reading(NamedTuple):
+class AmountReading(NamedTuple):
     """One answer to what the containers have. With a resize under way there are several, and the highest counts."""
 
     sources: tuple[Source, ...]
@@ -99,7 +99,7 @@ class Reading(NamedTuple):
 class Ask(NamedTuple):
     """Everything that decides a pod's amounts except its claims; equal for all pods of one template."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[AmountReading, ...]
     level: Amounts = ()
     overhead: Amounts = ()
 
@@ -114,13 +114,13 @@ def is_resize_infeasible(pod: Pod) -> bool:
 def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
     """The asking side of `pod_requests`."""
     if options.skip_container_level_resources:
-        readings: tuple[Reading, ...] = ()
+        readings: tuple[AmountReading, ...] = ()
     elif options.use_status_resources and _has_resource_status(pod):
         readings = _without_repeats(_resizing_requests(pod, options))
     elif options.non_missing_container_requests:
-        readings = (Reading(_sources(pod, _spec_requests, options.non_missing_container_requests)),)
+        readings = (AmountReading(_sources(pod, _spec_requests, options.non_missing_container_requests)),)
     else:
-        readings = (Reading(_spec_sources(pod)),)
+        readings = (AmountReading(_spec_sources(pod)),)
     level = pod.spec.resources
     return Ask(
         readings,
@@ -134,7 +134,7 @@ def limits_asked(pod: Pod, options: RequestOptions) -> Ask:
     if options.use_status_resources and _has_resource_status(pod):
         readings = _without_repeats(_resizing_limits(pod, options))
     else:
-        readings = (Reading(_sources(pod, _spec_limits)),)
+        readings = (AmountReading(_sources(pod, _spec_limits)),)
     level = pod.spec.resources
     return Ask(
         readings,
@@ -154,7 +154,7 @@ def _has_resource_status(pod: Pod) -> bool:
     return is_resize_infeasible(pod)
 
 
-def _without_repeats(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
+def _without_repeats(readings: tuple[AmountReading, ...]) -> tuple[AmountReading, ...]:
     """Once a resize is over, all readings are the same; with the claims on top, the first is the highest."""
     first = readings[0]
     if first.includes_claims:
@@ -227,10 +227,10 @@ def _limits(resources: ResourceRequirements) -> Quantities:
     return resources.limits
 
 
-def _resizing_requests(pod: Pod, options: RequestOptions) -> tuple[Reading, ...]:
+def _resizing_requests(pod: Pod, options: RequestOptions) -> tuple[AmountReading, ...]:
     """What is wanted, what the node has granted, and what is in force."""
     infeasible, defaults = is_resize_infeasible(pod), options.non_missing_container_requests
-    readings = [] if infeasible else [Reading(_sources(pod, _spec_requests, defaults))]
+    readings = [] if infeasible else [AmountReading(_sources(pod, _spec_requests, defaults))]
     status = pod.status
     if options.in_place_pod_level_resources and status.allocated_resources and status.resources:
         in_force = status.resources.requests
@@ -250,14 +250,14 @@ def _resizing_requests(pod: Pod, options: RequestOptions) -> tuple[Reading, ...]
         actual = found.resources.requests if found and found.resources else None
         return actual or granted(container)
 
-    readings.append(Reading(_sources(pod, granted, defaults)))
-    readings.append(Reading(_sources(pod, in_effect, defaults), includes_claims=True))
+    readings.append(AmountReading(_sources(pod, granted, defaults)))
+    readings.append(AmountReading(_sources(pod, in_effect, defaults), includes_claims=True))
     return tuple(readings)
 
 
-def _resizing_limits(pod: Pod, options: RequestOptions) -> tuple[Reading, ...]:
+def _resizing_limits(pod: Pod, options: RequestOptions) -> tuple[AmountReading, ...]:
     infeasible = is_resize_infeasible(pod)
-    readings = () if infeasible else (Reading(_sources(pod, _spec_limits)),)
+    readings = () if infeasible else (AmountReading(_sources(pod, _spec_limits)),)
     status = pod.status
     if options.in_place_pod_level_resources and status.resources and status.resources.limits:
         return (*readings, *_pod_readings(status.resources.limits))
@@ -268,11 +268,11 @@ def _resizing_limits(pod: Pod, options: RequestOptions) -> tuple[Reading, ...]:
         actual = found.resources.limits if found and found.resources else None
         return actual or (_NOTHING if infeasible else container.resources.limits)
 
-    return (*readings, Reading(_sources(pod, in_effect), includes_claims=True))
+    return (*readings, AmountReading(_sources(pod, in_effect), includes_claims=True))
 
 
-def _pod_readings(*lists: Quantities) -> Iterable[Reading]:
-    return [Reading((Source("", "pod", as_amounts(quantities)),), includes_claims=True) for quantities in lists]
+def _pod_readings(*lists: Quantities) -> Iterable[AmountReading]:
+    return [AmountReading((Source("", "pod", as_amounts(quantities)),), includes_claims=True) for quantities in lists]
 
 
 def _statuses_by_name(pod: Pod) -> dict[str, ContainerStatus]:

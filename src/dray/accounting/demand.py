@@ -7,9 +7,9 @@ import msgspec
 
 from dray.accounting.charges import ClaimCharge, added_amounts, are_additive, charges_in_status, refuse_negative
 from dray.accounting.container_amounts import (
+    AmountReading,
     Amounts,
     Ask,
-    Reading,
     RequestOptions,
     peak_amounts,
     requests_asked,
@@ -50,7 +50,7 @@ NON_ZERO_DEFAULTS: Amounts = ((CPU, Quantity.parse("100m").nanos), (MEMORY, Quan
 _REMEMBERED_ASKS = 8192
 
 
-class Pool(NamedTuple):
+class ClaimPool(NamedTuple):
     """A pool that the pod's node must reserve, in ledger units."""
 
     claim: str
@@ -78,7 +78,7 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     scalars: tuple[tuple[str, int], ...] = ()
     non_zero_milli_cpu: int = 0
     non_zero_memory: int = 0
-    pools: tuple[Pool, ...] = ()
+    pools: tuple[ClaimPool, ...] = ()
     draws: tuple[PoolDraw, ...] = ()
     # Claims that belong to this pod alone, since they map amounts to it.
     exclusive_claims: tuple[str, ...] = ()
@@ -202,9 +202,9 @@ def _demand(
     )
 
 
-def _in_ledger_units(footprint: Footprint, namespace: str) -> tuple[tuple[Pool, ...], tuple[PoolDraw, ...]]:
+def _in_ledger_units(footprint: Footprint, namespace: str) -> tuple[tuple[ClaimPool, ...], tuple[PoolDraw, ...]]:
     pools = tuple(
-        Pool(f"{namespace}/{pool.claim}", pool.resource, ledger_amount(pool.resource, pool.nanos))
+        ClaimPool(f"{namespace}/{pool.claim}", pool.resource, ledger_amount(pool.resource, pool.nanos))
         for pool in footprint.pools
     )
     draws = tuple(
@@ -233,7 +233,7 @@ def _scored(ask: Ask) -> Ask:
     if not any(map(_defaulted, ask.readings)):
         return ask
     readings = tuple(
-        Reading(
+        AmountReading(
             tuple(
                 source._replace(amounts=with_defaults(source.amounts, NON_ZERO_DEFAULTS)) for source in reading.sources
             ),
@@ -244,7 +244,7 @@ def _scored(ask: Ask) -> Ask:
     return ask._replace(readings=readings)
 
 
-def _defaulted(reading: Reading) -> list[str]:
+def _defaulted(reading: AmountReading) -> list[str]:
     """Containers that leave out cpu or memory."""
     return [
         source.name

@@ -24,6 +24,7 @@ from dray.accounting.errors import (
 )
 from dray.accounting.resources import MAX_AMOUNT, ledger_amount
 from dray.api.core import Pod
+from dray.api.dra.pod_claims import claim_names_by_entry, containers_by_entry
 from dray.api.quantity import NANOS, Quantity
 from dray.api.resource import AllocationResult, DeviceClass, DeviceRequestAllocationResult, ResourceClaim
 
@@ -44,7 +45,7 @@ class AllocatedClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class DeviceLookup:
     """Where devices, classes and the node's reach are looked up."""
 
     devices: DeviceIndex
@@ -52,32 +53,22 @@ class Inventory:
     serves_node: ServesNode | None = None
 
 
-def claim_charges(pod: Pod, claims: Mapping[str, AllocatedClaim], inventory: Inventory) -> tuple[ClaimCharge, ...]:
+def claim_charges(pod: Pod, claims: Mapping[str, AllocatedClaim], inventory: DeviceLookup) -> tuple[ClaimCharge, ...]:
     """What the pod's claims take, each claim once. `claims` are keyed by their name in `spec.resourceClaims`.
 
     Claims that take nothing are left out. Raises `AccountingError` if an amount cannot be told.
     """
-    users = claim_users(pod)
+    users = containers_by_entry(pod)
     charges = [_charge(users, names, allocated, inventory) for names, allocated in _distinct(claims)]
     return tuple([charge for charge in charges if charge is not None])
 
 
 def claim_charges_of_published(
-    pod: Pod, claims: Mapping[str, AllocatedClaim], inventory: Inventory
+    pod: Pod, claims: Mapping[str, AllocatedClaim], inventory: DeviceLookup
 ) -> tuple[ClaimCharge, ...]:
     """As `claim_charges`, but a claim of which no device is in any slice takes nothing, as in Kubernetes."""
     published = {name: allocated for name, allocated in claims.items() if _is_published(allocated, inventory)}
     return claim_charges(pod, published, inventory)
-
-
-def claim_names(pod: Pod) -> dict[str, str]:
-    """The pod's claims: its own names for them to the names of the claim objects, as far as these exist already."""
-    made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-    names = {entry.name: entry.resource_claim_name or made.get(entry.name) for entry in pod.spec.resource_claims}
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        names[f"/{extended.resource_claim_name}"] = extended.resource_claim_name
-    return {name: claim for name, claim in names.items() if claim}
 
 
 def manages_node_resources(device_class: DeviceClass) -> bool:
@@ -89,7 +80,7 @@ def manages_node_resources(device_class: DeviceClass) -> bool:
     return bool(spec.manages_node_allocatable_resources or spec.node_allocatable_resource_accounting_policies)
 
 
-def _is_published(allocated: AllocatedClaim, inventory: Inventory) -> bool:
+def _is_published(allocated: AllocatedClaim, inventory: DeviceLookup) -> bool:
     return any(
         inventory.devices.find(result.driver, result.pool, result.device)
         for result in allocated.allocation.devices.results
@@ -105,7 +96,7 @@ def _distinct(claims: Mapping[str, AllocatedClaim]) -> list[tuple[list[str], All
 
 
 def _charge(
-    users: Mapping[str, list[str]], pod_claim_names: list[str], allocated: AllocatedClaim, inventory: Inventory
+    users: Mapping[str, list[str]], pod_claim_names: list[str], allocated: AllocatedClaim, inventory: DeviceLookup
 ) -> ClaimCharge | None:
     """What one claim takes; None if its devices declare nothing."""
     tally = _Tally(allocated)
@@ -132,23 +123,6 @@ def _charge(
         tuple(tally.mapped.values()),
         tuple(tally.overhead.values()),
     )
-
-
-def claim_users(pod: Pod) -> dict[str, list[str]]:
-    """Init containers, then containers, by the pod's name for the claim they use.
-
-    Containers that were given devices for an extended resource stand under `/` and the name of the claim itself.
-    """
-    users: dict[str, list[str]] = {}
-    for container in (*pod.spec.init_containers, *pod.spec.containers):
-        for entry in container.resources.claims:
-            users.setdefault(entry.name, []).append(container.name)
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        served = {mapping.container_name for mapping in extended.request_mappings}
-        names = [container.name for container in (*pod.spec.init_containers, *pod.spec.containers)]
-        users.setdefault(f"/{extended.resource_claim_name}", []).extend(name for name in names if name in served)
-    return users
 
 
 def _users_of(users: Mapping[str, list[str]], pod_claim_names: list[str], claim_name: str) -> tuple[str, ...]:
@@ -272,17 +246,11 @@ def _sum(present: Quantity | None, added: Quantity | None) -> Quantity | None:
     return present + added
 
 
-_GONE = ("Succeeded", "Failed")
 ClaimsByName = Mapping[tuple[str, str], ResourceClaim]
 """Claims by namespace and name."""
 
 
-def takes_from_node(pod: Pod) -> bool:
-    """Bound and not over."""
-    return bool(pod.spec.node_name) and pod.status.phase not in _GONE
-
-
-def charges_of_placed(pod: Pod, claims: ClaimsByName, inventory: Inventory) -> tuple[Sequence[ClaimCharge], str]:
+def charges_of_placed(pod: Pod, claims: ClaimsByName, inventory: DeviceLookup) -> tuple[Sequence[ClaimCharge], str]:
     """What the claims of a bound pod take from its node, and what is odd about it (empty: nothing)."""
     written = pod.status.node_allocatable_resource_claim_statuses
     try:
@@ -305,7 +273,7 @@ def charges_of_placed(pod: Pod, claims: ClaimsByName, inventory: Inventory) -> t
 
 def _allocated(pod: Pod, claims: ClaimsByName) -> dict[str, AllocatedClaim]:
     allocated = {}
-    for name, claim_name in claim_names(pod).items():
+    for name, claim_name in claim_names_by_entry(pod).items():
         claim = claims.get((pod.metadata.namespace, claim_name))
         if claim is not None and claim.status.allocation is not None:
             allocated[name] = AllocatedClaim(claim, claim.status.allocation)

@@ -55,17 +55,17 @@ class IncompatiblePolicies(AccountingError):
     """Claims of one container cannot be counted together."""
 
 
-class LedgerError(AccountingError):
+class NodeLedgerError(AccountingError):
     """The ledger was asked for something that its state does not allow; it is unchanged."""
 
 
-class AlreadyPlaced(LedgerError):
+class AlreadyPlaced(NodeLedgerError):
     pass
 
 
-class NotAssumed(LedgerError):
+class NotAssumed(NodeLedgerError):
     pass
 
 
-class LedgerInconsistent(LedgerError):
+class LedgerInconsistent(NodeLedgerError):
     """The totals are not the sum of the rows: a bug, never the user's doing."""

@@ -83,7 +83,7 @@ class Fits:
 
 
 @dataclass(frozen=True, slots=True)
-class NoFit:
+class DoesNotFit:
     """Why not: everything that is short, in the order cpu, memory, storage, the rest."""
 
     refusals: tuple[Refusal, ...]

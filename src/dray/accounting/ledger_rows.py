@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from dray.accounting.charges import ClaimCharge, DeviceShare, OverheadAmount, Policy
-from dray.accounting.container_amounts import Reading, Source, moments
+from dray.accounting.container_amounts import AmountReading, Source, moments
 from dray.accounting.demand import Demand, PodRef
 from dray.accounting.policies import Replaced
 from dray.accounting.resources import as_quantity, format_of, ledger_amount
@@ -87,7 +87,7 @@ def _total(rows: Iterable[Row]) -> int:
     return sum(row.quantity.nanos for row in rows)
 
 
-def _reading_rows(pod: PodRef, reading: Reading, charges: tuple[ClaimCharge, ...], resource: str) -> list[Row]:
+def _reading_rows(pod: PodRef, reading: AmountReading, charges: tuple[ClaimCharge, ...], resource: str) -> list[Row]:
     replaced = Replaced(charges)
     busiest: list[Row] = max(
         ([*_moment_rows(pod, active, replaced, resource)] for active in moments(reading.sources)), key=_total
@@ -97,7 +97,7 @@ def _reading_rows(pod: PodRef, reading: Reading, charges: tuple[ClaimCharge, ...
     return busiest + [row for charge in charges for row in _claim_rows(pod, charge, resource)]
 
 
-def _pod_rows(pod: PodRef, reading: Reading, from_pools: int, resource: str) -> list[Row]:
+def _pod_rows(pod: PodRef, reading: AmountReading, from_pools: int, resource: str) -> list[Row]:
     nanos = dict(reading.sources[0].amounts).get(resource, 0)
     return [_row(pod, "pod level", resource, max(0, nanos - from_pools))]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dray.accounting.claim_state import ClaimState, PoolAmounts, Taken, split
 from dray.accounting.demand import Demand, PodRef
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NotAssumed
-from dray.accounting.fit import FITS, Fits, NoFit, Refusal, SharedClaim, Shortage
+from dray.accounting.fit import FITS, DoesNotFit, Fits, Refusal, SharedClaim, Shortage
 from dray.accounting.ledger_rows import Row, demand_rows, pool_row
 from dray.accounting.resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, is_node_allocatable, ledger_amount
 from dray.api.quantity import Quantity
@@ -98,19 +98,21 @@ class NodeLedger:
         """Every resource that the node has or that a pod asks for."""
         return [CPU, MEMORY, EPHEMERAL_STORAGE, *sorted({*self.allocatable_scalars, *self.scalars})]
 
-    def fits(self, demand: Demand) -> Fits | NoFit:
+    def fits(self, demand: Demand) -> Fits | DoesNotFit:
         """May a pod with this demand come to the node? Pod count, every resource, and the pools of its claims."""
         refusals: list[Refusal] = []
         if len(self._placed) >= self.allocatable_pods:
             refusals.append(Shortage(PODS, 1, len(self._placed), self.allocatable_pods))
         return self._answer(demand, refusals, demand.scalars)
 
-    def fits_node_allocatable(self, demand: Demand) -> Fits | NoFit:
+    def fits_node_allocatable(self, demand: Demand) -> Fits | DoesNotFit:
         """As `fits`, but for cpu, memory, storage, huge pages and pools alone."""
         scalars = demand.scalars and tuple(entry for entry in demand.scalars if is_node_allocatable(entry[0]))
         return self._answer(demand, [], scalars)
 
-    def _answer(self, demand: Demand, refusals: list[Refusal], scalars: tuple[tuple[str, int], ...]) -> Fits | NoFit:
+    def _answer(
+        self, demand: Demand, refusals: list[Refusal], scalars: tuple[tuple[str, int], ...]
+    ) -> Fits | DoesNotFit:
         milli_cpu, memory, storage = demand.milli_cpu, demand.memory, demand.ephemeral_storage
         if demand.pools:
             reserved = self._new_reservations(demand)
@@ -137,7 +139,7 @@ class NodeLedger:
                 refusals.append(SharedClaim(claim))
         if demand.draws:
             refusals += self._pool_reasons(demand)
-        return NoFit(tuple(refusals)) if refusals else FITS
+        return DoesNotFit(tuple(refusals)) if refusals else FITS
 
     def _new_reservations(self, demand: Demand) -> dict[str, int]:
         """What pools that are not on this node yet, or grow, would take from it."""

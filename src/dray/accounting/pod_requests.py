@@ -7,9 +7,9 @@ import msgspec
 
 from dray.accounting.charges import ClaimCharge, Policy, added_amounts, are_additive, charges_in_status
 from dray.accounting.container_amounts import (
+    AmountReading,
     Ask,
     Quantities,
-    Reading,
     RequestOptions,
     limits_asked,
     peak_amounts,
@@ -46,7 +46,7 @@ def additive_footprint(base: dict[str, int], ask: Ask, added: dict[str, int]) ->
     return amounts
 
 
-def _highest_reading(readings: Sequence[Reading], added: dict[str, int]) -> dict[str, int]:
+def _highest_reading(readings: Sequence[AmountReading], added: dict[str, int]) -> dict[str, int]:
     highest: dict[str, int] = {}
     for reading in readings:
         amounts = peak_amounts(reading.sources)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from dray.accounting import claim_names
 from dray.api.core import Pod, ResourceHealth
+from dray.api.dra.pod_claims import claim_names_by_entry
 from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 
 DeviceKey = tuple[str, str, str]
@@ -64,7 +64,7 @@ class DeviceHealthReports:
 def reported_by(pod: Pod, claims: Mapping[tuple[str, str], ResourceClaim]) -> Reports:
     """Unhealthy devices in the status of a pod's containers."""
     reports: dict[DeviceKey, str] = {}
-    names = claim_names(pod)
+    names = claim_names_by_entry(pod)
     for container in (*pod.status.container_statuses, *pod.status.init_container_statuses):
         for status in container.allocated_resources_status:
             entry, _, request = status.name.removeprefix("claim:").partition("/")

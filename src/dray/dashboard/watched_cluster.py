@@ -10,11 +10,13 @@ from functools import partial
 from typing import Any, TypeVar
 
 from dray import accounting
-from dray.accounting import AccountingError, ClusterLedger, DeviceIndex, PodRef, claim_names, pod_demand
-from dray.accounting.device_charges import charges_of_placed, takes_from_node
+from dray.accounting import AccountingError, ClusterLedger, DeviceIndex, PodRef, pod_demand
+from dray.accounting.device_charges import charges_of_placed
 from dray.allocator import Features, Inventory, Ledger
 from dray.allocator.types import PoolID
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_claims import claim_names_by_entry
+from dray.api.dra.pod_phase import is_on_node
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.client import (
     CLAIMS,
@@ -78,7 +80,7 @@ class WatchedCluster:
         self.health = DeviceHealthReports()
         self._published = DeviceIndex()
         self._classes: dict[str, DeviceClass] = {}
-        self._account = accounting.Inventory(self._published, self._classes)
+        self._account = accounting.DeviceLookup(self._published, self._classes)
         # Classes, slices and rules come first: what follows is counted by them.
         follow = self._follow
         self.classes = follow(DEVICE_CLASSES, self._put_class, self._drop_class)
@@ -245,7 +247,7 @@ class WatchedCluster:
         self._leave(pod)
 
     def _touch_claims_of(self, pod: Pod) -> None:
-        self._changes.claims.update(f"{pod.metadata.namespace}/{name}" for name in claim_names(pod).values())
+        self._changes.claims.update(f"{pod.metadata.namespace}/{name}" for name in claim_names_by_entry(pod).values())
 
     # --- the ledger of nodes
 
@@ -254,7 +256,7 @@ class WatchedCluster:
             self._count(pod)
 
     def _count(self, pod: Pod) -> None:
-        if not takes_from_node(pod):
+        if not is_on_node(pod):
             self._leave(pod)
             return
         charges, odd = charges_of_placed(pod, self._claims_by_name, self._account)
@@ -284,7 +286,7 @@ def _pools_of(claim: ResourceClaim) -> set[str]:
 
 
 def _claims_of(pod: Pod) -> set[str]:
-    return {f"{pod.metadata.namespace}/{name}" for name in claim_names(pod).values()}
+    return {f"{pod.metadata.namespace}/{name}" for name in claim_names_by_entry(pod).values()}
 
 
 class _ByName(Mapping[tuple[str, str], ResourceClaim]):

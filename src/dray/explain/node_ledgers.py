@@ -9,17 +9,18 @@ from dray.accounting import (
     AccountingError,
     ClusterLedger,
     DeviceIndex,
-    Inventory,
+    DeviceLookup,
     NodeLedger,
     PodRef,
     Row,
     as_quantity,
     pod_demand,
 )
-from dray.accounting.device_charges import charges_of_placed, takes_from_node
+from dray.accounting.device_charges import charges_of_placed
 from dray.accounting.ledger_rows import lines_of
 from dray.accounting.resources import PODS
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_phase import is_on_node
 from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from dray.explain.dump import Dump
 from dray.explain.text_columns import columns
@@ -42,12 +43,12 @@ def ledgers_of(dump: Dump) -> NodeLedgers:
     """Counts every pod that is bound and not over: by the amounts in its status, or else by the devices of its claims."""
     ledgers = NodeLedgers()
     classes = {each.metadata.name: each for each in dump.of(DeviceClass)}
-    inventory = Inventory(DeviceIndex(dump.of(ResourceSlice)), classes)
+    inventory = DeviceLookup(DeviceIndex(dump.of(ResourceSlice)), classes)
     claims = {(each.metadata.namespace, each.metadata.name): each for each in dump.of(ResourceClaim)}
     for node in dump.of(Node):
         ledgers.cluster.set_node(node)
     for pod in dump.of(Pod):
-        if not takes_from_node(pod):
+        if not is_on_node(pod):
             continue
         charges, odd = charges_of_placed(pod, claims, inventory)
         if odd:

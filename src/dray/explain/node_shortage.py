@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dray.accounting import Demand, NodeLedger, NoFit, Row, Shortage, as_quantity
+from dray.accounting import Demand, DoesNotFit, NodeLedger, Row, Shortage, as_quantity
 from dray.accounting.fit import SharedClaim
 
 MOST_ROWS = 5
@@ -43,7 +43,7 @@ class ShortRow:
 def short_rows(ledger: NodeLedger, demand: Demand, spec_demand: Demand) -> list[ShortRow]:
     """What is short if a pod with `demand` came; `spec_demand` is the part of it that the pod's spec asks for."""
     answer = ledger.fits(demand)
-    if not isinstance(answer, NoFit):
+    if not isinstance(answer, DoesNotFit):
         return []
     return [_row(ledger, short, spec_demand) for short in answer.refusals if not isinstance(short, SharedClaim)]
 

@@ -9,8 +9,8 @@ from dray.accounting import (
     SCHEDULING_WITHOUT_CLAIMS,
     AccountingError,
     Demand,
+    DoesNotFit,
     NodeLedger,
-    NoFit,
     PodRef,
     Shortage,
     pod_demand,
@@ -62,7 +62,7 @@ class Admission:
 
     def _no_room_for(self, demand: Demand) -> Rejection | None:
         answer = self.ledger.fits(demand)
-        refusals = answer.refusals if isinstance(answer, NoFit) else ()
+        refusals = answer.refusals if isinstance(answer, DoesNotFit) else ()
         return next((_no_room(each) for each in refusals if not self._is_elsewhere(each)), None)
 
     def _rejects(self, pod: Pod, node: Node | None) -> Rejection | None:

@@ -8,9 +8,9 @@ from dray.scheduler.framework.plugin import Plugin
 from dray.scheduler.framework.profile import (
     EnabledPlugin,
     PluginFactory,
-    Profile,
+    PluginRegistry,
     ProfileConfig,
-    Registry,
+    SchedulingProfile,
     names_in_use,
     resolve,
 )
@@ -53,13 +53,13 @@ WAITS_FOR_PEOPLE = frozenset({SchedulingGates.name})
 """Plugins that hold a pod back until somebody changes it."""
 
 
-def default_registry() -> Registry:
-    registry = Registry(OURS)
+def default_registry() -> PluginRegistry:
+    registry = PluginRegistry(OURS)
     registry.add_installed()
     return registry
 
 
-def make_profiles(config: SchedulerConfig, registry: Registry, handle: Handle) -> dict[str, Profile]:
+def make_profiles(config: SchedulerConfig, registry: PluginRegistry, handle: Handle) -> dict[str, SchedulingProfile]:
     """Profiles by scheduler name. Raises `ConfigError` for plugins nobody knows."""
     return {
         profile.scheduler_name: _make_profile(profile, config.percentage_of_nodes_to_score, registry, handle)
@@ -67,7 +67,9 @@ def make_profiles(config: SchedulerConfig, registry: Registry, handle: Handle) -
     }
 
 
-def _make_profile(config: ProfileConfig, percentage: int, registry: Registry, handle: Handle) -> Profile:
+def _make_profile(
+    config: ProfileConfig, percentage: int, registry: PluginRegistry, handle: Handle
+) -> SchedulingProfile:
     instances = {
         plugin.name: _make_plugin(plugin, config.args.get(plugin.name, {}), registry, handle)
         for plugin in names_in_use(config, DEFAULT_PLUGINS)
@@ -80,7 +82,7 @@ def _make_profile(config: ProfileConfig, percentage: int, registry: Registry, ha
     return profile
 
 
-def _make_plugin(plugin: EnabledPlugin, args: Mapping[str, Any], registry: Registry, handle: Handle) -> Plugin:
+def _make_plugin(plugin: EnabledPlugin, args: Mapping[str, Any], registry: PluginRegistry, handle: Handle) -> Plugin:
     if plugin.name not in registry:
         hint = "has no effect here, leave it out" if plugin.name in WITHOUT_EFFECT else "is not known"
         raise ConfigError(f"plugin {plugin.name} {hint}")
@@ -90,7 +92,7 @@ def _make_plugin(plugin: EnabledPlugin, args: Mapping[str, Any], registry: Regis
         raise ConfigError(f"plugin {plugin.name}: {problem}") from problem
 
 
-def _check(profile: Profile) -> None:
+def _check(profile: SchedulingProfile) -> None:
     for point, plugins in (("queueSort", profile.at.queue_sort), ("bind", profile.at.bind)):
         if not plugins:
             raise ConfigError(f"profile {profile.name}: at least one {point} plugin is needed")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.status import Code, PluginStatus, error, unschedulable
+from dray.scheduler.framework.profile import SchedulingProfile
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error, unschedulable
 from dray.scheduler.handle import Handle
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class Binder:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
 
-    async def bind(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> Bound | NotBound:
+    async def bind(self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str) -> Bound | NotBound:
         """Permit, PreBind, Bind, PostBind; after a failure Unreserve, in reverse order."""
         try:
             status = await self._steps(profile, cycle, pod, node_name)
@@ -45,41 +45,45 @@ class Binder:
         await self.undo(profile, cycle, pod, node_name)
         return NotBound(status.message, status.plugin if status.is_rejected else "")
 
-    async def _steps(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+    async def _steps(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str
+    ) -> PluginStatus | None:
         status = await self._permit(profile, cycle, pod, node_name)
         if status is not None:
             return status
         for plugin in profile.at.pre_bind:
             status = await plugin.pre_bind(cycle, pod, node_name)
-            if status is not None and status.code is not Code.SUCCESS:
+            if status is not None and status.code is not StatusCode.SUCCESS:
                 return _worded(status, "PreBind", plugin.name)
         for binder in profile.at.bind:
             status = await binder.bind(cycle, pod, node_name)
-            if status is None or status.code is Code.SUCCESS:
+            if status is None or status.code is StatusCode.SUCCESS:
                 return None
-            if status.code is not Code.SKIP:
+            if status.code is not StatusCode.SKIP:
                 return status.by(binder.name)
         return error("no bind plugin wanted the pod")
 
-    async def _permit(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+    async def _permit(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str
+    ) -> PluginStatus | None:
         for plugin in profile.at.permit:
             status, wait_s = plugin.permit(cycle, pod, node_name)
             waited = 0.0
-            while status is not None and status.code is Code.WAIT and waited < wait_s:
+            while status is not None and status.code is StatusCode.WAIT and waited < wait_s:
                 pause = min(0.1, wait_s - waited)
                 with self._handle.long_wait():
                     await self._handle.clock.sleep(pause)
                 waited += pause
                 status, _ = plugin.permit(cycle, pod, node_name)
-            if status is None or status.code is Code.SUCCESS:
+            if status is None or status.code is StatusCode.SUCCESS:
                 continue
-            if status.code is Code.WAIT:
+            if status.code is StatusCode.WAIT:
                 text = f"rejected due to timeout after waiting {wait_s:g}s at plugin {plugin.name}"
                 return unschedulable(text).by(plugin.name)
             return _worded(status, "Permit", plugin.name)
         return None
 
-    async def undo(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> None:
+    async def undo(self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str) -> None:
         """Give back in reverse order what the Reserve plugins took, then forget the pod."""
         for plugin in reversed(profile.at.reserve):
             try:

@@ -20,17 +20,23 @@ from dray.scheduler.event_diff import (
     node_change,
     pod_changes,
 )
-from dray.scheduler.framework.events import ASSIGNED_POD_ADDED, ASSIGNED_POD_DELETED, Change, ClusterEvent, Resource
-from dray.scheduler.framework.profile import Profile
+from dray.scheduler.framework.events import (
+    ASSIGNED_POD_ADDED,
+    ASSIGNED_POD_DELETED,
+    ClusterChange,
+    ClusterEvent,
+    EventResource,
+)
+from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.handle import Handle
 from dray.scheduler.queue import SchedulingQueue
 from dray.scheduler.snapshot import is_finished
 
 
-class Cluster:
+class ClusterState:
     """Every method takes what a watch says. Objects may come in any order."""
 
-    def __init__(self, handle: Handle, queue: SchedulingQueue, profiles: Mapping[str, Profile]) -> None:
+    def __init__(self, handle: Handle, queue: SchedulingQueue, profiles: Mapping[str, SchedulingProfile]) -> None:
         self._handle = handle
         self._queue = queue
         self._profiles = profiles
@@ -38,7 +44,7 @@ class Cluster:
         self.on_pod_gone: Callable[[str], None] = lambda uid: None
 
     def _move(self, event: ClusterEvent, old: object = None, new: object = None) -> None:
-        self._queue.move(Change(event, old, new), self._now())
+        self._queue.move(ClusterChange(event, old, new), self._now())
 
     def _now(self) -> float:
         return self._handle.clock.monotonic()
@@ -69,7 +75,7 @@ class Cluster:
         if old is None:
             self._queue.add(pod, self._now())
         else:
-            self._queue.update(old, pod, self._now(), pod_changes(Resource.UNSCHEDULED_POD, old, pod))
+            self._queue.update(old, pod, self._now(), pod_changes(EventResource.UNSCHEDULED_POD, old, pod))
 
     def _set_assigned(self, pod: Pod) -> None:
         uid = pod.metadata.uid
@@ -80,7 +86,7 @@ class Cluster:
         if before is None or was_assumed:
             self._move(ASSIGNED_POD_ADDED, new=pod)
             return
-        for change in pod_changes(Resource.ASSIGNED_POD, before.pod, pod):
+        for change in pod_changes(EventResource.ASSIGNED_POD, before.pod, pod):
             self._queue.move(change, self._now())
 
     def _leave_queue(self, uid: str) -> None:

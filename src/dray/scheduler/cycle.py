@@ -11,11 +11,11 @@ from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun, Found, nodes_to_find
 from dray.scheduler.framework.plugin import NodeNames
-from dray.scheduler.framework.profile import Profile
+from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.framework.scoring import ScoreRun, best_node
-from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
+from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
 from dray.scheduler.metrics import PluginTimer, Stopwatches
-from dray.scheduler.outcomes import Failed, Outcome, Placement, Rejection
+from dray.scheduler.outcomes import Outcome, Placement, PodRejection, SchedulingFailed
 from dray.scheduler.pod_indexes import Nominations
 from dray.scheduler.snapshot import Snapshot
 
@@ -25,7 +25,7 @@ def _no_stopwatch(point: str, status: str) -> None:
 
 
 def _word(answer: PluginStatus | NodeNames | None) -> str:
-    return answer.code.value if isinstance(answer, PluginStatus) else Code.SUCCESS.value
+    return answer.code.value if isinstance(answer, PluginStatus) else StatusCode.SUCCESS.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Decider:
         self._timer: PluginTimer | None = None
         self.next_start = 0
 
-    def attempt(self, profile: Profile, pod: Pod, turn: int | None = None) -> Outcome:
+    def attempt(self, profile: SchedulingProfile, pod: Pod, turn: int | None = None) -> Outcome:
         """A `Placement` means the pod is assumed and reserved; its caller must bind it or undo that.
 
         Only if it has turns it may raise `Unfinished`, and nothing has happened: then it is to be given the next turn.
@@ -55,7 +55,7 @@ class Decider:
         cycle = CycleState(turn)
         nodes = len(self.snapshot.nodes)
         if not nodes:
-            return Rejection(0, cycle)
+            return PodRejection(0, cycle)
         note = self._stopwatches.start(profile.name) if self._stopwatches else _no_stopwatch
         self._timer = self._stopwatches.plugin_timer() if self._stopwatches else None
         allowed = self.pre_filter(profile, cycle, pod)
@@ -65,13 +65,13 @@ class Decider:
         found = self._find(profile, cycle, pod, allowed)
         note("Filter", "Success" if found.feasible else "Unschedulable")
         if found.failure is not None:
-            return Failed(found.failure.reasons[0], cycle)
+            return SchedulingFailed(found.failure.reasons[0], cycle)
         if not found.feasible:
-            return Rejection(nodes, cycle, nodes_by_status=found.rejected | allowed.ruled_out)
+            return PodRejection(nodes, cycle, nodes_by_status=found.rejected | allowed.ruled_out)
         node_name = self._choose(profile, cycle, pod, found)
         note("Score", "Success")
         if isinstance(node_name, PluginStatus):
-            return Failed(node_name.reasons[0], cycle)
+            return SchedulingFailed(node_name.reasons[0], cycle)
         failure = self._assume_and_reserve(profile, cycle, pod, node_name)
         note("Reserve", "Error" if failure else "Success")
         if failure is not None:
@@ -80,7 +80,9 @@ class Decider:
 
     # --- PreFilter
 
-    def pre_filter(self, profile: Profile, cycle: CycleState, pod: Pod) -> PreFiltered | Rejection | Failed:
+    def pre_filter(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod
+    ) -> PreFiltered | PodRejection | SchedulingFailed:
         names: frozenset[str] | None = None
         named_by: list[str] = []
         for plugin in profile.at.pre_filter:
@@ -90,19 +92,19 @@ class Decider:
             if isinstance(answer, NodeNames):
                 names = answer.names if names is None else names & answer.names
                 named_by.append(plugin.name)
-            elif answer is None or answer.code is Code.SUCCESS:
+            elif answer is None or answer.code is StatusCode.SUCCESS:
                 continue
-            elif answer.code is Code.SKIP:
+            elif answer.code is StatusCode.SKIP:
                 cycle.skipped_filters.add(plugin.name)
             elif answer.is_rejected:
-                return Rejection(len(self.snapshot.nodes), cycle, pre_filter=answer.by(plugin.name))
+                return PodRejection(len(self.snapshot.nodes), cycle, pre_filter=answer.by(plugin.name))
             else:
-                return Failed(answer.as_one_reason(f'running PreFilter plugin "{plugin.name}"'), cycle)
+                return SchedulingFailed(answer.as_one_reason(f'running PreFilter plugin "{plugin.name}"'), cycle)
         return self._restrict(cycle, names, named_by)
 
     def _restrict(
         self, cycle: CycleState, names: frozenset[str] | None, named_by: list[str]
-    ) -> PreFiltered | Rejection:
+    ) -> PreFiltered | PodRejection:
         everything = self.snapshot.nodes.everything
         if names is None:
             return PreFiltered(everything, {})
@@ -112,12 +114,12 @@ class Decider:
         )
         ruled_out = {status: everything & ~candidates} if everything & ~candidates else {}
         if not candidates:
-            return Rejection(len(self.snapshot.nodes), cycle, nodes_by_status=ruled_out)
+            return PodRejection(len(self.snapshot.nodes), cycle, nodes_by_status=ruled_out)
         return PreFiltered(candidates, ruled_out)
 
     # --- Filter
 
-    def _find(self, profile: Profile, cycle: CycleState, pod: Pod, allowed: PreFiltered) -> Found:
+    def _find(self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, allowed: PreFiltered) -> Found:
         run = FilterRun(profile.at.filter, cycle, pod, self.snapshot, self._timer)
         nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
         if nominated is not None and nominated.bit & allowed.candidates:
@@ -150,7 +152,7 @@ class Decider:
 
     # --- Score
 
-    def _choose(self, profile: Profile, cycle: CycleState, pod: Pod, found: Found) -> str | PluginStatus:
+    def _choose(self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, found: Found) -> str | PluginStatus:
         start = self.next_start
         self.next_start = (start + found.walked) % len(self.snapshot.nodes)
         if found.feasible.bit_count() == 1:
@@ -164,14 +166,18 @@ class Decider:
 
     # --- Reserve
 
-    def _assume_and_reserve(self, profile: Profile, cycle: CycleState, pod: Pod, node_name: str) -> Failed | None:
+    def _assume_and_reserve(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str
+    ) -> SchedulingFailed | None:
         self.snapshot.assume(self._as_it_will_be(cycle, pod, node_name), node_name)
         for plugin in profile.at.reserve:
             status = plugin.reserve(cycle, pod, node_name)
             if self._timer is not None:
                 self._timer(plugin.name, "Reserve", _word(status))
-            if status is not None and status.code is not Code.SUCCESS:
-                return Failed(status.as_one_reason(f'running Reserve plugin "{plugin.name}"'), cycle, node_name)
+            if status is not None and status.code is not StatusCode.SUCCESS:
+                return SchedulingFailed(
+                    status.as_one_reason(f'running Reserve plugin "{plugin.name}"'), cycle, node_name
+                )
         return None
 
     def _as_it_will_be(self, cycle: CycleState, pod: Pod, node_name: str) -> Pod:

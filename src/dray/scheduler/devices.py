@@ -15,7 +15,7 @@ from dray.api.resource import (
     ResourceSlice,
 )
 from dray.scheduler.assumed import AssumedClaims, ClaimChange
-from dray.scheduler.framework.answers import EVERY_NODE, ChangeLog
+from dray.scheduler.framework.answers import EVERY_NODE, NodeChangeLog
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import NodeList
 
@@ -98,7 +98,7 @@ class ExtendedClasses:
 class DeviceState:
     """The devices of the cluster. Every change is entered in the log for the nodes that can reach them."""
 
-    def __init__(self, features: Features, log: ChangeLog, nodes: NodeList, on_claim: ClaimChange) -> None:
+    def __init__(self, features: Features, log: NodeChangeLog, nodes: NodeList, on_claim: ClaimChange) -> None:
         self.features = features
         self.inventory = Inventory(features)
         self.ledger = Ledger(features)

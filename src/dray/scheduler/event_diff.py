@@ -3,19 +3,19 @@
 from collections.abc import Iterator
 
 from dray.api.core import Node, Pod
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventResource
 
-NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD, "NodeAdd")
-NODE_DELETED = ClusterEvent(Resource.NODE, Action.DELETE, "NodeDelete")
-SLICE_ADDED = ClusterEvent(Resource.RESOURCE_SLICE, Action.ADD, "ResourceSliceAdd")
-SLICE_UPDATED = ClusterEvent(Resource.RESOURCE_SLICE, Action.UPDATE_OTHER, "ResourceSliceUpdate")
-SLICE_DELETED = ClusterEvent(Resource.RESOURCE_SLICE, Action.DELETE, "ResourceSliceDelete")
-CLASS_ADDED = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD, "DeviceClassAdd")
-CLASS_UPDATED = ClusterEvent(Resource.DEVICE_CLASS, Action.UPDATE_OTHER, "DeviceClassUpdate")
-POD_GROUP_SET = ClusterEvent(Resource.POD_GROUP, Action.ADD, "PodGroupAdd")
-CLAIM_ADDED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD, "ResourceClaimAdd")
-CLAIM_UPDATED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "ResourceClaimUpdate")
-CLAIM_DELETED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE, "ResourceClaimDelete")
+NODE_ADDED = ClusterEvent(EventResource.NODE, Action.ADD, "NodeAdd")
+NODE_DELETED = ClusterEvent(EventResource.NODE, Action.DELETE, "NodeDelete")
+SLICE_ADDED = ClusterEvent(EventResource.RESOURCE_SLICE, Action.ADD, "ResourceSliceAdd")
+SLICE_UPDATED = ClusterEvent(EventResource.RESOURCE_SLICE, Action.UPDATE_OTHER, "ResourceSliceUpdate")
+SLICE_DELETED = ClusterEvent(EventResource.RESOURCE_SLICE, Action.DELETE, "ResourceSliceDelete")
+CLASS_ADDED = ClusterEvent(EventResource.DEVICE_CLASS, Action.ADD, "DeviceClassAdd")
+CLASS_UPDATED = ClusterEvent(EventResource.DEVICE_CLASS, Action.UPDATE_OTHER, "DeviceClassUpdate")
+POD_GROUP_SET = ClusterEvent(EventResource.POD_GROUP, Action.ADD, "PodGroupAdd")
+CLAIM_ADDED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.ADD, "ResourceClaimAdd")
+CLAIM_UPDATED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "ResourceClaimUpdate")
+CLAIM_DELETED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.DELETE, "ResourceClaimDelete")
 
 
 def node_actions(old: Node, new: Node) -> Action:
@@ -31,9 +31,9 @@ def node_actions(old: Node, new: Node) -> Action:
     return actions
 
 
-def node_change(old: Node, new: Node) -> Change | None:
+def node_change(old: Node, new: Node) -> ClusterChange | None:
     actions = node_actions(old, new)
-    return Change(ClusterEvent(Resource.NODE, actions, "NodeUpdate"), old, new) if actions else None
+    return ClusterChange(ClusterEvent(EventResource.NODE, actions, "NodeUpdate"), old, new) if actions else None
 
 
 _POD_CHANGES = (
@@ -53,7 +53,7 @@ _POD_CHANGES = (
 )
 
 
-def pod_changes(resource: Resource, old: Pod, new: Pod) -> Iterator[Change]:
+def pod_changes(resource: EventResource, old: Pod, new: Pod) -> Iterator[ClusterChange]:
     for action, label, part in _POD_CHANGES:
         if part(old) != part(new):
-            yield Change(ClusterEvent(resource, action, label), old, new)
+            yield ClusterChange(ClusterEvent(resource, action, label), old, new)

@@ -11,7 +11,7 @@ from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.plugin import DeviceExplainingPlugin
 from dray.scheduler.framework.status import LACKS_DEVICES
 from dray.scheduler.nodes import NodeList
-from dray.scheduler.outcomes import Rejection
+from dray.scheduler.outcomes import PodRejection
 
 KEPT = 10_000
 NODES_NAMED = 20
@@ -19,7 +19,7 @@ DEVICE_EXAMPLES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceVerdict:
+class RequestVerdict:
     """What one request met on a node: the rule that turned devices away, how many, and the nearest miss."""
 
     node: str
@@ -65,14 +65,14 @@ class NodesTurnedAway:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class SchedulingExplanation:
     namespace: str
     name: str
     uid: str
     at: str
     message: str
     nodes: tuple[NodesTurnedAway, ...]
-    devices: tuple[DeviceVerdict, ...] = ()
+    devices: tuple[RequestVerdict, ...] = ()
 
     def document(self) -> dict[str, Any]:
         return {
@@ -90,15 +90,15 @@ class Explanations:
     """The last rejection of each waiting pod, by UID; the oldest go first when there are too many."""
 
     def __init__(self) -> None:
-        self._records: OrderedDict[str, Explanation] = OrderedDict()
+        self._records: OrderedDict[str, SchedulingExplanation] = OrderedDict()
 
-    def get(self, uid: str) -> Explanation | None:
+    def get(self, uid: str) -> SchedulingExplanation | None:
         return self._records.get(uid)
 
-    def find(self, namespace: str, name: str) -> Explanation | None:
+    def find(self, namespace: str, name: str) -> SchedulingExplanation | None:
         return next((row for row in self._records.values() if (row.namespace, row.name) == (namespace, name)), None)
 
-    def __iter__(self) -> Iterator[Explanation]:
+    def __iter__(self) -> Iterator[SchedulingExplanation]:
         return iter(self._records.values())
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class Explanations:
         self._records.pop(uid, None)
 
     def note(
-        self, pod: Pod, rejection: Rejection, nodes: NodeList, plugin: DeviceExplainingPlugin | None, at: str
+        self, pod: Pod, rejection: PodRejection, nodes: NodeList, plugin: DeviceExplainingPlugin | None, at: str
     ) -> None:
         metadata = pod.metadata
         known = self._records.pop(metadata.uid, None)
@@ -116,7 +116,7 @@ class Explanations:
             # Nothing new: a pod that is turned away again and again costs its explanation once.
             self._records[metadata.uid] = replace(known, at=at)
             return
-        self._records[metadata.uid] = Explanation(
+        self._records[metadata.uid] = SchedulingExplanation(
             metadata.namespace,
             metadata.name,
             metadata.uid,
@@ -129,7 +129,7 @@ class Explanations:
             self._records.popitem(last=False)
 
 
-def _turned_away(rejection: Rejection, nodes: NodeList) -> tuple[NodesTurnedAway, ...]:
+def _turned_away(rejection: PodRejection, nodes: NodeList) -> tuple[NodesTurnedAway, ...]:
     rows = []
     by_status = dict(rejection.nodes_by_status)
     if rejection.pre_filter is not None:
@@ -157,7 +157,9 @@ def _names(mask: int, nodes: NodeList) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _device_verdicts(rejection: Rejection, nodes: NodeList, plugin: DeviceExplainingPlugin) -> Iterator[DeviceVerdict]:
+def _device_verdicts(
+    rejection: PodRejection, nodes: NodeList, plugin: DeviceExplainingPlugin
+) -> Iterator[RequestVerdict]:
     """Details of a few nodes; the allocator keeps its answers, so alike nodes and alike pods cost nothing more."""
     for status, mask in rejection.nodes_by_status.items():
         if not status.has_reason(LACKS_DEVICES):
@@ -171,10 +173,10 @@ def _device_verdicts(rejection: Rejection, nodes: NodeList, plugin: DeviceExplai
                 yield _device_verdict(name, reason)
 
 
-def _device_verdict(node: str, reason: Reason) -> DeviceVerdict:
+def _device_verdict(node: str, reason: Reason) -> RequestVerdict:
     facts = reason.facts
     claim, request, rule = (str(facts.get(name, "")) for name in ("claim", "request", "rule"))
     devices = facts.get("devices")
-    return DeviceVerdict(
+    return RequestVerdict(
         node, claim, request, reason.code, rule, devices if isinstance(devices, int) else 0, reason.text
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dray.api.core import Pod
 from dray.clock import Clock
-from dray.scheduler.framework.events import Change, EventRegistration, Hint
+from dray.scheduler.framework.events import ClusterChange, EventRegistration, Hint
 from dray.telemetry import Registry
 
 
@@ -153,7 +153,7 @@ class Stopwatches:
             return row
         observe, now = self._metrics.hint_duration.observe, self._clock.monotonic
 
-        def timed_hint(pod: Pod, change: Change) -> Hint:
+        def timed_hint(pod: Pod, change: ClusterChange) -> Hint:
             started = now()
             try:
                 answer = hint(pod, change)

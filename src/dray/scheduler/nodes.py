@@ -7,7 +7,7 @@ from dray.accounting.demand import Demand, PodRef
 from dray.accounting.node_ledger import NodeLedger
 from dray.api.core import Node, Pod
 from dray.api.host_ports import HostPort
-from dray.scheduler.framework.answers import ChangeLog
+from dray.scheduler.framework.answers import NodeChangeLog
 from dray.scheduler.framework.plugin import Facet
 
 REGION_LABEL = "topology.kubernetes.io/region"
@@ -89,7 +89,7 @@ class NodeList:
     Additions and removals take effect at the next `refresh`, so a burst of them is sorted once.
     """
 
-    def __init__(self, log: ChangeLog) -> None:
+    def __init__(self, log: NodeChangeLog) -> None:
         self._log = log
         self._by_name: dict[str, NodeState] = {}
         self._zones: dict[str, dict[str, None]] = {}

@@ -8,7 +8,7 @@ from dray.api.core import Pod
 from dray.api.reasons import Reason
 from dray.clock import Clock, rfc3339
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import PluginStatus, StatusCode
 
 NO_NODES = "no nodes available to schedule pods"
 
@@ -24,7 +24,7 @@ class Placement:
 
 
 @dataclass(slots=True)
-class Rejection:
+class PodRejection:
     """No node can take the pod now. `nodes_by_status` are masks of nodes by their first refusal."""
 
     nodes: int
@@ -55,7 +55,7 @@ class Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SchedulingFailed:
     """Something went wrong: the pod is tried again after a pause, whatever happens meanwhile.
 
     `assumed_on` names the node if the pod was already assumed there, so that this must be undone.
@@ -70,13 +70,13 @@ class Failed:
         return self.reason.text
 
 
-Outcome = Placement | Rejection | Failed
+Outcome = Placement | PodRejection | SchedulingFailed
 
 
 def counted_reasons(nodes_by_status: Mapping[PluginStatus, int]) -> str:
     counts: dict[str, int] = {}
     for status, mask in nodes_by_status.items():
-        if status.code is Code.SUCCESS:
+        if status.code is StatusCode.SUCCESS:
             continue
         for reason in status.reasons:
             counts[reason.text] = counts.get(reason.text, 0) + mask.bit_count()

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Set
 
 from dray.api.core import Pod, PodResourceClaim
-from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
+from dray.api.dra.claim_users import controller_uid, group_name, is_claim_of_group
+from dray.api.dra.pod_claims import mentioned_claim_names
+from dray.api.resource import ResourceClaim
 from dray.api.workloads import PodGroup
 
 ClaimKey = tuple[str, str]
@@ -11,16 +13,12 @@ ClaimKey = tuple[str, str]
 
 def named_claims(pod: Pod) -> set[ClaimKey]:
     """Claims by namespace and name: the ones the spec names and the ones made from templates, as far as known."""
-    namespace = pod.metadata.namespace
-    names = {entry.resource_claim_name for entry in pod.spec.resource_claims}
-    names |= {entry.resource_claim_name for entry in pod.status.resource_claim_statuses}
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        names.add(extended.resource_claim_name)
-    return {(namespace, name) for name in names if name}
+    return {(pod.metadata.namespace, name) for name in mentioned_claim_names(pod.spec, pod.status)}
 
 
 class ClaimUsers:
+    """UIDs of waiting pods by the claims that they name."""
+
     def __init__(self) -> None:
         self._claims_of: dict[str, set[ClaimKey]] = {}
         self._pods_of: dict[ClaimKey, set[str]] = {}
@@ -46,17 +44,9 @@ class ClaimUsers:
     def of(self, claim: ResourceClaim) -> Set[str]:
         """UIDs of waiting pods that name the claim, and of the pod it was made for."""
         key = (claim.metadata.namespace, claim.metadata.name)
-        owners = {owner.uid for owner in claim.metadata.owner_references if owner.controller}
-        return owners | self._pods_of.get(key, set())
-
-
-GROUP_API, GROUP_RESOURCE = "scheduling.k8s.io", "podgroups"
-
-
-def group_name(pod: Pod) -> str:
-    """Empty for a pod that is in no group."""
-    group = pod.spec.scheduling_group
-    return (group.pod_group_name or "") if group is not None else ""
+        pods = self._pods_of.get(key, set())
+        owner = controller_uid(claim)
+        return pods | {owner} if owner else pods
 
 
 class PodGroups:
@@ -73,21 +63,13 @@ class PodGroups:
 
     def sharing(self, pod: Pod, entry: PodResourceClaim) -> PodGroup | None:
         """The pod's group, if this is the group's claim: it has an entry that is equal in every field."""
-        group = self._groups.get((pod.metadata.namespace, group_name(pod))) if self._groups else None
-        return group if group is not None and entry in group.spec.resource_claims else None
-
-
-def user_of(pod: Pod, group: PodGroup | None) -> ResourceClaimConsumerReference:
-    """For whom a claim is reserved."""
-    if group is None:
-        return ResourceClaimConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
-    metadata = group.metadata
-    return ResourceClaimConsumerReference(
-        api_group=GROUP_API, resource=GROUP_RESOURCE, name=metadata.name, uid=metadata.uid
-    )
+        group = self._groups.get((pod.metadata.namespace, group_name(pod) or "")) if self._groups else None
+        return group if is_claim_of_group(entry, group) else None
 
 
 class Nominations:
+    """Pods that wait for victims to leave the node they will get; others must not take the room meanwhile."""
+
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._node_of: dict[str, str] = {}

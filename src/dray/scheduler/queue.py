@@ -14,14 +14,14 @@ from dray.api.core import Pod
 from dray.scheduler.framework.events import (
     UNSCHEDULABLE_TIMEOUT,
     Action,
-    Change,
+    ClusterChange,
     ClusterEvent,
     EventRegistration,
+    EventResource,
     Hint,
-    Resource,
 )
 from dray.scheduler.framework.status import PluginStatus
-from dray.scheduler.queued_pods import Backoff, InFlight, QueuedPod, Where
+from dray.scheduler.queued_pods import InFlight, PodBackoff, QueuedPod, Where
 
 
 class Interests:
@@ -56,7 +56,7 @@ class SchedulingQueue:
         registrations: Mapping[str, Iterable[EventRegistration]],
         sort_key: SortKey,
         *,
-        backoff: Backoff | None = None,
+        backoff: PodBackoff | None = None,
         pop_from_backoff: bool = True,
         waits_for_people: frozenset[str] = frozenset(),
         on_ready: Callable[[], None] = lambda: None,
@@ -65,7 +65,7 @@ class SchedulingQueue:
         self._pre_enqueue = pre_enqueue
         self._interests = Interests(registrations)
         self._sort_key = sort_key
-        self._backoff = backoff or Backoff()
+        self._backoff = backoff or PodBackoff()
         self._pop_from_backoff = pop_from_backoff
         self._waits_for_people = waits_for_people
         self._on_ready = on_ready
@@ -88,7 +88,7 @@ class SchedulingQueue:
         self._entries[entry.uid] = entry
         self._activate_or_gate(entry, now, POD_ADDED)
 
-    def update(self, old: Pod, new: Pod, now: float, changes: Iterable[Change] = ()) -> None:
+    def update(self, old: Pod, new: Pod, now: float, changes: Iterable[ClusterChange] = ()) -> None:
         """The waiting pod itself changed; `changes` say how, as far as plugins may care."""
         entry = self._entries.get(new.metadata.uid)
         if entry is None:
@@ -182,7 +182,7 @@ class SchedulingQueue:
 
     # --- events and time
 
-    def move(self, change: Change, now: float) -> int:
+    def move(self, change: ClusterChange, now: float) -> int:
         """Wake the parked pods this change may help; how many were."""
         self._in_flight.saw(change)
         if not self._parked:
@@ -199,7 +199,7 @@ class SchedulingQueue:
         return woken
 
     @staticmethod
-    def _concerned(parked: dict[str, QueuedPod], row: EventRegistration, change: Change) -> list[QueuedPod]:
+    def _concerned(parked: dict[str, QueuedPod], row: EventRegistration, change: ClusterChange) -> list[QueuedPod]:
         uids = row.narrow(change) if row.narrow is not None else None
         if uids is None:
             return list(parked.values())
@@ -281,8 +281,8 @@ class SchedulingQueue:
     def _waits_for(entry: QueuedPod) -> Iterable[str]:
         return (entry.gated_by,) if entry.gated_by else tuple(entry.rejected_by)
 
-    def _is_woken_by(self, entry: QueuedPod, change: Change) -> bool:
-        if change.event.resource is Resource.WILDCARD:
+    def _is_woken_by(self, entry: QueuedPod, change: ClusterChange) -> bool:
+        if change.event.resource is EventResource.WILDCARD:
             return True
         plugins = set(self._waits_for(entry))
         return any(
@@ -325,5 +325,5 @@ class SchedulingQueue:
         return True
 
 
-def pod_update(action: Action, label: str, old: Pod, new: Pod) -> Change:
-    return Change(ClusterEvent(Resource.UNSCHEDULED_POD, action, label), old, new)
+def pod_update(action: Action, label: str, old: Pod, new: Pod) -> ClusterChange:
+    return ClusterChange(ClusterEvent(EventResource.UNSCHEDULED_POD, action, label), old, new)

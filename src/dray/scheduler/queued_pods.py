@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from dray.api.core import Pod
-from dray.scheduler.framework.events import Change
+from dray.scheduler.framework.events import ClusterChange
 
 
 class Where(enum.Enum):
@@ -46,7 +46,7 @@ class QueuedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class Backoff:
+class PodBackoff:
     """1 s after the first failure, doubled with every further one, up to a maximum; 0 switches it off."""
 
     initial_s: float = 1.0
@@ -61,7 +61,7 @@ class Backoff:
 
 class InFlight:
     def __init__(self) -> None:
-        self._events: list[Change] = []
+        self._events: list[ClusterChange] = []
         self._dropped = 0
         self._since: OrderedDict[str, int] = OrderedDict()
 
@@ -74,11 +74,11 @@ class InFlight:
     def begin(self, uid: str) -> None:
         self._since[uid] = self._dropped + len(self._events)
 
-    def saw(self, change: Change) -> None:
+    def saw(self, change: ClusterChange) -> None:
         if self._since:
             self._events.append(change)
 
-    def missed_by(self, uid: str) -> Iterator[Change]:
+    def missed_by(self, uid: str) -> Iterator[ClusterChange]:
         """What happened since the pod's attempt began."""
         since = self._since.get(uid)
         if since is not None:

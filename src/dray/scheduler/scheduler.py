@@ -15,29 +15,29 @@ from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE, default_registry, make_profiles
 from dray.scheduler.binding import Binder, Bound
-from dray.scheduler.cluster import Cluster
+from dray.scheduler.cluster import ClusterState
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import Decider
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.explanations import Explanations
-from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, Change
+from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, ClusterChange
 from dray.scheduler.framework.plugin import DeviceExplainingPlugin, Unfinished
-from dray.scheduler.framework.profile import Profile, Registry
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.profile import PluginRegistry, SchedulingProfile
+from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.handle import Handle
 from dray.scheduler.metrics import SchedulerMetrics, Stopwatches
 from dray.scheduler.outcomes import (
     SCHEDULER_ERROR,
     UNSCHEDULABLE,
-    Failed,
     Outcome,
     Placement,
-    Rejection,
+    PodRejection,
+    SchedulingFailed,
     event_text,
     failure_patch,
 )
 from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.queued_pods import Backoff, QueuedPod
+from dray.scheduler.queued_pods import PodBackoff, QueuedPod
 from dray.scheduler.snapshot import Snapshot
 from dray.scheduler.writer import ClusterWriter
 
@@ -57,7 +57,7 @@ class Scheduler:
         config: SchedulerConfig | None = None,
         gates: FeatureGates | None = None,
         metrics: SchedulerMetrics | None = None,
-        registry: Registry | None = None,
+        registry: PluginRegistry | None = None,
         spawn: Spawn | None = None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
@@ -71,7 +71,7 @@ class Scheduler:
         self.profiles = make_profiles(self.config, registry or default_registry(), self.handle)
         self._stopwatches = Stopwatches(metrics, clock)
         self.queue = self._make_queue(gates, on_ready)
-        self.cluster = Cluster(self.handle, self.queue, self.profiles)
+        self.cluster = ClusterState(self.handle, self.queue, self.profiles)
         self.explanations = Explanations()
         self.cluster.on_pod_gone = self.explanations.drop
         self.decider = Decider(snapshot, self.handle.nominations, self._stopwatches)
@@ -90,7 +90,7 @@ class Scheduler:
                 if hasattr(plugin, "events_to_register")
             },
             first.at.queue_sort[0].sort_key,
-            backoff=Backoff(self.config.pod_initial_backoff_s, self.config.pod_max_backoff_s),
+            backoff=PodBackoff(self.config.pod_initial_backoff_s, self.config.pod_max_backoff_s),
             pop_from_backoff=gates.enabled("SchedulerPopFromBackoffQ"),
             waits_for_people=WAITS_FOR_PEOPLE,
             on_ready=on_ready,
@@ -102,7 +102,7 @@ class Scheduler:
         profile = self.profiles.get(pod.spec.scheduler_name)
         for plugin in profile.at.pre_enqueue if profile is not None else ():
             status = plugin.pre_enqueue(pod)
-            if status is not None and status.code is not Code.SUCCESS:
+            if status is not None and status.code is not StatusCode.SUCCESS:
                 return status.by(plugin.name)
         return None
 
@@ -138,13 +138,13 @@ class Scheduler:
         if isinstance(outcome, Placement):
             self.handle.nominations.withdraw(entry.uid)
             self._spawn(self._bind(entry, profile, outcome, started))
-        elif isinstance(outcome, Rejection):
+        elif isinstance(outcome, PodRejection):
             await self._rejected(entry, profile, outcome, started)
         else:
             await self._could_not_reserve(entry, profile, outcome, started)
         return True
 
-    async def _decide(self, entry: QueuedPod, profile: Profile) -> Outcome | None:
+    async def _decide(self, entry: QueuedPod, profile: SchedulingProfile) -> Outcome | None:
         """One attempt, in turns if it takes long; every turn sees the cluster as it is then. None: the pod has gone."""
         for turn in itertools.count():
             try:
@@ -165,12 +165,14 @@ class Scheduler:
             return True
         return self.handle.snapshot.node_of(pod.metadata.uid) is not None
 
-    async def _could_not_reserve(self, entry: QueuedPod, profile: Profile, failed: Failed, started: float) -> None:
+    async def _could_not_reserve(
+        self, entry: QueuedPod, profile: SchedulingProfile, failed: SchedulingFailed, started: float
+    ) -> None:
         if failed.assumed_on:
             await self._binder.undo(profile, failed.cycle, entry.pod, failed.assumed_on)
         await self._failed(entry, profile, failed.message, started)
 
-    async def _bind(self, entry: QueuedPod, profile: Profile, placement: Placement, started: float) -> None:
+    async def _bind(self, entry: QueuedPod, profile: SchedulingProfile, placement: Placement, started: float) -> None:
         pod, metrics, clock = entry.pod, self.handle.metrics, self.handle.clock
         outcome = await self._binder.bind(profile, placement.cycle, pod, placement.node_name)
         if isinstance(outcome, Bound):
@@ -186,7 +188,7 @@ class Scheduler:
             metrics.sli_duration.observe(now - entry.first_queued_at, str(min(entry.attempts, 16)))
             return
         # The room that was held for the pod is free again, which may help others.
-        self.queue.move(Change(ASSIGNED_POD_DELETED, old=pod), clock.monotonic())
+        self.queue.move(ClusterChange(ASSIGNED_POD_DELETED, old=pod), clock.monotonic())
         if outcome.rejected_by:
             await self._put_back(entry, profile, {outcome.rejected_by}, outcome.message, started)
         else:
@@ -194,7 +196,9 @@ class Scheduler:
 
     # --- when there is no node
 
-    async def _rejected(self, entry: QueuedPod, profile: Profile, rejection: Rejection, started: float) -> None:
+    async def _rejected(
+        self, entry: QueuedPod, profile: SchedulingProfile, rejection: PodRejection, started: float
+    ) -> None:
         nominated, failure = await self._post_filter(profile, entry.pod, rejection)
         if failure is not None:
             await self._failed(entry, profile, failure, started)
@@ -208,7 +212,9 @@ class Scheduler:
         self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, explains, at)
         await self._put_back(entry, profile, rejection.rejected_by, rejection.message, started, nominated)
 
-    async def _post_filter(self, profile: Profile, pod: Pod, rejection: Rejection) -> tuple[str | None, str | None]:
+    async def _post_filter(
+        self, profile: SchedulingProfile, pod: Pod, rejection: PodRejection
+    ) -> tuple[str | None, str | None]:
         """(what to do about the nominated node, error text); every text goes into the message."""
         if not rejection.nodes:
             return None, None
@@ -219,9 +225,9 @@ class Scheduler:
             by_status = {rejection.pre_filter: self.handle.snapshot.nodes.everything}
         for plugin in profile.at.post_filter:
             result = await plugin.post_filter(rejection.cycle, pod, self.handle.snapshot, by_status)
-            if result.status.code is Code.ERROR:
+            if result.status.code is StatusCode.ERROR:
                 return None, f'running PostFilter plugin "{plugin.name}": {result.status.message}'
-            if result.status.code is Code.SUCCESS:
+            if result.status.code is StatusCode.SUCCESS:
                 return result.nominated_node, None
             nominated = result.nominated_node if result.nominated_node is not None else nominated
             texts.append(result.status.message)
@@ -231,7 +237,7 @@ class Scheduler:
     async def _put_back(
         self,
         entry: QueuedPod,
-        profile: Profile,
+        profile: SchedulingProfile,
         rejected_by: set[str],
         message: str,
         started: float,
@@ -244,7 +250,7 @@ class Scheduler:
             self.queue.put_back_rejected(entry, rejected_by, now)
         self._tell(entry.pod, UNSCHEDULABLE, message, nominated)
 
-    async def _failed(self, entry: QueuedPod, profile: Profile, message: str, started: float) -> None:
+    async def _failed(self, entry: QueuedPod, profile: SchedulingProfile, message: str, started: float) -> None:
         now = self.handle.clock.monotonic()
         self.handle.metrics.attempts.inc("error", profile.name)
         self.handle.metrics.attempt_duration.observe(now - started, "error", profile.name)

@@ -28,7 +28,7 @@ from dray.client.kinds import Kind
 from dray.features import FeatureGates
 from dray.scheduler.backlog import Backlog
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework.profile import Registry as PluginRegistry
+from dray.scheduler.framework.profile import PluginRegistry
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.queued_pods import Where
 from dray.scheduler.scheduler import Scheduler

@@ -12,7 +12,7 @@ from dray.accounting.container_amounts import RequestOptions
 from dray.accounting.demand import SCHEDULING, Demand, PodRef, pod_demand
 from dray.api.core import Node, Pod
 from dray.api.host_ports import host_ports
-from dray.scheduler.framework.answers import ChangeLog, FilterAnswers, Memory, ScoreAnswers
+from dray.scheduler.framework.answers import FilterAnswers, Memory, NodeChangeLog, ScoreAnswers
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import NodeList, NodeState, PlacedPod
 
@@ -28,7 +28,7 @@ class Snapshot:
 
     def __init__(self, counts: RequestOptions = SCHEDULING) -> None:
         self._counts = counts
-        self.log = ChangeLog()
+        self.log = NodeChangeLog()
         self.nodes = NodeList(self.log)
         self.filter_answers: Memory[FilterAnswers] = Memory(self.log, FilterAnswers)
         self.score_answers: Memory[ScoreAnswers] = Memory(self.log, ScoreAnswers)

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.accounting import NodeLedger, NoFit, PodRef, pod_demand
-from dray.accounting.device_charges import takes_from_node
+from dray.accounting import DoesNotFit, NodeLedger, PodRef, pod_demand
 from dray.api.codec import to_document, to_object
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_phase import is_on_node
 from dray.api.meta import DEVICES_HELD, Status, StatusCause, StatusDetails
 from dray.api.resource import (
     DeviceClass,
@@ -24,7 +24,7 @@ from dray.api.resource import (
     ResourceSlice,
 )
 from dray.client.errors import ApiError
-from dray.scheduler.cluster import Cluster
+from dray.scheduler.cluster import ClusterState
 from dray.scheduler.overdrawn import overdrawn
 
 Key = tuple[str, str, str]
@@ -64,20 +64,20 @@ class MemoryCluster:
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
         self._holders: dict[tuple[str, str, str], Key] = {}
-        self._watchers: list[tuple[Cluster, deque[Callable[[], None]]]] = []
+        self._watchers: list[tuple[ClusterState, deque[Callable[[], None]]]] = []
         self._at_once = at_once
         self._uids = 0
 
     # --- what a user or controller does
 
-    def watch(self, cluster: Cluster) -> None:
+    def watch(self, cluster: ClusterState) -> None:
         """Show everything that is there, and then every change."""
         queue: deque[Callable[[], None]] = deque()
         self._watchers.append((cluster, queue))
         for obj in self._objects.values():
             _show(cluster, None, obj)
 
-    def unwatch(self, cluster: Cluster) -> None:
+    def unwatch(self, cluster: ClusterState) -> None:
         self._watchers = [row for row in self._watchers if row[0] is not cluster]
 
     def deliver(self) -> None:
@@ -228,7 +228,7 @@ class MemoryCluster:
     def _refuse_overbooking(self, pod: Pod, node_name: str) -> None:
         """One scheduler alone never does that; two may, each with a pod that would fit without the other's."""
         answer = self.ledger_of(node_name).fits(pod_demand(pod))
-        if isinstance(answer, NoFit):
+        if isinstance(answer, DoesNotFit):
             raise conflict(f"node {node_name}: {'; '.join(refusal.detail for refusal in answer.refusals)}")
 
     def ledger_of(self, node_name: str) -> NodeLedger:
@@ -236,7 +236,7 @@ class MemoryCluster:
         node: Node | None = self.get(Node, node_name)
         ledger = NodeLedger(node_name, node.status.allocatable if node is not None else None)
         for pod in self.all(Pod):
-            if pod.spec.node_name == node_name and takes_from_node(pod):
+            if pod.spec.node_name == node_name and is_on_node(pod):
                 ledger.add(PodRef.of(pod), pod_demand(pod))
         return ledger
 
@@ -283,7 +283,7 @@ def _key(obj: Any) -> Key:
     return type(obj).__name__, obj.metadata.namespace, obj.metadata.name
 
 
-def _show(cluster: Cluster, old: Any, new: Any) -> None:
+def _show(cluster: ClusterState, old: Any, new: Any) -> None:
     """Hand a change to the scheduler's cluster as a watch would."""
     kind = type(new if new is not None else old).__name__
     setter, remover = _WATCHED[kind]

@@ -23,7 +23,7 @@ from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.plugins.node_resources_fit import spec_demand
 
 Detail = Callable[["PodOnNode"], str]
@@ -44,7 +44,7 @@ class PodOnNode:
         return detail(self) if detail is not None else ""
 
     def has_claims_elsewhere(self) -> bool:
-        attempt = self.cycle.read(Attempt)
+        attempt = self.cycle.read(PodAttempt)
         return attempt is not None and any(
             claim.status.allocation is not None
             and not matches_node(claim.status.allocation.node_selector, self.node.node)
@@ -62,7 +62,7 @@ class PodOnNode:
         return tuple(short_rows(self.node.ledger, demand, by_spec))
 
     def charges(self) -> tuple[ClaimCharge, ...]:
-        attempt = self.cycle.read(Attempt)
+        attempt = self.cycle.read(PodAttempt)
         if attempt is None:
             return ()
         question = attempt.on(self.node).question
@@ -118,7 +118,7 @@ def _ports(on_node: PodOnNode) -> str:
 
 
 def _elsewhere(on_node: PodOnNode) -> str:
-    attempt = on_node.cycle.read(Attempt)
+    attempt = on_node.cycle.read(PodAttempt)
     found = []
     for claim in attempt.allocated if attempt is not None else ():
         allocation = claim.status.allocation

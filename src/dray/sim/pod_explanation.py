@@ -25,12 +25,12 @@ from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.profile import SchedulingProfile
+from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.outcomes import Failed, Rejection
+from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.snapshot import is_finished
 from dray.sim.node_refusals import PodOnNode
 from dray.sim.simulation import Simulation
@@ -159,9 +159,9 @@ class _Explainer:
             return self._waits("no-nodes", "there are no nodes")
         cycle = CycleState()
         allowed = self._scheduler.decider.pre_filter(profile, cycle, self._pod)
-        if isinstance(allowed, Failed):
+        if isinstance(allowed, SchedulingFailed):
             return self._waits(allowed.reason.code, allowed.message)
-        if isinstance(allowed, Rejection):
+        if isinstance(allowed, PodRejection):
             return self._refused_everywhere(allowed, profile, cycle)
         return self._summed_up(self._node_verdicts(profile, cycle, allowed))
 
@@ -189,7 +189,7 @@ class _Explainer:
             return self._waits(code, f"no claim has been made yet for entry {entry.name} from template {template}")
         return self._waits(code, status.message)
 
-    def _refused_everywhere(self, rejection: Rejection, profile: Profile, cycle: CycleState) -> PodVerdict:
+    def _refused_everywhere(self, rejection: PodRejection, profile: SchedulingProfile, cycle: CycleState) -> PodVerdict:
         if rejection.pre_filter is None:
             rejected = PreFiltered(0, dict(rejection.nodes_by_status))
             return self._summed_up(self._node_verdicts(profile, cycle, rejected))
@@ -220,7 +220,7 @@ class _Explainer:
 
     # --- node by node
 
-    def _node_verdicts(self, profile: Profile, cycle: CycleState, allowed: PreFiltered) -> list[NodeVerdict]:
+    def _node_verdicts(self, profile: SchedulingProfile, cycle: CycleState, allowed: PreFiltered) -> list[NodeVerdict]:
         plugins = [plugin for plugin in profile.at.filter if plugin.name not in cycle.skipped_filters]
         verdicts = [
             self._on_node(node, plugins, cycle, allowed, in_depth=False) for node in self._handle.snapshot.nodes
@@ -266,14 +266,14 @@ class _Explainer:
         return Refusal(code, text, status.plugin, rows)
 
     def _devices(self, node: NodeState, cycle: CycleState, in_depth: bool) -> DeviceVerdict | None:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         question = attempt.on(node).question if attempt is not None else None
         if attempt is None or question is None:
             return None
         conditions = self._conditions(attempt, node) if in_depth else None
         return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, conditions)
 
-    def _conditions(self, attempt: Attempt, node: NodeState) -> PodConditions:
+    def _conditions(self, attempt: PodAttempt, node: NodeState) -> PodConditions:
         own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
         if not self._handle.devices.some_take_node_resources:
             return PodConditions(own)
@@ -282,7 +282,7 @@ class _Explainer:
         )
 
     def _chosen(self, node: NodeState, cycle: CycleState) -> tuple[str, ...]:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         question = attempt.on(node).question if attempt is not None else None
         answer = question.on(node.node, step_limit()) if question is not None else None
         if not isinstance(answer, Allocation):
@@ -321,4 +321,4 @@ def _asked(plugin: Any, cycle: CycleState, pod: Pod, snapshot: Any, node: NodeSt
             if mask & node.bit:
                 return status  # type: ignore[no-any-return]
     status = plugin.filter(cycle, pod, node)
-    return None if status is None or status.code is Code.SUCCESS else status
+    return None if status is None or status.code is StatusCode.SUCCESS else status

@@ -16,15 +16,15 @@ from dray.accounting import (
     AccountingError,
     ClusterLedger,
     Demand,
-    NoFit,
+    DoesNotFit,
     PodRef,
     RequestOptions,
     Shortage,
     pod_demand,
 )
-from dray.accounting.device_charges import takes_from_node
 from dray.api.codec import decode
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_phase import is_on_node
 from dray.api.errors import DecodeError
 from dray.api.projections import PlacedPod
 from dray.apiserver.watch.kind_cache import KindCache
@@ -98,7 +98,7 @@ class Placements:
             return []
         ledger = self._ledger.nodes[binding.node_name]
         answer = ledger.fits(binding.demand)
-        if not isinstance(answer, NoFit):
+        if not isinstance(answer, DoesNotFit):
             return []
         found = (refusal for refusal in answer.refusals if isinstance(refusal, Shortage))
         # Of an extended resource with nothing in the node's status, devices take care.
@@ -172,7 +172,7 @@ class Placements:
 
     def _read(self, key: str, value: bytes) -> None:
         pod = _readable(Pod, value)
-        demand = self._demand(pod) if pod is not None and takes_from_node(pod) else None
+        demand = self._demand(pod) if pod is not None and is_on_node(pod) else None
         if pod is None or demand is None:
             self._drop(key)
         else:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import PluginStatus, StatusCode
 
 EVERY_NODE = -1
 """The mask with every bit set: all nodes, however many there are."""
@@ -17,7 +17,7 @@ EVERY_NODE = -1
 _KEPT = 8192
 
 
-class ChangeLog:
+class NodeChangeLog:
     """One list of node masks per facet. Old entries are dropped; a reader that fell behind re-reads every node."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class ChangeLog:
         return changed
 
 
-class Reader:
+class ChangeReader:
     """Reads the log for one remembered answer."""
 
     __slots__ = ("_facets", "_log", "_positions")
 
-    def __init__(self, log: ChangeLog, facets: Iterable[Facet]) -> None:
+    def __init__(self, log: NodeChangeLog, facets: Iterable[Facet]) -> None:
         self._log = log
         self._facets = tuple(facets)
         self._positions = [log.position(facet) for facet in self._facets]
@@ -85,8 +85,8 @@ class FilterAnswers:
 
     __slots__ = ("_reader", "_transient", "known", "passed", "rejected")
 
-    def __init__(self, log: ChangeLog, facets: frozenset[Facet]) -> None:
-        self._reader = Reader(log, facets)
+    def __init__(self, log: NodeChangeLog, facets: frozenset[Facet]) -> None:
+        self._reader = ChangeReader(log, facets)
         self.known = 0
         self.passed = 0
         self._transient = 0
@@ -120,11 +120,11 @@ class FilterAnswers:
         for position in positions(candidates & ~self.known):
             status = question(position)
             bit = 1 << position
-            if status is None or status.code is Code.SUCCESS:
+            if status is None or status.code is StatusCode.SUCCESS:
                 self.passed |= bit
             else:
                 self.rejected[status] = self.rejected.get(status, 0) | bit
-                if status.is_transient or status.code is Code.ERROR:
+                if status.is_transient or status.code is StatusCode.ERROR:
                     self._transient |= bit
             self.known |= bit
         return candidates & self.passed
@@ -135,8 +135,8 @@ class ScoreAnswers:
 
     __slots__ = ("_of_node", "_reader", "by_score", "known")
 
-    def __init__(self, log: ChangeLog, facets: frozenset[Facet]) -> None:
-        self._reader = Reader(log, facets)
+    def __init__(self, log: NodeChangeLog, facets: frozenset[Facet]) -> None:
+        self._reader = ChangeReader(log, facets)
         self.known = 0
         self.by_score: dict[int, int] = {}
         self._of_node: dict[int, int] = {}
@@ -176,9 +176,9 @@ A = TypeVar("A", FilterAnswers, ScoreAnswers)
 class Memory(Generic[A]):
     """Answers by plugin and pod shape; the shape not used for longest goes first."""
 
-    def __init__(self, log: ChangeLog, make: type[A], kept: int = 512) -> None:
+    def __init__(self, log: NodeChangeLog, make: type[A], kept: int = 512) -> None:
         self._log = log
-        self._make: Callable[[ChangeLog, frozenset[Facet]], A] = make
+        self._make: Callable[[NodeChangeLog, frozenset[Facet]], A] = make
         self._kept = kept
         self._answers: OrderedDict[tuple[str, Hashable], A] = OrderedDict()
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from dray.api.core import Pod
 
 
-class Resource(enum.Enum):
+class EventResource(enum.Enum):
     """What an event is about. The pod that waits, and pods placed on nodes, are told apart."""
 
     __hash__ = object.__hash__  # as for Facet
@@ -50,19 +50,19 @@ class Action(enum.Flag):
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    resource: Resource
+    resource: EventResource
     action: Action
     label: str = ""
 
     def matches(self, other: "ClusterEvent") -> bool:
         """Does a plugin registered for `self` want to hear of `other`?"""
-        if Resource.WILDCARD in (self.resource, other.resource):
+        if EventResource.WILDCARD in (self.resource, other.resource):
             return True
         return self.resource is other.resource and bool(self.action & other.action)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClusterChange:
     """One event with its objects: `old` is None for additions, `new` for deletions."""
 
     event: ClusterEvent
@@ -76,13 +76,13 @@ class Hint(enum.Enum):
     SKIP = "QueueSkip"
 
 
-HintFunction = Callable[[Pod, Change], Hint]
+HintFunction = Callable[[Pod, ClusterChange], Hint]
 
 
 class Narrowing(Protocol):
     """Which waiting pods a change can concern, as pod UIDs; None means any of them."""
 
-    def __call__(self, change: Change) -> Iterable[str] | None: ...
+    def __call__(self, change: ClusterChange) -> Iterable[str] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +95,6 @@ class EventRegistration:
 
 
 # The events that carry no object worth asking hints about.
-UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, Action.UPDATE, "UnschedulableTimeout")
-ASSIGNED_POD_ADDED = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD, "AssignedPodAdd")
-ASSIGNED_POD_DELETED = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")
+UNSCHEDULABLE_TIMEOUT = ClusterEvent(EventResource.WILDCARD, Action.UPDATE, "UnschedulableTimeout")
+ASSIGNED_POD_ADDED = ClusterEvent(EventResource.ASSIGNED_POD, Action.ADD, "AssignedPodAdd")
+ASSIGNED_POD_DELETED = ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE, "AssignedPodDelete")

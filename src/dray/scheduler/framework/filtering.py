@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
-from dray.scheduler.framework.answers import ChangeLog, FilterAnswers
+from dray.scheduler.framework.answers import FilterAnswers, NodeChangeLog
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import BulkFilterPlugin, FilterPlugin, RememberedFilter
-from dray.scheduler.framework.status import Code, PluginStatus, error
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error
 
 if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot
@@ -145,7 +145,7 @@ class FilterRun:
                     if mask & bit:
                         return status.by(plugin.name)
             answer = plugin.filter(self._cycle, self._pod, self._snapshot.nodes[position])
-            if answer is not None and answer.code is not Code.SUCCESS:
+            if answer is not None and answer.code is not StatusCode.SUCCESS:
                 return answer.by(plugin.name)
         return None
 
@@ -167,8 +167,8 @@ class FilterRun:
 
     def _failures(self, found: Found, reached: int) -> Iterator[PluginStatus]:
         for status, mask in found.rejected.items():
-            if status.code is Code.ERROR and mask & reached:
+            if status.code is StatusCode.ERROR and mask & reached:
                 yield error(status.as_one_reason(f'running "{status.plugin}" filter plugin')).by(status.plugin)
 
 
-_NO_CHANGES = ChangeLog()
+_NO_CHANGES = NodeChangeLog()

@@ -31,7 +31,7 @@ PluginFactory = Callable[[Mapping[str, Any], Any], Plugin]
 """Makes a plugin from its `pluginConfig` arguments and the scheduler's `Handle`."""
 
 
-class Registry:
+class PluginRegistry:
     def __init__(self, factories: Mapping[str, PluginFactory]) -> None:
         self._factories = dict(factories)
 
@@ -102,7 +102,7 @@ class PluginsByPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class SchedulingProfile:
     """Plugins ready to run; `at` holds them per extension point, `weights` those of the score plugins."""
 
     name: str
@@ -145,7 +145,7 @@ def names_in_use(config: ProfileConfig, defaults: Iterable[EnabledPlugin]) -> tu
 
 def resolve(
     config: ProfileConfig, defaults: tuple[EnabledPlugin, ...], instances: Mapping[str, Plugin], percentage: int
-) -> Profile:
+) -> SchedulingProfile:
     """Which instance runs where.
 
     A MultiPoint plugin that is also named for one extension point comes first there; then the other MultiPoint plugins;
@@ -163,7 +163,7 @@ def resolve(
     own_percentage = config.percentage_of_nodes_to_score
     if own_percentage is not None:
         percentage = own_percentage
-    return Profile(config.scheduler_name, PluginsByPoint(**at), weights, percentage)
+    return SchedulingProfile(config.scheduler_name, PluginsByPoint(**at), weights, percentage)
 
 
 def _at_point(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
-from dray.scheduler.framework.answers import ChangeLog, ScoreAnswers
+from dray.scheduler.framework.answers import NodeChangeLog, ScoreAnswers
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import (
     BulkScorePlugin,
@@ -14,7 +14,7 @@ from dray.scheduler.framework.plugin import (
     RememberedScore,
     ScorePlugin,
 )
-from dray.scheduler.framework.status import Code, PluginStatus, error
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error
 
 if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot
@@ -62,7 +62,7 @@ def best_node(cells: Mapping[int, int], start: int) -> int:
     return first_from(cells[max(cells)], start)
 
 
-_NO_CHANGES = ChangeLog()
+_NO_CHANGES = NodeChangeLog()
 
 
 AnyScorePlugin = ScorePlugin | BulkScorePlugin
@@ -80,9 +80,9 @@ class ScoreRun:
     def pre_score(self, plugins: tuple[PreScorePlugin, ...]) -> PluginStatus | None:
         for plugin in plugins:
             status = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
-            if status is None or status.code is Code.SUCCESS:
+            if status is None or status.code is StatusCode.SUCCESS:
                 continue
-            if status.code is not Code.SKIP:
+            if status.code is not StatusCode.SKIP:
                 return error(status.as_one_reason(f'running PreScore plugin "{plugin.name}"')).by(plugin.name)
             self._cycle.skipped_scores.add(plugin.name)
         return None

@@ -12,7 +12,7 @@ LACKS_DEVICES = "devices"
 """The code of a refusal that removing pods may lift, since it frees their devices, although it is UNRESOLVABLE."""
 
 
-class Code(enum.Enum):
+class StatusCode(enum.Enum):
     SUCCESS = "Success"
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
@@ -29,14 +29,14 @@ class PluginStatus:
     only, even if nothing changes: another attempt may come to another answer.
     """
 
-    code: Code
+    code: StatusCode
     reasons: tuple[Reason, ...] = ()
     plugin: str = ""
     is_transient: bool = False
 
     @property
     def is_rejected(self) -> bool:
-        return self.code is Code.UNSCHEDULABLE or self.code is Code.UNRESOLVABLE
+        return self.code is StatusCode.UNSCHEDULABLE or self.code is StatusCode.UNRESOLVABLE
 
     @property
     def message(self) -> str:
@@ -58,19 +58,19 @@ class PluginStatus:
         return Reason(self.reason_code, f"{where}: {self.message}")
 
 
-SKIP = PluginStatus(Code.SKIP)
+SKIP = PluginStatus(StatusCode.SKIP)
 
 
 def unschedulable(*reasons: Reason | str) -> PluginStatus:
-    return PluginStatus(Code.UNSCHEDULABLE, tuple(map(_as_reason, reasons)))
+    return PluginStatus(StatusCode.UNSCHEDULABLE, tuple(map(_as_reason, reasons)))
 
 
 def unresolvable(*reasons: Reason | str) -> PluginStatus:
-    return PluginStatus(Code.UNRESOLVABLE, tuple(map(_as_reason, reasons)))
+    return PluginStatus(StatusCode.UNRESOLVABLE, tuple(map(_as_reason, reasons)))
 
 
 def error(reason: Reason | str) -> PluginStatus:
-    return PluginStatus(Code.ERROR, (_as_reason(reason),))
+    return PluginStatus(StatusCode.ERROR, (_as_reason(reason),))
 
 
 def _as_reason(reason: Reason | str) -> Reason:

@@ -8,12 +8,12 @@ from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import PostFilterResult
-from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.status import Code, PluginStatus, error, unresolvable, unschedulable
+from dray.scheduler.framework.profile import SchedulingProfile
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.outcomes import counted_reasons
 from dray.scheduler.plugins.dynamic_resources.filter import deadlines
-from dray.scheduler.plugins.victims import DryRun, Plan, best_plan, may_help
+from dray.scheduler.plugins.victims import DryRun, PreemptionPlan, best_plan, may_help
 from dray.scheduler.snapshot import Snapshot
 
 DRY_RUNS_S = 0.5
@@ -28,7 +28,7 @@ class DefaultPreemption:
         self._handle = handle
         self._percentage = int(args.get("minCandidateNodesPercentage", 10))
         self._at_least = int(args.get("minCandidateNodesAbsolute", 100))
-        self.profile: Profile
+        self.profile: SchedulingProfile
         """The profile this plugin is part of; dry runs ask its filters."""
 
     async def post_filter(
@@ -43,7 +43,7 @@ class DefaultPreemption:
         if plan is None:
             return PostFilterResult(unschedulable(self._message(snapshot, verdicts)), "")
         failure = await self._carry_out(plan, pod)
-        return failure or PostFilterResult(PluginStatus(Code.SUCCESS), plan.node_name)
+        return failure or PostFilterResult(PluginStatus(StatusCode.SUCCESS), plan.node_name)
 
     def _why_not_eligible(self, pod: Pod, snapshot: Snapshot) -> str:
         if pod.spec.preemption_policy == "Never":
@@ -58,7 +58,7 @@ class DefaultPreemption:
 
     async def _try_nodes(
         self, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
-    ) -> tuple[list[Plan], dict[PluginStatus, int]]:
+    ) -> tuple[list[PreemptionPlan], dict[PluginStatus, int]]:
         """Plans for up to a tenth of the nodes, and at least a hundred; and why the others are none."""
         lowest = min(snapshot.priorities, default=0)
         everything = snapshot.nodes.everything
@@ -81,7 +81,7 @@ class DefaultPreemption:
     def _message(snapshot: Snapshot, verdicts: Mapping[PluginStatus, int]) -> str:
         return f"preemption: 0/{len(snapshot.nodes)} nodes are available: {counted_reasons(verdicts)}."
 
-    async def _carry_out(self, plan: Plan, pod: Pod) -> PostFilterResult | None:
+    async def _carry_out(self, plan: PreemptionPlan, pod: Pod) -> PostFilterResult | None:
         """Delete the victims and keep lower pods from waiting for the room that is freed."""
         for victim in plan.victims:
             if victim.metadata.deletion_timestamp is not None:

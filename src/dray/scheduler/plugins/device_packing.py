@@ -11,7 +11,7 @@ from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.snapshot import Snapshot
 
 
@@ -30,14 +30,14 @@ class DevicePacking:
         self._strategy: str = strategy
 
     def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         return None if attempt is not None and attempt.asks_for_devices else SKIP
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        return (self._strategy, cycle.expect(Attempt).key)
+        return (self._strategy, cycle.expect(PodAttempt).key)
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
-        question = cycle.expect(Attempt).on(node).question
+        question = cycle.expect(PodAttempt).on(node).question
         answer = question.on(node.node) if question is not None else None
         if not isinstance(answer, Allocation):
             return 0

@@ -9,7 +9,7 @@ from dray.api.core import Pod, PodAffinityTerm
 from dray.api.matching import matches_labels
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
@@ -199,7 +199,7 @@ class InterPodAffinity:
     # --- queue
 
     @staticmethod
-    def _pod_hint(pod: Pod, change: Change) -> Hint:
+    def _pod_hint(pod: Pod, change: ClusterChange) -> Hint:
         """A friend that came or an enemy that left may help; most pods are neither."""
         if change.new is not None and any(_may_concern(term, pod, change.new) for term in required_affinity(pod)):
             return Hint.QUEUE
@@ -214,8 +214,8 @@ class InterPodAffinity:
     def events_to_register(self) -> Iterable[EventRegistration]:
         pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
         return [
-            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, pods), self._pod_hint),
-            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+            EventRegistration(ClusterEvent(EventResource.ASSIGNED_POD, pods), self._pod_hint),
+            EventRegistration(ClusterEvent(EventResource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
         ]
 
 

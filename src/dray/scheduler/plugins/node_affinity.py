@@ -7,7 +7,7 @@ from dray.api.core import Pod
 from dray.api.matching import matches_term, only_names, pod_wants_node, required_nodes
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.plugin import Facet, NodeNames
 from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable
@@ -63,11 +63,11 @@ class NodeAffinity:
         return scaled_to_best(scores)
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        node = ClusterEvent(EventResource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
         return [EventRegistration(node, self._hint)]
 
     @staticmethod
-    def _hint(pod: Pod, change: Change) -> Hint:
+    def _hint(pod: Pod, change: ClusterChange) -> Hint:
         return Hint.QUEUE if matches_pod_affinity(pod, NodeState(change.new)) else Hint.SKIP
 
 

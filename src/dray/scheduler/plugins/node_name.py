@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable
 from dray.api.core import Pod
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, Resource
+from dray.scheduler.framework.events import Action, ClusterEvent, EventRegistration, EventResource
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
@@ -28,4 +28,4 @@ class NodeName:
         return None if pod.spec.node_name in ("", node.name) else REASON
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        return [EventRegistration(ClusterEvent(Resource.NODE, Action.ADD))]
+        return [EventRegistration(ClusterEvent(EventResource.NODE, Action.ADD))]

@@ -6,7 +6,7 @@ from dray.api.core import Pod
 from dray.api.host_ports import host_ports, ports_clash
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.status import SKIP, PluginStatus, unschedulable
 from dray.scheduler.nodes import NodeState
@@ -30,11 +30,11 @@ class NodePorts:
         return REASON if taken else None
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        gone = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-        return [EventRegistration(gone, self._hint), EventRegistration(ClusterEvent(Resource.NODE, Action.ADD))]
+        gone = ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE)
+        return [EventRegistration(gone, self._hint), EventRegistration(ClusterEvent(EventResource.NODE, Action.ADD))]
 
     @staticmethod
-    def _hint(pod: Pod, change: Change) -> Hint:
+    def _hint(pod: Pod, change: ClusterChange) -> Hint:
         freed = host_ports(change.old)
         helps = any(ports_clash(wanted, port) for wanted in host_ports(pod) for port in freed)
         return Hint.QUEUE if helps else Hint.SKIP

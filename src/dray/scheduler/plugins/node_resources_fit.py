@@ -7,17 +7,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from dray.accounting.demand import SCHEDULING_WITHOUT_CLAIMS, Demand, pod_demand
-from dray.accounting.fit import Fits, NoFit
+from dray.accounting.fit import DoesNotFit, Fits
 from dray.accounting.resources import is_node_allocatable
 from dray.api.core import Pod
 from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from dray.scheduler.device_demand import DeviceDemands
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.framework.status import Code, PluginStatus
+from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.resource_scores import Strategy, strategy_from
+from dray.scheduler.plugins.resource_scores import ScoringStrategy, strategy_from
 from dray.scheduler.snapshot import Snapshot
 
 
@@ -37,11 +37,11 @@ def is_extended(name: str) -> bool:
     return name != "pods" and not is_node_allocatable(name)
 
 
-def as_status(answer: Fits | NoFit) -> PluginStatus | None:
+def as_status(answer: Fits | DoesNotFit) -> PluginStatus | None:
     if isinstance(answer, Fits):
         return None
     reasons = tuple(refusal.reason() for refusal in answer.refusals)
-    return PluginStatus(Code.UNRESOLVABLE if answer.is_unresolvable else Code.UNSCHEDULABLE, reasons)
+    return PluginStatus(StatusCode.UNRESOLVABLE if answer.is_unresolvable else StatusCode.UNSCHEDULABLE, reasons)
 
 
 class NodeResourcesFit:
@@ -51,7 +51,7 @@ class NodeResourcesFit:
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         args = args or {}
-        self._strategy: Strategy = strategy_from(args)
+        self._strategy: ScoringStrategy = strategy_from(args)
         self._ignored = frozenset(args.get("ignoredResources") or ())
         self._ignored_groups = frozenset(args.get("ignoredResourceGroups") or ())
 
@@ -86,10 +86,10 @@ class NodeResourcesFit:
         return self._strategy.score([used_of(name, demand, node, cycle) for name, _ in self._strategy.weights])
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        pod = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
-        mine = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)
-        device_class = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE_OTHER)
+        pod = ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
+        node = ClusterEvent(EventResource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+        mine = ClusterEvent(EventResource.UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN)
+        device_class = ClusterEvent(EventResource.DEVICE_CLASS, Action.ADD | Action.UPDATE_OTHER)
         return [
             EventRegistration(pod),
             EventRegistration(node, self._node_hint),
@@ -98,7 +98,7 @@ class NodeResourcesFit:
         ]
 
     @staticmethod
-    def _node_hint(pod: Pod, change: Change) -> Hint:
+    def _node_hint(pod: Pod, change: ClusterChange) -> Hint:
         """Only a node that could hold the pod when empty is worth a try."""
         demand = spec_demand(pod)
         ledger = NodeState(change.new).ledger
@@ -106,7 +106,7 @@ class NodeResourcesFit:
         return Hint.QUEUE if fits else Hint.SKIP
 
     @staticmethod
-    def _class_hint(pod: Pod, change: Change) -> Hint:
+    def _class_hint(pod: Pod, change: ClusterChange) -> Hint:
         """A class may begin to serve an extended resource that no node has."""
         name = change.new.metadata.name
         served = {change.new.spec.extended_resource_name, f"{IMPLICIT_EXTENDED_RESOURCE_PREFIX}{name}"}

@@ -13,7 +13,7 @@ ResourceScore = Callable[[int, int], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class ScoringStrategy:
     """Points per resource and the weight of each resource."""
 
     weights: tuple[tuple[str, int], ...]
@@ -49,7 +49,7 @@ def most_allocated(requested: int, allocatable: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ScoringShape:
     """Straight lines between (utilization in percent, points) corners."""
 
     utilizations: tuple[int, ...]
@@ -67,23 +67,23 @@ class Shape:
         return low_p + int(rise * (utilization - low_u) / run)
 
 
-def strategy_from(args: Mapping[str, Any]) -> Strategy:
+def strategy_from(args: Mapping[str, Any]) -> ScoringStrategy:
     """From `scoringStrategy` of the plugin's arguments; LeastAllocated over cpu and memory by default."""
     chosen = args.get("scoringStrategy") or {}
     resources = chosen.get("resources") or [{"name": "cpu"}, {"name": "memory"}]
     weights = tuple((str(row["name"]), int(row.get("weight") or 1)) for row in resources)
     match chosen.get("type", "LeastAllocated"):
         case "LeastAllocated":
-            return Strategy(weights, least_allocated)
+            return ScoringStrategy(weights, least_allocated)
         case "MostAllocated":
-            return Strategy(weights, most_allocated)
+            return ScoringStrategy(weights, most_allocated)
         case "RequestedToCapacityRatio":
-            return Strategy(weights, _shape(chosen.get("requestedToCapacityRatio") or {}), ignores_zero=True)
+            return ScoringStrategy(weights, _shape(chosen.get("requestedToCapacityRatio") or {}), ignores_zero=True)
         case unknown:
             raise ValueError(f"scoringStrategy.type: Unsupported value: {unknown!r}")
 
 
-def _shape(args: Mapping[str, Any]) -> Shape:
+def _shape(args: Mapping[str, Any]) -> ScoringShape:
     corners = [(int(row["utilization"]), int(row["score"])) for row in args.get("shape") or []]
     if not corners:
         raise ValueError("scoringStrategy.requestedToCapacityRatio.shape: Required value: at least one point")
@@ -94,4 +94,4 @@ def _shape(args: Mapping[str, Any]) -> Shape:
         raise ValueError(
             "scoringStrategy.requestedToCapacityRatio.shape: utilization values must be sorted in increasing order"
         )
-    return Shape(tuple(u for u, _ in corners), tuple(score * 10 for _, score in corners))
+    return ScoringShape(tuple(u for u, _ in corners), tuple(score * 10 for _, score in corners))

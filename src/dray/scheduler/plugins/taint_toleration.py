@@ -6,7 +6,7 @@ from dray.api.core import Pod
 from dray.api.dra.taints import PREFER_NO_SCHEDULE, first_untolerated, is_tolerated
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import PluginStatus, unresolvable
@@ -41,10 +41,10 @@ class TaintToleration:
         return {score: MAX_SCORE - (score * MAX_SCORE // most if most else 0) for score in found}
 
     def events_to_register(self) -> Iterable[EventRegistration]:
-        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-        mine = ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_TOLERATION)
+        node = ClusterEvent(EventResource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        mine = ClusterEvent(EventResource.UNSCHEDULED_POD, Action.UPDATE_POD_TOLERATION)
         return [EventRegistration(node, self._hint), EventRegistration(mine)]
 
     @staticmethod
-    def _hint(pod: Pod, change: Change) -> Hint:
+    def _hint(pod: Pod, change: ClusterChange) -> Hint:
         return Hint.SKIP if first_untolerated(change.new.spec.taints, pod.spec.tolerations) else Hint.QUEUE

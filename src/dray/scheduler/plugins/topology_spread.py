@@ -14,7 +14,7 @@ from dray.api.matching import matches_labels
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.node_affinity import matches_pod_affinity
@@ -127,12 +127,12 @@ class PodTopologySpread:
         pods = Action.ADD | Action.DELETE | Action.UPDATE_POD_LABEL
         nodes = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
         return [
-            EventRegistration(ClusterEvent(Resource.ASSIGNED_POD, pods), self._pod_hint),
-            EventRegistration(ClusterEvent(Resource.NODE, nodes)),
+            EventRegistration(ClusterEvent(EventResource.ASSIGNED_POD, pods), self._pod_hint),
+            EventRegistration(ClusterEvent(EventResource.NODE, nodes)),
         ]
 
     @staticmethod
-    def _pod_hint(pod: Pod, change: Change) -> Hint:
+    def _pod_hint(pod: Pod, change: ClusterChange) -> Hint:
         other: Pod = change.new if change.new is not None else change.old
         if other.metadata.namespace != pod.metadata.namespace:
             return Hint.SKIP

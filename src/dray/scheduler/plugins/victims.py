@@ -10,8 +10,8 @@ from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun, span
 from dray.scheduler.framework.plugin import DeviceFreeingPlugin, NodeNames
-from dray.scheduler.framework.profile import Profile
-from dray.scheduler.framework.status import LACKS_DEVICES, Code, PluginStatus
+from dray.scheduler.framework.profile import SchedulingProfile
+from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
@@ -20,7 +20,7 @@ TRIED_IN_ONE_PIECE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PreemptionPlan:
     """Without these pods, the node can take the preemptor. Victims are sorted by importance, highest first."""
 
     node_name: str
@@ -32,7 +32,7 @@ def may_help(rejections: Mapping[PluginStatus, int], *, devices: bool) -> int:
     nodes = 0
     for status, mask in rejections.items():
         lacks_devices = devices and status.has_reason(LACKS_DEVICES)
-        if status.code is Code.UNSCHEDULABLE or lacks_devices:
+        if status.code is StatusCode.UNSCHEDULABLE or lacks_devices:
             nodes |= mask
     return nodes
 
@@ -45,19 +45,19 @@ def importance(pod: Pod) -> tuple[int, str]:
 class DryRun:
     """`notes` are written into the state of every trial, for the plugins that are asked."""
 
-    def __init__(self, pod: Pod, snapshot: Snapshot, profile: Profile, *notes: object) -> None:
+    def __init__(self, pod: Pod, snapshot: Snapshot, profile: SchedulingProfile, *notes: object) -> None:
         self._notes = notes
         self._pod = pod
         self._snapshot = snapshot
         self._profile = profile
 
-    async def plans(self, candidates: int, wanted: int, start: int) -> tuple[list[Plan], int]:
+    async def plans(self, candidates: int, wanted: int, start: int) -> tuple[list[PreemptionPlan], int]:
         """Plans for up to `wanted` nodes from `start` on, and the candidates for which there is none.
 
         Others have their turn in between: each node is tried out and put back in one piece. Where many nodes are tried in
         vain, the rest wait for the next attempt, which starts elsewhere.
         """
-        found: list[Plan] = []
+        found: list[PreemptionPlan] = []
         names = [self._snapshot.nodes[position].name for position in self._in_order(candidates, start)]
         for tried, name in enumerate(names):
             if len(found) >= wanted or tried >= MOST_TRIED:
@@ -78,7 +78,7 @@ class DryRun:
         yield from positions(ahead)
         yield from positions(candidates & ~ahead)
 
-    def _plan_for(self, node: NodeState) -> Plan | None:
+    def _plan_for(self, node: NodeState) -> PreemptionPlan | None:
         priority = self._pod.spec.priority or 0
         lower = sorted((placed.pod for placed in node.pods.values() if placed.priority < priority), key=importance)
         if not lower or not self._fits_without(node, lower):
@@ -89,7 +89,7 @@ class DryRun:
             spared = [victim for victim in victims if victim is not pod]
             if self._fits_without(node, spared):
                 victims = spared
-        return Plan(node.name, tuple(victims))
+        return PreemptionPlan(node.name, tuple(victims))
 
     def _fits_without(self, node: NodeState, gone: list[Pod]) -> bool:
         with ExitStack() as hypothesis:
@@ -109,19 +109,19 @@ class DryRun:
             answer = plugin.pre_filter(cycle, self._pod, self._snapshot)
             if isinstance(answer, NodeNames) or answer is None:
                 continue
-            if answer.code is Code.SKIP:
+            if answer.code is StatusCode.SKIP:
                 cycle.skipped_filters.add(plugin.name)
-            elif answer.code is not Code.SUCCESS:
+            elif answer.code is not StatusCode.SUCCESS:
                 return False
         return FilterRun(self._profile.at.filter, cycle, self._pod, self._snapshot).on_one(node.position) is None
 
 
-def best_plan(plans: Iterable[Plan]) -> Plan | None:
+def best_plan(plans: Iterable[PreemptionPlan]) -> PreemptionPlan | None:
     """Least harm: the lowest top victim, then the lowest sum, the fewest, and the latest started."""
     return min(plans, key=_harm, default=None)
 
 
-def _harm(plan: Plan) -> tuple[int, int, int, tuple[int, ...]]:
+def _harm(plan: PreemptionPlan) -> tuple[int, int, int, tuple[int, ...]]:
     priorities = [victim.spec.priority or 0 for victim in plan.victims]
     top = max(priorities, default=0)
     earliest = min(

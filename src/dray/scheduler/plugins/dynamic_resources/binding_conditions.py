@@ -14,7 +14,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProblem
 
 
-class Binding(enum.Enum):
+class BindingProgress(enum.Enum):
     """How far a claim's devices are. The words are the `status` label of the binding metrics."""
 
     READY = "success"
@@ -25,13 +25,13 @@ class Binding(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class BindingState:
-    binding: Binding
+    binding: BindingProgress
     reason: str = ""
     message: str = ""
 
 
-_READY = BindingState(Binding.READY)
-_PENDING = BindingState(Binding.PENDING)
+_READY = BindingState(BindingProgress.READY)
+_PENDING = BindingState(BindingProgress.PENDING)
 
 
 def waits_for_conditions(claim: ResourceClaim) -> bool:
@@ -58,13 +58,13 @@ def binding_state(claim: ResourceClaim, now: datetime, timeout_s: float) -> Bind
         for name in result.binding_failure_conditions:
             failed = conditions.get(name)
             if failed is not None and failed.status == "True":
-                return BindingState(Binding.FAILED, failed.reason, failed.message)
+                return BindingState(BindingProgress.FAILED, failed.reason, failed.message)
         pending = pending or any(
             name not in conditions or conditions[name].status != "True" for name in result.binding_conditions
         )
     if not pending:
         return _READY
-    return BindingState(Binding.TIMED_OUT) if _age_s(claim, now) > timeout_s else _PENDING
+    return BindingState(BindingProgress.TIMED_OUT) if _age_s(claim, now) > timeout_s else _PENDING
 
 
 def _reported(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition]:
@@ -110,7 +110,7 @@ async def wait_until_ready(
         while True:
             pending = _look(waiting, handle, timeout_s)
             if not pending:
-                outcome = Binding.READY.value
+                outcome = BindingProgress.READY.value
                 return
             if handle.clock.monotonic() - started > timeout_s:
                 raise _Timeout(pending[0])
@@ -134,11 +134,11 @@ async def _nominate(pod: Pod, node_name: str, handle: Handle) -> None:
 
 
 class _Failure(Exception):
-    outcome = Binding.FAILED.value
+    outcome = BindingProgress.FAILED.value
 
 
 class _Timeout(_Failure):
-    outcome = Binding.TIMED_OUT.value
+    outcome = BindingProgress.TIMED_OUT.value
 
     def __init__(self, claim: ResourceClaim) -> None:
         super().__init__(f"device binding timeout: claim={claim.metadata.name}")
@@ -154,11 +154,11 @@ def _look(waiting: list[ResourceClaim], handle: Handle, timeout_s: float) -> lis
                 f"claim {claim.metadata.namespace}/{claim.metadata.name} got deallocated elsewhere in the meantime"
             )
         state = binding_state(current, handle.clock.now(), timeout_s)
-        if state.binding is Binding.FAILED:
+        if state.binding is BindingProgress.FAILED:
             raise _Failure(_failed(claim, state))
-        if state.binding is Binding.TIMED_OUT:
+        if state.binding is BindingProgress.TIMED_OUT:
             raise _Timeout(claim)
-        if state.binding is Binding.PENDING:
+        if state.binding is BindingProgress.PENDING:
             pending.append(current)
     return pending
 

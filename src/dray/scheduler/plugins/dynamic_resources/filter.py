@@ -8,12 +8,12 @@ from dray.api.matching import matches_node, only_names
 from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim
 from dray.scheduler.framework.plugin import Unfinished
-from dray.scheduler.framework.status import LACKS_DEVICES, Code, PluginStatus, error, unresolvable
+from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode, error, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.binding_conditions import Binding, binding_state
+from dray.scheduler.plugins.dynamic_resources.binding_conditions import BindingProgress, binding_state
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.snapshot import Snapshot
 
 # Watches, leases and bindings wait so long at most; most searches take a hundredth of it.
@@ -73,11 +73,11 @@ CANNOT_ALLOCATE = unresolvable(Reason(LACKS_DEVICES, "cannot allocate all claims
 NOT_AVAILABLE = unresolvable(Reason("claim-elsewhere", "resourceclaim not available on the node"))
 LEFTOVER = unresolvable(Reason("left-over-claim", "cannot schedule extended resource claim"))
 TIMED_OUT_HERE = PluginStatus(
-    Code.UNRESOLVABLE, (Reason("timeout", "timed out trying to allocate devices"),), is_transient=True
+    StatusCode.UNRESOLVABLE, (Reason("timeout", "timed out trying to allocate devices"),), is_transient=True
 )
 
 
-def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
+def answer_on(attempt: PodAttempt, node: NodeState) -> Answer | None:
     """What the allocator says about this node; None if there is nothing to allocate."""
     question = attempt.on(node).question
     try:
@@ -87,7 +87,7 @@ def answer_on(attempt: Attempt, node: NodeState) -> Answer | None:
 
 
 def filter_node(
-    attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, binding_timeout_s: float
+    attempt: PodAttempt, pod: Pod, node: NodeState, handle: Handle, binding_timeout_s: float
 ) -> PluginStatus | None:
     if attempt.leftover is not None and attempt.on(node).extended is not None:
         return LEFTOVER
@@ -123,7 +123,7 @@ def as_status(answer: Answer | None, node: NodeState) -> PluginStatus | None:
 
 
 def unavailable_claims(
-    attempt: Attempt, node: NodeState, handle: Handle, binding_timeout_s: float
+    attempt: PodAttempt, node: NodeState, handle: Handle, binding_timeout_s: float
 ) -> Iterator[ResourceClaim]:
     """Allocated claims that this node cannot reach, or whose devices did not become ready."""
     for claim in attempt.allocated:
@@ -138,10 +138,10 @@ def _has_failed(claim: ResourceClaim, handle: Handle, binding_timeout_s: float) 
     if not handle.devices.features.binds_with_conditions:
         return False
     state = binding_state(claim, handle.clock.now(), binding_timeout_s)
-    return state.binding in (Binding.FAILED, Binding.TIMED_OUT)
+    return state.binding in (BindingProgress.FAILED, BindingProgress.TIMED_OUT)
 
 
-def beyond_reach(attempt: Attempt, snapshot: Snapshot, candidates: int) -> int:
+def beyond_reach(attempt: PodAttempt, snapshot: Snapshot, candidates: int) -> int:
     """Nodes that a claim's node selector rules out by name alone, so that none of them needs to be asked.
 
     Only where nothing is to be allocated: otherwise the allocator's answer for a node comes first.

@@ -10,8 +10,8 @@ from dray.accounting import (
     AllocatedClaim,
     ClaimCharge,
     Demand,
+    DeviceLookup,
     Fits,
-    Inventory,
     budget_problems,
     check_compatibility,
     claim_charges_of_published,
@@ -21,16 +21,16 @@ from dray.accounting import (
 from dray.allocator import Allocation
 from dray.api.core import Pod
 from dray.scheduler.device_demand import NodeDemand
-from dray.scheduler.framework.status import Code, PluginStatus, unresolvable
+from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 
 SHORT_OF_ROOM = "node-resources-of-devices"
 """The code of a refusal because devices would take more of the node than it has left."""
 
 
-def allocated_claims(attempt: Attempt, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
+def allocated_claims(attempt: PodAttempt, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
     """Every claim of the pod with its devices on one node, by the name the pod gives it."""
     results = allocation.results(_no_share_id) if allocation is not None else ()
     # The claim for extended resources comes last and is not counted here: it has no name yet.
@@ -48,15 +48,15 @@ def _no_share_id() -> str:
     return ""
 
 
-def charges_on(attempt: Attempt, pod: Pod, handle: Handle, allocation: Allocation | None) -> tuple[ClaimCharge, ...]:
+def charges_on(attempt: PodAttempt, pod: Pod, handle: Handle, allocation: Allocation | None) -> tuple[ClaimCharge, ...]:
     if not handle.gates.enabled("DRANodeAllocatableResources"):
         return ()  # Slices may still carry amounts: of a server that knows them, or from before the gate was turned off.
-    inventory = Inventory(handle.devices.published, handle.devices.classes)
+    inventory = DeviceLookup(handle.devices.published, handle.devices.classes)
     return claim_charges_of_published(pod, allocated_claims(attempt, allocation), inventory)
 
 
 def why_no_room(
-    attempt: Attempt, pod: Pod, node: NodeState, handle: Handle, allocation: Allocation | None
+    attempt: PodAttempt, pod: Pod, node: NodeState, handle: Handle, allocation: Allocation | None
 ) -> PluginStatus | None:
     """Sharing, policies, the pod-level budget, then the node's ledger."""
     try:
@@ -73,10 +73,10 @@ def why_no_room(
     if isinstance(answer, Fits):
         return None
     reasons = tuple(refusal.reason(SHORT_OF_ROOM) for refusal in answer.refusals)
-    return PluginStatus(Code.UNRESOLVABLE if answer.is_unresolvable else Code.UNSCHEDULABLE, reasons)
+    return PluginStatus(StatusCode.UNRESOLVABLE if answer.is_unresolvable else StatusCode.UNSCHEDULABLE, reasons)
 
 
-def _not_shared(attempt: Attempt, pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:
+def _not_shared(attempt: PodAttempt, pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | None:
     by_name = {row.claim.metadata.name: row for row in attempt.claims}
     allocated = {claim.metadata.name: claim for claim in attempt.allocated}
     for charge in charges:
@@ -88,7 +88,7 @@ def _not_shared(attempt: Attempt, pod: Pod, charges: tuple[ClaimCharge, ...]) ->
     return None
 
 
-def _sharing_with_group(demand: Demand, attempt: Attempt, pod: Pod) -> Demand:
+def _sharing_with_group(demand: Demand, attempt: PodAttempt, pod: Pod) -> Demand:
     """Claims of the pod's group do not belong to the pod alone: its siblings may be there with them already."""
     shared = {
         f"{row.claim.metadata.namespace}/{row.claim.metadata.name}"
@@ -106,7 +106,7 @@ def _over_budget(pod: Pod, charges: tuple[ClaimCharge, ...]) -> PluginStatus | N
 
 
 def demand_by_node(
-    attempt: Attempt, pod: Pod, handle: Handle, answer: Callable[[NodeState], Allocation | None]
+    attempt: PodAttempt, pod: Pod, handle: Handle, answer: Callable[[NodeState], Allocation | None]
 ) -> Callable[[NodeState], NodeDemand | None]:
     """For score, assume and the pod's status: what the pod asks of a node that passed Filter."""
 

@@ -31,7 +31,7 @@ from dray.scheduler.plugins.dynamic_resources.pre_bind import (
     write_statuses,
 )
 from dray.scheduler.plugins.dynamic_resources.pre_filter import (
-    Attempt,
+    PodAttempt,
     container_references,
     entries_in_order,
     sort_claims,
@@ -44,12 +44,12 @@ from dray.scheduler.snapshot import Snapshot
 BEST_ALTERNATIVE = 8
 
 
-def has_alternatives(attempt: Attempt) -> bool:
+def has_alternatives(attempt: PodAttempt) -> bool:
     claims = (*attempt.to_allocate, *attempt.allocated)
     return any(request.first_available for claim in claims for request in claim.spec.devices.requests)
 
 
-def score_of(attempt: Attempt, allocation: Allocation | None) -> int:
+def score_of(attempt: PodAttempt, allocation: Allocation | None) -> int:
     """Points for the alternatives chosen now, and for those of claims that have their devices already."""
     fresh = allocation.score if allocation is not None else 0
     return fresh + sum(_score_of_allocated(claim) for claim in attempt.allocated)
@@ -133,7 +133,7 @@ class DynamicResources:
         return self._handle.devices.some_take_node_resources
 
     @staticmethod
-    def _key(attempt: Attempt, pod: Pod, takes_node_resources: bool) -> Hashable:
+    def _key(attempt: PodAttempt, pod: Pod, takes_node_resources: bool) -> Hashable:
         """What answers depend on, on the pod's side."""
         question = attempt.variant(attempt.delegated).question
         asked = (question.kind if question is not None else None, attempt.delegated)
@@ -156,7 +156,7 @@ class DynamicResources:
         return frozenset({Facet.OBJECT, Facet.DEVICES})
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        attempt = cycle.expect(Attempt)
+        attempt = cycle.expect(PodAttempt)
         # Which claims were unavailable is noted while nodes are asked, and readiness depends on the time.
         if attempt.leftover is not None:
             return None
@@ -167,21 +167,21 @@ class DynamicResources:
     def reject(
         self, cycle: CycleState, pod: Pod, snapshot: Snapshot, candidates: int
     ) -> Iterable[tuple[int, PluginStatus]]:
-        ruled_out = filtering.beyond_reach(cycle.expect(Attempt), snapshot, candidates)
+        ruled_out = filtering.beyond_reach(cycle.expect(PodAttempt), snapshot, candidates)
         return [(ruled_out, filtering.NOT_AVAILABLE)] if ruled_out else []
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
-        attempt = cycle.expect(Attempt)
+        attempt = cycle.expect(PodAttempt)
         return filtering.filter_node(attempt, pod, node, self._handle, self._binding_timeout_s)
 
-    def _allocation(self, attempt: Attempt, node: NodeState) -> Allocation | None:
+    def _allocation(self, attempt: PodAttempt, node: NodeState) -> Allocation | None:
         answer = filtering.answer_on(attempt, node)
         return answer if isinstance(answer, Allocation) else None
 
     async def post_filter(
         self, cycle: CycleState, pod: Pod, snapshot: Snapshot, rejections: Mapping[PluginStatus, int]
     ) -> PostFilterResult:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         if any(status.has_reason(SHORT_OF_ROOM) for status in rejections):
             self._short_of_room[pod.metadata.uid] = None
             if len(self._short_of_room) > MOST_SHORT_OF_ROOM:
@@ -192,7 +192,7 @@ class DynamicResources:
 
     def no_fit_on(self, cycle: CycleState, node_name: str) -> NoFit | None:
         """What the allocator found on one node, for explanations."""
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         node = self._handle.snapshot.nodes.get(node_name)
         question = attempt.on(node).question if attempt is not None and node is not None else None
         if question is None or node is None:
@@ -208,14 +208,14 @@ class DynamicResources:
     # --- score
 
     def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         return None if attempt is not None and has_alternatives(attempt) else SKIP
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        return cycle.expect(Attempt).key
+        return cycle.expect(PodAttempt).key
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
-        attempt = cycle.expect(Attempt)
+        attempt = cycle.expect(PodAttempt)
         return score_of(attempt, self._allocation(attempt, node))
 
     def normalize(self, scores: Iterable[int]) -> Mapping[int, int]:
@@ -224,21 +224,21 @@ class DynamicResources:
     # --- reserve and bind
 
     def reserve(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         node = self._handle.snapshot.nodes.get(node_name)
         if attempt is None or node is None:
             return None
         return reserve(attempt, self._handle, node, self._allocation(attempt, node))
 
     async def unreserve(self, cycle: CycleState, pod: Pod, node_name: str) -> None:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         if attempt is None:
             return
         await unreserve(attempt, pod, self._handle)
         await clear_statuses(cycle, pod, self._handle)
 
     async def pre_bind(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
-        attempt = cycle.read(Attempt)
+        attempt = cycle.read(PodAttempt)
         if attempt is None:
             return None
         try:
@@ -252,7 +252,7 @@ class DynamicResources:
             self._handle.devices.stored(uid)
         return None
 
-    async def _wait(self, attempt: Attempt, pod: Pod, node_name: str) -> None:
+    async def _wait(self, attempt: PodAttempt, pod: Pod, node_name: str) -> None:
         known = self._handle.devices.claims
         bound = [row.claim for row in attempt.claims] + ([attempt.made] if attempt.made is not None else [])
         claims = [known.get(claim.metadata.namespace, claim.metadata.name) for claim in bound]

@@ -4,17 +4,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dray.api.core import Pod, PodResourceClaim
+from dray.api.dra.claim_users import consumer_reference, is_owned_by
+from dray.api.dra.pod_claims import ClaimSource, claim_of_entry
 from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.workloads import PodGroup
 from dray.scheduler.assumed import AssumedClaims
-from dray.scheduler.framework.events import Action, Change, ClusterEvent, EventRegistration, Hint, Resource
+from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.status import PluginStatus, unresolvable
-from dray.scheduler.pod_indexes import ClaimUsers, PodGroups, named_claims, user_of
+from dray.scheduler.pod_indexes import ClaimUsers, PodGroups, named_claims
 
 
 @dataclass(frozen=True, slots=True)
-class PodClaim:
+class UsableClaim:
     """One entry of `spec.resourceClaims`, the claim behind it, and for whom it is reserved: the pod, or its group."""
 
     entry: str
@@ -35,22 +37,14 @@ class ClaimNotReady(Exception):
 
 def claim_name(pod: Pod, entry: PodResourceClaim) -> str | None:
     """The name of the claim for an entry; None if it was deliberately not made."""
-    if entry.resource_claim_name:
-        return entry.resource_claim_name
+    claim = claim_of_entry(pod, entry)
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    if not entry.resource_claim_template_name:
-        raise ClaimNotReady(
-            "claim-source", f'pod "{where}", spec.resourceClaim "{entry.name}": none of the supported fields are set'
-        )
-    for status in pod.status.resource_claim_statuses:
-        if status.name == entry.name:
-            return status.resource_claim_name or None
-    raise ClaimNotReady("claim-not-created", f'pod "{where}": ResourceClaim not created yet')
-
-
-def is_made_for(claim: ResourceClaim, uid: str) -> bool:
-    """Was it made from a template for this pod or group?"""
-    return any(owner.controller and owner.uid == uid for owner in claim.metadata.owner_references)
+    if claim.source is ClaimSource.UNKNOWN:
+        text = f'pod "{where}", spec.resourceClaim "{entry.name}": none of the supported fields are set'
+        raise ClaimNotReady("claim-source", text)
+    if claim.is_generated and not claim.is_recorded:
+        raise ClaimNotReady("claim-not-created", f'pod "{where}": ResourceClaim not created yet')
+    return claim.claim_name or None
 
 
 def _usable_claim(
@@ -63,7 +57,7 @@ def _usable_claim(
     if claim.metadata.deletion_timestamp is not None:
         raise ClaimNotReady("claim-being-deleted", f'resourceclaim "{name}" is being deleted')
     owner = pod if group is None else group
-    if not entry.resource_claim_name and not is_made_for(claim, owner.metadata.uid):
+    if not entry.resource_claim_name and not is_owned_by(claim, owner):
         why = "Pod is not owner" if group is None else f"neither Pod nor PodGroup {group.metadata.name} is the owner"
         raise ClaimNotReady(
             "claim-not-owned",
@@ -72,7 +66,7 @@ def _usable_claim(
     return claim
 
 
-def claims_of(pod: Pod, claims: AssumedClaims, groups: PodGroups) -> list[PodClaim]:
+def claims_of(pod: Pod, claims: AssumedClaims, groups: PodGroups) -> list[UsableClaim]:
     """All claims of the pod in the order of its spec. Raises `ClaimNotReady` at the first that cannot be used."""
     found = []
     for entry in pod.spec.resource_claims:
@@ -80,12 +74,8 @@ def claims_of(pod: Pod, claims: AssumedClaims, groups: PodGroups) -> list[PodCla
         if name is not None:
             group = groups.sharing(pod, entry)
             claim = _usable_claim(pod, entry, name, claims, group)
-            found.append(PodClaim(entry.name, claim, user_of(pod, group)))
+            found.append(UsableClaim(entry.name, claim, consumer_reference(pod if group is None else group)))
     return found
-
-
-def is_reserved_for(claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
-    return any(known.uid == user.uid for known in claim.status.reserved_for)
 
 
 def pre_enqueue(pod: Pod, claims: AssumedClaims, groups: PodGroups) -> PluginStatus | None:
@@ -106,19 +96,23 @@ def registrations(
     node = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE | Action.UPDATE_NODE_TAINT
     changed = Action.ADD | Action.UPDATE
     return [
-        EventRegistration(ClusterEvent(Resource.NODE, node)),
-        EventRegistration(ClusterEvent(Resource.RESOURCE_SLICE, changed)),
-        EventRegistration(ClusterEvent(Resource.DEVICE_CLASS, changed)),
-        EventRegistration(ClusterEvent(Resource.POD_GROUP, changed)),
+        EventRegistration(ClusterEvent(EventResource.NODE, node)),
+        EventRegistration(ClusterEvent(EventResource.RESOURCE_SLICE, changed)),
+        EventRegistration(ClusterEvent(EventResource.DEVICE_CLASS, changed)),
+        EventRegistration(ClusterEvent(EventResource.POD_GROUP, changed)),
         EventRegistration(
-            ClusterEvent(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS), hints.pod_changed, hints.only_that_pod
+            ClusterEvent(EventResource.UNSCHEDULED_POD, Action.UPDATE_POD_CLAIMS),
+            hints.pod_changed,
+            hints.only_that_pod,
         ),
         EventRegistration(
-            ClusterEvent(Resource.RESOURCE_CLAIM, changed | Action.DELETE), hints.claim_changed, hints.users_of_claim
+            ClusterEvent(EventResource.RESOURCE_CLAIM, changed | Action.DELETE),
+            hints.claim_changed,
+            hints.users_of_claim,
         ),
         # A pod whose devices bring along too much cpu waits for ordinary pods to leave, too.
         EventRegistration(
-            ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), narrow=lambda change: list(short_of_room())
+            ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE), narrow=lambda change: list(short_of_room())
         ),
     ]
 
@@ -129,10 +123,10 @@ class _Hints:
         self._groups = groups
         self._users = users
 
-    def only_that_pod(self, change: Change) -> Iterable[str]:
+    def only_that_pod(self, change: ClusterChange) -> Iterable[str]:
         return (change.new.metadata.uid,)
 
-    def pod_changed(self, pod: Pod, change: Change) -> Hint:
+    def pod_changed(self, pod: Pod, change: ClusterChange) -> Hint:
         if change.new.metadata.uid != pod.metadata.uid:
             return Hint.SKIP
         return Hint.QUEUE if self._are_ready(change.new) else Hint.SKIP
@@ -144,13 +138,13 @@ class _Hints:
             return False
         return True
 
-    def users_of_claim(self, change: Change) -> Iterable[str] | None:
+    def users_of_claim(self, change: ClusterChange) -> Iterable[str] | None:
         """Freed devices may help anybody; any other change only the claim's own pods."""
         if is_release(change) or change.final_state_unknown:
             return None
         return self._users.of(change.new if change.new is not None else change.old)
 
-    def claim_changed(self, pod: Pod, change: Change) -> Hint:
+    def claim_changed(self, pod: Pod, change: ClusterChange) -> Hint:
         old: ResourceClaim | None = change.old
         new: ResourceClaim | None = change.new
         if new is None:
@@ -159,16 +153,14 @@ class _Hints:
             return Hint.SKIP
         if is_release(change):
             return Hint.QUEUE
-        if (new.metadata.namespace, new.metadata.name) not in named_claims(pod) and not is_made_for(
-            new, pod.metadata.uid
-        ):
+        if (new.metadata.namespace, new.metadata.name) not in named_claims(pod) and not is_owned_by(new, pod):
             return Hint.SKIP
         if old is not None and old.status == new.status:
             return Hint.SKIP
         return Hint.QUEUE
 
 
-def is_release(change: Change) -> bool:
+def is_release(change: ClusterChange) -> bool:
     """Did this free devices?"""
     before = change.old.status.allocation if change.old is not None else None
     after = change.new.status.allocation if change.new is not None else None

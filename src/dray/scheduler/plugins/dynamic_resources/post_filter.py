@@ -13,7 +13,7 @@ from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.framework.status import PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.plugins.dynamic_resources.reserve import is_group_placed
 from dray.scheduler.pod_indexes import named_claims
 
@@ -55,7 +55,7 @@ DELETED = unschedulable("deletion of ResourceClaim completed")
 NOTHING_TO_DO = unschedulable()
 
 
-async def post_filter(attempt: Attempt, pod: Pod, handle: Handle) -> PluginStatus:
+async def post_filter(attempt: PodAttempt, pod: Pod, handle: Handle) -> PluginStatus:
     if attempt.leftover is not None:
         return await _delete(attempt.leftover, handle)
     users = {row.claim.metadata.uid: row.user.uid for row in attempt.claims}

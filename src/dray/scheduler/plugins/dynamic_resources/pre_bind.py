@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from dray.api.codec import to_document
 from dray.api.core import Pod
+from dray.api.dra.claim_users import consumer_reference, is_reserved_for
 from dray.api.resource import (
     CLAIM_FINALIZER,
     AllocationResult,
@@ -20,10 +21,8 @@ from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.dynamic_resources.extended_resources import to_create
-from dray.scheduler.plugins.dynamic_resources.pod_claims import is_reserved_for
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.plugins.dynamic_resources.reserve import with_finalizer
-from dray.scheduler.pod_indexes import user_of
 
 TRIES = 5
 PAUSE_S = 0.01
@@ -36,7 +35,7 @@ class BindingProblem(Exception):
         return error(str(self))
 
 
-async def bind_claims(attempt: Attempt, pod: Pod, handle: Handle) -> None:
+async def bind_claims(attempt: PodAttempt, pod: Pod, handle: Handle) -> None:
     """Every claim of the pod, in order. Raises `BindingProblem`."""
     done: set[str] = set()
     for row in attempt.claims:
@@ -50,7 +49,7 @@ async def bind_claims(attempt: Attempt, pod: Pod, handle: Handle) -> None:
         await _bind_extended_claim(attempt, pod, handle)
 
 
-async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> None:
+async def _bind_extended_claim(attempt: PodAttempt, pod: Pod, handle: Handle) -> None:
     """Create the claim for extended resources, store its allocation, and tell the pod which request is for whom."""
     assert attempt.chosen is not None
     assert attempt.chosen.extended is not None
@@ -62,7 +61,7 @@ async def _bind_extended_claim(attempt: Attempt, pod: Pod, handle: Handle) -> No
         handle.metrics.claim_creates.inc("failure", "false", "", "Pod")
         raise BindingProblem(f"create claim for extended resources {_name(in_memory)}: {problem}") from problem
     handle.metrics.claim_creates.inc("success", "false", "", "Pod")
-    stored = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], user_of(pod, None), handle)
+    stored = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], consumer_reference(pod), handle)
     attempt.made = stored or attempt.made
     handle.devices.give_up(in_memory.metadata.uid)
     status = {
@@ -89,7 +88,7 @@ async def bind_claim(
         if tried:
             await handle.clock.sleep(PAUSE_S)
             current = await _read_again(claim, handle)
-        if result is None and is_reserved_for(current, user):
+        if result is None and is_reserved_for(current, user.uid):
             return None
         _check(current, result, handle)
         try:
@@ -140,7 +139,7 @@ async def _write(
     """The finalizer comes first, so that there is never an allocation without an object that holds it."""
     if result is not None and CLAIM_FINALIZER not in current.metadata.finalizers:
         current = await _protect(current, handle)
-    if is_reserved_for(current, user):
+    if is_reserved_for(current, user.uid):
         users = current.status.reserved_for
     else:
         users = (*current.status.reserved_for, user)

@@ -1,4 +1,4 @@
-"""PreFilter: sorts the pod's claims into allocated ones and ones to be allocated. `Attempt` holds what one attempt knows about them."""
+"""PreFilter: sorts the pod's claims into allocated ones and ones to be allocated. `PodAttempt` holds what one attempt knows about them."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from dray.scheduler.devices import DeviceState
 from dray.scheduler.framework.status import PluginStatus, unresolvable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import ExtendedDemand, claim_for, demand_for
-from dray.scheduler.plugins.dynamic_resources.pod_claims import ClaimNotReady, PodClaim, claims_of
+from dray.scheduler.plugins.dynamic_resources.pod_claims import ClaimNotReady, UsableClaim, claims_of
 from dray.scheduler.pod_indexes import PodGroups
 
 NOTHING: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class Variant:
 
 
 @dataclass(slots=True)
-class Attempt:
+class PodAttempt:
     """`claims` are all claims of the pod; `delegated` its extended resources that devices serve where no device plugin does.
 
     Filled in as the attempt goes on: `unavailable` are claims that some node turned the pod away for; `chosen` is the variant of the
@@ -40,7 +40,7 @@ class Attempt:
     searched for.
     """
 
-    claims: list[PodClaim]
+    claims: list[UsableClaim]
     to_allocate: tuple[ResourceClaim, ...]
     allocated: tuple[ResourceClaim, ...]
     delegated: frozenset[str] = NOTHING
@@ -73,7 +73,7 @@ class Attempt:
         return bool(self.to_allocate or self.delegated)
 
 
-def sort_claims(pod: Pod, devices: DeviceState, groups: PodGroups) -> Attempt | PluginStatus:
+def sort_claims(pod: Pod, devices: DeviceState, groups: PodGroups) -> PodAttempt | PluginStatus:
     try:
         claims = claims_of(pod, devices.claims, groups)
     except ClaimNotReady as problem:
@@ -85,10 +85,10 @@ def sort_claims(pod: Pod, devices: DeviceState, groups: PodGroups) -> Attempt | 
         refused = _why_not_allocatable(claim, devices)
         if refused is not None:
             return refused
-    return Attempt(claims, to_allocate, allocated)
+    return PodAttempt(claims, to_allocate, allocated)
 
 
-def variants_of(attempt: Attempt, pod: Pod, devices: DeviceState) -> Callable[[frozenset[str]], Variant]:
+def variants_of(attempt: PodAttempt, pod: Pod, devices: DeviceState) -> Callable[[frozenset[str]], Variant]:
     """Questions for the allocator, by the extended resources that devices have to serve."""
 
     def make(resources: frozenset[str]) -> Variant:
@@ -140,5 +140,5 @@ def container_references(pod: Pod) -> tuple[tuple[str, tuple[str, ...]], ...]:
     )
 
 
-def entries_in_order(claims: list[PodClaim]) -> tuple[str, ...]:
+def entries_in_order(claims: list[UsableClaim]) -> tuple[str, ...]:
     return tuple(row.entry for row in claims)

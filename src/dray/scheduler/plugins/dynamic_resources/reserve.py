@@ -6,17 +6,17 @@ from msgspec.structs import replace
 
 from dray.allocator import Allocation
 from dray.api.core import Pod
+from dray.api.dra.claim_users import group_name, is_reserved_for
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult, ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pod_claims import PodClaim, is_reserved_for
-from dray.scheduler.plugins.dynamic_resources.pre_filter import Attempt
-from dray.scheduler.pod_indexes import group_name
+from dray.scheduler.plugins.dynamic_resources.pod_claims import UsableClaim
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 
 
-def reserve(attempt: Attempt, handle: Handle, node: NodeState, allocation: Allocation | None) -> PluginStatus | None:
+def reserve(attempt: PodAttempt, handle: Handle, node: NodeState, allocation: Allocation | None) -> PluginStatus | None:
     attempt.chosen = variant = attempt.on(node)
     if not variant.to_allocate:
         return None
@@ -42,7 +42,7 @@ def with_allocation(claim: ResourceClaim, result: AllocationResult) -> ResourceC
 log = logging.getLogger(__name__)
 
 
-async def unreserve(attempt: Attempt, pod: Pod, handle: Handle) -> None:
+async def unreserve(attempt: PodAttempt, pod: Pod, handle: Handle) -> None:
     """Allocations that were stored stay; the pod's place in `reservedFor` goes. Best effort: failures are logged."""
     for uid in attempt.results:
         handle.devices.give_up(uid)
@@ -62,12 +62,12 @@ async def _has_a_node(pod: Pod, handle: Handle) -> bool:
         return True  # Nobody knows; a reservation too many can be given back later, one too few ends in a lost device.
 
 
-async def _leave_claim(row: PodClaim, pod: Pod, handle: Handle) -> None:
+async def _leave_claim(row: UsableClaim, pod: Pod, handle: Handle) -> None:
     metadata = row.claim.metadata
     if row.user.uid != pod.metadata.uid and is_group_placed(pod, handle):
         return
     current = handle.devices.claims.get(metadata.namespace, metadata.name)
-    if current is None or current.metadata.uid != metadata.uid or not is_reserved_for(current, row.user):
+    if current is None or current.metadata.uid != metadata.uid or not is_reserved_for(current, row.user.uid):
         return
     try:
         stored = await handle.writer.unreserve_claim(current, row.user)
@@ -87,7 +87,7 @@ def is_group_placed(pod: Pod, handle: Handle) -> bool:
     )
 
 
-async def _delete_made(attempt: Attempt, handle: Handle) -> None:
+async def _delete_made(attempt: PodAttempt, handle: Handle) -> None:
     if attempt.made is None:
         return
     try:
