@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.apiserver.conftest import Client
 
+from dray.api.schemas import struct, struct_names
+from dray.apiserver.discovery import field_descriptions
+from dray.apiserver.discovery.field_descriptions import field_text, type_text, words_of
 from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.discovery.served_versions import served
 from dray.apiserver.request.query_options import Query
@@ -183,3 +187,35 @@ def test_the_second_version_in_protobuf_is_a_document_without_definitions() -> N
     assert answer.content_type == "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     assert answer.body.startswith(b"\n\x032.0\x12")
     assert answer.body.endswith(b"B\x00J\x00")
+
+
+# --- what kubectl explain says ---------------------------------------------------------------------------------------
+
+OF_NO_MEANING = {"the", "a", "an", "of", "this", "that", "is", "in", "for", "its", "s", "and", "to", "device"}
+DRA_TYPES = [name for name in struct_names() if name.startswith("resource.")]
+
+
+def meaningful_words(text: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", text.lower())) - OF_NO_MEANING
+
+
+@pytest.mark.parametrize("name", DRA_TYPES)
+def test_every_type_and_field_of_the_dra_group_is_explained(name: str) -> None:
+    assert not type_text(name).startswith(f"{name.rpartition('.')[2]}: "), name
+    for field in struct(name).fields:
+        text = field_text(name, field)
+        assert text != f"The {words_of(field)}.", f"{name}.{field} has no text"
+        assert meaningful_words(text) - meaningful_words(words_of(field)), f"{name}.{field} only repeats its name"
+        assert text.endswith((".", '."', ")")), f"{name}.{field}"
+
+
+def test_no_text_is_left_over() -> None:
+    """A text whose type or field is gone is removed."""
+    fields = {name.rpartition(".")[2]: set() for name in struct_names()}
+    for name in struct_names():
+        fields[name.rpartition(".")[2]] |= struct(name).fields.keys()
+    texts = field_descriptions._read()
+    for types, described in texts["fields"].items():
+        if types != field_descriptions.EVERY_TYPE:
+            assert described.keys() <= set().union(*(fields[name] for name in types.split())), types
+    assert texts["types"].keys() <= {*fields, *struct_names()}
