@@ -9,13 +9,16 @@ from typing import Any
 import msgspec
 
 from dray.client import CLAIMS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Client, Informers, Transport
+from dray.clock import Clock, RealClock
 from dray.controllers.context import Context
 from dray.features import FeatureGates
 from dray.telemetry import Registry
 from tests.controllers.builders import FINALIZER, a_namespace, an_allocation
 from tests.controllers.interleaving import Interleaving
+from tests.waiting import eventually
 
 PATIENCE_S = 30.0
+QUIET_WRITES = 40
 
 
 class Cluster:
@@ -31,11 +34,14 @@ class Cluster:
         self.registry = Registry()
         self.running: list[Any] = []
 
-    async def start(self, *build: Callable[[Context], Any], gates: FeatureGates | None = None) -> Any:
+    async def start(
+        self, *build: Callable[[Context], Any], gates: FeatureGates | None = None, clock: Clock | None = None
+    ) -> Any:
         """Start controllers on a fresh set of informers, as after a restart; gives the (last) controller."""
         client = Client(self.wire, user_agent="controllers")
         informers = Informers(client)
-        context = Context(client, informers, gates or self._gates, self.registry)
+        controllers_client = Client(self.wire, clock=clock or RealClock(), user_agent="controllers")
+        context = Context(controllers_client, informers, gates or self._gates, self.registry)
         controllers = [make(context) for make in build]
         self._informers.append(informers)
         informers.start()
@@ -75,28 +81,28 @@ class Cluster:
 
     async def eventually(self, question: Callable[[], Awaitable[Any]], patience_s: float = PATIENCE_S) -> Any:
         """The first true answer; an assertion error that shows the last one if there is none in time."""
-        answer: Any = None
-        try:
-            async with asyncio.timeout(patience_s):
-                while not (answer := await question()):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"still {answer!r} after {patience_s} s") from None
-        return answer
+        return await eventually(question, within_s=patience_s)
 
-    async def quiet(self, for_s: float = 0.1) -> None:
-        """Wait until the controllers have had nothing to do for a while."""
-        since, writes = 0.0, -1
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + PATIENCE_S
-        while loop.time() < deadline:
+    async def later_writes(self, count: int = QUIET_WRITES) -> None:
+        """Makes writes that no controller cares for. Each passes the whole server after everything that came before it."""
+        reference = {"kind": "Namespace", "name": "default", "namespace": "default"}
+        metadata = {"generateName": "later-", "namespace": "default"}
+        for _ in range(count):
+            await self.client.create(EVENTS, {"metadata": metadata, "involvedObject": reference, "reason": "Later"})
+
+    async def quiet(self) -> None:
+        """Waits until the controllers have had nothing to do during many later writes to the server."""
+        calm, writes = 0, -1
+
+        async def is_calm() -> bool:
+            nonlocal calm, writes
             is_idle = all(c.queue.is_idle for c in self.running if hasattr(c, "queue"))
-            if not is_idle or len(self.wire.writes) != writes:
-                since, writes = loop.time(), len(self.wire.writes)
-            elif loop.time() - since >= for_s:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("the controllers are still busy")
+            calm = calm + 1 if is_idle and len(self.wire.writes) == writes else 0
+            writes = len(self.wire.writes)
+            await self.later_writes(1)
+            return calm > QUIET_WRITES
+
+        await eventually(is_calm, "the controllers to have nothing to do", PATIENCE_S, pause_s=0)
 
     # --- shorthands
 

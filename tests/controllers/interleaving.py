@@ -37,6 +37,7 @@ class Interleaving:
         self._cuts: set[asyncio.Task[object]] = set()
         self._times_cut = 0
         self.is_down = False
+        self.calls_in_vain = 0
         self._forgotten: set[str] | None = None
 
     # --- what tests say
@@ -93,6 +94,7 @@ class Interleaving:
 
     async def request(self, call: Call) -> Answer:
         if self.is_down:
+            self.calls_in_vain += 1
             raise ServerUnreachable("connection refused")
         self.calls.append(call)
         rule = next((rule for rule in self._rules if rule.takes(call)), None)
@@ -113,6 +115,7 @@ class Interleaving:
     @asynccontextmanager
     async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
         if self.is_down:
+            self.calls_in_vain += 1
             raise ServerUnreachable("connection refused")
         where = call.path + str(call.query.get("fieldSelector"))
         if self._forgotten is not None and "resourceVersion" in call.query and where not in self._forgotten:

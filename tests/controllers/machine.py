@@ -10,6 +10,7 @@ from dray.controllers.context import Context
 from dray.controllers.roster import Choices, Roster
 from tests.controllers.cluster import Cluster
 from tests.controllers.serving import EmbeddedServer
+from tests.waiting import eventually
 
 
 class Machine:
@@ -47,7 +48,8 @@ class Machine:
         self.wire.is_down = True
         self.wire.cut_streams()
         await self.server.stop()
-        await asyncio.sleep(0.3)
+        in_vain = self.wire.calls_in_vain
+        await eventually(lambda: self.wire.calls_in_vain > in_vain, "a controller to miss the server")
         transport = await self.start_server()
         if self.kind == "in-process":
             self.wire.inner = transport

@@ -1,7 +1,5 @@
 """Races of the claim controller, each with its interleaving forced. Ids as in the list of failure modes."""
 
-import asyncio
-
 import msgspec
 import pytest
 
@@ -10,6 +8,7 @@ from dray.client import CLAIMS, PODS, TEMPLATES, Answer, ApiError, ServerUnreach
 from dray.controllers.claims import ClaimController
 from dray.controllers.claims.releasing import DeletedUids
 from tests.controllers.builders import FINALIZER, a_claim, a_pod, a_template
+from tests.waiting import eventually
 
 
 async def a_template_pod(cluster, **fields):
@@ -25,9 +24,7 @@ async def recorded(cluster, entry="gpu"):
 
 
 async def seen(informer_get, key, wanted=lambda obj: obj is not None):
-    async with asyncio.timeout(30):
-        while not wanted(informer_get(key)):  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await eventually(lambda: wanted(informer_get(key)), f"the informer to see {key}")
 
 
 # --- B1, B2: between creation and status write
@@ -373,7 +370,8 @@ async def test_impossible_objects_end_in_events_and_backoff_not_in_a_crash_loop(
     await cluster.eventually(failing)
     assert len(await cluster.events("FailedResourceClaimCreation")) == 1
     before = cluster.wire.count("POST", "resourceclaims$")
-    await asyncio.sleep(0.3)
+    failed = controller.queue.failures("pod:ns/vanished")
+    await eventually(lambda: controller.queue.failures("pod:ns/vanished") > failed, "another attempt")
     assert cluster.wire.count("POST", "resourceclaims$") == before
 
 

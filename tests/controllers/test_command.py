@@ -17,6 +17,7 @@ from dray.client import LEASES, NAMESPACES, SERVICE_ACCOUNTS
 from tests.controllers.builders import a_namespace
 from tests.controllers.cluster import Cluster
 from tests.controllers.serving import EmbeddedServer
+from tests.waiting import eventually
 
 
 def free_port():
@@ -60,6 +61,30 @@ async def furnished(cluster, name):
     await cluster.eventually(look, 30)
 
 
+async def renewed(cluster, times):
+    """The leader has renewed its lease so often: whoever else wants it has asked for it meanwhile."""
+    seen = set()
+
+    async def look():
+        seen.add((await cluster.client.get(LEASES, "kube-controller-manager", "kube-system")).spec.renew_time)
+        return len(seen) > times
+
+    await cluster.eventually(look)
+
+
+async def called_in_vain(port, times):
+    """Somebody has tried to connect so often, and was turned away."""
+    calls = 0
+
+    def refuse(_, writer):
+        nonlocal calls
+        calls += 1
+        writer.transport.abort()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", port):
+        await eventually(lambda: calls >= times, "calls to a server that is not there")
+
+
 async def stopped(process):
     process.send_signal(signal.SIGTERM)
     _, complaint = await asyncio.wait_for(process.communicate(), 15)
@@ -83,7 +108,7 @@ async def test_it_leads_serves_and_hands_over(kubeconfig):
             async with session.get(f"https://127.0.0.1:{port}/metrics") as answer:
                 assert 'workqueue_adds_total{name="serviceaccount"}' in await answer.text()
         async with the_command(*arguments, "--secure-port", "0") as second:
-            await asyncio.sleep(1)
+            await renewed(cluster, times=4)
             lease = await cluster.client.get(LEASES, "kube-controller-manager", "kube-system")
             assert lease.spec.holder_identity == holder
             await stopped(first)
@@ -101,7 +126,12 @@ async def test_it_stands_for_election_again_when_it_lost_its_lease(kubeconfig):
         await furnished(cluster, "before")
         thief = {"spec": {"holderIdentity": "thief"}}
         await cluster.client.patch(LEASES, "kube-controller-manager", thief, "kube-system")
-        await asyncio.sleep(1)
+
+        async def is_taken_back():
+            lease = await cluster.client.get(LEASES, "kube-controller-manager", "kube-system")
+            return lease.spec.holder_identity != "thief"
+
+        await cluster.eventually(is_taken_back)
         await furnished(cluster, "after")
         assert process.returncode is None
         await stopped(process)
@@ -115,7 +145,7 @@ async def test_it_waits_for_a_server_that_is_not_there_yet(tmp_path):
     await server.stop()
     arguments = ("--kubeconfig", str(path), "--no-leader-elect", "--secure-port", "0")
     async with the_command(*arguments) as process:
-        await asyncio.sleep(1.5)
+        await called_in_vain(port, times=2)
         assert process.returncode is None
         server = await EmbeddedServer.start(directory)
         transport = await server.https(port)

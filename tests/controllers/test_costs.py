@@ -1,6 +1,5 @@
 """What a pod costs the server: every request of every controller, from its creation until nothing of it is left."""
 
-import asyncio
 from collections import Counter
 
 import pytest
@@ -8,6 +7,7 @@ import pytest
 from dray.client import NODES, PODS, SLICES, TEMPLATES
 from dray.controllers.claims import ClaimController
 from tests.controllers.builders import a_node, a_pod, a_slice, a_template
+from tests.waiting import eventually
 
 PODS_MADE = 10
 # What is counted does not depend on what carries it; one test looks at both.
@@ -30,13 +30,17 @@ def times(count, *parts):
     return {request: number * count for part in parts for request, number in part.items()}
 
 
-async def quiet(machine, for_s=0.4):
-    """No request of any controller for a while."""
-    async with asyncio.timeout(30):
-        calls = -1
-        while calls != len(machine.wire.calls):
-            calls = len(machine.wire.calls)
-            await asyncio.sleep(for_s)
+async def quiet(machine):
+    """No request of any controller during many later writes to the server."""
+    calls = -1
+
+    async def no_more_calls():
+        nonlocal calls
+        before, calls = calls, len(machine.wire.calls)
+        await machine.cluster.later_writes(150)
+        return before == calls == len(machine.wire.calls)
+
+    await eventually(no_more_calls, "the controllers to ask nothing", pause_s=0)
 
 
 async def pods_with_claims(machine, **fields):

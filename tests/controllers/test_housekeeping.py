@@ -1,7 +1,5 @@
 """Namespaces, service accounts, the root CA, pods that nobody will finish, nodes that fell silent."""
 
-import asyncio
-
 import pytest
 
 from dray.client import CLAIMS, CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, ServerUnreachable
@@ -122,7 +120,7 @@ async def test_the_root_ca_is_published_and_repaired(cluster):
     await cluster.eventually(right)
     await cluster.quiet()
     before = len(cluster.wire.calls)
-    await asyncio.sleep(0.1)
+    await cluster.later_writes()
     assert len(cluster.wire.calls) == before
 
 
@@ -293,15 +291,19 @@ async def test_a_lease_that_lasts_longer_than_the_grace_period_is_believed(clust
     await cluster.client.create(NODES, a_node())
     lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {"leaseDurationSeconds": 3600}}
     await cluster.client.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
-    await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05))
-    await asyncio.sleep(0.3)
+    clock = SimulatedClock()
+    await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05), clock=clock)
+    await clock.advance(60)
+    await cluster.quiet()
     assert cluster.wire.count("PATCH", "/status$") == 0
 
 
 async def test_a_node_written_by_hand_loses_its_taint_and_never_falls_silent(cluster):
     await cluster.client.create(NODES, a_node())
-    await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05))
-    await asyncio.sleep(0.3)
+    clock = SimulatedClock()
+    await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05), clock=clock)
+    await clock.advance(60)
+    await cluster.quiet()
     assert cluster.wire.count("PATCH", "/status$") == 0
     node = await cluster.client.get(NODES, "node")
     assert (node.spec.taints, node.status.conditions[0].status) == ((), "True")

@@ -144,7 +144,11 @@ async def test_the_role_of_the_controller_manager_suffices(roster):
     await cluster.eventually(answered)
     await client.create(CLAIMS, a_claim(finalizers=["example.com/keep"]))
     await client.delete(NAMESPACES, "ns")
-    await asyncio.sleep(0.3)
+
+    async def claim_is_going():
+        return (await client.get(CLAIMS, "claim", "ns")).metadata.deletion_timestamp
+
+    await cluster.eventually(claim_is_going)
     await client.patch(CLAIMS, "claim", {"metadata": {"finalizers": []}}, "ns")
     for pod in (await client.list(PODS, "ns")).items:
         await client.delete(PODS, pod.metadata.name, "ns", grace_seconds=0)

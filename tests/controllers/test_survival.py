@@ -14,6 +14,7 @@ from dray.client import (
 )
 from dray.controllers.roster import BUILDERS, Choices
 from tests.controllers.builders import a_node, a_pod, a_slice, a_template
+from tests.waiting import eventually
 
 
 async def pod_with_claim(machine, name):
@@ -83,7 +84,7 @@ async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machin
     name = await cluster.eventually(made)
     await cluster.allocate(name, pod, node="node")
     await client.delete(PODS, "pod", "ns", grace_seconds=30)
-    await asyncio.sleep(0.2)
+    await cluster.later_writes()
     assert (await cluster.claim(name)).status.allocation is not None
     taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
     await client.patch(NODES, "node", {"spec": {"taints": [taint]}})
@@ -126,9 +127,9 @@ async def test_D14_slices_and_pods_of_a_deleted_node_go(machine):
 
 async def test_an_idle_roster_asks_nothing(machine):
     await machine.furnish()
-    await asyncio.sleep(0.5)
+    await machine.cluster.quiet()
     before = len(machine.wire.calls)
-    await asyncio.sleep(1.0)
+    await machine.cluster.later_writes(200)
     assert machine.wire.calls[before:] == []
 
 
@@ -149,9 +150,7 @@ async def test_one_failing_controller_is_started_again(machine, caplog):
 
     failing = Failing()
     task = asyncio.create_task(machine.roster._keep_running(failing))
-    async with asyncio.timeout(30):
-        while failing.runs < 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await eventually(lambda: failing.runs == 2, "the failing controller to run again")
     task.cancel()
     assert "RuntimeError: bug" in caplog.text
 

@@ -1,6 +1,5 @@
 """Pods off tainted devices: when, why, when not, and what rules say about it."""
 
-import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -487,5 +486,5 @@ async def test_nothing_to_do_is_nothing_done(cluster):
     await cluster.start(TaintEvictionController)
     await cluster.quiet()
     before = len(cluster.wire.calls)
-    await asyncio.sleep(0.2)
+    await cluster.later_writes()
     assert len(cluster.wire.calls) == before

@@ -167,7 +167,7 @@ async def test_a_deployment_rolls_to_a_new_template_without_too_few_pods(cluster
         for pod in (await cluster.client.list(PODS, "ns")).items:
             if pod.metadata.deletion_timestamp:
                 await cluster.client.delete(PODS, pod.metadata.name, "ns", grace_seconds=0)
-        await cluster.quiet(0.03)
+        await cluster.quiet()
         updated = [p for p in pods if p.metadata.annotations.get("edition") == "2"]
         if len(updated) == len(pods) == 4:
             break

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import grpc
 import pytest
 from tests.driver.test_server import DRIVER, RecordingDriver, Rig, a_claim
+from tests.waiting import eventually
 
 from dray.client import CLAIMS, NAMESPACES, NODES, SLICES, Client
 from dray.driver import ClaimReference, DriverPaths, RunningDriver
@@ -120,8 +121,10 @@ async def a_running_driver(plane, tmp_path):
 async def test_a_driver_whose_socket_was_removed_cannot_go_on(plane, tmp_path, monkeypatch, socket):
     monkeypatch.setattr(running_room, "LOOK_AT_SOCKETS_EVERY_S", 0.02)
     running = await a_running_driver(plane, tmp_path)
+    looks = Mock(wraps=running.server.lost_sockets)
+    monkeypatch.setattr(running.server, "lost_sockets", looks)
     broken = asyncio.create_task(running.broken())
-    await asyncio.sleep(0.1)
+    await eventually(lambda: looks.call_count >= 3, "the driver to look at its sockets")
     assert not broken.done()
     (tmp_path / "k" / socket).unlink()
     assert str(tmp_path / "k" / socket) in await asyncio.wait_for(broken, 20)
@@ -191,10 +194,7 @@ class Processes:
         return "\n".join(path.read_text() for path in self._folder.glob("fan*.log"))
 
     async def until(self, holds, what):
-        deadline = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < deadline, f"waited for {what}\n{self.output()}"
-            await asyncio.sleep(0.05)
+        await eventually(holds, lambda: f"{what}\n{self.output()}", within_s=60)
 
     async def call(self, instance, method, *claims):
         messages = [dra_v1_pb2.Claim(namespace="ns", name=each.metadata.name, uid=each.metadata.uid) for each in claims]
@@ -264,10 +264,10 @@ async def test_a_process_that_lost_its_socket_ends_and_says_why(plane, processes
     await processes.until(processes.service("").exists, "the driver")
     client = plane.client("test")
 
-    for _ in range(600):
-        if (await client.list(SLICES)).items:
-            break
-        await asyncio.sleep(0.1)
+    async def is_published():
+        return (await client.list(SLICES)).items
+
+    await eventually(is_published, "slices", within_s=60)
     processes.service("").unlink()
     await processes.until(lambda: process.poll() is not None, "the process to end")
     assert process.returncode != 0

@@ -5,6 +5,7 @@ import time
 
 import pytest
 from msgspec import structs
+from tests.waiting import PAUSE_S, eventually, pass_time
 
 from dray.api.meta import OwnerReference
 from dray.api.quantity import Quantity
@@ -46,10 +47,16 @@ class Rig:
 
     async def pass_time(self, seconds):
         """Watches deliver over the real loop, so each step of simulated time gets a moment of real time."""
-        await asyncio.sleep(0.05)
-        for _ in range(4):
-            await self.clock.advance(seconds / 4)
-            await asyncio.sleep(0.02)
+        await pass_time(self.clock, seconds, steps=4, pause_s=PAUSE_S)
+
+    async def watched(self):
+        """Until the publisher's copy holds what the server holds."""
+
+        async def is_current():
+            stored = {each.metadata.name: each.metadata.resource_version for each in await self.slices()}
+            return {each.metadata.name: each.metadata.resource_version for each in self.publisher._informer} == stored
+
+        await eventually(is_current, "the publisher to see the slices")
 
 
 async def make_rig(tmp_path, gates=None):
@@ -143,9 +150,10 @@ async def test_an_empty_pool_shows_that_the_driver_is_up(rig):
 
 async def test_what_others_delete_comes_back_after_half_a_minute(rig):
     await rig.publish(Pool(NODE, devices(3)))
-    await asyncio.sleep(0.05)
+    await rig.watched()
     (stored,) = await rig.slices()
     await rig.client.delete(SLICES, stored.metadata.name)
+    await rig.watched()
     await rig.pass_time(20)
     assert await rig.slices() == []
     await rig.pass_time(15)
@@ -155,9 +163,10 @@ async def test_what_others_delete_comes_back_after_half_a_minute(rig):
 
 async def test_slices_that_a_starting_kubelet_removed_are_put_back_at_once(rig):
     await rig.publish(Pool(NODE, devices(3)))
-    await asyncio.sleep(0.05)
+    await rig.watched()
     (stored,) = await rig.slices()
     await rig.client.delete(SLICES, stored.metadata.name)
+    await rig.watched()
     rig.publisher.kubelet_came()
     await rig.pass_time(1)
     assert len(await rig.slices()) == 1
@@ -165,9 +174,10 @@ async def test_slices_that_a_starting_kubelet_removed_are_put_back_at_once(rig):
 
 async def test_what_others_change_is_put_right_after_half_a_minute(rig):
     await rig.publish(Pool(NODE, devices(3)))
-    await asyncio.sleep(0.05)
+    await rig.watched()
     (stored,) = await rig.slices()
     await rig.client.update(SLICES, structs.replace(stored, spec=structs.replace(stored.spec, devices=devices(1))))
+    await rig.watched()
     await rig.pass_time(35)
     (again,) = await rig.slices()
     assert len(again.spec.devices) == 3

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from msgspec import structs
 from tests.driver.test_publisher import DRIVER, NODE, OWNER, devices, make_rig
+from tests.waiting import eventually
 
 from dray.api import codec
 from dray.api.resource import Device
@@ -74,10 +75,7 @@ async def test_a_driver_that_dies_while_it_publishes_is_seen_as_incomplete_and_c
 
     rig.transport.before["POST"] = lost_on_the_second_create
     rig.publisher.publish([Pool(NODE, devices(384))])
-    for _ in range(500):
-        if rig.transport.calls.count("POST") > 2:
-            break
-        await asyncio.sleep(0.01)
+    await eventually(lambda: rig.transport.calls.count("POST") > 2, "the second create")
     newest = max(each.spec.pool.generation for each in await rig.slices())
     current = [each for each in await rig.slices() if each.spec.pool.generation == newest]
     assert newest == 2
@@ -105,10 +103,11 @@ async def test_an_invalid_device_does_not_keep_obsolete_slices(rig):
 async def test_an_invalid_pool_does_not_keep_another_one_from_being_removed(rig):
     await rig.publish(Pool("old", devices(1)), Pool("bad", devices(1)))
     rig.publisher.publish([Pool("bad", (Device(name="Not A Name"),))])
-    for _ in range(500):
-        if [each.spec.pool.name for each in await rig.slices()] == ["bad"]:
-            break
-        await asyncio.sleep(0.02)
+
+    async def only_bad_is_left():
+        return [each.spec.pool.name for each in await rig.slices()] == ["bad"]
+
+    await eventually(only_bad_is_left, "the old pool to go")
     assert [each.spec.pool.name for each in await rig.slices()] == ["bad"]
 
 

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 from dray.api.quantity import Quantity
@@ -24,6 +23,7 @@ from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from tests.waiting import eventually
 
 FAN = "fan.example.com"
 NODE = "n1"
@@ -197,15 +197,11 @@ class NodeRig:
 
     @staticmethod
     async def until(holds, what: str, timeout_s: float = 40.0) -> None:
-        deadline = time.monotonic() + timeout_s
-        while True:
+        async def question():
             try:
                 found = holds()
-                if asyncio.iscoroutine(found):
-                    found = await found
+                return await found if asyncio.iscoroutine(found) else found
             except (OSError, ApiError):
-                found = False
-            if found:
-                return
-            assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}"
-            await asyncio.sleep(0.05)
+                return False
+
+        await eventually(question, what, timeout_s)

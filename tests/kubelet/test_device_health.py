@@ -17,6 +17,7 @@ from dray.proto import (
     dra_health_v1alpha1_pb2,
     dra_health_v1alpha1_pb2_grpc,
 )
+from tests.waiting import PAUSE_S, eventually, pass_time
 
 DRIVER = "gpu.example.com"
 D0 = (DRIVER, "pool", "d0")
@@ -64,18 +65,12 @@ class Rig:
         self.health.follow(self.endpoint)
 
     async def until(self, health):
-        for _ in range(1000):
-            if self.health.of(D0).health == health:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"{self.health.of(D0)} instead of {health}")
+        await eventually(
+            lambda: self.health.of(D0).health == health, lambda: f"{health} instead of {self.health.of(D0)}"
+        )
 
     async def until_streams(self, count):
-        for _ in range(1000):
-            if self.driver.streams == count:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError(f"{self.driver.streams} streams instead of {count}")
+        await eventually(lambda: self.driver.streams == count, f"{count} streams")
 
     async def stop(self):
         self.health.unfollow(self.endpoint)
@@ -116,9 +111,7 @@ async def test_a_driver_that_does_not_implement_health_is_not_asked_again(tmp_pa
     rig.driver.is_implemented = False
     await rig.start()
     await rig.until_streams(1)
-    for _ in range(5):
-        await rig.clock.advance(60)
-        await asyncio.sleep(0.02)
+    await pass_time(rig.clock, 300, steps=5, pause_s=PAUSE_S)
     assert rig.driver.streams == 1
     await rig.stop()
 
@@ -127,10 +120,7 @@ async def test_after_a_burst_the_last_word_counts(rig):
     for number in range(300):
         rig.driver.reports.put_nowait(1 + number % 2)
     rig.driver.reports.put_nowait(2)
-    for _ in range(1000):
-        if rig.driver.reports.empty():
-            break
-        await asyncio.sleep(0.01)
+    await eventually(rig.driver.reports.empty, "the driver to send all reports")
     await rig.until("Unhealthy")
 
 

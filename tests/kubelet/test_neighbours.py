@@ -21,6 +21,7 @@ from dray.telemetry import Registry
 from tests.kubelet.scripted_driver import ScriptedDriver
 from tests.kubelet.test_claims import a_claim
 from tests.kubelet.test_prepare import Rig as PrepareRig
+from tests.waiting import eventually
 
 DRIVER = "gpu.example.com"
 
@@ -213,8 +214,12 @@ async def test_a_registration_that_fails_at_first_is_tried_again(tmp_path):
     await driver.start()
     await rig.drivers.look()
     assert rig.drivers.names() == []
-    await asyncio.sleep(0.6)
-    await rig.drivers.look()
+
+    async def is_registered():
+        await rig.drivers.look()
+        return rig.drivers.names()
+
+    await eventually(is_registered, "the second attempt")
     assert rig.drivers.names() == [DRIVER]
     await driver.stop()
     await rig.drivers.close()

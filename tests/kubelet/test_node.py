@@ -8,6 +8,7 @@ from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client
 from dray.kubelet import server
 from dray.kubelet.errors import ContainerError
 from tests.kubelet.node_rig import FAN, NODE, NodeRig
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -207,12 +208,12 @@ async def test_a_node_that_was_deleted_and_is_started_again_is_there_again(rig):
     await rig.until_phase("Running")
 
 
-async def test_a_driver_that_is_there_before_its_node_waits_for_it(rig):
+async def test_a_driver_that_is_there_before_its_node_waits_for_it(rig, caplog):
     await rig.stop_driver()
     await rig.stop_agent()
     await rig.client.delete(NODES, NODE)
     starting = asyncio.create_task(rig.start_driver())
-    await asyncio.sleep(0.3)
+    await eventually(lambda: "waits for node" in caplog.text, "the driver to wait for its node")
     assert not starting.done()
     await rig.start_agent()
     await asyncio.wait_for(starting, 30)

@@ -17,6 +17,7 @@ from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2
 from tests.kubelet.scripted_driver import ScriptedDriver
 from tests.kubelet.test_claims import a_claim
+from tests.waiting import eventually
 
 DRIVER = "gpu.example.com"
 
@@ -188,9 +189,9 @@ async def test_a_driver_that_hangs_is_given_up_on_in_time(rig, driver):
 
 async def test_a_driver_that_is_deregistered_while_it_is_asked_is_an_answer_and_no_cancellation(rig, driver):
     rig.has("a")
-    driver.delay_s = 0.3
+    driver.delay_s = 30
     asking = asyncio.create_task(rig.claims.prepare(a_pod("a")))
-    await asyncio.sleep(0.15)
+    await eventually(lambda: driver.prepared, "the driver to be asked")
     assert driver.prepared == ["a"]
     await rig.drivers.close()
     with pytest.raises(DriverError, match="NodePrepareResources: rpc error"):

@@ -1,6 +1,5 @@
 """Containers as real processes."""
 
-import asyncio
 import os
 import signal
 import sys
@@ -15,6 +14,7 @@ from dray.clock import RealClock
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.interface import ContainerSpec
 from dray.kubelet.runtime.process import ProcessRuntime
+from tests.waiting import eventually
 
 POD = Pod(metadata=ObjectMeta(name="p", namespace="ns", uid="pod-uid"))
 
@@ -90,14 +90,11 @@ def has_ended(pid):
 async def test_no_process_of_the_group_survives(runtime, tmp_path):
     container = await start(runtime, a_spec(tmp_path, "sh", "-c", "sleep 61 & echo $!; wait"))
     log = tmp_path / "logs" / "0.log"
-    while not log.read_text().strip():
-        pass
+    await eventually(lambda: log.read_text().strip(), "the container to print")
     child = int(log.read_text())
     await container.stop(1)
     # Killed is not gone: the machine may be busy.
-    async with asyncio.timeout(20):
-        while not has_ended(child):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: has_ended(child), "the child to end")
 
 
 async def test_a_container_without_a_command_stays_up_until_it_is_stopped(runtime, tmp_path):

@@ -1,10 +1,8 @@
 """Registration and connections of drivers that are early, late, broken or being replaced."""
 
-import asyncio
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -19,6 +17,7 @@ from tests.kubelet.scripted_driver import ScriptedDriver
 from tests.kubelet.test_claims import a_claim
 from tests.kubelet.test_prepare import DRIVER, Claims, a_pod
 from tests.kubelet.test_trouble import REPOSITORY, SERVE
+from tests.waiting import PAUSE_S, eventually, pass_time
 
 
 class Rig:
@@ -47,10 +46,7 @@ class Rig:
         self.api.by_name[name] = a_claim(name, f"uid-{name}", (DRIVER,), ("pod-1",))
 
     async def until(self, holds, what):
-        deadline = time.monotonic() + 20
-        while not holds():
-            assert time.monotonic() < deadline, f"waited for {what}"
-            await asyncio.sleep(0.02)
+        await eventually(holds, what)
 
     async def connected(self, value=True):
         await self.until(
@@ -59,8 +55,7 @@ class Rig:
         )
 
     async def pass_time(self, seconds):
-        await self.clock.advance(seconds)
-        await asyncio.sleep(0.05)
+        await pass_time(self.clock, seconds, pause_s=PAUSE_S)
 
 
 @pytest.fixture
@@ -119,7 +114,6 @@ async def test_slices_of_a_service_that_never_listens_are_removed(rig, tmp_path)
     driver = ScriptedDriver(tmp_path)
     await driver.register()
     await rig.drivers.look()
-    await asyncio.sleep(0.3)
     await rig.pass_time(WIPE_DELAY_S + 1)
     await rig.until(lambda: rig.wiped == [DRIVER], "slices to be removed")
     await driver.stop()
@@ -144,12 +138,11 @@ def driver_process(tmp_path):
 
 async def found(rig):
     async def look():
-        while DRIVER not in rig.drivers.names():
-            await rig.pass_time(drivers_room.RETRY_CAP_S)
-            await rig.drivers.look()
-            await asyncio.sleep(0.1)
+        await rig.pass_time(drivers_room.RETRY_CAP_S)
+        await rig.drivers.look()
+        return DRIVER in rig.drivers.names()
 
-    await asyncio.wait_for(look(), 30)
+    await eventually(look, "the driver to register")
     await rig.connected()
 
 
@@ -175,11 +168,12 @@ async def test_a_driver_that_is_back_within_half_a_minute_keeps_its_slices(rig, 
     await rig.connected(False)
     await rig.pass_time(WIPE_DELAY_S - 10)
     driver_process()
-    deadline = time.monotonic() + 30
-    while not (DRIVER in rig.drivers.names() and rig.drivers.endpoint(DRIVER).is_connected):
-        assert time.monotonic() < deadline
+
+    async def is_back():
         await rig.drivers.look()
-        await asyncio.sleep(0.1)
+        return DRIVER in rig.drivers.names() and rig.drivers.endpoint(DRIVER).is_connected
+
+    await eventually(is_back, "the driver to be back")
     await rig.pass_time(WIPE_DELAY_S + 10)
     assert rig.wiped == []
 

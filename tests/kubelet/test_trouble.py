@@ -16,6 +16,7 @@ from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.prepare import PodClaims
 from tests.kubelet.scripted_driver import ScriptedDriver
 from tests.kubelet.test_prepare import DRIVER, Rig, a_pod
+from tests.waiting import eventually
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SERVE = """
@@ -25,7 +26,7 @@ from tests.kubelet.scripted_driver import ScriptedDriver
 
 async def main():
     await ScriptedDriver(Path(sys.argv[1])).start()
-    await asyncio.sleep(120)
+    await asyncio.Event().wait()
 
 asyncio.run(main())
 """
@@ -85,11 +86,12 @@ def driver_process(tmp_path):
 
 
 async def test_a_stopped_driver_is_given_up_on_and_heals_when_it_goes_on(rig, driver_process):
-    for _ in range(600):
+
+    async def is_connected():
         await rig.drivers.look()
-        if rig.drivers.names() and rig.drivers.endpoint(DRIVER).is_connected:
-            break
-        await asyncio.sleep(0.1)
+        return rig.drivers.names() and rig.drivers.endpoint(DRIVER).is_connected
+
+    await eventually(is_connected, "the driver", within_s=60)
     rig.has("a")
     driver_process.send_signal(signal.SIGSTOP)
     with pytest.raises(DriverError, match="DeadlineExceeded"):

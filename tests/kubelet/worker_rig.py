@@ -15,6 +15,9 @@ from dray.kubelet.container_devices import CdiDirectories
 from dray.kubelet.containers import ContainerSpecs
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.runtime.interface import Exit
+from tests.waiting import let_others_run
+
+TURNS = 50
 
 
 class ScriptedContainer:
@@ -237,12 +240,10 @@ class Rig:
         await self.settle()
 
     async def settle(self, seconds=0.0):
-        for _ in range(5):
-            await asyncio.sleep(0.002)
+        await let_others_run(TURNS)
         if seconds:
             await self.clock.advance(seconds)
-            for _ in range(5):
-                await asyncio.sleep(0.002)
+            await let_others_run(TURNS)
 
     async def delete(self, grace=5):
         pod = self.worker.pod
