@@ -8,7 +8,7 @@ from report import Report
 from dray.api import core, resource
 from dray.api.codec import decode, read_document, to_object
 from dray.api.quantity import Quantity
-from dray.validation import Context, validate_create
+from dray.validation import ValidationContext, validate_create
 
 
 def run(report: Report) -> None:
@@ -27,7 +27,7 @@ def _quantities(report: Report) -> None:
 def _slice(report: Report) -> None:
     data = json.dumps(full_slice()).encode()
     document = read_document(data).document
-    context = Context()
+    context = ValidationContext()
     assert not validate_create(document, context)
     report.measure("decode a slice of 128 devices", lambda: decode(resource.ResourceSlice, data), limit_us=1500)
     report.measure("validate a slice of 128 devices", lambda: validate_create(document, context), limit_us=3000)

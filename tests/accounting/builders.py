@@ -9,10 +9,10 @@ from typing import Any
 from dray.accounting import AllocatedClaim, ClaimCharge, DeviceIndex, DeviceLookup, claim_charges
 from dray.api.codec import to_object
 from dray.api.core import Node, Pod
+from dray.api.kep_field_names import canonical_spelling
 from dray.api.manifests import read_manifests
 from dray.api.quantity import Quantity
 from dray.api.resource import AllocationResult, DeviceClass, ResourceClaim, ResourceSlice
-from dray.api.spellings import canonical_spelling
 
 KINDS: dict[str, type] = {
     "Pod": Pod,

@@ -12,12 +12,16 @@ from dray.api.codec import decode, read_document, shape_document, to_object
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.manifests import read_manifests
-from dray.api.preparation import prepared_create, prepared_status_update, prepared_update
+from dray.api.prepare_for_write import (
+    prepared_create,
+    prepared_status_update,
+    prepared_update,
+)
 from dray.api.schemas import TypeRef, schema_for, struct
 from dray.api.strategies import Setting, strategy_for
 from dray.api.versions import from_storage, to_storage
 from dray.features import FeatureGates
-from dray.validation import Context, validate_create, validate_status_update, validate_update
+from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 
 KINDS = [
     ("resource.k8s.io/v1", "ResourceSlice", resource.ResourceSlice),
@@ -127,7 +131,7 @@ def test_any_object_is_judged(api_version, kind, struct_type, data):
     kept = stored(new)
     if kept is None:
         return
-    context = Context(gates, data.draw(st.sampled_from([None, {}])), api_version)
+    context = ValidationContext(gates, data.draw(st.sampled_from([None, {}])), api_version)
     setting = Setting(gates, NOW)
     for error in validate_create(prepared_create(kept, setting), context):
         assert str(error)

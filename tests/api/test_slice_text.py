@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from dray.api import codec
-from dray.api.read_once import ReadOnce
+from dray.api.caching import SharedDecoder
 from dray.api.resource import ResourceSlice
 from dray.api.slice_text import SliceText, read_devices
 from dray.driver.example import DRIVERS
@@ -51,7 +51,7 @@ def test_a_list_that_cannot_be_read_is_an_error_and_is_not_remembered(devices):
 
 
 def test_the_memory_is_bounded_by_the_length_of_the_texts():
-    lengths = ReadOnce(len, most_bytes=10)
+    lengths = SharedDecoder(len, most_bytes=10)
     assert [lengths(text) for text in (b"aaaa", b"bbbb", b"aaaa", b"cccc")] == [4, 4, 4, 4]
     assert (lengths.reads, len(lengths)) == (3, 2)
     assert lengths(b"aaaa") == 4
@@ -61,6 +61,6 @@ def test_the_memory_is_bounded_by_the_length_of_the_texts():
 
 
 def test_a_text_longer_than_the_memory_is_read_each_time():
-    lengths = ReadOnce(len, most_bytes=3)
+    lengths = SharedDecoder(len, most_bytes=3)
     assert lengths(b"aaaa") == lengths(b"aaaa") == 4
     assert (lengths.reads, len(lengths)) == (2, 0)

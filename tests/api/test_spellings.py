@@ -2,7 +2,7 @@ import pytest
 
 from dray.api.codec import shape_document
 from dray.api.errors import DecodeError
-from dray.api.spellings import uses_old_spelling
+from dray.api.kep_field_names import uses_old_spelling
 
 V1 = "resource.k8s.io/v1"
 

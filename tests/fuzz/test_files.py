@@ -23,7 +23,7 @@ from dray.kubelet.claims import ClaimState
 from dray.kubelet.container_devices import CdiDirectories
 from dray.kubelet.errors import ContainerError
 from dray.proof import History
-from dray.validation import Context
+from dray.validation import ValidationContext
 from tests.fuzz.mutations import ANY_BYTES, almost, almost_text
 
 EXAMPLES = int(os.environ.get("DRAY_FUZZ_EXAMPLES", "60"))
@@ -213,7 +213,7 @@ def test_dumps(folder, parts, keep_going):
     path = folder / "dump.yaml"
     path.write_bytes(b"\n---\n".join(parts))
     try:
-        dump = read_dump([str(path)], check=Context(), keep_going=keep_going)
+        dump = read_dump([str(path)], check=ValidationContext(), keep_going=keep_going)
         assert len(dump) <= 3 * 3
     except click.ClickException as error:
         assert error.message

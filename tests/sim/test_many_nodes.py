@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.api.digests import LruSet, digest_of
+from dray.api.caching import LruSet, digest_of
 from dray.client import LEASES, NODES, SLICES, STRATEGIC_PATCH
 from dray.clock import SimulatedClock, rfc3339_micro
 from dray.driver import Device, Driver, Pool

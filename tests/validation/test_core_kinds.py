@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.validation import Context, validate_create, validate_update
+from dray.validation import ValidationContext, validate_create, validate_update
 
 
 def a_pod(container=None, **spec):
@@ -52,7 +52,7 @@ def texts(errors):
     ],
 )  # fmt: skip
 def test_pods(pod, expected):
-    assert texts(validate_create(pod, Context())) == expected
+    assert texts(validate_create(pod, ValidationContext())) == expected
 
 
 def sized(cpu, **more):
@@ -106,7 +106,7 @@ def sized(cpu, **more):
     ],
 )
 def test_budgets_of_pods(pod, expected):
-    assert texts(validate_create(pod, Context())) == expected
+    assert texts(validate_create(pod, ValidationContext())) == expected
 
 
 def a_deployment(selector, labels, kind="Deployment", **pod):
@@ -131,23 +131,23 @@ def a_deployment(selector, labels, kind="Deployment", **pod):
     ],
 )  # fmt: skip
 def test_kinds_that_make_pods(document, expected):
-    assert texts(validate_create(document, Context())) == expected
+    assert texts(validate_create(document, ValidationContext())) == expected
 
 
 def test_a_stateful_set_brings_volumes_of_its_own():
     document = a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, kind="StatefulSet")
     document["spec"]["template"]["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
-    assert texts(validate_create(document, Context())) == [
+    assert texts(validate_create(document, ValidationContext())) == [
         'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "data"'
     ]
     document["spec"]["volumeClaimTemplates"] = [{"metadata": {"name": "data"}, "spec": {}}]
-    assert texts(validate_create(document, Context())) == []
+    assert texts(validate_create(document, ValidationContext())) == []
 
 
 def test_a_selector_stays():
     old = a_deployment({"matchLabels": {"a": "b"}}, {"a": "b", "c": "d"})
     new = a_deployment({"matchLabels": {"c": "d"}}, {"a": "b", "c": "d"})
-    assert texts(validate_update(new, old, Context())) == [
+    assert texts(validate_update(new, old, ValidationContext())) == [
         'spec.selector: Invalid value: {"matchLabels":{"c":"d"}}: field is immutable'
     ]
 
@@ -189,12 +189,12 @@ def a_quota(**spec):
     ],
 )
 def test_scopes_of_quotas(quota, expected):
-    assert texts(validate_create(quota, Context())) == expected
+    assert texts(validate_create(quota, ValidationContext())) == expected
 
 
 def test_scopes_of_a_quota_stay():
     new, old = a_quota(scopes=["BestEffort"]), a_quota(scopes=["NotBestEffort"])
-    assert texts(validate_update(new, old, Context())) == [
+    assert texts(validate_update(new, old, ValidationContext())) == [
         'spec.scopes: Invalid value: ["BestEffort"]: field is immutable'
     ]
 
@@ -214,7 +214,7 @@ def test_scopes_of_a_quota_stay():
 )
 def test_taints_of_nodes(taints, expected):
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": taints}}
-    assert texts(validate_create(node, Context())) == expected
+    assert texts(validate_create(node, ValidationContext())) == expected
 
 
 def an_event(**changes):
@@ -233,14 +233,14 @@ def an_event(**changes):
     }
 
 
-MODERN = Context(api_version="events.k8s.io/v1")
+MODERN = ValidationContext(api_version="events.k8s.io/v1")
 
 
 @pytest.mark.parametrize(
     ("event", "context", "expected"),
     [
         pytest.param(an_event(), MODERN, [], id="complete"),
-        pytest.param(an_event(eventTime=None, type=""), Context(), [], id="core-is-lenient"),
+        pytest.param(an_event(eventTime=None, type=""), ValidationContext(), [], id="core-is-lenient"),
         pytest.param(
             an_event(eventTime=None, type="Odd"),
             MODERN,
@@ -256,7 +256,7 @@ MODERN = Context(api_version="events.k8s.io/v1")
         ),
         pytest.param(
             an_event(message="x" * 1025),
-            Context(),
+            ValidationContext(),
             ['message: Invalid value: "": can have at most 1024 characters'],
             id="long-story",
         ),
@@ -272,7 +272,7 @@ def test_only_the_series_of_an_event_changes():
     assert texts(validate_update(an_event(reason="Heard"), an_event(), MODERN)) == [
         'reason: Invalid value: "Heard": field is immutable'
     ]
-    assert validate_update(an_event(reason="Heard"), an_event(), Context()) == []
+    assert validate_update(an_event(reason="Heard"), an_event(), ValidationContext()) == []
 
 
 @pytest.mark.parametrize(
@@ -301,4 +301,4 @@ def test_only_the_series_of_an_event_changes():
 )
 def test_priority_classes(name, fields, expected):
     document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, **fields}
-    assert texts(validate_create(document, Context())) == expected
+    assert texts(validate_create(document, ValidationContext())) == expected

@@ -8,7 +8,7 @@ from dray.api.schemas import known_kinds
 from dray.api.yamltext import Lines
 from dray.features import FeatureGates
 from dray.validation.lint import lint
-from dray.validation.slips import read_with_slips
+from dray.validation.shorthand_hints import read_with_hints
 
 texts = st.sampled_from(
     ["", "a", "name", "spec", "devices", "cel", "1Gi", "exactly", "attributes", "nativeResourceMappings"]
@@ -33,13 +33,13 @@ def test_any_document_is_judged(kind, metadata, spec, status):
 @settings(max_examples=200, deadline=None)
 @given(st.text(alphabet="abc:-.# \n[]{}\"'&*!|>%@\t", max_size=60))
 def test_any_text_is_read_or_its_flaw_is_named(text):
-    manifests, broken = read_with_slips(text.encode())
+    manifests, broken = read_with_hints(text.encode())
     assert all(line >= 1 and message for line, message in broken)
     assert all(isinstance(manifest.document, dict) for manifest in manifests)
 
 
 def test_an_ellipsis_and_a_shifted_separator_are_read_over():
     text = b"apiVersion: v1\nkind: Pod\n...\nspec: {}\n  ---\n  apiVersion: v1\n  kind: Node\n"
-    manifests, broken = read_with_slips(text)
+    manifests, broken = read_with_hints(text)
     assert [manifest.kind for manifest in manifests] == ["Pod", "Node"]
     assert [line for line, _ in broken] == [3, 5]

@@ -4,11 +4,11 @@ import pytest
 
 from dray.api.codec import shape_document
 from dray.api.defaults import apply_defaults
-from dray.api.preparation import prepared_create
+from dray.api.prepare_for_write import prepared_create
 from dray.api.strategies import Setting
 from dray.api.versions import to_storage
 from dray.features import FeatureGates
-from dray.validation import Context, FieldError, invalid_message, validate_create, validate_update
+from dray.validation import FieldError, ValidationContext, invalid_message, validate_create, validate_update
 
 V1 = "resource.k8s.io/v1"
 
@@ -41,7 +41,7 @@ def a_slice(*devices: dict, **spec: object) -> dict:
 def said(document: dict, gates: FeatureGates | None = None) -> list[str]:
     gates = gates or FeatureGates.default()
     stored = to_storage(apply_defaults(shape_document(document).strict(), "2026-01-01T00:00:00Z"))
-    context = Context(gates, {}, document["apiVersion"])
+    context = ValidationContext(gates, {}, document["apiVersion"])
     return [
         str(error)
         for error in validate_create(prepared_create(stored, Setting(gates, "2026-01-01T00:00:00Z")), context)
@@ -174,7 +174,7 @@ class TestDownwardAttributes:
 def test_immutable_spec():
     old = shape_document(a_claim()).document
     new = shape_document(a_claim(exactly(count=2))).document
-    (error,) = validate_update(new, old, Context())
+    (error,) = validate_update(new, old, ValidationContext())
     assert str(error) == "spec: Invalid value: null: field is immutable"
 
 
@@ -183,7 +183,7 @@ def test_config_maps_and_secrets_have_a_size_and_may_be_fixed():
         return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "m", "namespace": "default"}, **fields}
 
     def changed(new, old):
-        return [str(error) for error in validate_update(new, old, Context())]
+        return [str(error) for error in validate_update(new, old, ValidationContext())]
 
     assert said(a_map(data={"a": "x" * (1 << 20)})) == []
     assert said(a_map(data={"a": "x" * ((1 << 20) + 1)})) == ["[]: Too long: may not be more than 1048576 bytes"]
@@ -225,7 +225,7 @@ def test_a_template_that_changed_is_shown_in_the_form_that_kubernetes_keeps():
             "spec": {"metadata": {"labels": {"a": "b"}}, "spec": {"devices": {"requests": requests}}},
         }
 
-    (error,) = validate_update(a_template("new"), a_template("old"), Context())
+    (error,) = validate_update(a_template("new"), a_template("old"), ValidationContext())
     assert str(error) == (
         'spec: Invalid value: {"labels":{"a":"b"},"Spec":{"Devices":{"Requests":[{"Name":"new","Exactly":{'
         '"DeviceClassName":"c","Selectors":null,"AllocationMode":"ExactCount","Count":1,"AdminAccess":null,'

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.validation import Context, validate_create, validate_status_update, validate_update
+from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 
 
 def a_group(policy=None, claims=(), **spec):
@@ -80,7 +80,7 @@ BASIC = {"name": "t", "schedulingPolicy": {"basic": {}}}
     ],
 )
 def test_new_objects(document, expected):
-    assert texts(validate_create(document, Context())) == expected
+    assert texts(validate_create(document, ValidationContext())) == expected
 
 
 def with_revision(document):
@@ -90,9 +90,9 @@ def with_revision(document):
 def test_only_the_size_of_a_gang_can_change():
     old = with_revision(a_group({"gang": {"minCount": 2}}, [{"name": "c", "resourceClaimName": "c"}]))
     grown = with_revision(a_group({"gang": {"minCount": 3}}, [{"name": "c", "resourceClaimName": "c"}]))
-    assert validate_update(grown, old, Context()) == []
+    assert validate_update(grown, old, ValidationContext()) == []
     other = with_revision(a_group({"basic": {}}, priority=7))
-    assert [error.field for error in validate_update(other, old, Context())] == [
+    assert [error.field for error in validate_update(other, old, ValidationContext())] == [
         "spec.resourceClaims",
         "spec.priority",
         "spec.schedulingPolicy.basic",
@@ -103,7 +103,7 @@ def test_only_the_size_of_a_gang_can_change():
 def test_templates_of_a_workload_neither_come_nor_go():
     old = with_revision(a_workload(BASIC))
     new = with_revision(a_workload(BASIC, {**BASIC, "name": "u"}))
-    assert texts(validate_update(new, old, Context())) == [
+    assert texts(validate_update(new, old, ValidationContext())) == [
         "spec.podGroupTemplates: Forbidden: items may not be added or removed"
     ]
 
@@ -111,9 +111,9 @@ def test_templates_of_a_workload_neither_come_nor_go():
 def test_the_status_names_entries_of_the_spec():
     old = with_revision(a_group(claims=[{"name": "c", "resourceClaimTemplateName": "t"}]))
     good = {**old, "status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "g-c-x"}]}}
-    assert validate_status_update(good, old, Context()) == []
+    assert validate_status_update(good, old, ValidationContext()) == []
     bad = {**old, "status": {"resourceClaimStatuses": [{"name": "d", "resourceClaimName": "g-d-x"}]}}
-    (error,) = validate_status_update(bad, old, Context())
+    (error,) = validate_status_update(bad, old, ValidationContext())
     assert error.field == "status.resourceClaimStatuses[0].name"
 
 
@@ -132,4 +132,4 @@ def test_the_group_of_a_pod(group, expected):
         "metadata": {"name": "p", "namespace": "ns"},
         "spec": {"containers": [{"name": "c", "image": "i"}], "schedulingGroup": group},
     }
-    assert [error.field for error in validate_create(pod, Context())] == expected
+    assert [error.field for error in validate_create(pod, ValidationContext())] == expected

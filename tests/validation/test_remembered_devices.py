@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from dray.features import FeatureGates
-from dray.validation import Context, validate_create
+from dray.validation import ValidationContext, validate_create
 
 
 def a_slice(**changes):
@@ -26,7 +26,8 @@ def a_slice(**changes):
 
 def problems(document):
     return [
-        str(each) for each in validate_create(document, Context(FeatureGates.default(), None, "resource.k8s.io/v1"))
+        str(each)
+        for each in validate_create(document, ValidationContext(FeatureGates.default(), None, "resource.k8s.io/v1"))
     ]
 
 

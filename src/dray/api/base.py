@@ -1,4 +1,4 @@
-"""What every API struct has in common."""
+"""The base class of all API structs."""
 
 import msgspec
 

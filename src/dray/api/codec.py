@@ -16,15 +16,15 @@ import msgspec
 
 from dray.api.errors import DecodeError
 from dray.api.jsontext import MAX_BYTES, duplicate_fields, read_json
+from dray.api.kep_field_names import canonical_spelling
 from dray.api.quantity import Quantity, QuantityError, decoding_hook
 from dray.api.scalars import Shaping, UnknownField
 from dray.api.shaping import Document, shape_for_kind
-from dray.api.spellings import canonical_spelling
 
 __all__ = [
     "DecodeError",
     "Document",
-    "Reading",
+    "ShapedDocument",
     "decode",
     "encode",
     "encode_document",
@@ -138,8 +138,8 @@ def encode_document(document: Document) -> bytes:
     return _encoder.encode(document)
 
 
-class Reading(msgspec.Struct, frozen=True):
-    """A document in the shape of its kind, and what was strange about it."""
+class ShapedDocument(msgspec.Struct, frozen=True):
+    """A document in the shape of its kind, with the unknown and duplicate fields that were found."""
 
     document: Document
     unknown: tuple[UnknownField, ...] = ()
@@ -163,7 +163,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 def read_document(
     data: bytes, *, api_version: str | None = None, kind: str | None = None, max_bytes: int = MAX_BYTES
-) -> Reading:
+) -> ShapedDocument:
     """One JSON document; `api_version` and `kind` say what it is where it does not say so itself."""
     value = read_json(data, max_bytes=max_bytes)
     return shape_document(value, duplicate_fields(data, value), api_version=api_version, kind=kind)
@@ -175,7 +175,7 @@ NEWER_THAN_US = ("Pod", "Node")
 
 def shape_document(
     value: Any, duplicates: tuple[str, ...] = (), *, api_version: str | None = None, kind: str | None = None
-) -> Reading:
+) -> ShapedDocument:
     """A JSON value in the shape of its kind; older spellings come out in canonical form."""
     if not isinstance(value, dict):
         raise DecodeError("expected an object with apiVersion and kind")
@@ -188,7 +188,7 @@ def shape_document(
     document = shape(canonical_spelling({**value, "kind": kind, "apiVersion": api_version}), kind, None, run)
     document.setdefault("metadata", {})
     _mirror(document)
-    return Reading(document, tuple(run.unknown), duplicates)
+    return ShapedDocument(document, tuple(run.unknown), duplicates)
 
 
 def _said(document: Document, name: str, default: str | None) -> str:

@@ -1,8 +1,8 @@
 # Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
-"""What we read of the core, scheduling, coordination and events kinds.
+"""Structs of Pod, Node, Namespace, Event, Lease, ResourceQuota and PriorityClass, with the fields that our code reads.
 
-Pod and Node are larger in Kubernetes than here. These structs are views: documents keep every field, so nothing that is
-not modelled is ever lost, and nobody writes a whole Pod or Node back from a view.
+Pod and Node have more fields in Kubernetes. Documents keep all of them, so nothing is lost, and nobody writes a whole Pod or
+Node back from a struct.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The ways in which reading an object can fail."""
+"""Errors of decoding an object."""
 
 from __future__ import annotations
 

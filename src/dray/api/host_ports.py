@@ -1,4 +1,4 @@
-"""Ports of the node that a pod's containers want, and when two wishes cannot both be met."""
+"""Ports of the node that a pod's containers ask for, and whether two of them clash."""
 
 from collections.abc import Iterable, Iterator
 

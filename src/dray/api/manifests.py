@@ -1,4 +1,4 @@
-"""What is in a manifest file: YAML or JSON, one document or many, List kinds opened up."""
+"""Reads manifest files: YAML or JSON, one document or many; a List is replaced by its items."""
 
 from __future__ import annotations
 

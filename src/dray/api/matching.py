@@ -1,4 +1,4 @@
-"""Label selectors and node selectors of pods: does this match? Pure.
+"""Matches label selectors and the node selectors of pods. Pure.
 
 Selectors of slices and devices are stricter (`dray.allocator.node_selectors`): what makes no sense there is an error.
 """

@@ -1,4 +1,4 @@
-"""What the server fills into a Pod, and into the pod templates of the kinds that make pods."""
+"""Defaults that the server fills into a Pod, and into the pod templates of other kinds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A JSON tree brought into the shape of its kind: types checked, unknown fields named and left out, emptiness spelled as
-Kubernetes spells it.
+"""Brings a JSON tree into the shape of its kind: checks types, drops and reports unknown fields, writes empty values as
+Kubernetes does.
 
-What comes out is what a Kubernetes server would write back after reading the same tree. A value of the wrong type is a
-ShapeError. Rules about values are not here. Pure.
+The result is what a Kubernetes server would write back after reading the same tree. A value of the wrong type raises a
+ShapeError. Rules about values are in `dray.validation`. Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dray.api.digests import LruSet, digest_of
+from dray.api.caching import LruSet, digest_of
 from dray.api.scalars import (
     AS_IT_IS,
     SCALARS,
@@ -164,28 +164,32 @@ def _list_of(item: Convert, text: str, zero: Any) -> Convert:
             return value
         return [item(zero if entry is None else entry, go, (place, at), run) for at, entry in enumerate(value)]
 
-    return _remembering(item, convert) if isinstance(item, StructShape) and item.short_name == "Device" else convert
+    return (
+        _cached_for_long_lists(item, convert)
+        if isinstance(item, StructShape) and item.short_name == "Device"
+        else convert
+    )
 
 
-# Lists of devices that were found to be in shape: nodes of one kind publish the same devices again and again.
-_SHAPELY = LruSet(4096)
-_WORTH_REMEMBERING = 8
+# Digests of device lists that were in shape: nodes of one kind publish the same devices again and again.
+_WELL_SHAPED_LISTS = LruSet(4096)
+_LONG_LIST = 8
 
 
-def _remembering(item: StructShape, convert: Convert) -> Convert:
-    """`convert`, asked only once for a long list that it leaves as it is."""
+def _cached_for_long_lists(item: StructShape, convert: Convert) -> Convert:
+    """`convert`, called only once for each long list that it leaves unchanged."""
 
     def remembered(value: Any, go: str, place: Place, run: Shaping) -> Any:
-        if type(value) is not list or len(value) < _WORTH_REMEMBERING:
+        if type(value) is not list or len(value) < _LONG_LIST:
             return convert(value, go, place, run)
         digest = digest_of(value)
         key = (item.name, digest)
-        if digest is not None and key in _SHAPELY:
+        if digest is not None and key in _WELL_SHAPED_LISTS:
             return value
         unknown = len(run.unknown)
         shaped = convert(value, go, place, run)
         if digest is not None and len(run.unknown) == unknown and shaped == value:
-            _SHAPELY.add(key)
+            _WELL_SHAPED_LISTS.add(key)
         return shaped
 
     return remembered

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from dray.api.caching import SharedDecoder
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import decoding_hook
-from dray.api.read_once import ReadOnce
 from dray.api.resource import API_VERSION, CounterSet, Device, ResourceSlice, ResourceSliceSpec
 
 # Enough for a hundred different slices, which as values take ten times as much; what is forgotten is only read again.
@@ -20,8 +20,10 @@ _NOTHING = msgspec.Raw(b"[]")
 _LONG_LISTS = ("devices", "shared_counters")
 
 
-read_devices = ReadOnce(msgspec.json.Decoder(tuple[Device, ...], dec_hook=decoding_hook).decode, MOST_BYTES)
-read_counter_sets = ReadOnce(msgspec.json.Decoder(tuple[CounterSet, ...], dec_hook=decoding_hook).decode, MOST_BYTES)
+read_devices = SharedDecoder(msgspec.json.Decoder(tuple[Device, ...], dec_hook=decoding_hook).decode, MOST_BYTES)
+read_counter_sets = SharedDecoder(
+    msgspec.json.Decoder(tuple[CounterSet, ...], dec_hook=decoding_hook).decode, MOST_BYTES
+)
 
 
 def _with_raw_lists(spec: type[ResourceSliceSpec]) -> type[msgspec.Struct]:

@@ -1,6 +1,6 @@
-"""What each kind does with a write before it is validated: which parts belong to which endpoint, generation, initial status.
+"""How each kind prepares a write before validation: which fields belong to which endpoint, the generation, the first status.
 
-A step gets documents in the storage version and changes the new one in place. `dray.api.preparation` is the way in;
+A step gets documents in the storage version and changes the new one in place. `dray.api.prepare_for_write` is the way in;
 whether the outcome is allowed is decided by `dray.validation`. Pure.
 """
 
@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dray.api.defaults import refresh_taint_time, with_own_label
+from dray.api.dra.qos import qos_class_of_document
 from dray.api.gated_fields import drop_disabled_fields
-from dray.api.pod_strategy import initial_pod_status, keep_claim_lists
 from dray.api.scheme import Resource
 from dray.features import FeatureGates
 
@@ -346,3 +346,32 @@ def strategy_of(row: Resource) -> Strategy:
 def strategy_for(api_version: str, kind: str) -> Strategy:
     """Also for kinds that are known and not served."""
     return STRATEGIES.get((api_version.rpartition("/")[0], kind), PLAIN)
+
+
+CLAIM_LISTS = ("resourceClaimStatuses", "nodeAllocatableResourceClaimStatuses")
+EXTENDED_CLAIM = "extendedResourceClaimStatus"
+
+
+GATED = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def initial_pod_status(pod: Document) -> Document:
+    spec = pod.get("spec") or {}
+    status: Document = {"phase": "Pending", "qosClass": qos_class_of_document(spec)}
+    if spec.get("schedulingGates"):
+        gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": GATED}
+        status["conditions"] = [{**gated, "lastProbeTime": None, "lastTransitionTime": None}]
+    return status
+
+
+def keep_claim_lists(new: Document, old: Document) -> Document:
+    """A list that is not sent is kept, an empty one clears; the extended claim, once set, can only be replaced."""
+    status = dict(new)
+    for name in CLAIM_LISTS:
+        if name not in status and name in old:
+            status[name] = old[name]
+        elif name in status and not status[name]:
+            del status[name]
+    if EXTENDED_CLAIM not in status and EXTENDED_CLAIM in old:
+        status[EXTENDED_CLAIM] = old[EXTENDED_CLAIM]
+    return status

@@ -1,7 +1,7 @@
 # Made by scripts/generate_api.py from scripts/api_structs.toml: change that file instead of this one.
-"""What we read of the kinds that make pods, and of those that pods lean on: views, like those in `core`.
+"""Structs of Deployment, ReplicaSet, DaemonSet, Job, PodGroup, ServiceAccount and ConfigMap, with the fields that our code reads.
 
-A pod template stays a document: what a user writes in it reaches the pod whole, whether we model it or not.
+A pod template stays a document, so that every field that a user writes in it reaches the pod.
 """
 
 from typing import Any

@@ -13,7 +13,7 @@ import click
 from dray.api.errors import DecodeError
 from dray.cli.main import BrokenWorld
 from dray.explain.dump import Dump, DumpReader, InvalidObject
-from dray.validation import Context
+from dray.validation import ValidationContext
 
 SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -28,7 +28,7 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def load_dump(files: Sequence[str], kubeconfig: str | None, *, check: Context | None = None) -> Dump:
+def load_dump(files: Sequence[str], kubeconfig: str | None, *, check: ValidationContext | None = None) -> Dump:
     """The objects of the files, or of the cluster where there are none."""
     if files and kubeconfig:
         raise click.UsageError("-f and --kubeconfig exclude each other")
@@ -38,7 +38,7 @@ def load_dump(files: Sequence[str], kubeconfig: str | None, *, check: Context | 
 def read_dump(
     paths: Sequence[str],
     *,
-    check: Context | None = None,
+    check: ValidationContext | None = None,
     keep_going: bool = False,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Dump:

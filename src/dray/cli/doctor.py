@@ -22,7 +22,7 @@ from dray.explain.doctor.finding import (
     warning,
 )
 from dray.proof import OnlineCheck, Violation, watch_cluster
-from dray.validation import Context
+from dray.validation import ValidationContext
 
 _COLOURS = {"error": "red", "warning": "yellow"}
 
@@ -67,7 +67,7 @@ def doctor(
         _watch(kubeconfig, for_s)
         return
     gates = gates_from(feature_gates, emulate)
-    dump = load_dump(files, kubeconfig, check=Context())
+    dump = load_dump(files, kubeconfig, check=ValidationContext())
     found = [_invalid(line) for line in dump.problems]
     found += examine(dump.world(), gates=gates, cdi=_cdi_files(cdi_dir, node))
     found += [_old_spelling(line) for line in dump.old_spellings]

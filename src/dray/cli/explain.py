@@ -25,7 +25,7 @@ from dray.sim.pod_explanation import (
     PodNotFound,
     explain_pod,
 )
-from dray.validation import Context
+from dray.validation import ValidationContext
 
 
 @click.command()
@@ -60,7 +60,7 @@ def explain(
       dray explain pod/train -f dump.yaml -f train.yaml --node gpu-7
     """
     gates = gates_from(feature_gates, emulate)
-    given = read_dump(files, check=Context(gates=gates), keep_going=keep_going) if files else Dump()
+    given = read_dump(files, check=ValidationContext(gates=gates), keep_going=keep_going) if files else Dump()
     is_live = not files or kubeconfig is not None or not _is_dump(given)
     world = given.world()
     if is_live:

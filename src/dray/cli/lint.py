@@ -9,9 +9,9 @@ import click
 
 from dray.cli.gates import gate_options, gates_from
 from dray.features import FeatureGates
-from dray.validation.lint import Finding
+from dray.validation.lint import LintFinding
 from dray.validation.lint import lint as lint_manifest
-from dray.validation.slips import read_with_slips
+from dray.validation.shorthand_hints import read_with_hints
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan"}
@@ -49,9 +49,9 @@ def lint(
         sys.exit(1)
 
 
-def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, Finding]]:
+def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, LintFinding]]:
     sources = list(_sources(place))
-    files = [(name, *read_with_slips(data)) for name, data in sources]
+    files = [(name, *read_with_hints(data)) for name, data in sources]
     namespaces = {
         str(meta.get("name")): meta.get("labels") or {}
         for _, manifests, _ in files
@@ -59,7 +59,7 @@ def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, Finding]]:
         if isinstance(meta, dict)
     }
     for name, manifests, broken in files:
-        found = [Finding(line, "error", "", message) for line, message in broken]
+        found = [LintFinding(line, "error", "", message) for line, message in broken]
         for manifest in manifests:
             found.extend(lint_manifest(manifest, gates, namespaces))
         yield from ((name, finding) for finding in sorted(found, key=lambda finding: finding.line))
@@ -80,14 +80,14 @@ def _sources(place: str) -> Iterator[tuple[str, bytes]]:
             raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _line(source: str, finding: Finding) -> str:
+def _line(source: str, finding: LintFinding) -> str:
     severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
     path = f"{finding.path}: " if finding.path else ""
     # A CEL message goes on with the expression and a caret; here each finding has one line.
     return f"{source}:{finding.line}: {severity}: {path}{finding.message.splitlines()[0]}"
 
 
-def _as_json(source: str, finding: Finding) -> dict[str, object]:
+def _as_json(source: str, finding: LintFinding) -> dict[str, object]:
     return {
         "file": source,
         "line": finding.line,

@@ -18,7 +18,7 @@ from dray.sim.autoscaling import autoscale as autoscale_nodes
 from dray.sim.node_templates import Growth, NodeTemplate, TemplateError, grown, template_of
 from dray.sim.reports.simulation_result import Document, diff_document, result_document, result_text
 from dray.sim.simulation import DEFAULT_POLICY, Simulation, config_of_policy
-from dray.validation import Context
+from dray.validation import ValidationContext
 
 
 @click.command()
@@ -108,7 +108,7 @@ class _Invocation:
     def read(self, files: tuple[str, ...]) -> ClusterObjects:
         with ProgressLine("reading", unit="bytes") as progress:
             dump = read_dump(
-                files, check=Context(gates=self._gates), keep_going=self._keep_going, on_bytes=progress.add
+                files, check=ValidationContext(gates=self._gates), keep_going=self._keep_going, on_bytes=progress.add
             )
         self.problems += dump.problems
         return dump.world()

@@ -15,6 +15,7 @@ from dray.api.core import Namespace, Node, Pod, PriorityClass
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.jsontext import read_json
+from dray.api.kep_field_names import uses_old_spelling
 from dray.api.manifests import Manifest, read_manifests
 from dray.api.resource import (
     API_VERSION,
@@ -25,10 +26,9 @@ from dray.api.resource import (
     ResourceSlice,
 )
 from dray.api.scheme import is_namespaced
-from dray.api.spellings import uses_old_spelling
 from dray.api.versions import to_storage
 from dray.explain.cluster_objects import ClusterObjects
-from dray.validation import Context, validate_create
+from dray.validation import ValidationContext, validate_create
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -99,7 +99,7 @@ class DumpReader:
     """
 
     dump: Dump
-    check: Context | None = None
+    check: ValidationContext | None = None
     keep_going: bool = False
     on_bytes: Callable[[int], None] | None = None
 
@@ -179,7 +179,7 @@ def _opened(value: Any) -> Iterator[Document]:
     yield from ({**said, **item} for item in items if isinstance(item, dict))
 
 
-def add_document(dump: Dump, document: Document, check: Context | None) -> str:
+def add_document(dump: Dump, document: Document, check: ValidationContext | None) -> str:
     """Adds the document's object to the dump; the answer says why it cannot be used, and is empty if it can."""
     kind = str(document.get("kind") or "")
     if not kind:

@@ -11,11 +11,15 @@ from typing import Any
 import msgspec
 
 from dray.accounting import Enforcement, RequestOptions, pod_limits, pod_requests, qos_class
-from dray.api.codec import Reading, shape_document, to_object
+from dray.api.codec import ShapedDocument, shape_document, to_object
 from dray.api.core import Pod
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
-from dray.api.preparation import prepared_create, prepared_status_update, prepared_update
+from dray.api.prepare_for_write import (
+    prepared_create,
+    prepared_status_update,
+    prepared_update,
+)
 from dray.api.quantity import Quantity, QuantityError, rewritten, trimmed
 from dray.api.resource import Device
 from dray.api.strategies import Setting
@@ -31,7 +35,7 @@ from dray.cel import (
     compile_selector,
 )
 from dray.features import FeatureGates
-from dray.validation import Context, FieldError, validate_create, validate_status_update, validate_update
+from dray.validation import FieldError, ValidationContext, validate_create, validate_status_update, validate_update
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -169,7 +173,7 @@ def answer_validation(row: Row) -> Row:
 
 def _validate(row: Row) -> list[FieldError]:
     gates = FeatureGates(FeatureGates.default().on - {name for name, on in (row.get("gates") or {}).items() if not on})
-    context = Context(gates, row.get("namespaceLabels", {}), row["object"].get("apiVersion", ""))
+    context = ValidationContext(gates, row.get("namespaceLabels", {}), row["object"].get("apiVersion", ""))
     setting = Setting(gates, _NOW)
     new = _stored_form(_shaped(row["object"]).strict())
     if row["op"] == "create":
@@ -180,7 +184,7 @@ def _validate(row: Row) -> list[FieldError]:
     return validate_update(prepared_update(new, old, setting), old, context)
 
 
-def _shaped(document: Document) -> Reading:
+def _shaped(document: Document) -> ShapedDocument:
     return shape_document(msgspec.json.decode(msgspec.json.encode(document)))
 
 

@@ -5,21 +5,31 @@
     validate_status_update(new, old, context) -> list[FieldError]
 
 Rules read *documents* in their storage version, shaped and defaulted, because only a document tells an absent list from an
-empty one, and rules ask. One file per kind; formats, metadata, node selectors and conditions have their own.
+empty one, and rules ask.
+
+| module | has the rules for |
+| --- | --- |
+| `dispatch` | choosing the rules of a request |
+| `claims`, `claim_status`, `device_classes`, `device_taint_rules`, `pool_status` | the kinds of resource.k8s.io |
+| `slices`, `devices`, `capacity_policy`, `node_allocatable`, `node_selector` | ResourceSlice and what is in it |
+| `pods`, `pod_fields`, `pod_status`, `pod_groups`, `workloads` | pods, and the kinds that make pods |
+| `core_kinds`, `events`, `quotas`, `rbac` | the other kinds |
+| `metadata`, `conditions`, `formats`, `equality`, `expressions`, `errors` | parts that many kinds share |
+| `lint`, `shorthand_hints` | checking a manifest without a server |
 
 Kubernetes checks with handwritten rules first and generated ("declarative") ones after them. A client sees the difference in
 three places, so errors remember it (`FieldError.declarative`): paths of v1beta1 requests, rules that pass over what an
 update leaves unchanged, and items of lists that are too long.
 
-What is not here: decoding (`dray.api.codec`), defaults and dropped fields (`dray.api`), who may do what (`dray.apiserver`).
+Decoding is in `dray.api.codec`, defaults and dropped fields are in `dray.api`, authorization is in `dray.apiserver`.
 """
 
 from dray.validation.dispatch import validate_create, validate_status_update, validate_update
-from dray.validation.errors import Context, FieldError, invalid_message
+from dray.validation.errors import FieldError, ValidationContext, invalid_message
 
 __all__ = [
-    "Context",
     "FieldError",
+    "ValidationContext",
     "invalid_message",
     "validate_create",
     "validate_status_update",

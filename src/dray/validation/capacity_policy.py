@@ -1,4 +1,4 @@
-"""Capacities of a device, and the policy that says which amounts of a shared one may be asked for."""
+"""Rules for the capacities of a device, and for the policy that limits what claims may request of a shared device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status updates of a ResourceClaim: who holds what, for whom, and what drivers report about it."""
+"""Rules for status updates of a ResourceClaim: the allocation, its users, and what drivers report about devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dray.validation.claims import check_admin_access, check_configs, check_tole
 from dray.validation.conditions import check_conditions
 from dray.validation.devices import check_binding_conditions
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import (
     RequestNames,
     check_driver,
@@ -38,7 +38,7 @@ CONFIG_SOURCES = ("FromClaim", "FromClass")
 DeviceKey = tuple[str, str, str, str | None]
 
 
-def check_claim_status(new: Document, old: Document, context: Context, errors: Errors) -> None:
+def check_claim_status(new: Document, old: Document, context: ValidationContext, errors: Errors) -> None:
     status, before = new.get("status") or {}, old.get("status") or {}
     allocation, old_allocation = status.get("allocation"), before.get("allocation")
     check_admin_access(_admin_results(allocation, old_allocation), context, errors)

@@ -1,13 +1,14 @@
-"""ResourceClaim and ResourceClaimTemplate: what is asked for. The claim's status is in `claim_status`."""
+"""Rules for the spec of ResourceClaim and ResourceClaimTemplate. Rules for the claim's status are in `claim_status`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from dray.api import names
 from dray.api.resource import ADMIN_ACCESS_LABEL
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.expressions import COST_LIMIT, check_derived, check_selector
 from dray.validation.formats import (
     IMMUTABLE,
@@ -19,7 +20,6 @@ from dray.validation.formats import (
     check_references,
     check_unique,
 )
-from dray.validation.inner_form import inner_template_spec
 from dray.validation.metadata import check_annotations, check_labels
 
 MAX_REQUESTS = 32
@@ -37,11 +37,11 @@ NEEDS_ADMIN_LABEL = (
 )
 
 
-def check_claim(document: Document, context: Context, errors: Errors) -> None:
+def check_claim(document: Document, context: ValidationContext, errors: Errors) -> None:
     check_claim_spec(document.get("spec") or {}, "spec", context, errors)
 
 
-def check_requested_admin_access(document: Document, context: Context, errors: Errors) -> None:
+def check_requested_admin_access(document: Document, context: ValidationContext, errors: Errors) -> None:
     """For new claims and templates; for anything else there is nothing to say."""
     spec = document.get("spec") or {}
     if document.get("kind") == "ResourceClaimTemplate":
@@ -56,13 +56,13 @@ def check_claim_update(new: Document, old: Document, errors: Errors) -> None:
         errors.invalid("spec", None, IMMUTABLE, declarative=True)
 
 
-def check_template(document: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def check_template(document: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     spec = document.get("spec") or {}
     inner = spec.get("spec") or {}
     _check_template_metadata(spec.get("metadata") or {}, "spec.metadata", errors)
     check_claim_spec(inner, "spec.spec", context, errors)
     if old is not None and not same(spec, old.get("spec")):
-        errors.invalid("spec", inner_template_spec(spec), IMMUTABLE)
+        errors.invalid("spec", go_template_spec(spec), IMMUTABLE)
 
 
 _TEMPLATE_METADATA = frozenset(("labels", "annotations"))
@@ -82,7 +82,7 @@ def _is_set(field: str, value: object) -> bool:
     return value is not None if field == "deletionGracePeriodSeconds" else value not in (None, "", 0, [], {})
 
 
-def check_admin_access(paths: Iterable[str], context: Context, errors: Errors) -> None:
+def check_admin_access(paths: Iterable[str], context: ValidationContext, errors: Errors) -> None:
     """The first use of admin access needs a namespace that was labelled for it; further ones are not told."""
     path = next(iter(paths), None)
     if path is None:
@@ -99,7 +99,7 @@ def _admin_requests(spec: Document) -> Iterable[str]:
             yield f"spec.devices.requests[{i}].adminAccess"
 
 
-def check_claim_spec(spec: Document, path: str, context: Context, errors: Errors) -> None:
+def check_claim_spec(spec: Document, path: str, context: ValidationContext, errors: Errors) -> None:
     devices = spec.get("devices") or {}
     _ClaimSpec(devices, f"{path}.devices", context, errors).check()
 
@@ -107,7 +107,7 @@ def check_claim_spec(spec: Document, path: str, context: Context, errors: Errors
 class _ClaimSpec:
     """The requests, constraints and configurations of one claim."""
 
-    def __init__(self, devices: Document, path: str, context: Context, errors: Errors) -> None:
+    def __init__(self, devices: Document, path: str, context: ValidationContext, errors: Errors) -> None:
         self.requests: list[Document] = devices.get("requests") or []
         self.constraints: list[Document] = devices.get("constraints") or []
         self.configs: list[Document] = devices.get("config") or []
@@ -261,7 +261,7 @@ def check_class_name(name: str, path: str, errors: Errors, *, declarative: bool 
 
 
 def check_selectors(
-    selectors: list[Document], path: str, context: Context, errors: Errors, *, unchanged: bool = False
+    selectors: list[Document], path: str, context: ValidationContext, errors: Errors, *, unchanged: bool = False
 ) -> None:
     """`unchanged`: what is stored already keeps its expressions unjudged."""
     if len(selectors) > MAX_SELECTORS:
@@ -296,3 +296,49 @@ def check_configs(configs: list[Document], limit: int, known: RequestNames, path
     for i, config in enumerate(configs):
         check_references(config.get("requests") or [], known, f"{path}[{i}].requests", errors)
         check_opaque(config.get("opaque"), f"{path}[{i}].opaque", errors)
+
+
+# Type to its fields in order: wire name and, behind a colon, the type of what is in it (`[]` for a list) or its zero.
+_GO_TYPES = {
+    "ClaimSpec": "devices:DeviceClaim",
+    "DeviceClaim": "requests:[]Request constraints:[]Constraint config:[]Config",
+    "Request": "name:'' exactly:Exact firstAvailable:[]SubRequest",
+    "Exact": "deviceClassName:'' selectors:[]Selector allocationMode:'' count:0 adminAccess tolerations:[]Toleration "
+    "capacity:Capacity derivedAttributes",
+    "SubRequest": "name:'' deviceClassName:'' selectors:[]Selector allocationMode:'' count:0 tolerations:[]Toleration "
+    "capacity:Capacity derivedAttributes",
+    "Selector": "cel:Cel",
+    "Cel": "expression:''",
+    "Toleration": "key:'' operator:'' value:'' effect:'' tolerationSeconds",
+    "Capacity": "requests",
+    "Constraint": "requests matchAttribute distinctAttribute",
+    "Config": "requests opaque:Opaque",
+    "Opaque": "driver:'' parameters",
+}
+_GO_ZEROS: dict[str, Any] = {"''": "", "0": 0, "": None}
+# Structs that are there even when nothing is in them.
+_NEVER_NIL = frozenset({"DeviceClaim"})
+
+
+def go_template_spec(spec: Document) -> Document:
+    """The metadata of a template stands beside its spec."""
+    return {**(spec.get("metadata") or {}), "Spec": _go_struct(spec.get("spec") or {}, "ClaimSpec")}
+
+
+def _go_struct(value: Document, type_name: str) -> Document:
+    fields = (word.partition(":") for word in _GO_TYPES[type_name].split())
+    return {_go_name(name): _go_value(value.get(name), inner) for name, _, inner in fields}
+
+
+def _go_value(value: Any, inner: str) -> Any:
+    if inner in _GO_ZEROS:
+        return _GO_ZEROS[inner] if value is None else value
+    if inner.startswith("[]"):
+        return [_go_struct(entry, inner[2:]) for entry in value] if value else None
+    if value is None and inner not in _NEVER_NIL:
+        return None
+    return _go_struct(value or {}, inner)
+
+
+def _go_name(name: str) -> str:
+    return "CEL" if name == "cel" else name[:1].upper() + name[1:]

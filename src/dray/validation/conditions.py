@@ -1,4 +1,4 @@
-"""Rules about conditions in a status."""
+"""Rules for the conditions in a status, the same for all kinds that have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rules a request meets: by kind, for a new object, a changed one, a changed status."""
+"""Chooses the rules for a request: by kind, and by whether it creates an object, changes it, or changes its status."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from dray.api.strategies import strategy_for
 from dray.validation import (
     claim_status,
     claims,
-    classes,
+    core_kinds,
+    device_classes,
+    device_taint_rules,
     events,
-    others,
     pod_groups,
     pod_status,
     pods,
@@ -21,34 +22,33 @@ from dray.validation import (
     quotas,
     rbac,
     slices,
-    taint_rules,
     workloads,
 )
-from dray.validation.errors import Context, Document, Errors, FieldError
+from dray.validation.errors import Document, Errors, FieldError, ValidationContext
 from dray.validation.metadata import check_metadata, check_metadata_update
 
-Check = Callable[[Document, Document | None, Context, Errors], None]
+Check = Callable[[Document, Document | None, ValidationContext, Errors], None]
 
 
 def _once(check: Callable[[Document, Errors], None]) -> Check:
     return lambda new, old, context, errors: check(new, errors)
 
 
-def _pods(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def _pods(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     if old is None:
         pods.check_pod(new, context, errors)
     else:
         pods.check_pod_update(new, old, context, errors)
 
 
-def _claims(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def _claims(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     if old is None:
         claims.check_claim(new, context, errors)
     else:
         claims.check_claim_update(new, old, errors)
 
 
-def _pool_status(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def _pool_status(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     if old is None:
         pool_status.check_request(new, context, errors)
     else:
@@ -59,17 +59,17 @@ _CHECKS: dict[str, Check] = {
     "ResourceSlice": slices.check_slice,
     "ResourceClaim": _claims,
     "ResourceClaimTemplate": claims.check_template,
-    "DeviceClass": classes.check_class,
-    "DeviceTaintRule": lambda new, old, context, errors: taint_rules.check_rule(new, old, errors),
+    "DeviceClass": device_classes.check_class,
+    "DeviceTaintRule": lambda new, old, context, errors: device_taint_rules.check_rule(new, old, errors),
     "ResourcePoolStatusRequest": _pool_status,
     "Pod": _pods,
-    "Node": lambda new, old, context, errors: others.check_node(new, old, errors),
+    "Node": lambda new, old, context, errors: core_kinds.check_node(new, old, errors),
     "ResourceQuota": lambda new, old, _, errors: quotas.check_quota(new, old, errors),
     "Event": events.check_event,
-    "Lease": _once(others.check_lease),
-    "Service": _once(others.check_service),
-    **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: others.check_key_values(new, old, errors)),
-    "PriorityClass": lambda new, old, _, errors: others.check_priority_class(new, old, errors),
+    "Lease": _once(core_kinds.check_lease),
+    "Service": _once(core_kinds.check_service),
+    **dict.fromkeys(("Secret", "ConfigMap"), lambda new, old, _, errors: core_kinds.check_key_values(new, old, errors)),
+    "PriorityClass": lambda new, old, _, errors: core_kinds.check_priority_class(new, old, errors),
     "PodGroup": lambda new, old, _, errors: pod_groups.check_group(new, old, errors),
     "Workload": lambda new, old, _, errors: pod_groups.check_workload(new, old, errors),
     **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
@@ -79,16 +79,16 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys((*workloads.SELECTING, "Job"), workloads.check_pod_maker),
 }
 
-_STATUS_CHECKS: dict[str, Callable[[Document, Document, Context, Errors], None]] = {
+_STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Errors], None]] = {
     "ResourceClaim": claim_status.check_claim_status,
-    "DeviceTaintRule": lambda new, old, context, errors: taint_rules.check_rule_status(new, errors),
+    "DeviceTaintRule": lambda new, old, context, errors: device_taint_rules.check_rule_status(new, errors),
     "ResourcePoolStatusRequest": lambda new, old, context, errors: pool_status.check_request_status(new, old, errors),
     "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors),
     "PodGroup": lambda new, old, context, errors: pod_groups.check_group_status(new, errors),
 }
 
 
-def validate_create(document: Document, context: Context) -> list[FieldError]:
+def validate_create(document: Document, context: ValidationContext) -> list[FieldError]:
     """What is wrong with a new object."""
     errors = Errors()
     kind = document.get("kind", "")
@@ -103,11 +103,11 @@ def validate_create(document: Document, context: Context) -> list[FieldError]:
     return _as_requested(errors, context)
 
 
-def _nothing(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def _nothing(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     """For kinds that have no rules beyond metadata."""
 
 
-def validate_update(new: Document, old: Document, context: Context) -> list[FieldError]:
+def validate_update(new: Document, old: Document, context: ValidationContext) -> list[FieldError]:
     """What is wrong with a changed object, its status left aside."""
     errors = Errors()
     kind = new.get("kind", "")
@@ -117,7 +117,7 @@ def validate_update(new: Document, old: Document, context: Context) -> list[Fiel
     return _as_requested(errors, context)
 
 
-def validate_status_update(new: Document, old: Document, context: Context) -> list[FieldError]:
+def validate_status_update(new: Document, old: Document, context: ValidationContext) -> list[FieldError]:
     """What is wrong with a changed status; the rest was taken over from the stored object."""
     errors = Errors()
     kind = new.get("kind", "")
@@ -128,7 +128,7 @@ def validate_status_update(new: Document, old: Document, context: Context) -> li
 
 
 def _check_metadata_update(
-    new: Document, old: Document, context: Context, errors: Errors, *, only_status: bool = False
+    new: Document, old: Document, context: ValidationContext, errors: Errors, *, only_status: bool = False
 ) -> None:
     api_version = context.api_version or new.get("apiVersion", "")
     strategy = strategy_for(api_version, new.get("kind", ""))
@@ -142,7 +142,7 @@ _EXACTLY = re.compile(r"(requests\[\d+\])\.exactly\.")
 _DEVICE_FIELD = re.compile(r"^(spec\.devices\[\d+\])\.(?!name\b)")
 
 
-def _as_requested(errors: Errors, context: Context) -> list[FieldError]:
+def _as_requested(errors: Errors, context: ValidationContext) -> list[FieldError]:
     """Handwritten rules first. Generated ones name fields as the client wrote them, the others as v1 has them."""
     generated = [error for error in errors.found if error.declarative]
     if context.api_version.endswith("/v1beta1"):

@@ -1,4 +1,4 @@
-"""Whether a part of an object changed: quantities by amount, an absent list or map like an empty one."""
+"""Compares parts of objects as Kubernetes does: quantities by amount, and an absent list or map equals an empty one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Field errors, printed as Kubernetes prints them, and what rules need to know about the request."""
+"""Field errors, printed as Kubernetes prints them, and the context of a request that rules need."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _no_labels() -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ValidationContext:
     """What rules ask about besides the object."""
 
     gates: FeatureGates = field(default_factory=FeatureGates.default)

@@ -1,11 +1,11 @@
-"""Events: core/v1 takes nearly everything, events.k8s.io/v1 only what is complete, and lets nothing but the series change."""
+"""Rules for Event. core/v1 accepts nearly everything; events.k8s.io/v1 needs complete events and lets only the series change."""
 
 from __future__ import annotations
 
 from dray.api import names
 from dray.api.names import byte_length
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import IMMUTABLE
 
 MAX_FIELD = 128
@@ -18,7 +18,7 @@ FIXED = (
 )  # fmt: skip
 
 
-def check_event(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def check_event(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     strict = context.api_version == "events.k8s.io/v1"
     _check_place(new, errors)
     if new.get("eventTime"):

@@ -1,4 +1,4 @@
-"""One manifest, judged without a server: spelling, shape, rules, gates, versions."""
+"""Checks one manifest without a server: field names, types, rules, feature gates and versions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,21 @@ from dray.api.codec import shape_document
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.gated_fields import dropped_features
+from dray.api.kep_field_names import (
+    OLD_NAMES,
+    canonical_spelling,
+)
 from dray.api.manifests import Manifest
-from dray.api.preparation import prepared_create
+from dray.api.prepare_for_write import prepared_create
 from dray.api.resource import ADMIN_ACCESS_LABEL
 from dray.api.scalars import UnknownField
 from dray.api.schemas import StructSchema, known_kinds, schema_for, struct
-from dray.api.spellings import OLD_NAMES, canonical_spelling
 from dray.api.strategies import Setting
 from dray.api.versions import to_storage
 from dray.features import FeatureGates
 from dray.validation.dispatch import validate_create
-from dray.validation.errors import Context
-from dray.validation.slips import repair
+from dray.validation.errors import ValidationContext
+from dray.validation.shorthand_hints import repair
 
 Severity = Literal["error", "warning", "hint"]
 Document = dict[str, Any]
@@ -36,7 +39,7 @@ _DEPRECATED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LintFinding:
     line: int
     severity: Severity
     path: str
@@ -48,14 +51,14 @@ class Finding:
 
 def lint(
     manifest: Manifest, gates: FeatureGates, namespaces: Mapping[str, Mapping[str, str]] | None = None
-) -> list[Finding]:
+) -> list[LintFinding]:
     """Everything worth saying about one object; `namespaces` are the labels of those that are known."""
     found = [_finding(manifest, *said) for said in _judge(manifest, gates, namespaces or {})]
     return sorted(dict.fromkeys(found), key=lambda finding: finding.line)
 
 
-def _finding(manifest: Manifest, severity: Severity, path: str, message: str) -> Finding:
-    return Finding(manifest.lines.at(path), severity, path, message)
+def _finding(manifest: Manifest, severity: Severity, path: str, message: str) -> LintFinding:
+    return LintFinding(manifest.lines.at(path), severity, path, message)
 
 
 Said = tuple[Severity, str, str]
@@ -85,9 +88,9 @@ def _shape(document: Document, schema: StructSchema) -> Generator[Said, None, Do
     canonical = canonical_spelling(document)
     if canonical is not document:
         yield from _old_spelling(document)
-    repaired, slips = repair(canonical, schema)
-    for slip in slips:
-        yield "error", slip.path, slip.message
+    repaired, hints = repair(canonical, schema)
+    for hint in hints:
+        yield "error", hint.path, hint.message
     shaped = shape_document(repaired)
     for field in shaped.unknown:
         yield "error", field.path, f"{field}{_suggestion(field)}"
@@ -104,7 +107,7 @@ def _rules(
     namespace = (shaped.get("metadata") or {}).get("namespace") or "default"
     # A namespace we do not see may well be labelled; only one we see can be wrong.
     labels = namespaces.get(namespace, {ADMIN_ACCESS_LABEL: "true"})
-    context = Context(gates, labels, api_version)
+    context = ValidationContext(gates, labels, api_version)
     for error in validate_create(prepared_create(stored, Setting(gates, _NOW)), context):
         yield "error", error.field, error.body
     yield from _driver_case(stored)
@@ -143,10 +146,12 @@ def _suggestion(field: UnknownField) -> str:
 def _likely_version(manifest: Manifest) -> str:
     """The version that knows most of the object's fields; the newest one of these."""
     versions = [version for version, kind in known_kinds() if kind == manifest.kind]
-    return min(versions, key=lambda version: (_strangers(manifest, version), len(version), version), default="")
+    return min(
+        versions, key=lambda version: (_unknown_field_count(manifest, version), len(version), version), default=""
+    )
 
 
-def _strangers(manifest: Manifest, api_version: str) -> int:
+def _unknown_field_count(manifest: Manifest, api_version: str) -> int:
     schema = schema_for(api_version, manifest.kind)
     assert schema is not None
     try:

@@ -1,4 +1,4 @@
-"""What a device takes from its node: Kubernetes 1.37's `nodeAllocatableResources` and the KEP's own field."""
+"""Rules for what a device takes from its node: Kubernetes 1.37's `nodeAllocatableResources` and the KEP's own field."""
 
 from __future__ import annotations
 

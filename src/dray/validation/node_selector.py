@@ -1,4 +1,4 @@
-"""Rules about node selectors, in slices, devices and allocations."""
+"""Rules for node selectors in slices, devices and allocations."""
 
 from __future__ import annotations
 

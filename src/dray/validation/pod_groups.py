@@ -1,4 +1,4 @@
-"""PodGroups and Workloads: pods that are placed together, as far as claims and policies go."""
+"""Rules for PodGroup and Workload: their claims, templates and scheduling policies."""
 
 from __future__ import annotations
 

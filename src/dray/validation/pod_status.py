@@ -1,4 +1,4 @@
-"""Status updates of a Pod: its claims, what they cost the node, and the health of its devices."""
+"""Rules for status updates of a Pod: its claims, what they take from the node, and the health of its devices."""
 
 from __future__ import annotations
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from dray.api import names
 from dray.api.quantity import Quantity
-from dray.validation import pod_budget, pod_parts
+from dray.validation import pod_fields
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -26,7 +26,7 @@ class _Known:
     volumes: set[str]
 
 
-def check_pod(document: Document, context: Context, errors: Errors) -> None:
+def check_pod(document: Document, context: ValidationContext, errors: Errors) -> None:
     spec = document.get("spec") or {}
     annotations = (document.get("metadata") or {}).get("annotations") or {}
     claims = spec.get("resourceClaims") or []
@@ -40,9 +40,11 @@ def check_pod(document: Document, context: Context, errors: Errors) -> None:
         errors.invalid(here, annotations[MIRROR_ANNOTATION], detail)
 
 
-def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors, *, mirrored: bool = False) -> None:
+def check_pod_spec(
+    spec: Document, path: str, context: ValidationContext, errors: Errors, *, mirrored: bool = False
+) -> None:
     """Also for the pod templates of the kinds that make pods. The claims of a mirror pod are refused as a whole."""
-    volumes = pod_parts.check_volumes(spec.get("volumes") or [], f"{path}.volumes", errors)
+    volumes = pod_fields.check_volumes(spec.get("volumes") or [], f"{path}.volumes", errors)
     claims = spec.get("resourceClaims") or []
     if mirrored:
         claim_names = {name for claim in claims if (name := claim.get("name"))}
@@ -53,18 +55,18 @@ def check_pod_spec(spec: Document, path: str, context: Context, errors: Errors, 
         errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
         _check_references(references, claim_names, f"{path}.resources.claims", errors)
     if spec.get("resources"):
-        pod_budget.check_budget(spec, path, errors)
+        check_budget(spec, path, errors)
     policy = spec.get("restartPolicy")
     if policy and policy not in RESTART_POLICIES:
         errors.not_supported(f"{path}.restartPolicy", policy, RESTART_POLICIES)
-    pod_parts.check_dns_policy(spec, path, errors)
-    pod_parts.check_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector", errors)
-    pod_parts.check_scheduling_gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates", errors)
+    pod_fields.check_dns_policy(spec, path, errors)
+    pod_fields.check_labels(spec.get("nodeSelector") or {}, f"{path}.nodeSelector", errors)
+    pod_fields.check_scheduling_gates(spec.get("schedulingGates") or [], f"{path}.schedulingGates", errors)
     for field in ("nodeName", "schedulerName", "serviceAccountName"):
         if name := spec.get(field):
             errors.each_invalid(f"{path}.{field}", name, names.subdomain_problems(name))
-    pod_parts.check_deadline(spec, path, errors)
-    pod_parts.check_tolerations(spec.get("tolerations") or [], f"{path}.tolerations", errors)
+    pod_fields.check_deadline(spec, path, errors)
+    pod_fields.check_tolerations(spec.get("tolerations") or [], f"{path}.tolerations", errors)
     for name, amount in (spec.get("overhead") or {}).items():
         _check_amount(amount, f"{path}.overhead[{name}]", errors)
     if (group := spec.get("schedulingGroup")) is not None:
@@ -137,7 +139,7 @@ def _check_references(references: list[Document], known: set[str], path: str, er
 # --- containers ------------------------------------------------------------------------------------------------------
 
 
-def _check_containers(spec: Document, path: str, known: _Known, context: Context, errors: Errors) -> None:
+def _check_containers(spec: Document, path: str, known: _Known, context: ValidationContext, errors: Errors) -> None:
     if not spec.get("containers"):
         errors.required(f"{path}.containers")
     seen: set[str] = set()
@@ -149,7 +151,7 @@ def _check_containers(spec: Document, path: str, known: _Known, context: Context
         seen.add(name)
 
 
-def _check_container(container: Document, path: str, known: _Known, context: Context, errors: Errors) -> None:
+def _check_container(container: Document, path: str, known: _Known, context: ValidationContext, errors: Errors) -> None:
     name, image = container.get("name") or "", container.get("image") or ""
     if not name:
         errors.required(f"{path}.name")
@@ -159,11 +161,11 @@ def _check_container(container: Document, path: str, known: _Known, context: Con
         errors.required(f"{path}.image")
     elif image != image.strip():
         errors.invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
-    pod_parts.check_ports(container.get("ports") or [], f"{path}.ports", errors)
+    pod_fields.check_ports(container.get("ports") or [], f"{path}.ports", errors)
     for i, variable in enumerate(container.get("env") or ()):
         _check_variable(variable, known.claims, f"{path}.env[{i}]", context, errors)
-    pod_parts.check_mounts(container.get("volumeMounts") or [], known.volumes, f"{path}.volumeMounts", errors)
-    pod_parts.check_pull_policy(container, path, errors)
+    pod_fields.check_mounts(container.get("volumeMounts") or [], known.volumes, f"{path}.volumeMounts", errors)
+    pod_fields.check_pull_policy(container, path, errors)
     resources = container.get("resources") or {}
     _check_amounts(resources, f"{path}.resources", errors)
     _check_references(resources.get("claims") or [], known.claims, f"{path}.resources.claims", errors)
@@ -224,7 +226,9 @@ def _check_amount(amount: str, path: str, errors: Errors, *, whole: bool = False
         errors.invalid(path, amount, "must be an integer")
 
 
-def _check_variable(variable: Document, claims: set[str], path: str, context: Context, errors: Errors) -> None:
+def _check_variable(
+    variable: Document, claims: set[str], path: str, context: ValidationContext, errors: Errors
+) -> None:
     if not variable.get("name"):
         errors.required(f"{path}.name")
     source = variable.get("valueFrom")
@@ -271,7 +275,7 @@ _UPDATE_RULE = (
 )
 
 
-def check_pod_update(new: Document, old: Document, context: Context, errors: Errors) -> None:
+def check_pod_update(new: Document, old: Document, context: ValidationContext, errors: Errors) -> None:
     """The spec has to be right as a whole, and the same but for a few fields."""
     check_pod(new, context, errors)
     spec, before = new.get("spec") or {}, old.get("spec") or {}
@@ -339,3 +343,50 @@ def requested_resources(container: Document) -> dict[str, Any]:
     """Requests of a container; what it only limits, it asks for as well."""
     resources = container.get("resources") or {}
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+Amounts = dict[str, Quantity]
+
+
+def check_budget(spec: Document, path: str, errors: Errors) -> None:
+    resources = spec.get("resources") or {}
+    requests, limits = _amounts(resources, "requests"), _amounts(resources, "limits")
+    for name, asked in sorted(_aggregated(spec, "requests").items()):
+        if name in requests and asked > requests[name]:
+            detail = f"must be greater than or equal to aggregate container requests of {asked}"
+            errors.invalid(f"{path}.resources.requests[{name}]", str(requests[name]), detail)
+    for name, asked in sorted(_aggregated(spec, "limits").items()):
+        if name.startswith("hugepages-") and name in limits and asked > limits[name]:
+            detail = f"must be greater than or equal to aggregate container limits of {asked}"
+            errors.invalid(f"{path}.resources.limits[{name}]", str(limits[name]), detail)
+    for field in ("containers", "initContainers"):
+        for i, container in enumerate(spec.get(field) or ()):
+            for name, own in sorted(_amounts(container.get("resources") or {}, "limits").items()):
+                if name in limits and own > limits[name]:
+                    here = f"{path}.{field}[{i}].resources.limits[{name}]"
+                    errors.invalid(here, str(own), f"must be less than or equal to pod limits of {limits[name]}")
+
+
+def _amounts(resources: Document, field: str) -> Amounts:
+    return {name: Quantity.parse(amount) for name, amount in (resources.get(field) or {}).items()}
+
+
+def _aggregated(spec: Document, field: str) -> Amounts:
+    """What all containers come to: those that run together added up, or the largest step before them."""
+    together: Amounts = {}
+    most: Amounts = {}
+    for container in spec.get("initContainers") or ():
+        own = _amounts(container.get("resources") or {}, field)
+        if container.get("restartPolicy") == "Always":
+            together = _merged(together, own, Quantity.__add__)
+            most = _merged(most, together, max)
+        else:
+            most = _merged(most, _merged(together, own, Quantity.__add__), max)
+    for container in spec.get("containers") or ():
+        together = _merged(together, _amounts(container.get("resources") or {}, field), Quantity.__add__)
+    return _merged(most, together, max)
+
+
+def _merged(one: Amounts, other: Amounts, combine: Callable[[Quantity, Quantity], Quantity]) -> Amounts:
+    both = {name: combine(one[name], other[name]) for name in one if name in other}
+    return one | other | both

@@ -1,4 +1,4 @@
-"""ResourcePoolStatusRequest: a question about pools, and its answer, which is written once."""
+"""Rules for ResourcePoolStatusRequest. Its spec never changes, and its status is written once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dray.api import names
 from dray.api.names import MAX_POOL, byte_length
 from dray.validation.conditions import check_conditions
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import IMMUTABLE, check_full_name, check_unique
 
 MIN_LIMIT, MAX_LIMIT = 1, 1000
@@ -17,7 +17,7 @@ MAX_SUMMARIES = 32
 _COUNTS = ("totalDevices", "allocatedDevices", "availableDevices", "unavailableDevices")
 
 
-def check_request(document: Document, context: Context, errors: Errors) -> None:
+def check_request(document: Document, context: ValidationContext, errors: Errors) -> None:
     spec = document.get("spec") or {}
     _check_driver(spec.get("driver") or "", "spec.driver", errors)
     if (pool := spec.get("poolName")) is not None:

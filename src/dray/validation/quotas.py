@@ -1,4 +1,4 @@
-"""ResourceQuota: what can be limited, and for which pods."""
+"""Rules for ResourceQuota: which resources can be limited, and which scopes select pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Roles and their bindings: rules that say something, references and subjects that can be followed."""
+"""Rules for roles and their bindings: verbs and resources of a rule, role references, subjects."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""ResourceSlice: the spec around its devices. The devices themselves are in `devices`."""
+"""Rules for the spec of a ResourceSlice. Rules for single devices are in `devices`."""
 
 from __future__ import annotations
 
 from dray.api import names
-from dray.api.digests import LruSet, digest_of
+from dray.api.caching import LruSet, digest_of
 from dray.validation.devices import check_counters, check_device, has_list_attribute
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import (
     IMMUTABLE,
     check_driver,
@@ -31,7 +31,7 @@ _WORTH_REMEMBERING = 8
 ONLY_TRUE = "must be either unset or set to true"
 
 
-def check_slice(document: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def check_slice(document: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     spec = document.get("spec") or {}
     before = (old.get("spec") or {}) if old is not None else None
     check_driver(spec.get("driver") or "", "spec.driver", errors)
@@ -98,7 +98,7 @@ def _is_chosen(value: object) -> bool:
     return value is not None and value is not False and value != ""
 
 
-def _check_devices(spec: Document, before: Document | None, errors: Errors, context: Context) -> None:
+def _check_devices(spec: Document, before: Document | None, errors: Errors, context: ValidationContext) -> None:
     devices = spec.get("devices") or []
     limit = MAX_LARGE_DEVICES if any(_is_large(device) for device in devices) else MAX_DEVICES
     too_many = len(devices) > limit
@@ -147,7 +147,7 @@ def _check_shared_counters(sets: list[Document], errors: Errors) -> None:
         check_counters(counter_set.get("counters") or {}, f"{path}[{i}].counters", errors)
 
 
-def _check_partition_type(spec: Document, before: Document | None, context: Context, errors: Errors) -> None:
+def _check_partition_type(spec: Document, before: Document | None, context: ValidationContext, errors: Errors) -> None:
     name = spec.get("partitionTypeAttribute")
     if name is None:
         return

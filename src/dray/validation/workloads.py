@@ -1,4 +1,4 @@
-"""The kinds that make pods: which pods are theirs, and whether those pods could be made."""
+"""Rules for Deployment, ReplicaSet, DaemonSet and Job: the selector and the pod template."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from dray.api.matching import matches_labels
 from dray.api.meta import LabelSelector
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import IMMUTABLE
 from dray.validation.pods import RESTART_POLICIES, check_pod_spec
 
@@ -14,7 +14,7 @@ SELECTING = ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet")
 MISMATCH = "`selector` does not match template `labels`"
 
 
-def check_pod_maker(new: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def check_pod_maker(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     """A ReplicaSet, DaemonSet, Deployment, StatefulSet or Job."""
     kind, spec = new.get("kind", ""), new.get("spec") or {}
     template = spec.get("template") or {}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dray.api.caching import SharedDecoder
 from dray.api.projections import PublishedAmount, PublishedDevice, PublishedSlice, PublishedSliceSpec
-from dray.api.read_once import ReadOnce
 from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
@@ -25,7 +25,7 @@ def _devices_by_name(text: bytes) -> dict[str, PublishedDevice]:
 
 
 # Nodes of one kind publish the same devices: equal lists are read once and shared.
-_read_devices = ReadOnce(_devices_by_name, most_bytes=4 * 1024 * 1024)
+_read_devices = SharedDecoder(_devices_by_name, most_bytes=4 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)

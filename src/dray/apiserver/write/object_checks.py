@@ -14,7 +14,7 @@ from dray.api.scheme import Resource, group_version
 from dray.apiserver.errors import FieldErrorLike
 from dray.apiserver.subresources.pod_resize import ephemeral_problems, resize_problems
 from dray.features import FeatureGates
-from dray.validation import Context, validate_create, validate_status_update, validate_update
+from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 
 Document = dict[str, Any]
 Labels = Mapping[str, str] | None
@@ -25,7 +25,7 @@ POD_MAKERS = frozenset({"ReplicaSet", "DaemonSet", "Deployment", "Job"})
 def create_errors(
     row: Resource, version: str, document: Document, gates: FeatureGates, labels: Labels
 ) -> Sequence[FieldErrorLike]:
-    return validate_create(document, Context(gates, labels, group_version(row.group, version)))
+    return validate_create(document, ValidationContext(gates, labels, group_version(row.group, version)))
 
 
 def update_errors(
@@ -39,7 +39,7 @@ def update_errors(
     *,
     resize_with_claims: bool,
 ) -> Sequence[FieldErrorLike]:
-    context = Context(gates, labels, group_version(row.group, version))
+    context = ValidationContext(gates, labels, group_version(row.group, version))
     if endpoint == "status":
         return validate_status_update(new, old, context)
     if endpoint == "finalize":

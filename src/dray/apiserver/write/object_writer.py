@@ -15,7 +15,11 @@ from msgspec.structs import replace
 
 from dray.api.codec import NEWER_THAN_US
 from dray.api.defaults import apply_defaults
-from dray.api.preparation import new_metadata, settle, with_kept_metadata
+from dray.api.prepare_for_write import (
+    new_metadata,
+    set_namespace,
+    with_kept_metadata,
+)
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, strategy_of
@@ -155,7 +159,7 @@ class ObjectWriter:
         return await self.insert(call, storage_conversion.to_storage(row, document), dry_run=options.dry_run)
 
     def _match_namespace(self, call: Call, metadata: Document) -> None:
-        settle(metadata, call.namespace, namespaced=call.row.namespaced)
+        set_namespace(metadata, call.namespace, namespaced=call.row.namespaced)
         if call.row.namespaced and metadata["namespace"] != call.namespace:
             raise errors.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"

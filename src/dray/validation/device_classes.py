@@ -1,4 +1,4 @@
-"""DeviceClass: selectors, configuration, and the extended resource it stands for."""
+"""Rules for DeviceClass: selectors, configuration, and the extended resource it stands for."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dray.api import names
 from dray.api.names import is_node_allocatable
 from dray.validation.claims import check_selectors
 from dray.validation.equality import same
-from dray.validation.errors import Context, Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import check_opaque
 from dray.validation.node_allocatable import check_policy
 
 MAX_CONFIGS = 32
 
 
-def check_class(document: Document, old: Document | None, context: Context, errors: Errors) -> None:
+def check_class(document: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     spec = document.get("spec") or {}
     before = (old.get("spec") or {}) if old is not None else None
     selectors, configs = spec.get("selectors") or [], spec.get("config") or []

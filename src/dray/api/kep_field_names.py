@@ -1,4 +1,4 @@
-"""The oldest spelling of KEP-5517, `native…`, read as the canonical one, `nodeAllocatable…`.
+"""Renames the oldest field names of KEP-5517, `native…`, to the current ones, `nodeAllocatable…`.
 
 What is wrong in an old field stays where it is under its old name, so that the reader sees it as an unknown field or
 a wrong type at the place where it was written.

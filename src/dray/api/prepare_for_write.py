@@ -1,4 +1,4 @@
-"""What happens to an object between decoding and validating it: first its metadata, then its kind's strategy.
+"""Prepares an object for a write, between decoding and validation: first its metadata, then by its kind's strategy.
 
 Documents are in the storage version; UIDs and times come in from outside. Pure.
 """
@@ -21,7 +21,7 @@ def prepared_create(document: Document, setting: Setting, *, namespace: str = "d
     metadata = new_metadata(document.get("metadata") or {})
     for name in ("uid", "creationTimestamp"):
         metadata.pop(name, None)
-    settle(metadata, namespace, namespaced=is_namespaced(document["kind"]))
+    set_namespace(metadata, namespace, namespaced=is_namespaced(document["kind"]))
     return strategy_for(document["apiVersion"], document["kind"]).create({**document, "metadata": metadata}, setting)
 
 
@@ -42,8 +42,8 @@ def new_metadata(sent: Document) -> Document:
     return {name: value for name, value in sent.items() if name not in _ONLY_LATER}
 
 
-def settle(metadata: Document, namespace: str, *, namespaced: bool) -> None:
-    """An object without a namespace gets the one of the request; a cluster-wide one has none."""
+def set_namespace(metadata: Document, namespace: str, *, namespaced: bool) -> None:
+    """Gives an object without a namespace the one of the request, and removes it from a cluster-wide object."""
     if not namespaced:
         metadata.pop("namespace", None)
     elif not metadata.get("namespace"):

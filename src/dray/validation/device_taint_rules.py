@@ -1,4 +1,4 @@
-"""DeviceTaintRule: which devices, and which taint."""
+"""Rules for DeviceTaintRule: the device selector and the taint."""
 
 from __future__ import annotations
 

@@ -19,41 +19,41 @@ Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Slip:
+class ShorthandHint:
     path: str
     message: str
 
 
-def repair(document: Document, schema: StructSchema) -> tuple[Document, list[Slip]]:
+def repair(document: Document, schema: StructSchema) -> tuple[Document, list[ShorthandHint]]:
     """The document as it was meant, and what was wrong with it; the document itself where nothing was."""
-    slips: list[Slip] = []
-    made = _struct(document, schema.name, "", slips)
-    return (made, slips) if slips else (document, [])
+    hints: list[ShorthandHint] = []
+    made = _struct(document, schema.name, "", hints)
+    return (made, hints) if hints else (document, [])
 
 
-def _value(value: Any, ref: TypeRef, path: str, slips: list[Slip]) -> Any:
+def _value(value: Any, ref: TypeRef, path: str, hints: list[ShorthandHint]) -> Any:
     if ref.shape == "struct":
-        return _struct(value, ref.name, path, slips)
+        return _struct(value, ref.name, path, hints)
     if ref.item is None or ref.item.shape == "scalar":
         return value
     if ref.shape == "list" and isinstance(value, list):
-        return [_value(inner, ref.item, f"{path}[{i}]", slips) for i, inner in enumerate(value)]
+        return [_value(inner, ref.item, f"{path}[{i}]", hints) for i, inner in enumerate(value)]
     if ref.shape == "map" and isinstance(value, dict):
-        return {key: _value(inner, ref.item, f"{path}[{key}]", slips) for key, inner in value.items()}
+        return {key: _value(inner, ref.item, f"{path}[{key}]", hints) for key, inner in value.items()}
     return value
 
 
-def _struct(value: Any, name: str, path: str, slips: list[Slip]) -> Any:
+def _struct(value: Any, name: str, path: str, hints: list[ShorthandHint]) -> Any:
     if isinstance(value, dict):
         fields = struct(name).fields
         return {
-            key: _value(inner, fields[key].type, f"{path}.{key}" if path else key, slips) if key in fields else inner
+            key: _value(inner, fields[key].type, f"{path}.{key}" if path else key, hints) if key in fields else inner
             for key, inner in value.items()
         }
     meant = next(_meant(value, name.rpartition(".")[2]), None)
     if meant is None:
         return value
-    slips.append(Slip(path, f"write {_shown(meant)} instead of {_shown(value)}"))
+    hints.append(ShorthandHint(path, f"write {_shown(meant)} instead of {_shown(value)}"))
     return meant
 
 
@@ -72,16 +72,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# --- slips in the text itself ----------------------------------------------------------------------------------------
+# --- mistakes in the text itself -------------------------------------------------------------------------------------
 
-_MAX_TEXT_SLIPS = 50
+_MAX_TEXT_HINTS = 50
 _ELLIPSES = frozenset(("...", ". . .", "…", "[...]"))
 
 
-def read_with_slips(data: bytes) -> tuple[list[Manifest], list[tuple[int, str]]]:
+def read_with_hints(data: bytes) -> tuple[list[Manifest], list[tuple[int, str]]]:
     """The objects of a file, and what is wrong with its YAML, by line; an ellipsis or a shifted `---` is read over."""
     said: list[tuple[int, str]] = []
-    for _ in range(_MAX_TEXT_SLIPS):
+    for _ in range(_MAX_TEXT_HINTS):
         manifests: list[Manifest] = []
         try:
             manifests.extend(read_manifests(data))
@@ -103,7 +103,7 @@ def _until_it_breaks(data: bytes) -> Iterator[Manifest]:
 
 
 def _mended(data: bytes, line: int | None) -> tuple[bytes, int, str] | None:
-    """The text without the slip at or shortly before `line`; None if there is none that we know."""
+    """The text without the mistake at or shortly before `line`; None if there is none that we know."""
     if line is None:
         return None
     lines = data.split(b"\n")

@@ -1,4 +1,4 @@
-"""The parts of a pod that have nothing to do with devices: volumes, ports, mounts, tolerations, policies."""
+"""Rules for fields of a pod that have nothing to do with devices: volumes, ports, mounts, tolerations, policies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small kinds around: nodes, events, leases, priorities, secrets and settings."""
+"""Rules for the smaller core kinds: Node, Lease, Service, PriorityClass, Secret and ConfigMap."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dray.api.names import byte_length
 from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
-from dray.validation.pod_parts import PROTOCOLS
+from dray.validation.pod_fields import PROTOCOLS
 
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
