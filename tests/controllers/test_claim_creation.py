@@ -5,12 +5,12 @@ import json
 import pytest
 
 from dray.api.core import Pod, PodResourceClaim, PodSpec
+from dray.api.dra.pod_claims import claim_from_template, generated_claim_prefix
 from dray.api.meta import ObjectMeta
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION as ANNOTATION
 from dray.client import CLAIMS, PODS, TEMPLATES, Hopeless
 from dray.controllers.claims import ClaimController
-from dray.controllers.claims.creating import ClaimNotMade, claim_from_template
-from dray.controllers.claims.names import generate_name
+from dray.controllers.claims.creating import ClaimNotCreated
 from dray.features import FeatureGates
 from tests.controllers.builders import a_claim, a_pod, a_template
 
@@ -317,7 +317,7 @@ async def test_an_entry_of_a_newer_api_is_told_and_not_guessed_at(cluster):
         'checking for claim before creating it: pod "ns/p", spec.resourceClaim "x": '
         "none of the supported fields are set"
     )
-    with pytest.raises(ClaimNotMade) as caught:
+    with pytest.raises(ClaimNotCreated) as caught:
         await controller.sync("pod:ns/p")
     assert str(caught.value) == text
 
@@ -343,7 +343,7 @@ async def test_an_entry_of_a_newer_api_is_told_and_not_guessed_at(cluster):
     ],
 )
 def test_generated_names(pod, claim, expected):
-    name = generate_name(pod, claim)
+    name = generated_claim_prefix(pod, claim)
     assert name == expected
     assert len(name) <= 57
 

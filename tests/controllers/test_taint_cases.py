@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 from dray.api.resource import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
 from dray.client import CLAIMS, POD_GROUPS, PODS, SLICES
 from dray.controllers.taint_eviction import TaintEvictionController
-from dray.controllers.taint_eviction.deadlines import eviction_time
-from dray.controllers.taint_eviction.pools import PublishedTaints
+from dray.controllers.taint_eviction.deadlines import PublishedTaints, eviction_time
 from tests.controllers.builders import DRIVER, a_claim, a_group, a_pod
 from tests.controllers.test_taint_eviction import (
     a_device,

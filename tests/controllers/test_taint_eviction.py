@@ -4,12 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from dray.api.dra.pod_claims import claim_from_template
+from dray.api.dra.taints import tolerates
 from dray.api.resource import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dray.client import CLAIMS, PODS, SLICES, TAINT_RULES, TEMPLATES, ApiError
-from dray.controllers.claims.creating import claim_from_template
 from dray.controllers.roster import BUILDERS, Choices
 from dray.controllers.taint_eviction import TaintEvictionController
-from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects, tolerates
+from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects
 from dray.features import FeatureGates
 from tests.controllers.builders import DRIVER, a_claim, a_pod, a_rule, a_slice, a_template
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_active
 from dray.api.matching import matches_labels
 from dray.api.workloads import ReplicaSet
 from dray.client import (
@@ -22,7 +23,7 @@ from dray.client import (
     by_namespace,
     object_key,
 )
-from dray.controllers.owned_pods import OwnedPods, controller_of, is_active
+from dray.controllers.owned_pods import OwnedPods, controller_of
 
 ORPHANS = "pods without a controller"
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_active
 from dray.api.workloads import RollingUpdate
-from dray.controllers.owned_pods import first_to_go, is_active
+from dray.controllers.owned_pods import first_to_go
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from dray.api import codec
 from dray.api.core import Node, Pod, PodSpec
+from dray.api.dra.pod_phase import is_active
 from dray.api.dra.taints import first_untolerated
 from dray.api.matching import pod_wants_node, required_nodes
 from dray.api.workloads import DaemonSet, DaemonSetStatus
@@ -16,7 +17,7 @@ from dray.client.rest import Document
 from dray.controllers.availability import Availability, availability
 from dray.controllers.context import Context
 from dray.controllers.daemon_rollout import NodePods, Plan, limits, manual_plan, rolling_plan
-from dray.controllers.owned_pods import OwnedPods, is_active, is_ready
+from dray.controllers.owned_pods import OwnedPods, is_ready
 from dray.controllers.workload_status import write_status
 
 HASH_LABEL = "controller-revision-hash"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_active
 from dray.client.rest import Document
-from dray.controllers.owned_pods import is_active
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_active
 from dray.api.workloads import Job, JobStatus, WorkloadCondition
 from dray.client import (
     JOBS,
@@ -26,7 +27,7 @@ from dray.client.rest import Document
 from dray.clock import rfc3339
 from dray.controllers.context import Context
 from dray.controllers.job_pods import completed_indexes, failures, missing_indexes, with_index
-from dray.controllers.owned_pods import OwnedPods, first_to_go, is_active, is_ready
+from dray.controllers.owned_pods import OwnedPods, first_to_go, is_ready
 from dray.controllers.taint_eviction.deadlines import parse_time
 from dray.controllers.workload_status import write_status
 

@@ -28,17 +28,12 @@ from dray.controllers.claims.releasing import DeletedUids
 T = TypeVar("T", bound=ApiObject)
 
 BY_CONTROLLER = "controller"
-TERMINAL = ("Succeeded", "Failed")
 MAX_OWN_WRITES = 100_000
 FIRST_BATCH = 1
 
 
 def controller_of(obj: ApiObject) -> Iterable[str]:
     return [owner.uid for owner in obj.metadata.owner_references if owner.controller]
-
-
-def is_active(pod: Pod) -> bool:
-    return pod.status.phase not in TERMINAL and pod.metadata.deletion_timestamp is None
 
 
 def is_ready(pod: Pod) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable
 
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_phase import is_finished
 from dray.client import NODES, PODS, ApiError, Handler, ServerUnreachable
 from dray.client.rest import Document
 from dray.clock import rfc3339
@@ -18,7 +19,6 @@ INTERVAL_S = 20.0
 NODE_QUARANTINE_S = 40.0
 TERMINATED_THRESHOLD = 12_500
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
-TERMINAL = ("Succeeded", "Failed")
 
 TERMINATED, LOST_NODE, ORPHANED, UNSCHEDULED = "terminated", "out-of-service", "orphaned", "unscheduled"
 
@@ -78,7 +78,7 @@ class PodGarbageCollector:
         """The oldest of the finished pods, beyond what may stay; evicted ones first."""
         if self._threshold <= 0:
             return
-        finished = [pod for pod in self._pods if pod.status.phase in TERMINAL]
+        finished = [pod for pod in self._pods if is_finished(pod)]
         surplus = len(finished) - self._threshold
         if surplus <= 0:
             return
@@ -113,7 +113,7 @@ class PodGarbageCollector:
     async def _force_delete(self, pod: Pod, reason: str) -> None:
         metadata = pod.metadata
         try:
-            if pod.status.phase not in TERMINAL:
+            if not is_finished(pod):
                 await self._fail(pod, reason)
             await self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid, grace_seconds=0)
         except ApiError as error:

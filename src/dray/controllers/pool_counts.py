@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from dray.api.dra.consumption import CounterID, consumed_capacity, counters_left, counters_suffice, held_by_device
+from dray.api.dra.pools import is_complete, newest_of_pool, wanted_slices
+from dray.api.dra.taints import HARD_EFFECTS
 from dray.api.quantity import Quantity
 from dray.api.resource import (
     Device,
@@ -19,8 +22,6 @@ from dray.api.resource import (
 )
 
 MAX_SUMMARY = 32
-BLOCKING = ("NoSchedule", "NoExecute")
-CounterKey = tuple[str, str]
 
 
 def pool_statuses(
@@ -41,22 +42,20 @@ Uses = dict[str, list[DeviceRequestAllocationResult]]
 
 
 def _taken(driver: str, claims: Iterable[ResourceClaim]) -> dict[str, Uses]:
-    """Allocations by pool and device; admin access takes nothing."""
-    taken: dict[str, Uses] = defaultdict(lambda: defaultdict(list))
-    for claim in claims:
-        for result in claim.status.allocation.devices.results if claim.status.allocation else ():
-            if result.driver == driver and not result.admin_access:
-                taken[result.pool][result.device].append(result)
+    """Allocations by pool and device."""
+    taken: dict[str, Uses] = defaultdict(dict)
+    for device, results in held_by_device(claims).items():
+        if device.driver == driver:
+            taken[device.pool][device.device] = results
     return taken
 
 
 def _status(driver: str, pool: str, slices: Sequence[ResourceSlice], taken: Uses, attribute: str | None) -> PoolStatus:
-    generation = max(item.spec.pool.generation for item in slices)
-    newest = [item for item in slices if item.spec.pool.generation == generation]
-    count = max(item.spec.pool.resource_slice_count for item in newest)
+    newest = newest_of_pool(slices)
+    generation, count = newest[0].spec.pool.generation, wanted_slices(newest)
     nodes = {item.spec.node_name for item in newest}
     node_name = nodes.pop() if len(nodes) == 1 else None
-    if len(newest) != count:
+    if not is_complete(newest):
         problem = f"pool is incomplete: {len(newest)} of {count} slices of generation {generation} are published"
         return PoolStatus(
             driver=driver, pool_name=pool, generation=generation, node_name=node_name, validation_error=problem
@@ -71,7 +70,7 @@ def _status(driver: str, pool: str, slices: Sequence[ResourceSlice], taken: Uses
             node_name=node_name,
             validation_error=f"device {name} is published more than once",
         )
-    room = _counter_room(newest, devices, taken)
+    room = counters_left(newest, taken)
     allocated = sum(device.name in taken for device in devices)
     unavailable = sum(device.name not in taken and not _is_free(device, room) for device in devices)
     attribute = next((s.spec.partition_type_attribute for s in newest if s.spec.partition_type_attribute), attribute)
@@ -90,35 +89,15 @@ def _status(driver: str, pool: str, slices: Sequence[ResourceSlice], taken: Uses
     )
 
 
-def _counter_room(slices: Iterable[ResourceSlice], devices: Iterable[Device], taken: Uses) -> dict[CounterKey, int]:
-    """What is left of the pool's counters after every device in use has paid."""
-    room: dict[CounterKey, int] = {}
-    for item in slices:
-        for counters in item.spec.shared_counters:
-            for name, counter in counters.counters.items():
-                room[counters.name, name] = counter.value.nanos
-    for device in devices:
-        if device.name in taken:
-            for key, amount in _needs(device):
-                room[key] = room.get(key, 0) - amount
-    return room
-
-
-def _needs(device: Device) -> Iterator[tuple[CounterKey, int]]:
-    for consumption in device.consumes_counters:
-        for name, counter in consumption.counters.items():
-            yield (consumption.counter_set, name), counter.value.nanos
-
-
-def _is_free(device: Device, room: dict[CounterKey, int]) -> bool:
+def _is_free(device: Device, room: dict[CounterID, int]) -> bool:
     """Nothing keeps a new claim from it: no taint, and counters that suffice."""
-    if any(taint.effect in BLOCKING for taint in device.taints):
+    if any(taint.effect in HARD_EFFECTS for taint in device.taints):
         return False
-    return all(room.get(key, 0) >= amount for key, amount in _needs(device))
+    return counters_suffice(device, room)
 
 
 def _partitions(
-    attribute: str | None, devices: Iterable[Device], taken: Uses, room: dict[CounterKey, int]
+    attribute: str | None, devices: Iterable[Device], taken: Uses, room: dict[CounterID, int]
 ) -> Iterator[PartitionSummary]:
     if attribute is None:
         return
@@ -143,16 +122,13 @@ def _shareable(devices: Iterable[Device], taken: Uses) -> ShareableSummary | Non
     shown_as: dict[str, Quantity] = {}
     partly = 0
     for device in shared:
-        used: dict[str, int] = defaultdict(int)
-        for result in taken.get(device.name, ()):
-            for name, amount in result.consumed_capacity.items():
-                used[name] += amount.nanos
-        has_room = not any(used[name] >= c.value.nanos for name, c in device.capacity.items() if c.value.nanos)
+        used = consumed_capacity(taken.get(device.name, ()))
+        has_room = not any(used.get(name, 0) >= c.value.nanos for name, c in device.capacity.items() if c.value.nanos)
         partly += device.name in taken and has_room
         for name, capacity in device.capacity.items():
             shown_as.setdefault(name, capacity.value)
             totals[name] += capacity.value.nanos
-            consumed[name] += used[name]
+            consumed[name] += used.get(name, 0)
     capacities = tuple(
         ShareableCapacity(
             name=name,

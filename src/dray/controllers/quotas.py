@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dray.api.core import Pod, ResourceQuota
+from dray.api.dra.pod_claims import extended_resource_claim_name
+from dray.api.dra.pod_phase import is_finished
 from dray.api.quantity import Quantity
 from dray.apiserver.write.quota import scopes
 from dray.apiserver.write.quota.usage import (
@@ -17,7 +19,6 @@ from dray.apiserver.write.quota.usage import (
     Usage,
     claim_usage,
     count_name,
-    extended_claim_name,
     object_usage,
     owning_pod,
     pod_usage,
@@ -39,7 +40,6 @@ from dray.client import (
 )
 from dray.client.rest import Document
 from dray.controllers.context import Context
-from dray.controllers.owned_pods import TERMINAL
 
 WORKERS = 5
 # Many objects that end together are counted together.
@@ -77,7 +77,7 @@ class QuotaController:
             self.queue.add_after(object_key(quota), GATHER_S)
 
     def _pod_changed(self, old: Pod, new: Pod) -> None:
-        if new.status.phase in TERMINAL and old.status.phase not in TERMINAL:
+        if is_finished(new) and not is_finished(old):
             self._ended(new)
 
     async def sync(self, key: str) -> None:
@@ -142,7 +142,7 @@ def _paying_pod(claim: Document, claims: list[Document], pods_by_uid: dict[str, 
     pod = pods_by_uid.get(owner[1]) if owner else None
     if pod is None:
         return None
-    named = extended_claim_name(pod)
+    named = extended_resource_claim_name(pod)
     if named is not None:
         return pod if named == claim["metadata"]["name"] else None
     same = [item for item in claims if owning_pod(item) == owner]

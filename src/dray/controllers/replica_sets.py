@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_active
 from dray.api.workloads import ReplicaSet, ReplicaSetStatus
 from dray.client import REPLICA_SETS, EventRecorder, Handler, Recorder, WorkQueue, object_key
 from dray.controllers.adoption import Adoption
 from dray.controllers.availability import Availability, availability
 from dray.controllers.context import Context
-from dray.controllers.owned_pods import OwnedPods, first_to_go, is_active
+from dray.controllers.owned_pods import OwnedPods, first_to_go
 from dray.controllers.workload_status import write_status
 
 WORKERS = 5

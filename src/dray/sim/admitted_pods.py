@@ -10,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from dray.api.core import Pod, PodResourceClaimStatus, PriorityClass
+from dray.api.dra.claim_users import is_owned_by
+from dray.api.dra.pod_claims import claim_from_template
 from dray.api.reasons import Reason
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim
-from dray.controllers.claims.creating import claim_from_template
-from dray.controllers.claims.pods import is_owned_by
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.snapshot import is_finished

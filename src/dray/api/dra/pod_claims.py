@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from dray.api.core import Container, Pod, PodResourceClaim, PodResourceClaimStatus
+from dray.api.meta import ObjectMeta, OwnerReference
+from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim, ResourceClaimTemplate
 from dray.api.workloads import PodGroup
 
 Document = dict[str, Any]
@@ -24,6 +26,10 @@ ClaimOwner = Pod | PodGroup
 
 # The server appends five random characters and cuts the whole at 63; one more stays for a hyphen of its own.
 _MAX_GENERATED_BASE = 57
+
+
+def owner_kind(owner: ClaimOwner) -> str:
+    return "Pod" if isinstance(owner, Pod) else "PodGroup"
 
 
 class ClaimSource(StrEnum):
@@ -161,6 +167,25 @@ def generated_claim_prefix(pod_name: str, entry_name: str) -> str:
     pod_part = pod_name[: max(1, len(pod_name) * _MAX_GENERATED_BASE // len(name))]
     entry_part = entry_name[: len(entry_name) * _MAX_GENERATED_BASE // len(name)]
     return f"{pod_part}-{entry_part}"
+
+
+def claim_from_template(owner: ClaimOwner, entry_name: str, template: ResourceClaimTemplate) -> ResourceClaim:
+    """The claim to create for an entry of a pod or a group, which owns it."""
+    reference = OwnerReference(
+        api_version=owner.api_version,
+        kind=owner_kind(owner),
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=True,
+    )
+    metadata = ObjectMeta(
+        generate_name=generated_claim_prefix(owner.metadata.name, entry_name),
+        namespace=owner.metadata.namespace,
+        labels=dict(template.spec.metadata.labels),
+        annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME_ANNOTATION: entry_name},
+        owner_references=(reference,),
+    )
+    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
 
 
 def recorded_claims(owner: ClaimOwner) -> dict[str, str | None]:

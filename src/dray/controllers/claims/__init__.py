@@ -1,7 +1,9 @@
-"""ResourceClaims: made from templates for pods and pod groups, released when their users are over, freed and deleted.
+"""The ResourceClaim controller: creates claims from templates, reserves, releases and deletes them.
 
-`controller` decides what to look at, `creating` serves a pod or group, `reserving` a pod placed by hand, `releasing` a
-claim; `groups` knows the group of a pod; `pods` and `names` hold the pure questions. Which devices a claim gets is the scheduler's business.
+`controller` decides which pod, group or claim to look at. `creating` serves a pod or a group: it creates the claims,
+records their names in the status, and reserves them for pods that were bound without a scheduler. `releasing` serves a
+claim: it drops users that are over, deallocates and deletes. `pod_groups` finds the group of a pod. The scheduler chooses
+the devices.
 """
 
 from dray.controllers.claims.controller import DEFAULT_WORKERS, ClaimController

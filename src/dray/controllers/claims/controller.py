@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dray.api.core import Pod, PodResourceClaim
-from dray.api.dra.claim_users import group_name
+from dray.api.dra.claim_users import controller_uid, group_name, is_claim_of_group, is_owned_by, is_reserved_for
+from dray.api.dra.pod_claims import (
+    ClaimOwner,
+    ClaimSource,
+    claim_names,
+    claim_names_of_entries,
+    claim_of_entry,
+    uses_claims,
+)
+from dray.api.dra.pod_phase import is_over
 from dray.api.resource import ResourceClaim, ResourceClaimTemplate
 from dray.api.workloads import PodGroup
 from dray.client import (
@@ -22,22 +31,9 @@ from dray.client import (
     WorkQueue,
     object_key,
 )
-from dray.controllers.claims.creating import BY_CONTROLLER, ClaimMaker
-from dray.controllers.claims.groups import Groups
+from dray.controllers.claims.creating import BY_CONTROLLER, ClaimCreator
 from dray.controllers.claims.metrics import ClaimMetrics
-from dray.controllers.claims.pods import (
-    ClaimOwner,
-    NoKnownSource,
-    claim_name,
-    controller_uid,
-    is_done,
-    is_owned_by,
-    is_reserved_for,
-    is_shared,
-    known_claim_names,
-    released_claim_names,
-    uses_claims,
-)
+from dray.controllers.claims.pod_groups import Groups
 from dray.controllers.claims.releasing import ClaimReleaser, DeletedUids
 from dray.controllers.context import Context
 
@@ -76,7 +72,9 @@ class ClaimController:
         self.claims = MutationCache(claims, context.clock)
         self._recorder = recorder or EventRecorder(client, "resource_claim")
         metrics = ClaimMetrics(context.registry, claims)
-        self._maker = ClaimMaker(client, self.claims, templates, self._groups, self._recorder, context.gates, metrics)
+        self._creator = ClaimCreator(
+            client, self.claims, templates, self._groups, self._recorder, context.gates, metrics
+        )
         self._releaser = ClaimReleaser(client, self._pods, self._groups, self.claims, self.deleted)
         self._pods.add_handler(Handler(self._pod_seen, lambda _, new: self._pod_seen(new), self._pod_gone))
         claims.add_handler(Handler(self._claim_seen, lambda _, new: self._claim_seen(new), self._look_at_users))
@@ -101,11 +99,11 @@ class ClaimController:
         if prefix == POD_KEY:
             pod = self._pods.get(name)
             if pod is not None:
-                await self._maker.sync_pod(pod)
+                await self._creator.sync_pod(pod)
         elif prefix == GROUP_KEY:
             group = self._groups.informer.get(name) if self._groups.informer is not None else None
             if group is not None:
-                await self._maker.sync_group(group)
+                await self._creator.sync_group(group)
         elif prefix == CLAIM_KEY:
             claim = self.claims.get(name)
             if claim is not None:
@@ -154,13 +152,13 @@ class ClaimController:
     def _pod_seen(self, pod: Pod) -> None:
         if not uses_claims(pod):
             return
-        if is_done(pod):
+        if is_over(pod):
             self._look_at_claims(pod)
         elif self._needs_work(pod):
             self.queue.add(f"{POD_KEY}:{object_key(pod)}")
 
     def _look_at_claims(self, pod: Pod) -> None:
-        for name in released_claim_names(pod):
+        for name in claim_names(pod):
             self.queue.add(f"{CLAIM_KEY}:{pod.metadata.namespace}/{name}")
 
     def _needs_work(self, pod: Pod) -> bool:
@@ -169,7 +167,7 @@ class ClaimController:
         group = self._groups.cached(pod)
         return any(
             self._lacks_shared(pod, entry, group)
-            if group is not None and is_shared(entry, group)
+            if group is not None and is_claim_of_group(entry, group)
             else self._lacks(pod, entry)
             for entry in pod.spec.resource_claims
         )
@@ -179,15 +177,14 @@ class ClaimController:
         return not is_going and any(self._lacks(group, entry) for entry in group.spec.resource_claims)
 
     def _lacks(self, owner: ClaimOwner, entry: PodResourceClaim) -> bool:
-        try:
-            known = claim_name(owner, entry)
-        except NoKnownSource:
+        known = claim_of_entry(owner, entry)
+        if known.source is ClaimSource.UNKNOWN:
             return True  # The sync tells the user.
         if not known.is_recorded:
             return True
-        if known.name is None:
+        if known.claim_name is None:
             return False
-        claim = self.claims.get(f"{owner.metadata.namespace}/{known.name}")
+        claim = self.claims.get(f"{owner.metadata.namespace}/{known.claim_name}")
         if claim is None:
             return known.is_generated  # Another one its user has to make.
         if known.is_generated and not is_owned_by(claim, owner):
@@ -198,19 +195,25 @@ class ClaimController:
         """The group makes its claims; a pod only has to know their names and, if placed by hand, be let in."""
         if not self._groups.share_claims:
             return True  # The sync tells the user.
-        shared = claim_name(group, entry).name
+        shared = claim_of_entry(group, entry).claim_name
         if shared is None:
             return False
         claim = self.claims.get(f"{pod.metadata.namespace}/{shared}")
-        return claim_name(pod, entry).name != shared or (claim is not None and _is_unreserved(claim, pod, group))
+        return claim_of_entry(pod, entry).claim_name != shared or (
+            claim is not None and _is_unreserved(claim, pod, group)
+        )
 
 
 def _is_unreserved(claim: ResourceClaim, pod: Pod, user: ClaimOwner) -> bool:
-    return bool(pod.spec.node_name) and claim.status.allocation is not None and not is_reserved_for(claim, user)
+    return (
+        bool(pod.spec.node_name)
+        and claim.status.allocation is not None
+        and not is_reserved_for(claim, user.metadata.uid)
+    )
 
 
 def _claims_of(owner: ClaimOwner) -> Iterable[str]:
-    return [f"{owner.metadata.namespace}/{name}" for name in known_claim_names(owner)]
+    return [f"{owner.metadata.namespace}/{name}" for name in claim_names_of_entries(owner)]
 
 
 def _templates_of(owner: ClaimOwner) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""From template entries of a pod or group to claims: find what is there, make what is missing, record it."""
+"""Makes the claims that a pod or group lists from their templates, records their names, and reserves them if needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import logging
 from typing import Any
 
 from dray.api.core import Pod, PodResourceClaim
-from dray.api.meta import ObjectMeta, OwnerReference
+from dray.api.dra.claim_users import consumer_reference, is_claim_of_group, is_owned_by, is_reserved_for, with_users
+from dray.api.dra.pod_claims import (
+    ClaimOwner,
+    ClaimSource,
+    claim_from_template,
+    claim_of_entry,
+    claim_records,
+    owner_kind,
+    recorded_claims,
+)
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim, ResourceClaimTemplate
 from dray.api.workloads import PodGroup
 from dray.client import (
@@ -24,18 +33,8 @@ from dray.client import (
     ServerUnreachable,
     reference_to,
 )
-from dray.controllers.claims.groups import GroupMissing, Groups
 from dray.controllers.claims.metrics import ClaimMetrics
-from dray.controllers.claims.names import generate_name
-from dray.controllers.claims.pods import (
-    ClaimOwner,
-    NoKnownSource,
-    claim_name,
-    is_owned_by,
-    is_shared,
-    owner_kind,
-)
-from dray.controllers.claims.reserving import ClaimReserver
+from dray.controllers.claims.pod_groups import GroupMissing, Groups
 from dray.features import FeatureGates
 
 log = logging.getLogger(__name__)
@@ -45,11 +44,11 @@ FAILED_CREATION = "FailedResourceClaimCreation"
 BY_CONTROLLER = "controller"
 
 
-class ClaimNotMade(Exception):
-    """A claim could not be made now; the owner's events say why, and the key is tried again."""
+class ClaimNotCreated(Exception):
+    """A claim could not be created now; the owner's events say why, and the key is tried again."""
 
 
-class ClaimMaker:
+class ClaimCreator:
     """One pod or group at a time. Claims are looked up in our own writes, then in the informer, then on the server."""
 
     def __init__(
@@ -97,11 +96,11 @@ class ClaimMaker:
         new_names: dict[str, str] = {}
         for entry in owner.spec.resource_claims:
             try:
-                if group is not None and is_shared(entry, group):
+                if group is not None and is_claim_of_group(entry, group):
                     name = self._shared_claim(owner, group, entry)
                 else:
                     name = await self._ensure_claim(owner, entry, group)
-            except (ClaimNotMade, Hopeless, ApiError, ServerUnreachable) as error:
+            except (ClaimNotCreated, Hopeless, ApiError, ServerUnreachable) as error:
                 message = f"{owner_kind(owner)}ResourceClaim {entry.name}: {error}"
                 self._recorder.event(reference_to(_kind_of(owner), owner), WARNING, FAILED_CREATION, message)
                 raise
@@ -115,18 +114,22 @@ class ClaimMaker:
             raise Hopeless(
                 f"claim {entry.name} is a PodGroup claim but the DRAWorkloadResourceClaims feature is disabled"
             )
-        known = claim_name(group, entry)
-        return known.name if known.is_generated and known.name != claim_name(owner, entry).name else None
+        known = claim_of_entry(group, entry)
+        is_recorded = known.claim_name == claim_of_entry(owner, entry).claim_name
+        return known.claim_name if known.is_generated and not is_recorded else None
 
     async def _ensure_claim(self, owner: ClaimOwner, entry: PodResourceClaim, group: PodGroup | None) -> str | None:
         """The name of a claim that the owner's status does not hold yet; None if there is nothing to record."""
-        try:
-            known = claim_name(owner, entry)
-        except NoKnownSource as error:
-            raise ClaimNotMade(f"checking for claim before creating it: {error}") from None
-        if not known.is_generated or (known.is_recorded and known.name is None):
+        known = claim_of_entry(owner, entry)
+        if known.source is ClaimSource.UNKNOWN:
+            word = "pod" if isinstance(owner, Pod) else "pod group"
+            where = f'{word} "{owner.metadata.namespace}/{owner.metadata.name}", spec.resourceClaim "{entry.name}"'
+            raise ClaimNotCreated(
+                f"checking for claim before creating it: {where}: none of the supported fields are set"
+            )
+        if not known.is_generated or (known.is_recorded and known.claim_name is None):
             return None
-        if known.name is not None and await self._exists_for(owner, known.name, group):
+        if known.claim_name is not None and await self._exists_for(owner, known.claim_name, group):
             return None
         claim = self._orphan(owner, entry.name)
         if claim is None:
@@ -143,7 +146,7 @@ class ClaimMaker:
             try:
                 claim = await self._client.find(CLAIMS, name, namespace)
             except (ApiError, ServerUnreachable) as error:
-                raise ClaimNotMade(f"checking claim existence: {error}") from error
+                raise ClaimNotCreated(f"checking claim existence: {error}") from error
         if claim is None:
             return False
         if not is_owned_by(claim, owner):
@@ -169,7 +172,7 @@ class ClaimMaker:
             created = await self._client.create(CLAIMS, claim)
         except ApiError as error:
             self._metrics.created(owner, success=False, admin_access=admin_access)
-            raise ClaimNotMade(f"create ResourceClaim : {error}") from error
+            raise ClaimNotCreated(f"create ResourceClaim : {error}") from error
         self._metrics.created(owner, success=True, admin_access=admin_access)
         return created
 
@@ -178,26 +181,21 @@ class ClaimMaker:
         template = self._templates.get(f"{owner.metadata.namespace}/{name}")
         if template is None:
             missing = f'resourceclaimtemplate.resource.k8s.io "{name}" not found'
-            raise ClaimNotMade(f'resource claim template "{name}": {missing}')
+            raise ClaimNotCreated(f'resource claim template "{name}": {missing}')
         requests = template.spec.spec.devices.requests
         if not self._gates.enabled("DRAAdminAccess") and any(r.exactly and r.exactly.admin_access for r in requests):
-            raise ClaimNotMade("admin access is requested, but the feature is disabled")
+            raise ClaimNotCreated("admin access is requested, but the feature is disabled")
         if not self._gates.enabled("DRAPrioritizedList") and any(r.first_available for r in requests):
-            raise ClaimNotMade("template includes a prioritized list of subrequests, but the feature is disabled")
+            raise ClaimNotCreated("template includes a prioritized list of subrequests, but the feature is disabled")
         return template
 
     async def _record(self, kind: Kind[Any], owner: ClaimOwner, new_names: dict[str, str]) -> None:
         """One apply with every entry: leaving out the old ones would take them away."""
-        names = {s.name: s.resource_claim_name for s in owner.status.resource_claim_statuses if s.resource_claim_name}
-        names |= new_names
+        names = {entry: name for entry, name in recorded_claims(owner).items() if name} | new_names
         metadata = owner.metadata
         document = {
             "metadata": {"namespace": metadata.namespace, "name": metadata.name, "uid": metadata.uid},
-            "status": {
-                "resourceClaimStatuses": [
-                    {"name": entry, "resourceClaimName": name} for entry, name in sorted(names.items())
-                ]
-            },
+            "status": claim_records(names),
         }
         try:
             await self._client.apply(kind, document, field_manager=FIELD_MANAGER, force=True, subresource="status")
@@ -206,25 +204,47 @@ class ClaimMaker:
                 return
             where = f"{metadata.namespace}/{metadata.name}"
             word = "pod" if isinstance(owner, Pod) else "podgroup"
-            raise ClaimNotMade(f"update {word} {where} ResourceClaimStatuses: {error}") from error
-
-
-def claim_from_template(owner: ClaimOwner, entry_name: str, template: ResourceClaimTemplate) -> ResourceClaim:
-    uid, name = owner.metadata.uid, owner.metadata.name
-    reference = OwnerReference(
-        api_version=owner.api_version, kind=owner_kind(owner), name=name, uid=uid, controller=True
-    )
-    metadata = ObjectMeta(
-        generate_name=generate_name(name, entry_name),
-        namespace=owner.metadata.namespace,
-        labels=dict(template.spec.metadata.labels),
-        annotations={**template.spec.metadata.annotations, POD_CLAIM_NAME_ANNOTATION: entry_name},
-        owner_references=(reference,),
-    )
-    return ResourceClaim(metadata=metadata, spec=template.spec.spec)
+            raise ClaimNotCreated(f"update {word} {where} ResourceClaimStatuses: {error}") from error
 
 
 def _kind_of(owner: ClaimOwner) -> Kind[Any]:
     if isinstance(owner, Pod):
         return PODS
     return POD_GROUPS.at_version(owner.api_version.rpartition("/")[2])
+
+
+# --- reservations ------------------------------------------------------------------------------------------------------
+
+
+class ClaimNotReserved(Exception):
+    """The claim could not be reserved now; the key is tried again."""
+
+
+class ClaimReserver:
+    """Reserves allocated claims for a pod that got its node without a scheduler."""
+
+    def __init__(self, client: Client, claims: MutationCache[ResourceClaim]) -> None:
+        self._client = client
+        self._claims = claims
+
+    async def reserve(self, pod: Pod, group: PodGroup | None, new_names: dict[str, str]) -> None:
+        """`new_names` are those that the pod's status does not show yet. A claim of the group is reserved for the group."""
+        for entry in pod.spec.resource_claims:
+            name = new_names.get(entry.name) or claim_of_entry(pod, entry).claim_name
+            if name is None:
+                continue
+            claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
+            if claim is None:
+                return
+            user = group if group is not None and is_claim_of_group(entry, group) else pod
+            if claim.status.allocation is not None and not is_reserved_for(claim, user.metadata.uid):
+                await self._add_consumer(claim, user)
+
+    async def _add_consumer(self, claim: ResourceClaim, user: ClaimOwner) -> None:
+        reserved = with_users(claim, (*claim.status.reserved_for, consumer_reference(user)))
+        try:
+            updated = await self._client.update_status(CLAIMS, reserved)
+        except ApiError as error:
+            where = f"{claim.metadata.namespace}/{claim.metadata.name}"
+            raise ClaimNotReserved(f"reserve claim {where}: {error}") from error
+        self._claims.remember(updated)

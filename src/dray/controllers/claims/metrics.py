@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from dray.api.core import Pod
 from dray.api.dra.claim_users import GROUP_API
+from dray.api.dra.pod_claims import ClaimOwner, owner_kind
 from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.client import Informer
-from dray.controllers.claims.pods import ClaimOwner, owner_kind
 from dray.telemetry import Registry, Sample
 
 CREATES = "dynamic_resource_allocation_resourceclaim_creates_total"

@@ -8,11 +8,11 @@ from collections import OrderedDict
 import msgspec
 
 from dray.api.core import Pod
-from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE
+from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE, with_users
+from dray.api.dra.pod_phase import is_over
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, Informer, MutationCache
-from dray.controllers.claims.groups import Groups
-from dray.controllers.claims.pods import is_done
+from dray.controllers.claims.pod_groups import Groups
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class ClaimReleaser:
         if consumer.uid in self._deleted:
             return False
         pod = self._pods.get(f"{namespace}/{consumer.name}")
-        return pod is not None and pod.metadata.uid == consumer.uid and not is_done(pod)
+        return pod is not None and pod.metadata.uid == consumer.uid and not is_over(pod)
 
     async def sync(self, claim: ResourceClaim) -> None:
         consumers = [item for item in claim.status.reserved_for if await self._is_alive(item, claim.metadata.namespace)]
@@ -98,7 +98,7 @@ class ClaimReleaser:
             # The scheduler may know of pods that our watch has not shown yet: ask before dropping.
             pod = await self._client.find(PODS, consumer.name, namespace)
             return pod is not None and pod.metadata.uid == consumer.uid
-        return pod.metadata.uid == consumer.uid and not is_done(pod)
+        return pod.metadata.uid == consumer.uid and not is_over(pod)
 
     async def _is_group_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
         """A group needs its claims for as long as it exists."""
@@ -116,10 +116,10 @@ class ClaimReleaser:
         self, claim: ResourceClaim, consumers: list[ResourceClaimConsumerReference]
     ) -> ResourceClaim:
         """Deallocating goes with dropping the last consumer, in one write; the finalizer needs a second."""
-        status = msgspec.structs.replace(claim.status, reserved_for=tuple(consumers))
+        claim = with_users(claim, consumers)
         if not consumers and _is_protected(claim):
-            status = msgspec.structs.replace(status, allocation=None)
-        claim = await self._write_status(msgspec.structs.replace(claim, status=status))
+            claim = _without_allocation(claim)
+        claim = await self._write_status(claim)
         if not consumers and claim.status.allocation is None and _is_protected(claim):
             claim = await self._unprotect(claim)
         return claim
@@ -127,8 +127,7 @@ class ClaimReleaser:
     async def _deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         if claim.status.allocation is None:
             return claim
-        status = msgspec.structs.replace(claim.status, allocation=None)
-        return await self._write_status(msgspec.structs.replace(claim, status=status))
+        return await self._write_status(_without_allocation(claim))
 
     async def _unprotect(self, claim: ResourceClaim) -> ResourceClaim:
         finalizers = tuple(item for item in claim.metadata.finalizers if item != CLAIM_FINALIZER)
@@ -152,7 +151,7 @@ class ClaimReleaser:
         if metadata.uid in self._deleted_claims:
             return False
         pod = self._pods.get(f"{metadata.namespace}/{owner.name}")
-        return pod is not None and (pod.metadata.uid != owner.uid or is_done(pod))
+        return pod is not None and (pod.metadata.uid != owner.uid or is_over(pod))
 
     async def _delete_if_over(self, claim: ResourceClaim) -> None:
         if not self._is_over(claim):
@@ -165,6 +164,10 @@ class ClaimReleaser:
                 where = f"{metadata.namespace}/{metadata.name}"
                 raise ClaimNotReleased(f"delete unused generated claim {where}: {error}") from error
         self._deleted_claims.add(metadata.uid)
+
+
+def _without_allocation(claim: ResourceClaim) -> ResourceClaim:
+    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=None))
 
 
 def _is_protected(claim: ResourceClaim) -> bool:

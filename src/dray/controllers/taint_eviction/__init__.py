@@ -1,7 +1,7 @@
-"""Pods off tainted devices (KEP-5055): `controller` watches and acts, the rest decides.
+"""Evicts pods from devices that are tainted NoExecute (KEP-5055): `controller` watches and acts, the rest decides.
 
-`deadlines` says when a taint ends the use of a device, `pools` which taints drivers publish, `rule_status` what a rule's
-status tells. Keeping new pods away from tainted devices is the scheduler's business.
+`deadlines` says when a taint ends the use of a device and which taints drivers publish, `causes` which taints reach a
+pod through its claims, `rule_status` what a rule's status tells. The scheduler keeps new pods away from tainted devices.
 """
 
 from dray.controllers.taint_eviction.controller import TaintEvictionController

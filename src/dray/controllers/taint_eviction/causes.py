@@ -9,20 +9,23 @@ import msgspec
 
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use, was_made_for
+from dray.api.dra.consumption import allocation_results
+from dray.api.dra.pod_claims import claim_names_of_entries, claims_of_entries
+from dray.api.dra.pod_phase import is_active, is_bound
+from dray.api.dra.pools import device_id
+from dray.api.dra.taints import NO_EXECUTE
 from dray.api.resource import DeviceRequestAllocationResult, DeviceTaint, DeviceTaintRule, ResourceClaim
 from dray.client import Informer
 from dray.clock import Clock
-from dray.controllers.claims.pods import TERMINAL_PHASES, claim_name, known_claim_names
 from dray.controllers.taint_eviction.deadlines import (
-    NO_EXECUTE,
     Cause,
     Deadline,
+    PublishedTaints,
     earliest,
     eviction_time,
     rule_applies,
     rule_selects,
 )
-from dray.controllers.taint_eviction.pools import PublishedTaints
 from dray.controllers.taint_eviction.rule_status import RuleCounts
 
 
@@ -45,7 +48,7 @@ class EvictionCauses:
         """When this pod has to go; None if it may stay, is over, or is leaving already."""
         if not self._taints and not self._rules:
             return None
-        if not _is_running(pod):
+        if not _may_be_evicted(pod):
             return None
         return earliest(self._causes(pod))
 
@@ -54,12 +57,12 @@ class EvictionCauses:
         taint = msgspec.structs.replace(rule.spec.taint, effect=NO_EXECUTE)
         namespaces: Counter[str] = Counter()
         for pod in self._pods:
-            if _is_running(pod) and self._would_evict(pod, rule, taint):
+            if _may_be_evicted(pod) and self._would_evict(pod, rule, taint):
                 namespaces[pod.metadata.namespace] += 1
         devices = {
-            (device.driver, device.pool, device.device)
+            device_id(device)
             for claim in self._claims
-            for device in allocated_devices(claim)
+            for device in allocation_results(claim)
             if rule_applies(rule, device)
         }
         selector = rule.spec.device_selector
@@ -71,13 +74,13 @@ class EvictionCauses:
         return any(
             rule_applies(rule, device) and eviction_time(taint, device.tolerations, now) is not None
             for claim in self._claims_in_use(pod)
-            for device in allocated_devices(claim)
+            for device in allocation_results(claim)
         )
 
     def _causes(self, pod: Pod) -> Iterator[Cause]:
         now = self._clock.now()
         for claim in self._claims_in_use(pod):
-            for device in allocated_devices(claim):
+            for device in allocation_results(claim):
                 for taint, rule_name in self._taints_of(device):
                     at = eviction_time(taint, device.tolerations, now)
                     if at is not None:
@@ -92,29 +95,21 @@ class EvictionCauses:
 
     def _claims_in_use(self, pod: Pod) -> Iterator[ResourceClaim]:
         """Allocated, reserved for this pod or its group, and made for it where it was made from a template."""
-        for entry in pod.spec.resource_claims:
-            if entry.resource_claim_name is None and entry.resource_claim_template_name is None:
-                continue
-            known = claim_name(pod, entry)
-            claim = self._claims.get(f"{pod.metadata.namespace}/{known.name}") if known.name else None
+        for known in claims_of_entries(pod):
+            claim = self._claims.get(f"{pod.metadata.namespace}/{known.claim_name}") if known.claim_name else None
             if claim is None or claim.status.allocation is None or not may_use(claim, pod):
                 continue
             if not known.is_generated or was_made_for(claim, pod):
                 yield claim
 
 
-def _is_running(pod: Pod) -> bool:
-    is_leaving = pod.metadata.deletion_timestamp is not None or pod.status.phase in TERMINAL_PHASES
-    return bool(pod.spec.node_name) and not is_leaving
-
-
-def allocated_devices(claim: ResourceClaim) -> tuple[DeviceRequestAllocationResult, ...]:
-    return claim.status.allocation.devices.results if claim.status.allocation else ()
+def _may_be_evicted(pod: Pod) -> bool:
+    return is_bound(pod) and is_active(pod)
 
 
 def claims_of(pod: Pod) -> Iterable[str]:
-    return [f"{pod.metadata.namespace}/{name}" for name in known_claim_names(pod)]
+    return [f"{pod.metadata.namespace}/{name}" for name in claim_names_of_entries(pod)]
 
 
 def pools_of(claim: ResourceClaim) -> Iterable[str]:
-    return {f"{device.driver}/{device.pool}" for device in allocated_devices(claim)}
+    return {f"{device.driver}/{device.pool}" for device in allocation_results(claim)}

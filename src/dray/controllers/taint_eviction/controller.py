@@ -13,6 +13,8 @@ from collections.abc import Iterable
 import msgspec
 
 from dray.api.core import Pod
+from dray.api.dra.consumption import allocation_results
+from dray.api.dra.pools import pool_id
 from dray.api.meta import Condition
 from dray.api.resource import DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.client import (
@@ -33,9 +35,8 @@ from dray.client import (
 from dray.client.rest import STRATEGIC_PATCH
 from dray.clock import rfc3339
 from dray.controllers.context import Context
-from dray.controllers.taint_eviction.causes import EvictionCauses, allocated_devices, claims_of, pools_of
-from dray.controllers.taint_eviction.deadlines import Deadline, rule_applies
-from dray.controllers.taint_eviction.pools import PublishedTaints, pool_of
+from dray.controllers.taint_eviction.causes import EvictionCauses, claims_of, pools_of
+from dray.controllers.taint_eviction.deadlines import Deadline, PublishedTaints, rule_applies
 from dray.controllers.taint_eviction.rule_status import NONE, RuleCounts, condition
 
 log = logging.getLogger(__name__)
@@ -108,7 +109,7 @@ class TaintEvictionController:
             self._look_at_pool(resource_slice)
 
     def _slice_changed(self, old: ResourceSlice, new: ResourceSlice) -> None:
-        if pool_of(old) != pool_of(new):
+        if pool_id(old) != pool_id(new):
             self._slice_gone(old)
         self._slice_seen(new)
 
@@ -117,7 +118,7 @@ class TaintEvictionController:
             self._look_at_pool(resource_slice)
 
     def _look_at_pool(self, resource_slice: ResourceSlice) -> None:
-        for claim in self._claims.by_index(BY_POOL, "/".join(pool_of(resource_slice))):
+        for claim in self._claims.by_index(BY_POOL, "/".join(pool_id(resource_slice))):
             self._claim_seen(claim)
 
     def _rule_seen(self, rule: DeviceTaintRule) -> None:
@@ -136,7 +137,7 @@ class TaintEvictionController:
 
     def _look_at_rule(self, rule: DeviceTaintRule) -> None:
         for claim in self._claims:
-            if any(rule_applies(rule, device) for device in allocated_devices(claim)):
+            if any(rule_applies(rule, device) for device in allocation_results(claim)):
                 self._claim_seen(claim)
 
     def _claim_seen(self, claim: ResourceClaim) -> None:

@@ -1,4 +1,4 @@
-"""When must a pod leave its devices? Pure answers from claims, slices, rules and taints."""
+"""When a taint makes a pod leave its devices, and which taints drivers publish. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from dray.api.dra.pools import DeviceID, PoolID, newest_of_pool, pool_id, published_devices
+from dray.api.dra.taints import NO_EXECUTE, selects_device, tolerates
 from dray.api.resource import (
     DeviceRequestAllocationResult,
     DeviceTaint,
     DeviceTaintRule,
     DeviceTaintSelector,
     DeviceToleration,
+    ResourceSlice,
 )
-
-NO_EXECUTE = "NoExecute"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def eviction_time(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], n
     added = parse_time(taint.time_added) or now
     wait_s: int | None = None
     for toleration in tolerations:
-        if not tolerates(toleration, taint):
+        if not _tolerates_eviction(toleration, taint):
             continue
         if toleration.toleration_seconds is None:
             return None
@@ -56,23 +57,15 @@ def eviction_time(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], n
     return added + timedelta(seconds=wait_s or 0)
 
 
-def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Only a toleration that says NoExecute counts here; an empty effect is not enough."""
-    if toleration.effect != taint.effect:
-        return False
-    if toleration.operator == "Exists":
-        return toleration.key in ("", taint.key)
-    if toleration.operator in ("", "Equal"):
-        return toleration.key == taint.key and toleration.value == taint.value
-    return False
+def _tolerates_eviction(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
+    """Stricter than for allocation: the toleration must name the effect, and without a key it must say `Exists`."""
+    is_specific = toleration.effect == NO_EXECUTE and bool(toleration.key or toleration.operator == "Exists")
+    return is_specific and tolerates(toleration, taint)
 
 
 def rule_selects(selector: DeviceTaintSelector | None, driver: str, pool: str, device: str) -> bool:
     """All given fields must match; no selector at all matches nothing, an empty one everything."""
-    if selector is None:
-        return False
-    wanted = ((selector.driver, driver), (selector.pool, pool), (selector.device, device))
-    return all(want is None or want == have for want, have in wanted)
+    return selector is not None and selects_device(selector, driver, pool, device)
 
 
 def rule_applies(rule: DeviceTaintRule, device: DeviceRequestAllocationResult) -> bool:
@@ -87,3 +80,52 @@ def parse_time(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+# --- published taints ----------------------------------------------------------------------------------------------------
+
+
+class PublishedTaints:
+    """The taints of devices in the newest generation of each pool, kept up to date slice by slice."""
+
+    def __init__(self) -> None:
+        self._slices: dict[PoolID, dict[str, ResourceSlice]] = {}
+        self._taints: dict[PoolID, dict[str, tuple[DeviceTaint, ...]]] = {}
+
+    def put(self, resource_slice: ResourceSlice) -> bool:
+        """Returns whether the taints of the pool changed."""
+        pool = pool_id(resource_slice)
+        self._slices.setdefault(pool, {})[resource_slice.metadata.name] = resource_slice
+        return self._refresh(pool)
+
+    def remove(self, resource_slice: ResourceSlice) -> bool:
+        pool = pool_id(resource_slice)
+        slices = self._slices.get(pool, {})
+        slices.pop(resource_slice.metadata.name, None)
+        if not slices:
+            self._slices.pop(pool, None)
+        return self._refresh(pool)
+
+    def __bool__(self) -> bool:
+        return bool(self._taints)
+
+    def of(self, driver: str, pool: str, device: str) -> tuple[DeviceTaint, ...]:
+        return self._taints.get((driver, pool), {}).get(device, ())
+
+    def devices(self) -> Iterable[DeviceID]:
+        """Every published device of the newest generations."""
+        for slices in self._slices.values():
+            for device, _ in published_devices(newest_of_pool(slices.values())):
+                yield device
+
+    def _refresh(self, pool: PoolID) -> bool:
+        taints: dict[str, tuple[DeviceTaint, ...]] = {}
+        for _, device in published_devices(newest_of_pool(self._slices.get(pool, {}).values())):
+            if device.taints:
+                taints[device.name] = taints.get(device.name, ()) + device.taints
+        before = self._taints.get(pool, {})
+        if taints:
+            self._taints[pool] = taints
+        else:
+            self._taints.pop(pool, None)
+        return taints != before

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from dray.api.dra.taints import NO_EXECUTE
 from dray.api.meta import Condition
 from dray.api.resource import DeviceTaintRule
 
 CONDITION = "EvictionInProgress"
-NO_EXECUTE, NONE = "NoExecute", "None"
+NONE = "None"
 
 
 @dataclass(frozen=True, slots=True)
