@@ -28,7 +28,7 @@ from dray.kubelet.claims import (
     ClaimRefused,
     PreparedDevice,
     check_claim,
-    claims_of_pod,
+    created_claims,
     new_claim_state,
 )
 
@@ -70,7 +70,7 @@ def test_claims_come_in_spec_order_and_the_extended_one_last():
         statuses=[PodResourceClaimStatus(name="a", resource_claim_name="made"), PodResourceClaimStatus(name="none")],
         extended=PodExtendedResourceClaimStatus(resource_claim_name="ext"),
     )
-    assert [(c.entry, c.claim_name) for c in claims_of_pod(pod)] == [("b", "direct"), ("a", "made"), ("", "ext")]
+    assert [(c.entry, c.claim_name) for c in created_claims(pod)] == [("b", "direct"), ("a", "made"), ("", "ext")]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_claims_come_in_spec_order_and_the_extended_one_last():
 )
 def test_claims_that_cannot_be_named_are_refused(entry, text):
     with pytest.raises(ClaimRefused, match=text):
-        claims_of_pod(a_pod(entry))
+        created_claims(a_pod(entry))
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_claims_that_cannot_be_named_are_refused(entry, text):
     ],
 )
 def test_claims_that_must_not_be_used_are_refused(claim, from_template, text):
-    pod_claim = claims_of_pod(a_pod(PodResourceClaim(name="x", resource_claim_name="c")))[0]
+    pod_claim = created_claims(a_pod(PodResourceClaim(name="x", resource_claim_name="c")))[0]
     if from_template:
         pod = a_pod(
             PodResourceClaim(name="x", resource_claim_template_name="t"),
             statuses=[PodResourceClaimStatus(name="x", resource_claim_name="c")],
         )
-        pod_claim = claims_of_pod(pod)[0]
+        pod_claim = created_claims(pod)[0]
     with pytest.raises(ClaimRefused, match=text):
         check_claim(POD, pod_claim, claim, may_skip_operations=False)
 

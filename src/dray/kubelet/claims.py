@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 
 from dray.api.core import Pod
 from dray.api.dra.claim_users import group_name, may_use, was_made_for
+from dray.api.dra.consumption import allocation_results
+from dray.api.dra.pod_claims import ClaimSource, PodClaim, claims_of_pod
 from dray.api.resource import ResourceClaim
 
 PREPARE = "NodePrepareResources"
@@ -61,9 +63,8 @@ class ClaimState:
 
 def new_claim_state(claim: ResourceClaim) -> ClaimState:
     """The entry of an allocated claim, before anything was prepared."""
-    results = claim.status.allocation.devices.results if claim.status.allocation else ()
     skips: dict[str, set[str]] = {}
-    for result in results:
+    for result in allocation_results(claim):
         operations = set(result.skip_node_operations)
         if "*" in operations:
             operations = {PREPARE, UNPREPARE, "*"}
@@ -75,42 +76,23 @@ def new_claim_state(claim: ResourceClaim) -> ClaimState:
 # --- which claims a pod has ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class PodClaim:
-    """A claim of a pod: `entry` is its name in the pod spec, empty for the extended-resource claim."""
-
-    entry: str
-    claim_name: str
-    is_from_template: bool
-
-
-def claims_of_pod(pod: Pod) -> list[PodClaim]:
-    """In spec order, the extended-resource claim last. ClaimRefused where a claim was not made yet."""
-    claims: list[PodClaim] = []
-    statuses = {status.name: status for status in pod.status.resource_claim_statuses}
-    for entry in pod.spec.resource_claims:
-        if entry.resource_claim_name is not None:
-            claims.append(PodClaim(entry.name, entry.resource_claim_name, False))
-        elif entry.resource_claim_template_name is not None:
-            status = statuses.get(entry.name)
-            if status is None:
-                raise ClaimRefused(f'pod "{_pod_key(pod)}": ResourceClaim not created yet')
-            if status.resource_claim_name is not None:
-                claims.append(PodClaim(entry.name, status.resource_claim_name, True))
-        else:
+def created_claims(pod: Pod) -> list[PodClaim]:
+    """The pod's claims that exist, the extended-resource claim last. ClaimRefused while one still has to be created."""
+    claims = claims_of_pod(pod)
+    for claim in claims:
+        if claim.source is ClaimSource.UNKNOWN:
             raise ClaimRefused(
-                f'pod "{_pod_key(pod)}", spec.resourceClaim "{entry.name}": none of the supported fields are set'
+                f'pod "{_pod_key(pod)}", spec.resourceClaim "{claim.entry}": none of the supported fields are set'
             )
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        claims.append(PodClaim("", extended.resource_claim_name, True))
-    return claims
+        if not claim.is_recorded:
+            raise ClaimRefused(f'pod "{_pod_key(pod)}": ResourceClaim not created yet')
+    return [claim for claim in claims if claim.claim_name]
 
 
 def check_claim(pod: Pod, pod_claim: PodClaim, claim: ResourceClaim, *, may_skip_operations: bool) -> None:
     """Everything about the claim itself that must hold before a driver is called."""
     metadata = claim.metadata
-    if pod_claim.is_from_template and not was_made_for(claim, pod):
+    if pod_claim.is_generated and not was_made_for(claim, pod):
         group = group_name(pod)
         why = "Pod is not owner" if group is None else f"neither Pod nor PodGroup {group} is the owner"
         raise ClaimRefused(
@@ -122,9 +104,7 @@ def check_claim(pod: Pod, pod_claim: PodClaim, claim: ResourceClaim, *, may_skip
         )
     if claim.status.allocation is None:
         raise ClaimRefused(f"ResourceClaim {metadata.name}: not allocated")
-    if not may_skip_operations and any(
-        result.skip_node_operations for result in claim.status.allocation.devices.results
-    ):
+    if not may_skip_operations and any(result.skip_node_operations for result in allocation_results(claim)):
         raise ClaimRefused(
             f"ResourceClaim {metadata.name}: DRAOptionalNodeOperations feature gate is disabled on kubelet"
         )

@@ -9,36 +9,24 @@ import yaml
 
 from dray.api.cdi import CdiError, CdiRegistry, CdiSpec, ContainerEdits, decode_spec, make_registry, spec_from_document
 from dray.api.core import Container, Pod
-from dray.kubelet.claims import ClaimCache, ClaimRefused, claims_of_pod
+from dray.api.dra.pod_claims import requests_of_container
+from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 
 log = logging.getLogger(__name__)
 
 
-def wanted_claims(pod: Pod, container: Container) -> list[tuple[str, str]]:
-    """(claim name, request) pairs that the container uses; an empty request means the whole claim."""
-    names = {each.entry: each.claim_name for each in claims_of_pod(pod) if each.entry}
-    wanted = [(names[use.name], use.request) for use in container.resources.claims if use.name in names]
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        wanted += [
-            (extended.resource_claim_name, mapping.request_name)
-            for mapping in extended.request_mappings
-            if mapping.container_name == container.name and _asks_for(container, mapping.resource_name)
-        ]
-    return wanted
-
-
-def _asks_for(container: Container, resource: str) -> bool:
-    amount = container.resources.requests.get(resource) or container.resources.limits.get(resource)
-    return amount is not None and amount.nanos != 0
+def requests_of_created_claims(pod: Pod, container: Container) -> list[tuple[str, str]]:
+    """(claim name, request) pairs that the container uses. ClaimRefused while a claim still has to be created."""
+    created_claims(pod)
+    return requests_of_container(pod, container)
 
 
 def cdi_device_ids(pod: Pod, container: Container, cache: ClaimCache) -> tuple[str, ...]:
     """CDI names for the container, in the order of its claims."""
     try:
-        devices = devices_of_container(cache, pod.metadata.namespace, wanted_claims(pod, container))
+        devices = devices_of_container(cache, pod.metadata.namespace, requests_of_created_claims(pod, container))
     except ClaimRefused as error:
         raise ContainerError("CreateContainerConfigError", str(error)) from error
     return tuple(name for _, _, device in devices for name in device.cdi_device_ids)

@@ -15,7 +15,7 @@ from dray.api.core import Container, Pod
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim
 from dray.client import CLAIMS, ApiError, Client, ServerUnreachable
-from dray.kubelet.claims import ClaimCache, ClaimRefused, claims_of_pod
+from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.container_devices import CdiDirectories, cdi_device_ids
 from dray.kubelet.environment import FindDevice, Sources, container_environment, expand
 from dray.kubelet.errors import ContainerError
@@ -121,7 +121,7 @@ class ContainerSpecs:
     async def _claims(self, pod: Pod) -> dict[str, ResourceClaim]:
         claims: dict[str, ResourceClaim] = {}
         try:
-            for each in claims_of_pod(pod):
+            for each in created_claims(pod):
                 if each.entry:
                     claims[each.entry] = await self._client.get(CLAIMS, each.claim_name, pod.metadata.namespace)
         except (ApiError, ServerUnreachable, ClaimRefused) as error:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_phase import is_deleted, is_finished
 from dray.client import (
     NODES,
     PODS,
@@ -76,9 +77,8 @@ class NodeFleet:
         await asyncio.gather(self._pods.stop(), self._node_objects.stop())
 
     def _changed(self, pod: Pod) -> None:
-        is_over = pod.status.phase in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
-        is_settled = pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
-        if pod.spec.node_name in self._nodes and not is_over and not is_settled:
+        is_settled = is_finished(pod) or pod.status.phase == "Running"
+        if pod.spec.node_name in self._nodes and (is_deleted(pod) or not is_settled):
             self._queue.add(object_key(pod))
 
     def _node_seen(self, node: Node) -> None:

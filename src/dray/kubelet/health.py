@@ -10,7 +10,7 @@ import grpc
 
 from dray.api.core import Container, Pod
 from dray.clock import Clock
-from dray.kubelet.claims import ClaimCache, ClaimRefused, claims_of_pod
+from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.endpoint import Endpoint
 from dray.kubelet.health_checkpoint import StoredHealth
 
@@ -150,7 +150,7 @@ class DeviceHealth:
     def statuses(self, pod: Pod, container: Container, cache: ClaimCache) -> list[dict[str, Any]]:
         """`allocatedResourcesStatus` of a container: one entry per claim it names, one line per device."""
         try:
-            names = {each.entry: each.claim_name for each in claims_of_pod(pod)}
+            names = {each.entry: each.claim_name for each in created_claims(pod)}
         except ClaimRefused:
             return []
         found: list[dict[str, Any]] = []

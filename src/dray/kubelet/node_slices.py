@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 
+from dray.api.dra.pools import newest_of_pool
 from dray.api.resource import Device, ResourceSlice
 from dray.client import SLICES, ApiError, Client, Handler, Informer, ServerUnreachable
 
@@ -33,9 +34,9 @@ class NodeSlices:
     def find_device(self, driver: str, pool: str, name: str) -> Device | None:
         """A device as it is published, in the newest generation of its pool."""
         slices = self._slices.by_index("pool", f"{driver}/{pool}")
-        newest = max((each.spec.pool.generation for each in slices), default=0)
-        current = (each for each in slices if each.spec.pool.generation == newest)
-        return next((device for each in current for device in each.spec.devices if device.name == name), None)
+        return next(
+            (device for each in newest_of_pool(slices) for device in each.spec.devices if device.name == name), None
+        )
 
     async def wipe_once(self) -> bool:
         """Delete all of them; False if that does not work now."""

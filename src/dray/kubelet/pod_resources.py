@@ -8,7 +8,7 @@ import grpc
 
 from dray.api.core import Container, Pod
 from dray.kubelet.claims import ClaimCache, ClaimRefused, ClaimState
-from dray.kubelet.container_devices import wanted_claims
+from dray.kubelet.container_devices import requests_of_created_claims
 from dray.proto import podresources_v1_pb2 as messages
 from dray.proto import podresources_v1_pb2_grpc
 
@@ -60,7 +60,7 @@ class PodResourcesServer(podresources_v1_pb2_grpc.PodResourcesListerServicer):
 
     def _of_container(self, pod: Pod, container: Container) -> list[Any]:
         try:
-            wanted = wanted_claims(pod, container)
+            wanted = requests_of_created_claims(pod, container)
         except ClaimRefused:
             return []
         requests: dict[str, list[str]] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_finished
 from dray.api.times import parse_time
 from dray.client import Client, Recorder
 from dray.clock import Clock, rfc3339
@@ -103,7 +104,7 @@ class PodWorker:
     async def run(self) -> None:
         """The pod's whole life here. What was prepared is given back, whatever happened before."""
         try:
-            if self.pod.status.phase not in ("Succeeded", "Failed") and not self._has_lived:
+            if not is_finished(self.pod) and not self._has_lived:
                 await self._live_until_stopped()
             self._has_lived = True
             await self._end()
@@ -270,13 +271,13 @@ class PodWorker:
     async def _end(self) -> None:
         """Stop what runs, give claims back, report the end, and let the API forget the pod if it is being deleted."""
         await self._stop_containers()
-        if self._report.progress.containers and self.pod.status.phase not in ("Succeeded", "Failed"):
+        if self._report.progress.containers and not is_finished(self.pod):
             await self._report.write()
         await self._unprepare()
         await self._context.runtime.stop_pod(self.pod.metadata.uid)
         self._context.admission.release(self.pod)
         self._report.change(is_finished=True)
-        if self.pod.status.phase not in ("Succeeded", "Failed"):
+        if not is_finished(self.pod):
             await self._report.write_for_sure()
         if not self._stopping.is_set():
             await self._stopping.wait()
@@ -303,7 +304,7 @@ class PodWorker:
 
     async def _find_containers(self) -> None:
         """Those of an earlier life of this agent, which ended before it could stop them, get their grace as well."""
-        if self.pod.status.phase in ("Succeeded", "Failed"):
+        if is_finished(self.pod):
             return
         for container in (*self.pod.spec.containers, *self.pod.spec.init_containers):
             if container.name in self._running or container.name in self._report.progress.containers:

@@ -5,6 +5,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from dray.api.core import Pod
+from dray.api.dra.consumption import allocation_results
+from dray.api.dra.pod_claims import PodClaim
 from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.kinds import CLAIMS
@@ -16,10 +18,9 @@ from dray.kubelet.claims import (
     ClaimCache,
     ClaimRefused,
     ClaimState,
-    PodClaim,
     PreparedDevice,
     check_claim,
-    claims_of_pod,
+    created_claims,
 )
 from dray.kubelet.drivers import Drivers
 from dray.kubelet.endpoint import CALL_TIMEOUT_S
@@ -82,7 +83,7 @@ class PodClaims:
 
     async def _checked_claims(self, pod: Pod) -> list[ResourceClaim]:
         checked: dict[str, ResourceClaim] = {}
-        for pod_claim in claims_of_pod(pod):
+        for pod_claim in created_claims(pod):
             claim = await self._fetch(pod, pod_claim)
             check_claim(pod, pod_claim, claim, may_skip_operations=self._may_skip_operations)
             self._check_drivers(claim)
@@ -96,8 +97,7 @@ class PodClaims:
             raise ClaimRefused(f"fetch ResourceClaim {pod_claim.claim_name}: {error}") from error
 
     def _check_drivers(self, claim: ResourceClaim) -> None:
-        allocation = claim.status.allocation
-        for result in allocation.devices.results if allocation else ():
+        for result in allocation_results(claim):
             if not {PREPARE, "*"}.intersection(result.skip_node_operations):
                 self._drivers.endpoint(result.driver)
 
@@ -155,7 +155,7 @@ class PodClaims:
     def knows_claims_of(self, pod: Pod) -> bool:
         """Whether every claim of the pod is on record for it, as it is once the pod was prepared."""
         try:
-            keys = {f"{pod.metadata.namespace}/{each.claim_name}" for each in claims_of_pod(pod)}
+            keys = {f"{pod.metadata.namespace}/{each.claim_name}" for each in created_claims(pod)}
         except ClaimRefused:
             return False
         return keys <= {state.key for state in self.cache.of_pod(pod.metadata.uid)}

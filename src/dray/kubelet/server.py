@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dray.accounting import Enforcement
 from dray.api.core import Container, Node, Pod
+from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import Device
 from dray.client import PODS, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
 from dray.clock import Clock
@@ -268,7 +269,7 @@ class Kubelet:
     def _take_pods(self) -> None:
         """Pods that were let in before a restart keep their place; only then are new ones asked whether they fit."""
         for pod in self._pods:
-            if pod.status.start_time is not None and pod.status.phase not in ("Succeeded", "Failed"):
+            if pod.status.start_time is not None and not is_finished(pod):
                 self._context.admission.let_back_in(pod)
         self._pods.add_handler(Handler(on_add=self._pod_added, on_update=self._pod_updated, on_delete=self._pod_gone))
         self._takes_pods = True

@@ -51,15 +51,15 @@ def a_container(name, *uses, **requests):
     ("entry", "records", "expected"),
     [
         pytest.param(NAMED, [], PodClaim("a", "shared", ClaimSource.NAMED), id="named"),
-        pytest.param(FROM_TEMPLATE, [], PodClaim("b", None, ClaimSource.TEMPLATE, False), id="not-made-yet"),
+        pytest.param(FROM_TEMPLATE, [], PodClaim("b", "", ClaimSource.TEMPLATE, False), id="not-made-yet"),
         pytest.param(
             FROM_TEMPLATE,
             [{"name": "b", "resourceClaimName": "p-b-x"}],
             PodClaim("b", "p-b-x", ClaimSource.TEMPLATE),
             id="made",
         ),
-        pytest.param(FROM_TEMPLATE, [{"name": "b"}], PodClaim("b", None, ClaimSource.TEMPLATE), id="none-is-needed"),
-        pytest.param({"name": "c"}, [], PodClaim("c", None, ClaimSource.UNKNOWN), id="neither-claim-nor-template"),
+        pytest.param(FROM_TEMPLATE, [{"name": "b"}], PodClaim("b", "", ClaimSource.TEMPLATE), id="none-is-needed"),
+        pytest.param({"name": "c"}, [], PodClaim("c", "", ClaimSource.UNKNOWN), id="neither-claim-nor-template"),
     ],
 )
 def test_the_claim_of_an_entry(entry, records, expected):
@@ -68,7 +68,7 @@ def test_the_claim_of_an_entry(entry, records, expected):
 
 def test_the_extended_resource_claim_comes_last_and_belongs_to_the_pod():
     pod = a_pod(NAMED, FROM_TEMPLATE, extended=EXTENDED)
-    assert [claim.claim_name for claim in claims_of_pod(pod)] == ["shared", None, "p-extended"]
+    assert [claim.claim_name for claim in claims_of_pod(pod)] == ["shared", "", "p-extended"]
     assert [claim.is_generated for claim in claims_of_pod(pod)] == [False, True, True]
     assert claim_names(pod) == ["shared", "p-extended"]
     assert claim_names_of_entries(pod) == ["shared"]

@@ -45,12 +45,12 @@ class ClaimSource(StrEnum):
 class PodClaim:
     """One claim of a pod or a pod group.
 
-    `entry` is its name in `spec.resourceClaims`, empty for the extended-resource claim. `claim_name` is None while the
-    claim is not recorded, and also where a record says that none is needed (`is_recorded`).
+    `entry` is its name in `spec.resourceClaims`, empty for the extended-resource claim. `claim_name` is empty while
+    the claim is not recorded, and also where a record says that none is needed (`is_recorded`).
     """
 
     entry: str
-    claim_name: str | None
+    claim_name: str
     source: ClaimSource
     is_recorded: bool = True
 
@@ -64,11 +64,11 @@ def claim_of_entry(owner: ClaimOwner, entry: PodResourceClaim) -> PodClaim:
     if entry.resource_claim_name:
         return PodClaim(entry.name, entry.resource_claim_name, ClaimSource.NAMED)
     if not entry.resource_claim_template_name:
-        return PodClaim(entry.name, None, ClaimSource.UNKNOWN)
+        return PodClaim(entry.name, "", ClaimSource.UNKNOWN)
     for status in owner.status.resource_claim_statuses:
         if status.name == entry.name:
-            return PodClaim(entry.name, status.resource_claim_name or None, ClaimSource.TEMPLATE)
-    return PodClaim(entry.name, None, ClaimSource.TEMPLATE, is_recorded=False)
+            return PodClaim(entry.name, status.resource_claim_name or "", ClaimSource.TEMPLATE)
+    return PodClaim(entry.name, "", ClaimSource.TEMPLATE, is_recorded=False)
 
 
 def claims_of_entries(owner: ClaimOwner) -> Iterator[PodClaim]:

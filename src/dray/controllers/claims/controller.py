@@ -182,7 +182,7 @@ class ClaimController:
             return True  # The sync tells the user.
         if not known.is_recorded:
             return True
-        if known.claim_name is None:
+        if not known.claim_name:
             return False
         claim = self.claims.get(f"{owner.metadata.namespace}/{known.claim_name}")
         if claim is None:
@@ -196,7 +196,7 @@ class ClaimController:
         if not self._groups.share_claims:
             return True  # The sync tells the user.
         shared = claim_of_entry(group, entry).claim_name
-        if shared is None:
+        if not shared:
             return False
         claim = self.claims.get(f"{pod.metadata.namespace}/{shared}")
         return claim_of_entry(pod, entry).claim_name != shared or (

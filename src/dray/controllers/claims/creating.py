@@ -116,7 +116,7 @@ class ClaimCreator:
             )
         known = claim_of_entry(group, entry)
         is_recorded = known.claim_name == claim_of_entry(owner, entry).claim_name
-        return known.claim_name if known.is_generated and not is_recorded else None
+        return known.claim_name or None if known.is_generated and not is_recorded else None
 
     async def _ensure_claim(self, owner: ClaimOwner, entry: PodResourceClaim, group: PodGroup | None) -> str | None:
         """The name of a claim that the owner's status does not hold yet; None if there is nothing to record."""
@@ -127,9 +127,9 @@ class ClaimCreator:
             raise ClaimNotCreated(
                 f"checking for claim before creating it: {where}: none of the supported fields are set"
             )
-        if not known.is_generated or (known.is_recorded and known.claim_name is None):
+        if not known.is_generated or (known.is_recorded and not known.claim_name):
             return None
-        if known.claim_name is not None and await self._exists_for(owner, known.claim_name, group):
+        if known.claim_name and await self._exists_for(owner, known.claim_name, group):
             return None
         claim = self._orphan(owner, entry.name)
         if claim is None:
@@ -231,7 +231,7 @@ class ClaimReserver:
         """`new_names` are those that the pod's status does not show yet. A claim of the group is reserved for the group."""
         for entry in pod.spec.resource_claims:
             name = new_names.get(entry.name) or claim_of_entry(pod, entry).claim_name
-            if name is None:
+            if not name:
                 continue
             claim = self._claims.get(f"{pod.metadata.namespace}/{name}")
             if claim is None:
