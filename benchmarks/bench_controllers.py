@@ -30,8 +30,8 @@ from dray.client import (
     InProcessTransport,
 )
 from dray.controllers.claims import ClaimController
-from dray.controllers.context import Context
-from dray.controllers.roster import Roster
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import ControllerManager
 from dray.store.sqlite import SqliteStore
 
 PODS_MADE = 2000
@@ -100,7 +100,7 @@ async def _claims_from_templates(directory: Path) -> Round:
     client, wire = Client(transport), Counting(transport)
     await _prepare(client)
     informers = Informers(Client(wire))
-    controller = ClaimController(Context(informers.client, informers))
+    controller = ClaimController(ControllerContext(informers.client, informers))
     informers.start()
     await informers.synced()
     for number in range(PODS_MADE):
@@ -135,9 +135,9 @@ async def _lives(directory: Path) -> tuple[float, float, float]:
     await _prepare(client)
     await client.create(NODES, _node())
     informers = Informers(Client(wire))
-    roster = Roster(Context(informers.client, informers))
-    working = asyncio.create_task(roster.run())
-    await roster.ready.wait()
+    manager = ControllerManager(ControllerContext(informers.client, informers))
+    working = asyncio.create_task(manager.run())
+    await manager.ready.wait()
     await asyncio.sleep(1.0)  # What the controllers put into a new cluster is not a pod's cost.
     calls, writes, cpu = wire.calls, wire.writes, time.process_time()
     pods, claims = informers.of(PODS), informers.of(CLAIMS)

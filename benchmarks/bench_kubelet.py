@@ -136,7 +136,7 @@ async def _start(client: Any) -> float:
 _FLEET = """
 import asyncio, resource, tempfile
 from pathlib import Path
-from dray.kubelet.fleet import NodeFleet
+from dray.kubelet.simulated_kubelets import SimulatedKubelets
 from dray.kubelet.node import NodeDescription
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
@@ -145,10 +145,10 @@ async def main():
         plane = ControlPlane(ControlPlaneOptions(Path(folder)))
         await plane.start()
         nodes = [NodeDescription.simple(f"node-{i}", "8", "32Gi") for i in range(1000)]
-        fleet = NodeFleet(plane.client("kubelet"), nodes)
-        await fleet.start()
+        kubelets = SimulatedKubelets(plane.client("kubelet"), nodes)
+        await kubelets.start()
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-        await fleet.stop()
+        await kubelets.stop()
         await plane.stop()
 
 asyncio.run(main())

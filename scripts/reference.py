@@ -9,8 +9,11 @@ import click
 from dray.apiserver.http.version_and_metrics import ServerMetrics
 from dray.cli.main import COMMANDS, cli
 from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, Client, Informers
-from dray.controllers.context import Context
-from dray.controllers.roster import BUILDERS, Choices
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import (
+    BUILDERS,
+    Choices,
+)
 from dray.features import GATES, RELEASES, FeatureGates
 from dray.kubelet.metrics import KubeletMetrics
 from dray.scheduler.metrics import SchedulerMetrics
@@ -65,7 +68,7 @@ def registries() -> dict[str, Registry]:
     # Neither asks for anything before the first request.
     server = ServerMetrics(None, None)  # type: ignore[arg-type]
     client = Client(None)  # type: ignore[arg-type]
-    context = Context(client, Informers(client), FeatureGates.default())
+    context = ControllerContext(client, Informers(client), FeatureGates.default())
     for build in BUILDERS.values():
         build(context, Choices(root_ca="-"), (POOL_STATUS_REQUESTS, TAINT_RULES))
     kubelet = Registry()

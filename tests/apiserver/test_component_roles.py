@@ -16,8 +16,11 @@ from dray.client.in_process import InProcessTransport
 from dray.client.kinds import NODES
 from dray.client.rest import Client
 from dray.client.shared_informers import Informers
-from dray.controllers.context import Context
-from dray.controllers.roster import Choices, Roster
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import (
+    Choices,
+    ControllerManager,
+)
 from dray.features import FeatureGates
 from dray.scheduler.service import SchedulerService
 from dray.store.sqlite import SqliteStore
@@ -108,9 +111,11 @@ async def test_controllers_work_with_their_own_rights(cluster: Cluster) -> None:
         return found
 
     client = cluster.client(MANAGER)
-    roster = Roster(Context(client, Informers(client), FeatureGates.default()), Choices(root_ca="certificate"))
-    running = asyncio.create_task(roster.run())
-    await asyncio.wait_for(roster.ready.wait(), 30)
+    manager = ControllerManager(
+        ControllerContext(client, Informers(client), FeatureGates.default()), Choices(root_ca="certificate")
+    )
+    running = asyncio.create_task(manager.run())
+    await asyncio.wait_for(manager.ready.wait(), 30)
     await make("/api/v1/namespaces", {"metadata": {"name": "team"}})
     requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
     template = {"metadata": {"name": "t"}, "spec": {"spec": {"devices": {"requests": requests}}}}

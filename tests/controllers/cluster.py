@@ -10,7 +10,7 @@ import msgspec
 
 from dray.client import CLAIMS, EVENTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Client, Informers, Transport
 from dray.clock import Clock, RealClock
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 from dray.features import FeatureGates
 from dray.telemetry import Registry
 from tests.controllers.builders import FINALIZER, a_namespace, an_allocation
@@ -35,13 +35,13 @@ class Cluster:
         self.running: list[Any] = []
 
     async def start(
-        self, *build: Callable[[Context], Any], gates: FeatureGates | None = None, clock: Clock | None = None
+        self, *build: Callable[[ControllerContext], Any], gates: FeatureGates | None = None, clock: Clock | None = None
     ) -> Any:
         """Start controllers on a fresh set of informers, as after a restart; gives the (last) controller."""
         client = Client(self.wire, user_agent="controllers")
         informers = Informers(client)
         controllers_client = Client(self.wire, clock=clock or RealClock(), user_agent="controllers")
-        context = Context(controllers_client, informers, gates or self._gates, self.registry)
+        context = ControllerContext(controllers_client, informers, gates or self._gates, self.registry)
         controllers = [make(context) for make in build]
         self._informers.append(informers)
         informers.start()
@@ -52,11 +52,11 @@ class Cluster:
         self.running += controllers
         return controllers[-1]
 
-    async def prepare(self, build: Callable[[Context], Any], gates: FeatureGates | None = None) -> Any:
+    async def prepare(self, build: Callable[[ControllerContext], Any], gates: FeatureGates | None = None) -> Any:
         """A controller with synced informers whose workers do not run: the test calls `sync` itself."""
         client = Client(self.wire, user_agent="controllers")
         informers = Informers(client)
-        controller = build(Context(client, informers, gates or self._gates, self.registry))
+        controller = build(ControllerContext(client, informers, gates or self._gates, self.registry))
         self._informers.append(informers)
         informers.start()
         async with asyncio.timeout(PATIENCE_S):

@@ -6,8 +6,11 @@ import asyncio
 from pathlib import Path
 
 from dray.client import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Client, Informers, Transport
-from dray.controllers.context import Context
-from dray.controllers.roster import Choices, Roster
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import (
+    Choices,
+    ControllerManager,
+)
 from tests.controllers.cluster import Cluster
 from tests.controllers.serving import EmbeddedServer
 from tests.waiting import eventually
@@ -38,10 +41,10 @@ class Machine:
         self.client = self.cluster.client
         client = Client(self.wire)
         self.informers = Informers(client)
-        self.roster = Roster(Context(client, self.informers), Choices(root_ca="CA"))
-        self.task = asyncio.create_task(self.roster.run())
+        self.manager = ControllerManager(ControllerContext(client, self.informers), Choices(root_ca="CA"))
+        self.task = asyncio.create_task(self.manager.run())
         async with asyncio.timeout(20):
-            await self.roster.ready.wait()
+            await self.manager.ready.wait()
 
     async def restart_server(self) -> None:
         """Stop as `kill` would have it for the clients: connections break, then nobody answers, then a new server."""

@@ -1,8 +1,8 @@
 """Pods that belong to a ReplicaSet by their labels."""
 
 from dray.client import PODS, REPLICA_SETS
-from dray.controllers.every_kind import discover
-from dray.controllers.garbage import GarbageCollector
+from dray.controllers.discovery import discover
+from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.replica_sets import ReplicaSetController
 from tests.controllers.builders import a_pod
 from tests.controllers.test_workloads import a_workload, active, has_pods

@@ -78,7 +78,7 @@ async def nothing_left(machine):
 @pytest.fixture
 async def furnished(machine, monkeypatch):
     # On a busy machine the garbage collector must not come before the claim is released, or both have to try again.
-    monkeypatch.setattr("dray.controllers.garbage.SETTLE_S", 2.0)
+    monkeypatch.setattr("dray.controllers.garbage_collector.SETTLE_S", 2.0)
     await machine.furnish()
     node = a_node()
     node["status"] |= {"allocatable": {"pods": "110"}, "capacity": {"pods": "110"}}
@@ -142,7 +142,7 @@ async def test_pods_without_claims_and_slices_cost_nothing(furnished):
 
 @IN_PROCESS
 async def test_only_changes_that_matter_reach_the_queue(furnished):
-    (controller,) = [item for item in furnished.roster.controllers if isinstance(item, ClaimController)]
+    (controller,) = [item for item in furnished.manager.controllers if isinstance(item, ClaimController)]
     taken = []
     releaser, maker = controller._releaser, controller._maker
     release, make = releaser.sync, maker.sync_pod

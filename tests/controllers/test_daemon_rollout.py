@@ -6,8 +6,7 @@ from dray.api.core import Pod, PodStatus
 from dray.api.meta import ObjectMeta
 from dray.api.workloads import RollingUpdate
 from dray.client import DAEMON_SETS, PODS
-from dray.controllers.daemon_rollout import NodePods, limits, manual_plan, rolling_plan
-from dray.controllers.daemon_sets import DaemonSetController
+from dray.controllers.daemon_sets import DaemonSetController, NodePods, limits, manual_plan, rolling_plan
 from tests.controllers.test_workloads import a_workload, active, has_pods, make_ready, ready_node
 
 

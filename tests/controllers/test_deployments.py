@@ -16,10 +16,10 @@ from dray.api.workloads import (
 )
 from dray.client import DEPLOYMENTS, PODS, REPLICA_SETS
 from dray.clock import rfc3339
-from dray.controllers.availability import Availability, availability
-from dray.controllers.deployment_status import report
+from dray.controllers.deployment_rollout import report
 from dray.controllers.deployments import DeploymentController
 from dray.controllers.replica_sets import ReplicaSetController
+from dray.controllers.workload_status import Availability, availability
 from tests.controllers.test_workloads import a_workload, active, has_pods, make_ready, status_is
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -3,8 +3,8 @@
 import pytest
 
 from dray.client import CLAIMS, CONFIG_MAPS, NODES, PODS, SLICES
-from dray.controllers.every_kind import discover
-from dray.controllers.garbage import GarbageCollector
+from dray.controllers.discovery import discover
+from dray.controllers.garbage_collector import GarbageCollector
 from tests.controllers.builders import a_claim, a_node, a_pod, a_slice
 
 pytestmark = pytest.mark.usefixtures("cluster")

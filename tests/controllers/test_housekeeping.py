@@ -4,11 +4,14 @@ import pytest
 
 from dray.client import CLAIMS, CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS, ServerUnreachable
 from dray.clock import SimulatedClock
-from dray.controllers.every_kind import discover
+from dray.controllers.discovery import discover
 from dray.controllers.namespaces import NamespaceController
 from dray.controllers.node_lifecycle import NodeLifecycleController
 from dray.controllers.pod_gc import PodGarbageCollector
-from dray.controllers.root_ca import CONFIG_MAP, RootCaController
+from dray.controllers.root_ca_publisher import (
+    CONFIG_MAP,
+    RootCaController,
+)
 from dray.controllers.service_accounts import ServiceAccountController
 from tests.controllers.builders import a_claim, a_namespace, a_node, a_pod
 

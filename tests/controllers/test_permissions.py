@@ -25,8 +25,11 @@ from dray.client import (
     Informers,
     LeaderElector,
 )
-from dray.controllers.context import Context
-from dray.controllers.roster import Choices, Roster
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import (
+    Choices,
+    ControllerManager,
+)
 from tests.controllers.builders import DRIVER, a_claim, a_group, a_node, a_pod, a_rule, a_slice, a_template
 from tests.controllers.cluster import Cluster
 from tests.controllers.interleaving import Interleaving
@@ -48,27 +51,27 @@ class Watchful(Interleaving):
 
 
 @pytest.fixture
-async def roster(server):
+async def managed_cluster(server):
     admin = await server.https()
-    manager = await server.https(user="system:kube-controller-manager", groups=())
+    transport = await server.https(user="system:kube-controller-manager", groups=())
     cluster = Cluster(admin)
-    cluster.wire = Watchful(manager)
+    cluster.wire = Watchful(transport)
     client = Client(cluster.wire)
-    roster = Roster(Context(client, Informers(client)), Choices(root_ca="CA"))
+    manager = ControllerManager(ControllerContext(client, Informers(client)), Choices(root_ca="CA"))
     elector = LeaderElector(client, "kube-controller-manager", "me")
-    task = asyncio.create_task(elector.run(roster.run))
+    task = asyncio.create_task(elector.run(manager.run))
     async with asyncio.timeout(20):
-        await roster.ready.wait()
-    cluster.running = roster.controllers
+        await manager.ready.wait()
+    cluster.running = manager.controllers
     yield cluster
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await admin.close()
-    await manager.close()
+    await transport.close()
 
 
-async def test_the_role_of_the_controller_manager_suffices(roster):
-    cluster, client = roster, roster.client
+async def test_the_role_of_the_controller_manager_suffices(managed_cluster):
+    cluster, client = managed_cluster, managed_cluster.client
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns"}})
 
     async def furnished():

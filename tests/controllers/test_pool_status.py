@@ -5,8 +5,7 @@ import pytest
 from dray.api import codec
 from dray.api.resource import ResourcePoolStatusRequestSpec, ResourceSlice
 from dray.client import CLAIMS, POOL_STATUS_REQUESTS, SLICES
-from dray.controllers.pool_counts import pool_statuses
-from dray.controllers.pool_status import PoolStatusController
+from dray.controllers.pool_status import PoolStatusController, pool_statuses
 from tests.controllers.builders import DRIVER, a_claim, a_slice
 
 

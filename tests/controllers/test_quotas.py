@@ -4,8 +4,8 @@ import pytest
 
 from dray.client import CLAIMS, CONFIG_MAPS, PODS, QUOTAS, TEMPLATES, ApiError
 from dray.controllers.claims import ClaimController
-from dray.controllers.every_kind import discover
-from dray.controllers.quotas import QuotaController
+from dray.controllers.discovery import discover
+from dray.controllers.resource_quotas import QuotaController
 from tests.controllers.builders import a_claim, a_pod, a_template
 
 COUNT = "count/resourceclaims.resource.k8s.io"

@@ -1,4 +1,4 @@
-"""The whole roster through an outage: restarts of the server, cut watches, forgotten revisions."""
+"""All controllers through an outage: restarts of the server, cut watches, forgotten revisions."""
 
 import asyncio
 
@@ -12,7 +12,10 @@ from dray.client import (
     SLICES,
     TEMPLATES,
 )
-from dray.controllers.roster import BUILDERS, Choices
+from dray.controllers.controller_manager import (
+    BUILDERS,
+    Choices,
+)
 from tests.controllers.builders import a_node, a_pod, a_slice, a_template
 from tests.waiting import eventually
 
@@ -88,7 +91,7 @@ async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machin
     assert (await cluster.claim(name)).status.allocation is not None
     taint = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}
     await client.patch(NODES, "node", {"spec": {"taints": [taint]}})
-    (collector,) = (item for item in machine.roster.controllers if item.name == "pod-garbage-collector-controller")
+    (collector,) = (item for item in machine.manager.controllers if item.name == "pod-garbage-collector-controller")
 
     async def pod_gone():
         await collector.collect()
@@ -117,7 +120,7 @@ async def test_D14_slices_and_pods_of_a_deleted_node_go(machine):
         return await client.find(SLICES, "slice") is None
 
     await cluster.eventually(slice_gone)
-    (collector,) = (item for item in machine.roster.controllers if item.name == "pod-garbage-collector-controller")
+    (collector,) = (item for item in machine.manager.controllers if item.name == "pod-garbage-collector-controller")
     await collector.collect()
     assert await cluster.pod()
     collector._missing_since = {"node": -1e9}
@@ -134,7 +137,7 @@ async def test_an_idle_roster_asks_nothing(machine):
 
 
 async def test_all_controllers_are_there(machine):
-    assert {controller.name for controller in machine.roster.controllers} == set(BUILDERS)
+    assert {controller.name for controller in machine.manager.controllers} == set(BUILDERS)
 
 
 async def test_one_failing_controller_is_started_again(machine, caplog):
@@ -149,7 +152,7 @@ async def test_one_failing_controller_is_started_again(machine, caplog):
             await asyncio.Event().wait()
 
     failing = Failing()
-    task = asyncio.create_task(machine.roster._keep_running(failing))
+    task = asyncio.create_task(machine.manager._keep_running(failing))
     await eventually(lambda: failing.runs == 2, "the failing controller to run again")
     task.cancel()
     assert "RuntimeError: bug" in caplog.text

@@ -8,7 +8,10 @@ from dray.api.dra.pod_claims import claim_from_template
 from dray.api.dra.taints import tolerates
 from dray.api.resource import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dray.client import CLAIMS, PODS, SLICES, TAINT_RULES, TEMPLATES, ApiError
-from dray.controllers.roster import BUILDERS, Choices
+from dray.controllers.controller_manager import (
+    BUILDERS,
+    Choices,
+)
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects
 from dray.features import FeatureGates

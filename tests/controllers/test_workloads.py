@@ -5,10 +5,10 @@ import pytest
 from dray.api.workloads import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus, RollingUpdate
 from dray.client import DAEMON_SETS, DEPLOYMENTS, JOBS, NODES, PODS, REPLICA_SETS, ApiError
 from dray.controllers.daemon_sets import DaemonSetController
+from dray.controllers.deployment_rollout import next_sizes, surge_and_unavailable
 from dray.controllers.deployments import DeploymentController
 from dray.controllers.jobs import JobController, _ranges
 from dray.controllers.replica_sets import ReplicaSetController
-from dray.controllers.rollout import next_sizes, surge_and_unavailable
 from tests.controllers.builders import a_node
 
 

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 
 from dray.client import CLAIMS, NAMESPACES, NODES, SLICES, Client
 from dray.driver import ClaimReference, DriverPaths, RunningDriver
-from dray.driver import running as running_room
+from dray.driver import running_driver as running_room
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint
 from dray.driver.metadata import DeviceMetadata

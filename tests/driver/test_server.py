@@ -31,10 +31,9 @@ from dray.driver import (
 )
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint
-from dray.driver.health import HealthReports
 from dray.driver.metadata import DeviceMetadata
 from dray.driver.prepare import ClaimPreparer
-from dray.driver.server import DriverServer
+from dray.driver.server import DriverServer, HealthReports
 from dray.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,

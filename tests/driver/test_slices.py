@@ -7,7 +7,7 @@ from dray.api.meta import ObjectMeta, OwnerReference
 from dray.api.quantity import Quantity
 from dray.api.resource import Counter, CounterSet, Device, DeviceCounterConsumption, DeviceTaint, ResourceSlice
 from dray.driver.plugin import Pool, PoolSlice
-from dray.driver.slices import Plan, PoolError, Publisher, check_pool, index_of, plan_pool, split_pool
+from dray.driver.slices import PoolError, Publisher, SlicePlan, check_pool, index_of, plan_pool, split_pool
 
 OWNER = OwnerReference(api_version="v1", kind="Node", name="node-1", uid="u-1", controller=True)
 PUBLISHER = Publisher("gpu.example.com", "node-1", OWNER)
@@ -17,7 +17,7 @@ def devices(count, **fields):
     return tuple(Device(name=f"gpu-{i}", **fields) for i in range(count))
 
 
-def server_applies(plan: Plan, existing: list[ResourceSlice]) -> list[ResourceSlice]:
+def server_applies(plan: SlicePlan, existing: list[ResourceSlice]) -> list[ResourceSlice]:
     """The pool's slices after the writes, with names as the server makes them."""
     gone = {each.metadata.name for each in plan.deletes}
     changed = {each.metadata.name: each for each in plan.updates}

@@ -7,7 +7,7 @@ import pytest
 
 from dray.allocator import change_log as device_changes
 from dray.client import CLAIMS, PODS, events
-from dray.controllers import garbage
+from dray.controllers import garbage_collector
 from dray.controllers.claims import releasing
 from dray.scheduler.framework import answers
 from tests.faults.held import growth, held_by
@@ -24,7 +24,7 @@ FEW = 8
 def short_memory(monkeypatch):
     """What is remembered up to a number is full after a few pods already."""
     monkeypatch.setattr(events, "REMEMBERED", FEW)
-    monkeypatch.setattr(garbage, "REMEMBERED_ABSENT_OWNERS", FEW)
+    monkeypatch.setattr(garbage_collector, "REMEMBERED_ABSENT_OWNERS", FEW)
     monkeypatch.setattr(releasing.DeletedUids.__init__, "__defaults__", (FEW,))
     monkeypatch.setattr(answers, "_KEPT", FEW)
     monkeypatch.setattr(device_changes, "LONGEST_LOG", FEW)

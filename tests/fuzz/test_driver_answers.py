@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.claims import ClaimRefused
-from dray.kubelet.endpoint import Endpoint
+from dray.kubelet.driver_client import DriverClient
 from dray.kubelet.errors import DriverError
 from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2, dra_v1beta1_pb2
@@ -49,7 +49,9 @@ class LyingEndpoint:
             for device in devices:
                 response.claims[uid].devices.add(**device)
         read = self._messages.NodePrepareResourcesResponse.FromString(response.SerializeToString())
-        return {uid: each.error or [Endpoint._device(one) for one in each.devices] for uid, each in read.claims.items()}
+        return {
+            uid: each.error or [DriverClient._device(one) for one in each.devices] for uid, each in read.claims.items()
+        }
 
     async def unprepare(self, claims, timeout_s=1.0):
         return {uid: error for uid, (error, _) in self._unprepare.items()}

@@ -19,7 +19,7 @@ from dray.client.https import ssl_context
 from dray.client.kubeconfig import load_connection
 from dray.driver.checkpoint import Checkpoint
 from dray.kubelet.checkpoint import CheckpointCorrupt, CheckpointFile
-from dray.kubelet.claims import ClaimState
+from dray.kubelet.claims import PreparedClaim
 from dray.kubelet.container_devices import CdiDirectories
 from dray.kubelet.errors import ContainerError
 from dray.proof import History
@@ -188,7 +188,7 @@ def test_checkpoints_of_the_node_agent(folder, note, right_sum, raw):
     except CheckpointCorrupt as error:
         assert str(file.path) in str(error)
         return
-    assert all(isinstance(each, ClaimState) for each in states)
+    assert all(isinstance(each, PreparedClaim) for each in states)
     file.write(states)
     assert file.read() == states
 

@@ -24,9 +24,9 @@ from dray.kubelet.checkpoint import CheckpointCorrupt, CheckpointFile
 from dray.kubelet.claims import (
     PREPARE,
     UNPREPARE,
+    CheckpointedDevice,
     ClaimCache,
     ClaimRefused,
-    PreparedDevice,
     check_claim,
     created_claims,
     new_claim_state,
@@ -140,7 +140,7 @@ def test_answers_replace_each_other():
     cache = ClaimCache()
     cache.enter(a_claim(), "pod-1")
     for _ in range(2):
-        cache.store_devices("ns/c", "gpu", [PreparedDevice("pool", "d-0", ("r",), ("v/c=x",))])
+        cache.store_devices("ns/c", "gpu", [CheckpointedDevice("pool", "d-0", ("r",), ("v/c=x",))])
     assert len(cache.get("ns/c").drivers["gpu"].devices) == 1
 
 
@@ -163,13 +163,13 @@ def test_a_call_is_skipped_only_if_every_device_of_the_driver_skips_it(skips, pr
     [((), "a", True), (("a",), "a", True), (("a",), "b", False), (("a",), "", True)],
 )
 def test_devices_serve_the_requests_they_name(requests, asked, serves):
-    assert PreparedDevice("p", "d", requests).serves(asked) is serves
+    assert CheckpointedDevice("p", "d", requests).serves(asked) is serves
 
 
 def test_the_checkpoint_keeps_all_but_the_flags(tmp_path):
     cache = ClaimCache()
     cache.enter(a_claim(skips=(("NodeUnprepareResources",),)), "pod-1")
-    cache.store_devices("ns/c", "gpu", [PreparedDevice("pool", "d-0", ("r",), ("v/c=x",), "share")])
+    cache.store_devices("ns/c", "gpu", [CheckpointedDevice("pool", "d-0", ("r",), ("v/c=x",), "share")])
     cache.set_prepared("ns/c")
     file = CheckpointFile(tmp_path)
     assert file.read() == []

@@ -7,10 +7,14 @@ import grpc
 import pytest
 
 from dray.clock import SimulatedClock
-from dray.kubelet import health as health_room
-from dray.kubelet.endpoint import Endpoint
-from dray.kubelet.health import DeviceHealth
-from dray.kubelet.health_checkpoint import HealthFile, StoredHealth
+from dray.kubelet.device_health import (
+    REPEATS_SAVED_AFTER_S,
+    RESTART_AFTER_S,
+    DeviceHealthCache,
+    HealthFile,
+    StoredHealth,
+)
+from dray.kubelet.driver_client import DriverClient
 from dray.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,
@@ -52,7 +56,7 @@ class Rig:
     def __init__(self, root, service):
         self.clock = SimulatedClock()
         self.changes = []
-        self.health = DeviceHealth(self.clock, self.changes.append)
+        self.health = DeviceHealthCache(self.clock, self.changes.append)
         self.driver = HealthDriver(service)
         self.socket = root / "d.sock"
         self.service = service
@@ -61,7 +65,7 @@ class Rig:
     async def start(self):
         self.driver.server.add_insecure_port(f"unix:{self.socket}")
         await self.driver.server.start()
-        self.endpoint = Endpoint(DRIVER, str(self.socket), "v1.DRAPlugin", self.service, lambda *_: None)
+        self.endpoint = DriverClient(DRIVER, str(self.socket), "v1.DRAPlugin", self.service, lambda *_: None)
         self.health.follow(self.endpoint)
 
     async def until(self, health):
@@ -98,7 +102,7 @@ async def test_a_stream_that_breaks_makes_health_unknown_until_it_is_back(rig):
     await rig.until("Healthy")
     rig.driver.reports.put_nowait(None)
     await rig.until("Unknown")
-    await rig.clock.advance(health_room.RESTART_AFTER_S - 1)
+    await rig.clock.advance(RESTART_AFTER_S - 1)
     assert rig.driver.streams == 1, "it is not asked again at once"
     await rig.clock.advance(1.5)
     rig.driver.reports.put_nowait(2)
@@ -134,11 +138,11 @@ def a_report(health=1, lease_s=30, device="d0"):
 
 async def test_health_outlives_a_restart_as_long_as_it_counts(tmp_path):
     clock = SimulatedClock()
-    before = DeviceHealth(clock, lambda _: None)
+    before = DeviceHealthCache(clock, lambda _: None)
     before._take(DRIVER, [a_report(2), a_report(1, 5, "d1")])
     HealthFile(tmp_path).write(before.to_save())
     await clock.advance(10)
-    after = DeviceHealth(clock, lambda _: None)
+    after = DeviceHealthCache(clock, lambda _: None)
     after.restore(HealthFile(tmp_path).read())
     assert after.of(D0).health == "Unhealthy"
     assert after.of((DRIVER, "pool", "d1")).health == "Unknown"
@@ -148,14 +152,14 @@ async def test_health_outlives_a_restart_as_long_as_it_counts(tmp_path):
 
 async def test_changes_are_saved_at_once_and_repetitions_now_and_then():
     clock = SimulatedClock()
-    health = DeviceHealth(clock, lambda _: None)
+    health = DeviceHealthCache(clock, lambda _: None)
     assert health.to_save() is None
     health._take(DRIVER, [a_report()])
     assert len(health.to_save()) == 1
     assert health.to_save() is None
     health._take(DRIVER, [a_report()])
     assert health.to_save() is None
-    await clock.advance(health_room.REPEATS_SAVED_AFTER_S)
+    await clock.advance(REPEATS_SAVED_AFTER_S)
     assert len(health.to_save()) == 1
     health._forget(DRIVER)
     assert health.to_save() == []

@@ -6,9 +6,17 @@ import os
 import pytest
 
 from dray.kubelet import log_files
-from dray.kubelet.log_files import LogRequest, find_log, nanoseconds, read_log, remove_logs_of_others
-from dray.kubelet.log_times import LogTimes, read_times, times_file
-from dray.kubelet.logs import log_request
+from dray.kubelet.log_files import (
+    LogRequest,
+    LogTimes,
+    find_log,
+    nanoseconds,
+    read_log,
+    read_times,
+    remove_logs_of_others,
+    times_file,
+)
+from dray.kubelet.log_server import log_request
 
 
 async def content(path, is_cri=False, **asked):

@@ -9,9 +9,9 @@ import pytest
 from dray.api.core import Container, ContainerResourceClaim, Pod, PodResourceClaim, PodSpec, ResourceRequirements
 from dray.api.meta import ObjectMeta
 from dray.clock import SimulatedClock
-from dray.kubelet.claims import ClaimCache, PreparedDevice
-from dray.kubelet.health import MAX_DEVICES, DeviceHealth
-from dray.kubelet.health_port import HealthPort
+from dray.kubelet.claims import CheckpointedDevice, ClaimCache
+from dray.kubelet.device_health import MAX_DEVICES, DeviceHealthCache
+from dray.kubelet.health_server import HealthPort
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.pod_resources import PodResourcesServer
 from dray.proto import dra_health_v1_pb2 as health_messages
@@ -42,7 +42,10 @@ def prepared_cache():
     cache.store_devices(
         "ns/c",
         DRIVER,
-        [PreparedDevice("pool", "d0", ("a",), ("v/c=0",)), PreparedDevice("pool", "d1", ("b",), ("v/c=1",), "share")],
+        [
+            CheckpointedDevice("pool", "d0", ("a",), ("v/c=0",)),
+            CheckpointedDevice("pool", "d1", ("b",), ("v/c=1",), "share"),
+        ],
     )
     return cache
 
@@ -122,7 +125,7 @@ def report(device, health, timeout_s=0, message=""):
 def health():
     changes = []
     clock = SimulatedClock()
-    found = DeviceHealth(clock, changes.append)
+    found = DeviceHealthCache(clock, changes.append)
     found.changes, found.clock = changes, clock
     return found
 

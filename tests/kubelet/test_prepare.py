@@ -10,8 +10,8 @@ from dray.client import ApiError
 from dray.clock import RealClock
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.claims import ClaimRefused
+from dray.kubelet.driver_client import DriverClient
 from dray.kubelet.drivers import Drivers
-from dray.kubelet.endpoint import Endpoint
 from dray.kubelet.errors import DriverError
 from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2
@@ -332,7 +332,7 @@ async def test_other_files_in_the_registry_do_no_harm(rig, tmp_path):
 async def test_an_answer_at_the_moment_of_a_cancellation_does_not_undo_it(tmp_path):
     """A pod that is deleted while its driver answers: its worker must end, not go on and start containers."""
     answer = asyncio.get_running_loop().create_future()
-    endpoint = Endpoint(DRIVER, str(tmp_path / "dra.sock"), "v1.DRAPlugin", None, lambda *_: None)
+    endpoint = DriverClient(DRIVER, str(tmp_path / "dra.sock"), "v1.DRAPlugin", None, lambda *_: None)
     endpoint._stub.NodePrepareResources = lambda request, timeout: answer
     asking = asyncio.create_task(endpoint.prepare([]))
     await asyncio.sleep(0)

@@ -2,8 +2,12 @@
 
 from dray.api.codec import to_object
 from dray.api.core import Pod
+from dray.kubelet.pod_status import (
+    ContainerProgress,
+    PodProgress,
+    status_document,
+)
 from dray.kubelet.runtime.interface import Exit
-from dray.kubelet.status import ContainerProgress, PodProgress, status_document
 
 RUNNING = ContainerProgress(started_at="2026-11-15T10:00:00Z")
 DONE = ContainerProgress(started_at="2026-11-15T10:00:00Z", exit=Exit(0))

@@ -5,8 +5,11 @@ import pytest
 from dray.api import codec
 from dray.api.core import Node, Pod
 from dray.api.quantity import Quantity
-from dray.kubelet.admission import Admission
-from dray.kubelet.status import PodProgress, status_document
+from dray.kubelet.admission import PodAdmission
+from dray.kubelet.pod_status import (
+    PodProgress,
+    status_document,
+)
 
 ALLOCATABLE = {"cpu": Quantity.parse("2"), "pods": Quantity.parse("10"), "example.com/fan": Quantity.parse("1")}
 
@@ -19,16 +22,16 @@ def a_pod(**requests: str) -> Pod:
 
 
 def test_a_pod_whose_extended_resource_comes_from_devices_is_let_in():
-    assert Admission("n", ALLOCATABLE).admit(a_pod(cpu="1", example_com__gpu="1"), None) is None
+    assert PodAdmission("n", ALLOCATABLE).admit(a_pod(cpu="1", example_com__gpu="1"), None) is None
 
 
 def test_an_extended_resource_of_the_node_itself_is_counted():
-    rejection = Admission("n", ALLOCATABLE).admit(a_pod(example_com__fan="2"), None)
+    rejection = PodAdmission("n", ALLOCATABLE).admit(a_pod(example_com__fan="2"), None)
     assert rejection.reason == "OutOfexample.com/fan"
 
 
 def test_too_much_cpu_is_too_much_whatever_else_is_asked_for():
-    rejection = Admission("n", ALLOCATABLE).admit(a_pod(cpu="3", example_com__gpu="1"), None)
+    rejection = PodAdmission("n", ALLOCATABLE).admit(a_pod(cpu="3", example_com__gpu="1"), None)
     assert rejection.reason == "OutOfcpu"
     assert rejection.message == "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"
 
@@ -37,7 +40,7 @@ def on_a_node(labels: dict[str, str], taints: list[dict[str, str]], **spec: obje
     node = codec.to_object({"metadata": {"name": "n", "labels": labels}, "spec": {"taints": taints}}, Node)
     metadata = {"name": "p", "namespace": "default", "uid": "1"}
     pod = codec.to_object({"metadata": metadata, "spec": {"nodeName": "n", **spec}}, Pod)
-    rejection = Admission("n", ALLOCATABLE).admit(pod, node)
+    rejection = PodAdmission("n", ALLOCATABLE).admit(pod, node)
     return rejection.reason if rejection else None
 
 
@@ -58,7 +61,7 @@ def test_only_taints_that_evict_turn_away():
 
 def rejection_of(spec: dict[str, object], *admitted: dict[str, object]) -> tuple[str, str] | None:
     """Of a pod with this spec, after others were let in."""
-    admission = Admission("n", ALLOCATABLE)
+    admission = PodAdmission("n", ALLOCATABLE)
     for number, each in enumerate((*admitted, spec)):
         metadata = {"name": f"p{number}", "namespace": "default", "uid": str(number)}
         pod = codec.to_object({"metadata": metadata, "spec": {"nodeName": "n", **each}}, Pod)
@@ -95,7 +98,7 @@ def test_a_host_port_can_be_had_once(first, second, is_refused):
 
 
 def test_a_host_port_is_free_again_with_its_pod():
-    admission = Admission("n", ALLOCATABLE)
+    admission = PodAdmission("n", ALLOCATABLE)
     pods = [
         codec.to_object({"metadata": {"name": u, "uid": u}, "spec": {"nodeName": "n", **with_ports(HTTP)}}, Pod)
         for u in ("a", "b", "c")
@@ -153,14 +156,14 @@ def pod_with_cpu_of_a_claim(cpu: str, mapped: str) -> Pod:
 
 
 def test_what_a_claim_takes_of_the_node_is_counted():
-    rejection = Admission("n", ALLOCATABLE).admit(pod_with_cpu_of_a_claim("1", "1500m"), None)
+    rejection = PodAdmission("n", ALLOCATABLE).admit(pod_with_cpu_of_a_claim("1", "1500m"), None)
     assert rejection.reason == "OutOfcpu"
     assert rejection.message == "Node didn't have enough resource: cpu, requested: 2500, used: 0, capacity: 2000"
-    assert Admission("n", ALLOCATABLE).admit(pod_with_cpu_of_a_claim("1", "1"), None) is None
+    assert PodAdmission("n", ALLOCATABLE).admit(pod_with_cpu_of_a_claim("1", "1"), None) is None
 
 
 def test_with_the_gate_off_only_the_spec_counts():
-    admission = Admission("n", ALLOCATABLE, counts_claims=False)
+    admission = PodAdmission("n", ALLOCATABLE, counts_claims=False)
     assert admission.admit(pod_with_cpu_of_a_claim("1", "1500m"), None) is None
     assert admission.admit(a_pod(cpu="2"), None) is None, "the same pod stays in"
 

@@ -9,10 +9,10 @@ from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.client import ApiError, ServerUnreachable
 from dray.clock import SimulatedClock
-from dray.kubelet.admission import Admission
+from dray.kubelet.admission import PodAdmission
 from dray.kubelet.claims import ClaimCache
 from dray.kubelet.container_devices import CdiDirectories
-from dray.kubelet.containers import ContainerSpecs
+from dray.kubelet.container_specs import ContainerSpecs
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.runtime.interface import Exit
 from tests.waiting import let_others_run
@@ -226,7 +226,7 @@ class Rig:
             allocatable=capacity, enforcement=Enforcement.KEP,
         )  # fmt: skip
         self.context = NodeContext(
-            client=self.api, clock=self.clock, recorder=self.events, admission=Admission("n1", capacity),
+            client=self.api, clock=self.clock, recorder=self.events, admission=PodAdmission("n1", capacity),
             claims=self.claims, runtime=self.runtime, specs=specs, log_root=tmp_path, host_ip="10.0.0.1",
             node=lambda: None, device_statuses=lambda pod, container: self.health,
             count_rejection=self.rejections.append,

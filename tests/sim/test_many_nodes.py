@@ -12,8 +12,8 @@ from dray.driver import Device, Driver, Pool
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, desired_specs, same_spec
 from dray.features import FeatureGates
-from dray.kubelet.fleet import RENEW_ALL_S
 from dray.kubelet.node import is_ready
+from dray.kubelet.simulated_kubelets import RENEW_ALL_S
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.nodes import NodesOptions, PoolTemplate, SimulatedNodes
 

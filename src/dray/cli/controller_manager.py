@@ -10,8 +10,12 @@ import click
 
 from dray.cli.component import Component, component_options, lead, run_as_leader
 from dray.client import Client, Connection, Informers, LeaseTiming
-from dray.controllers.context import Context
-from dray.controllers.roster import BUILDERS, Choices, Roster
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import (
+    BUILDERS,
+    Choices,
+    ControllerManager,
+)
 from dray.event_loop import until_signalled
 from dray.telemetry import Registry
 
@@ -66,7 +70,7 @@ def controller_manager(
 
 @dataclass(frozen=True, slots=True)
 class _Process:
-    """One controller manager: health, lease, roster, and a clean end on SIGTERM."""
+    """One controller manager: health, lease, controllers, and a clean end on SIGTERM."""
 
     component: Component
     choices: Choices
@@ -77,19 +81,21 @@ class _Process:
         client = self.component.client("dray-controller-manager")
         # A resync twice a day, at another time in every process, finds what was ever missed.
         informers = Informers(client, resync_s=random.uniform(12 * 3600, 24 * 3600))
-        roster = Roster(Context(client, informers, self.component.gates, self.registry), self.choices)
-        checks = {"ping": lambda: True, "informer-sync": lambda: self.lease is not None or roster.ready.is_set()}
+        manager = ControllerManager(
+            ControllerContext(client, informers, self.component.gates, self.registry), self.choices
+        )
+        checks = {"ping": lambda: True, "informer-sync": lambda: self.lease is not None or manager.ready.is_set()}
         try:
             async with self.component.health(self.registry, checks):
-                await until_signalled(self._lead(client, roster))
+                await until_signalled(self._lead(client, manager))
         finally:
             await client.close()
 
-    async def _lead(self, client: Client, roster: Roster) -> None:
+    async def _lead(self, client: Client, manager: ControllerManager) -> None:
         if self.lease is None:
-            await roster.run()
+            await manager.run()
         else:
-            await lead(client, *self.lease, roster.run)
+            await lead(client, *self.lease, manager.run)
 
 
 def _chosen(text: str) -> tuple[str, ...]:

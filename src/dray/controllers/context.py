@@ -1,4 +1,4 @@
-"""What every controller is given: the cluster, the time, the gates, a place for metrics."""
+"""What every controller gets: the client, informers, feature gates and the metrics registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dray.telemetry import Registry
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class ControllerContext:
     client: Client
     informers: Informers
     gates: FeatureGates = field(default_factory=FeatureGates.default)

@@ -23,11 +23,10 @@ from dray.client import (
     reference_to,
 )
 from dray.client.rest import Document
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 from dray.controllers.daemon_sets import template_hash
-from dray.controllers.deployment_status import report
+from dray.controllers.deployment_rollout import next_sizes, report, surge_and_unavailable
 from dray.controllers.owned_pods import BY_CONTROLLER, controller_of
-from dray.controllers.rollout import next_sizes, surge_and_unavailable
 from dray.controllers.workload_status import write_status
 
 HASH_LABEL = "pod-template-hash"
@@ -43,7 +42,7 @@ NOT_PASSED_ON = frozenset({REVISION, REVISION_HISTORY, LAST_APPLIED})
 class DeploymentController:
     name = "deployment-controller"
 
-    def __init__(self, context: Context, *, recorder: Recorder | None = None) -> None:
+    def __init__(self, context: ControllerContext, *, recorder: Recorder | None = None) -> None:
         self._client = context.client.named("deployment-controller")
         self._clock = context.clock
         self._informers = context.informers

@@ -6,6 +6,7 @@ deadline, backoff limit and time to live are supported; pod failure and success 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dray.api.core import Pod
@@ -25,11 +26,57 @@ from dray.client import (
 )
 from dray.client.rest import Document
 from dray.clock import rfc3339
-from dray.controllers.context import Context
-from dray.controllers.job_pods import completed_indexes, failures, missing_indexes, with_index
+from dray.controllers.context import ControllerContext
 from dray.controllers.owned_pods import OwnedPods, first_to_go, is_ready
 from dray.controllers.taint_eviction.deadlines import parse_time
 from dray.controllers.workload_status import write_status
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def failures(pods: Iterable[Pod]) -> int:
+    """Failed pods, and restarts of containers in pods that restart them on failure."""
+    count = 0
+    for pod in pods:
+        if pod.status.phase == "Failed":
+            count += 1
+        elif pod.spec.restart_policy == "OnFailure" and pod.status.phase in ("Pending", "Running"):
+            statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+            count += sum(status.restart_count for status in statuses)
+    return count
+
+
+def index_of(pod: Pod) -> int | None:
+    text = pod.metadata.annotations.get(INDEX, "")
+    return int(text) if text.isdigit() else None
+
+
+def completed_indexes(pods: Iterable[Pod], completions: int) -> set[int]:
+    indexes = (index_of(pod) for pod in pods if pod.status.phase == "Succeeded")
+    return {index for index in indexes if index is not None and index < completions}
+
+
+def missing_indexes(pods: Iterable[Pod], completions: int) -> list[int]:
+    """The lowest indexes that neither succeeded nor have a pod at work."""
+    pods = list(pods)
+    taken = completed_indexes(pods, completions) | {index_of(pod) for pod in pods if is_active(pod)}
+    return [index for index in range(completions) if index not in taken]
+
+
+def with_index(document: Document, job_name: str, index: int) -> Document:
+    """The pod learns its index from an annotation, a label, its host name and an environment variable."""
+    metadata, spec = document["metadata"], document["spec"]
+    metadata["generateName"] = f"{job_name}-{index}-"
+    metadata.setdefault("annotations", {})[INDEX] = str(index)
+    metadata["labels"][INDEX] = str(index)
+    spec.setdefault("hostname", f"{job_name}-{index}")
+    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
+        env = container.setdefault("env", [])
+        if not any(variable.get("name") == "JOB_COMPLETION_INDEX" for variable in env):
+            field = {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}}
+            env.append({"name": "JOB_COMPLETION_INDEX", "valueFrom": field})
+    return document
+
 
 WORKERS = 5
 DEFAULT_BACKOFF_LIMIT = 6
@@ -37,7 +84,7 @@ BACKOFF_S, BACKOFF_CAP_S = 10.0, 360.0
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JobVerdict:
     """How a Job ended."""
 
     condition: str
@@ -48,7 +95,7 @@ class Verdict:
 class JobController:
     name = "job-controller"
 
-    def __init__(self, context: Context, *, recorder: Recorder | None = None) -> None:
+    def __init__(self, context: ControllerContext, *, recorder: Recorder | None = None) -> None:
         self._client = context.client.named("job-controller")
         self._clock = context.clock
         self._informers = context.informers
@@ -93,19 +140,19 @@ class JobController:
 
     # --- is it over?
 
-    def _verdict(self, job: Job, pods: list[Pod]) -> Verdict | None:
+    def _verdict(self, job: Job, pods: list[Pod]) -> JobVerdict | None:
         failed = failures(pods)
         limit = DEFAULT_BACKOFF_LIMIT if job.spec.backoff_limit is None else job.spec.backoff_limit
         if failed > limit:
-            return Verdict("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
+            return JobVerdict("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit")
         if self._seconds_left(job) == 0:
-            return Verdict("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
+            return JobVerdict("Failed", "DeadlineExceeded", "Job was active longer than specified deadline")
         done = self._succeeded(job, pods)
         is_active_left = any(is_active(pod) for pod in pods)
         wanted = job.spec.completions
         is_complete = done >= wanted if wanted is not None else done > 0 and not is_active_left
         if is_complete:
-            return Verdict("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+            return JobVerdict("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
         return None
 
     def _succeeded(self, job: Job, pods: list[Pod]) -> int:
@@ -119,7 +166,7 @@ class JobController:
             return None
         return max(0.0, deadline_s - (self._clock.now() - started).total_seconds())
 
-    async def _finish(self, job: Job, pods: list[Pod], verdict: Verdict) -> None:
+    async def _finish(self, job: Job, pods: list[Pod], verdict: JobVerdict) -> None:
         """Pods that still run are stopped; the conditions are the last word."""
         for pod in pods:
             if is_active(pod):

@@ -1,4 +1,4 @@
-"""Namespace deletion: everything inside goes first, then the `kubernetes` finalizer, and with it the namespace."""
+"""Namespace deletion: deletes everything inside, then removes the `kubernetes` finalizer and with it the namespace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dray.client import NAMESPACES, ApiError, ApiObject, Handler, Kind, Listing,
 from dray.client.kinds import EVENTS
 from dray.client.rest import Document
 from dray.clock import rfc3339
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Remaining:
 class NamespaceController:
     name = "namespace-controller"
 
-    def __init__(self, context: Context, kinds: Sequence[Kind[Any]]) -> None:
+    def __init__(self, context: ControllerContext, kinds: Sequence[Kind[Any]]) -> None:
         self._client = context.client.named("namespace-controller")
         self._informers = context.informers
         self._namespaces = context.informers.of(NAMESPACES)

@@ -1,8 +1,8 @@
-"""Nodes that fell silent: their Ready condition turns Unknown and they are tainted, so that others can act.
+"""Marks nodes whose kubelet no longer renews its lease: the Ready condition becomes Unknown, and the node is tainted.
 
 Only nodes that ever renewed a Lease are watched: a node that somebody wrote by hand promises nothing. A lease that says
-it lasts longer than the grace period is believed: simulated nodes are many, and renew seldom. Pods on a silent
-node are left alone until the node is declared out of service (see `pod_gc`) or deleted.
+it lasts longer than the grace period is believed: simulated nodes are many, and renew seldom. Pods on such a node stay
+until the node is declared out of service (see `pod_gc`) or deleted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dray.api.core import Lease, Node
 from dray.client import LEASES, NODES, ApiError, Handler, WorkQueue
 from dray.client.rest import STRATEGIC_PATCH
 from dray.clock import rfc3339
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ MESSAGE = "Kubelet stopped posting node status."
 class NodeLifecycleController:
     name = "node-lifecycle-controller"
 
-    def __init__(self, context: Context, *, grace_s: float = GRACE_S) -> None:
+    def __init__(self, context: ControllerContext, *, grace_s: float = GRACE_S) -> None:
         self._client = context.client.named("node-controller")
         self._clock = context.clock
         self._informers = context.informers

@@ -1,4 +1,4 @@
-"""Pods that a controller makes from a template, and keeps count of."""
+"""Creates, deletes and counts the pods that a workload controller makes from a template."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that nobody will finish: on lost nodes, never scheduled and deleted, or long over and too many."""
+"""Deletes pods that nobody will finish: on lost nodes, deleted before they were scheduled, or finished and too many."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.api.dra.pod_phase import is_finished
 from dray.client import NODES, PODS, ApiError, Handler, ServerUnreachable
 from dray.client.rest import Document
 from dray.clock import rfc3339
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class PodGarbageCollector:
 
     name = "pod-garbage-collector-controller"
 
-    def __init__(self, context: Context, *, terminated_threshold: int = TERMINATED_THRESHOLD) -> None:
+    def __init__(self, context: ControllerContext, *, terminated_threshold: int = TERMINATED_THRESHOLD) -> None:
         self._client = context.client.named("pod-garbage-collector")
         self._clock = context.clock
         self._informers = context.informers

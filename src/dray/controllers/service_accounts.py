@@ -5,7 +5,7 @@ from __future__ import annotations
 from dray.api.core import Namespace
 from dray.api.workloads import ServiceAccount
 from dray.client import NAMESPACES, SERVICE_ACCOUNTS, ApiError, Handler, WorkQueue
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 DEFAULT = "default"
 
@@ -13,7 +13,7 @@ DEFAULT = "default"
 class ServiceAccountController:
     name = "serviceaccount-controller"
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: ControllerContext) -> None:
         self._client = context.client.named("service-account-controller")
         self._informers = context.informers
         self._namespaces = context.informers.of(NAMESPACES)

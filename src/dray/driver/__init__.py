@@ -20,7 +20,6 @@ from dray.api.resource import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
-from dray.driver.main_program import run
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,
@@ -32,7 +31,11 @@ from dray.driver.plugin import (
     PreparedDevice,
     PrepareError,
 )
-from dray.driver.running import DriverPaths, RunningDriver
+from dray.driver.running_driver import (
+    DriverPaths,
+    RunningDriver,
+    run,
+)
 
 __all__ = [
     "AllocatedDevice",

@@ -1,4 +1,4 @@
-"""What is prepared, on disk: a driver that restarts answers as before and gives back what it holds."""
+"""Which claims are prepared, on disk: after a restart the driver answers as before and can still unprepare them."""
 
 import json
 import logging
@@ -30,7 +30,7 @@ class StoredClaim(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class ClaimUser:
     """Who holds a device that is asked for a second time."""
 
     claim_uid: str
@@ -61,11 +61,11 @@ class Checkpoint:
     def claims(self) -> dict[str, StoredClaim]:
         return dict(self._claims)
 
-    def holder_of(self, pool: str, device: str, *, besides: str) -> Holder | None:
+    def holder_of(self, pool: str, device: str, *, besides: str) -> ClaimUser | None:
         """Another claim that holds this device for itself alone."""
         for uid, claim in self._claims.items():
             if uid != besides and any(d.is_exclusive and d.pool == pool and d.device == device for d in claim.devices):
-                return Holder(uid, claim)
+                return ClaimUser(uid, claim)
         return None
 
     def _save(self, claims: dict[str, StoredClaim]) -> None:

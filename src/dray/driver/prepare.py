@@ -1,22 +1,80 @@
-"""Prepare and unprepare: fetch and verify claims, ask the driver once per claim, remember the answer, write CDI files."""
+"""Prepares and unprepares claims: checks a claim, calls the driver, writes CDI files, and remembers the result on disk."""
 
 import asyncio
 import contextlib
 import fcntl
 import inspect
+import json
 import logging
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dray.api.cdi import CdiError, split_qualified_name
-from dray.api.resource import ResourceClaim
+from dray.api.resource import DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint, StoredClaim, StoredDevice
-from dray.driver.claims import ClaimError, ParametersError, claim_to_prepare
 from dray.driver.metadata import DeviceMetadata
-from dray.driver.plugin import ClaimReference, ClaimToPrepare, Driver, PreparedDevice, PrepareError
+from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, Driver, PreparedDevice, PrepareError
+
+
+class ClaimError(Exception):
+    """The claim cannot be prepared as it stands in the API."""
+
+
+class ParametersError(Exception):
+    """Opaque parameters of one claim that no driver could read."""
+
+
+def claim_to_prepare(reference: ClaimReference, claim: ResourceClaim, driver: str) -> ClaimToPrepare:
+    """Check that this is the claim the kubelet means and that it is allocated; keep this driver's devices."""
+    if claim.metadata.uid != reference.uid:
+        raise ClaimError(f"claim {reference} got replaced")
+    allocation = claim.status.allocation
+    if allocation is None:
+        raise ClaimError(f"claim {reference} not allocated")
+    mine = [result for result in allocation.devices.results if result.driver == driver]
+    devices = tuple(_allocated_device(result, allocation.devices.config) for result in mine)
+    return ClaimToPrepare(reference, devices, claim)
+
+
+def _allocated_device(
+    result: DeviceRequestAllocationResult, config: Iterable[DeviceAllocationConfiguration]
+) -> AllocatedDevice:
+    return AllocatedDevice(
+        request=result.request,
+        pool=result.pool,
+        device=result.device,
+        share_id=result.share_id,
+        consumed_capacity=result.consumed_capacity,
+        admin_access=bool(result.admin_access),
+        config=tuple(_parameters_for(result, config)),
+    )
+
+
+def _parameters_for(
+    result: DeviceRequestAllocationResult, config: Iterable[DeviceAllocationConfiguration]
+) -> Iterable[Mapping[str, Any]]:
+    names = {result.request, result.request.partition("/")[0]}
+    for entry in config:
+        if entry.opaque is None or entry.opaque.driver != result.driver:
+            continue
+        if not entry.requests or names.intersection(entry.requests):
+            yield _parameters(bytes(entry.opaque.parameters), result.request)
+
+
+def _parameters(text: bytes, request: str) -> Mapping[str, Any]:
+    try:
+        parameters = json.loads(text or b"{}")
+    except ValueError as error:
+        raise ParametersError(f"opaque parameters of request {request} are not JSON: {error}") from error
+    if not isinstance(parameters, dict):
+        raise ParametersError(
+            f"opaque parameters of request {request} must be an object, not {type(parameters).__name__}"
+        )
+    return parameters
+
 
 log = logging.getLogger(__name__)
 

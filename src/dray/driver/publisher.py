@@ -1,21 +1,76 @@
-"""Keeps the published ResourceSlices equal to what the driver describes, with as few writes as possible."""
+"""Publishes the pools of a driver as ResourceSlices and keeps them as the driver wants them.
+
+It also notices which features the server has turned off, by the fields that the server left out of a slice."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from msgspec import structs
 
 from dray.api.meta import OwnerReference
-from dray.api.resource import ResourceSlice, ResourceSliceSpec
+from dray.api.resource import Device, DeviceAttribute, ResourceSlice, ResourceSliceSpec
 from dray.client.errors import ApiError
 from dray.client.informer import Handler, Informer
 from dray.client.kinds import SLICES
 from dray.client.rest import Client
 from dray.client.workqueue import Hopeless, WorkQueue
-from dray.driver.dropped import dropped_features
 from dray.driver.plugin import Pool
-from dray.driver.slices import Plan, PoolError, Publisher, check_pool, index_of, plan_pool, same_spec, with_generation
+from dray.driver.slices import (
+    PoolError,
+    Publisher,
+    SlicePlan,
+    check_pool,
+    index_of,
+    plan_pool,
+    same_spec,
+    with_generation,
+)
+
+_OfSlice = Callable[[ResourceSliceSpec], Any]
+_OfDevice = Callable[[Device], Any]
+
+_BY_SLICE: tuple[tuple[str, _OfSlice], ...] = (
+    ("DRAPartitionableDevices", lambda spec: (spec.shared_counters, spec.per_device_node_selection)),
+    ("DRAOptionalNodeOperations", lambda spec: spec.skip_node_operations),
+)
+_BY_DEVICE: tuple[tuple[str, _OfDevice], ...] = (
+    (
+        "DRAPartitionableDevices",
+        lambda device: (device.consumes_counters, device.node_name, device.node_selector, device.all_nodes),
+    ),
+    ("DRADeviceTaints", lambda device: [(each.key, each.value, each.effect) for each in device.taints]),
+    (
+        "DRAConsumableCapacity",
+        lambda device: (
+            device.allow_multiple_allocations,
+            {name: each.request_policy for name, each in device.capacity.items()},
+        ),
+    ),
+    (
+        "DRADeviceBindingConditions",
+        lambda device: (device.binding_conditions, device.binding_failure_conditions, device.binds_to_node),
+    ),
+    ("DRAListTypeAttributes", lambda device: [_lists(each) for each in device.attributes.values()]),
+    ("DRANodeAllocatableResources", lambda device: device.node_allocatable_resource_mappings),
+)
+
+
+def dropped_features(wanted: ResourceSliceSpec, stored: ResourceSliceSpec) -> list[str]:
+    """Gates whose fields are not as they were sent, in alphabetical order; none if only other fields differ."""
+    return sorted(set(_dropped(wanted, stored)))
+
+
+def _dropped(wanted: ResourceSliceSpec, stored: ResourceSliceSpec) -> Iterator[str]:
+    yield from (gate for gate, part in _BY_SLICE if part(wanted) != part(stored))
+    for mine, theirs in zip(wanted.devices, stored.devices, strict=False):
+        yield from (gate for gate, part in _BY_DEVICE if part(mine) != part(theirs))
+
+
+def _lists(attribute: DeviceAttribute) -> tuple[Any, ...]:
+    return attribute.ints, attribute.bools, attribute.strings, attribute.versions
+
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +183,9 @@ class SlicePublisher:
         existing = [each for each in self._current() if each.spec.pool.name == name]
         pool = self._pools.get(name)
         plan = (
-            Plan(deletes=tuple(existing)) if pool is None else plan_pool(self._publisher, pool, existing, self._lower)
+            SlicePlan(deletes=tuple(existing))
+            if pool is None
+            else plan_pool(self._publisher, pool, existing, self._lower)
         )
         for each in plan.deletes:
             await self._delete(each)
@@ -220,5 +277,5 @@ def _revision(each: ResourceSlice) -> int:
     return int(each.metadata.resource_version or 0)
 
 
-def _new_numbers(plan: Plan) -> list[int]:
+def _new_numbers(plan: SlicePlan) -> list[int]:
     return [int(each.metadata.generate_name.partition("-")[0], 16) for each in plan.creates]

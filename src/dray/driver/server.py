@@ -1,5 +1,9 @@
-"""The driver's two sockets: the service that prepares claims, and the registration that tells the kubelet of it."""
+"""The gRPC services of a driver: registration, DRA v1 and v1beta1, and device health.
 
+Health is asked of the driver and streamed to every kubelet that listens."""
+
+import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -8,12 +12,11 @@ from typing import Any
 
 import grpc
 
+from dray.clock import Clock
 from dray.driver.checkpoint import StoredClaim, StoredDevice
-from dray.driver.claims import ClaimError
-from dray.driver.health import HealthReports
-from dray.driver.listening import OwnSocket, listen
-from dray.driver.plugin import ClaimReference
-from dray.driver.prepare import ClaimPreparer
+from dray.driver.plugin import ClaimReference, DeviceHealth, Driver
+from dray.driver.prepare import ClaimError, ClaimPreparer
+from dray.driver.sockets import OwnSocket, listen
 from dray.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,
@@ -28,6 +31,41 @@ from dray.proto import (
 )
 
 log = logging.getLogger(__name__)
+
+INTERVAL_S = 5.0
+
+
+def reports_health(driver: Driver) -> bool:
+    """Whether the driver has a `health` method of its own."""
+    return type(driver).health is not Driver.health
+
+
+class HealthReports:
+    """Polls the driver while somebody listens; a lease must be renewed even if nothing changed, so each poll is sent."""
+
+    def __init__(self, driver: Driver, clock: Clock, interval_s: float = INTERVAL_S) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._interval_s = interval_s
+
+    async def stream(self) -> AsyncIterator[list[DeviceHealth]]:
+        while True:
+            try:
+                reports = await self._ask()
+            except Exception:
+                log.exception("driver %s cannot tell the health of its devices", self._driver.name)
+            else:
+                yield list(reports)
+            await self._clock.sleep(self._interval_s)
+
+    async def _ask(self) -> Iterable[DeviceHealth]:
+        if inspect.iscoroutinefunction(self._driver.health):
+            return await self._driver.health() or ()
+        result = await asyncio.to_thread(self._driver.health)
+        if inspect.isawaitable(result):
+            return await result
+        return result or ()
+
 
 PLUGIN_TYPE = "DRAPlugin"
 DRA_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")

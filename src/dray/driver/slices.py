@@ -37,7 +37,7 @@ class Publisher:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SlicePlan:
     """Writes, to be done in this order."""
 
     deletes: tuple[ResourceSlice, ...] = ()
@@ -125,7 +125,7 @@ def desired_specs(publisher: Publisher, pool: Pool, generation: int) -> list[Res
 
 def plan_pool(
     publisher: Publisher, pool: Pool, existing: Iterable[ResourceSlice], lower: Lower = lambda index, spec: spec
-) -> Plan:
+) -> SlicePlan:
     """The fewest writes that publish `pool`, given its slices of now.
 
     `lower` cuts a spec down to what the server is known to store.
@@ -145,7 +145,7 @@ def plan_pool(
     elif generation > newest:
         changed = sorted(by_index)
     digits = max(MIN_INDEX_DIGITS, len(f"{len(specs) - 1:x}"))
-    return Plan(
+    return SlicePlan(
         deletes=tuple(obsolete),
         updates=tuple(structs.replace(by_index[i], spec=specs[i]) for i in changed),
         creates=tuple(_new_slice(publisher, specs[i], f"{i:0{digits}x}") for i in missing),

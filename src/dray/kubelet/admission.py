@@ -1,4 +1,4 @@
-"""May this pod run here? The node's own check, by the same ledger as the scheduler's."""
+"""Whether the node admits a pod: the kubelet's own check, with the same ledger as the scheduler's."""
 
 import contextlib
 from collections.abc import Mapping
@@ -27,14 +27,14 @@ OS_LABEL, THIS_OS = "kubernetes.io/os", "linux"
 
 
 @dataclass(frozen=True, slots=True)
-class Rejection:
+class AdmissionRejection:
     """The pod ends in phase Failed with this reason and message."""
 
     reason: str
     message: str
 
 
-class Admission:
+class PodAdmission:
     """Pods that were let in, and what is left for the next. `counts_claims`: whether devices take of cpu and memory."""
 
     def __init__(self, node_name: str, allocatable: Mapping[str, Quantity], *, counts_claims: bool = True) -> None:
@@ -43,7 +43,7 @@ class Admission:
         self._ports: dict[PodRef, frozenset[HostPort]] = {}
         self.ledger = NodeLedger(node_name, allocatable)
 
-    def admit(self, pod: Pod, node: Node | None) -> Rejection | None:
+    def admit(self, pod: Pod, node: Node | None) -> AdmissionRejection | None:
         """Count the pod in, or say why not. A pod that is counted already stays in."""
         reference = PodRef.of(pod)
         if self.ledger.demand_of(reference) is not None:
@@ -53,19 +53,19 @@ class Admission:
         try:
             demand = pod_demand(pod, options=self._options)
         except AccountingError as error:
-            return Rejection("UnexpectedAdmissionError", str(error))
+            return AdmissionRejection("UnexpectedAdmissionError", str(error))
         rejection = self._no_room_for(demand) or self._rejects(pod, node)
         if rejection is None:
             self.ledger.add(reference, demand)
             self._ports[reference] = host_ports(pod)
         return rejection
 
-    def _no_room_for(self, demand: Demand) -> Rejection | None:
+    def _no_room_for(self, demand: Demand) -> AdmissionRejection | None:
         answer = self.ledger.fits(demand)
         refusals = answer.refusals if isinstance(answer, DoesNotFit) else ()
         return next((_no_room(each) for each in refusals if not self._is_elsewhere(each)), None)
 
-    def _rejects(self, pod: Pod, node: Node | None) -> Rejection | None:
+    def _rejects(self, pod: Pod, node: Node | None) -> AdmissionRejection | None:
         if node is not None and not pod_wants_node(pod.spec, node):
             return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
         if pod.spec.node_name != self._node_name:
@@ -99,21 +99,21 @@ class Admission:
         self.ledger.remove(reference)
 
 
-def _no_room(first: Refusal) -> Rejection:
+def _no_room(first: Refusal) -> AdmissionRejection:
     if isinstance(first, Shortage):
         text = f"Node didn't have enough resource: {first.resource}, requested: {first.asked}, used: {first.used}, capacity: {first.capacity}"
-        return Rejection(f"OutOf{first.resource}", text)
-    return Rejection("UnexpectedAdmissionError", first.message)
+        return AdmissionRejection(f"OutOf{first.resource}", text)
+    return AdmissionRejection("UnexpectedAdmissionError", first.message)
 
 
-def _other_system(pod: Pod) -> Rejection | None:
+def _other_system(pod: Pod) -> AdmissionRejection | None:
     if pod.spec.node_selector.get(OS_LABEL, THIS_OS) != THIS_OS:
         text = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
-        return Rejection("PodOSSelectorNodeLabelDoesNotMatch", text)
+        return AdmissionRejection("PodOSSelectorNodeLabelDoesNotMatch", text)
     if pod.spec.os is not None and pod.spec.os.name != THIS_OS:
-        return Rejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
+        return AdmissionRejection("PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS")
     return None
 
 
-def _predicate(name: str, why: str) -> Rejection:
-    return Rejection(name, f"Predicate {name} failed: {why}")
+def _predicate(name: str, why: str) -> AdmissionRejection:
+    return AdmissionRejection(name, f"Predicate {name} failed: {why}")

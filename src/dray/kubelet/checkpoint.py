@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dray.atomic_files import write_private
-from dray.kubelet.claims import ClaimState, DriverState, PreparedDevice
+from dray.kubelet.claims import CheckpointedDevice, DriverState, PreparedClaim
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class CheckpointFile:
     def __init__(self, root: Path) -> None:
         self.path = root / FILE_NAME
 
-    def write(self, states: Iterable[ClaimState]) -> None:
+    def write(self, states: Iterable[PreparedClaim]) -> None:
         data = json.dumps(
             {"kind": KIND, "apiVersion": API_VERSION, "ClaimInfoStateList": [_to_document(state) for state in states]},
             separators=(",", ":"),
@@ -34,7 +34,7 @@ class CheckpointFile:
         content = json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}).encode()
         write_private(self.path, content)
 
-    def read(self) -> list[ClaimState]:
+    def read(self) -> list[PreparedClaim]:
         """The claims of the last write; none where there is no file. CheckpointCorrupt says what is wrong with it."""
         try:
             envelope = json.loads(self.path.read_bytes())
@@ -54,7 +54,7 @@ class CheckpointFile:
         return aside
 
 
-def _to_document(state: ClaimState) -> dict[str, Any]:
+def _to_document(state: PreparedClaim) -> dict[str, Any]:
     return {
         "ClaimUID": state.uid,
         "ClaimName": state.name,
@@ -71,7 +71,7 @@ def _driver_document(state: DriverState) -> dict[str, Any]:
     return document
 
 
-def _device_document(device: PreparedDevice) -> dict[str, Any]:
+def _device_document(device: CheckpointedDevice) -> dict[str, Any]:
     document: dict[str, Any] = {
         "PoolName": device.pool,
         "DeviceName": device.device,
@@ -83,8 +83,8 @@ def _device_document(device: PreparedDevice) -> dict[str, Any]:
     return document
 
 
-def _from_document(document: dict[str, Any]) -> ClaimState:
-    return ClaimState(
+def _from_document(document: dict[str, Any]) -> PreparedClaim:
+    return PreparedClaim(
         namespace=_text(document["Namespace"]),
         name=_text(document["ClaimName"]),
         uid=_text(document["ClaimUID"]),
@@ -96,7 +96,7 @@ def _from_document(document: dict[str, Any]) -> ClaimState:
 def _driver_state(document: dict[str, Any]) -> DriverState:
     return DriverState(
         devices=tuple(
-            PreparedDevice(
+            CheckpointedDevice(
                 pool=_text(each["PoolName"]),
                 device=_text(each["DeviceName"]),
                 requests=_texts(each.get("RequestNames")),

@@ -18,7 +18,7 @@ class ClaimRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedDevice:
+class CheckpointedDevice:
     """What a driver answered for one device."""
 
     pool: str
@@ -34,7 +34,7 @@ class PreparedDevice:
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    devices: tuple[PreparedDevice, ...] = ()
+    devices: tuple[CheckpointedDevice, ...] = ()
     skipped_operations: tuple[str, ...] = ()
 
     def skips(self, operation: str) -> bool:
@@ -42,7 +42,7 @@ class DriverState:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimState:
+class PreparedClaim:
     """One claim on this node. The two flags live in memory only: after a restart claims are prepared again."""
 
     namespace: str
@@ -61,7 +61,7 @@ class ClaimState:
         return [driver for driver, state in self.drivers.items() if not state.skips(operation)]
 
 
-def new_claim_state(claim: ResourceClaim) -> ClaimState:
+def new_claim_state(claim: ResourceClaim) -> PreparedClaim:
     """The entry of an allocated claim, before anything was prepared."""
     skips: dict[str, set[str]] = {}
     for result in allocation_results(claim):
@@ -70,7 +70,7 @@ def new_claim_state(claim: ResourceClaim) -> ClaimState:
             operations = {PREPARE, UNPREPARE, "*"}
         skips[result.driver] = skips[result.driver] & operations if result.driver in skips else operations
     drivers = {driver: DriverState(skipped_operations=tuple(sorted(skipped))) for driver, skipped in skips.items()}
-    return ClaimState(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid, drivers=drivers)
+    return PreparedClaim(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid, drivers=drivers)
 
 
 # --- which claims a pod has ------------------------------------------------------------------------------------------
@@ -120,22 +120,22 @@ def _pod_key(pod: Pod) -> str:
 class ClaimCache:
     """All claims on this node. Whoever changes it writes the checkpoint before acting on the answer."""
 
-    def __init__(self, states: Iterable[ClaimState] = ()) -> None:
+    def __init__(self, states: Iterable[PreparedClaim] = ()) -> None:
         self._states = {state.key: state for state in states}
 
-    def __iter__(self) -> Iterator[ClaimState]:
+    def __iter__(self) -> Iterator[PreparedClaim]:
         return iter(self._states.values())
 
-    def get(self, key: str) -> ClaimState | None:
+    def get(self, key: str) -> PreparedClaim | None:
         return self._states.get(key)
 
     def pod_uids(self) -> set[str]:
         return {uid for state in self._states.values() for uid in state.pod_uids}
 
-    def of_pod(self, pod_uid: str) -> list[ClaimState]:
+    def of_pod(self, pod_uid: str) -> list[PreparedClaim]:
         return [state for state in self._states.values() if pod_uid in state.pod_uids]
 
-    def enter(self, claim: ResourceClaim, pod_uid: str) -> ClaimState:
+    def enter(self, claim: ResourceClaim, pod_uid: str) -> PreparedClaim:
         """Note that the pod uses the claim, before any driver is called for it."""
         state = self._states.get(f"{claim.metadata.namespace}/{claim.metadata.name}") or new_claim_state(claim)
         if state.uid != claim.metadata.uid:
@@ -146,7 +146,7 @@ class ClaimCache:
             raise ClaimRefused(f"ResourceClaim {state.name} is being unprepared")
         return self._put(replace(state, pod_uids=state.pod_uids | {pod_uid}))
 
-    def store_devices(self, key: str, driver: str, devices: Iterable[PreparedDevice]) -> None:
+    def store_devices(self, key: str, driver: str, devices: Iterable[CheckpointedDevice]) -> None:
         """A driver's answer replaces what it answered before."""
         state = self._states[key]
         drivers = {**state.drivers, driver: replace(state.drivers[driver], devices=tuple(devices))}
@@ -155,9 +155,9 @@ class ClaimCache:
     def set_prepared(self, key: str) -> None:
         self._put(replace(self._states[key], is_prepared=True))
 
-    def leave(self, pod_uid: str) -> list[ClaimState]:
+    def leave(self, pod_uid: str) -> list[PreparedClaim]:
         """The pod ends: claims that nobody uses any more, now being unprepared and closed to new pods."""
-        last: list[ClaimState] = []
+        last: list[PreparedClaim] = []
         for state in self.of_pod(pod_uid):
             if state.pod_uids == {pod_uid}:
                 last.append(self._put(replace(state, is_unpreparing=True)))
@@ -168,6 +168,6 @@ class ClaimCache:
     def remove(self, key: str) -> None:
         self._states.pop(key, None)
 
-    def _put(self, state: ClaimState) -> ClaimState:
+    def _put(self, state: PreparedClaim) -> PreparedClaim:
         self._states[state.key] = state
         return state

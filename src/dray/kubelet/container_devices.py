@@ -1,4 +1,4 @@
-"""What a container gets of its pod's claims: CDI device names, and the edits that CDI files describe under them."""
+"""The devices that a container gets from its pod's claims: CDI names, and the edits that CDI files describe for them."""
 
 import logging
 import stat

@@ -12,7 +12,13 @@ import grpc
 
 from dray.api.names import subdomain_problems
 from dray.clock import Clock
-from dray.kubelet.endpoint import CHANNEL_OPTIONS, HEALTH_SERVICES, Endpoint, ObserveCall, choose_service
+from dray.kubelet.driver_client import (
+    CHANNEL_OPTIONS,
+    HEALTH_SERVICES,
+    DriverClient,
+    ObserveCall,
+    choose_service,
+)
 from dray.kubelet.errors import DriverError, RegistrationError
 from dray.proto import pluginregistration_pb2, pluginregistration_pb2_grpc
 
@@ -37,7 +43,7 @@ class _Socket:
     """A registration socket that was seen: which file it is, and what became of it."""
 
     identity: tuple[int, int]
-    endpoint: Endpoint | None = None
+    endpoint: DriverClient | None = None
     retry_at: float = 0.0
     failures: int = 0
     attempt: asyncio.Task[None] | None = None
@@ -53,8 +59,8 @@ class Drivers:
         clock: Clock,
         wipe_slices: WipeSlices,
         observe: ObserveCall = lambda *_: None,
-        on_registered: Callable[[Endpoint], None] = lambda _: None,
-        on_deregistered: Callable[[Endpoint], None] = lambda _: None,
+        on_registered: Callable[[DriverClient], None] = lambda _: None,
+        on_deregistered: Callable[[DriverClient], None] = lambda _: None,
     ) -> None:
         self._registry_dir = registry_dir
         self._clock = clock
@@ -64,13 +70,13 @@ class Drivers:
         self._on_deregistered = on_deregistered
         self._sockets: dict[Path, _Socket] = {}
         # Endpoints by driver, oldest first: two of them while a driver is being updated.
-        self._endpoints: dict[str, list[Endpoint]] = {}
-        self._followers: dict[Endpoint, asyncio.Task[None]] = {}
+        self._endpoints: dict[str, list[DriverClient]] = {}
+        self._followers: dict[DriverClient, asyncio.Task[None]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
 
     # --- asking
 
-    def endpoint(self, driver: str) -> Endpoint:
+    def endpoint(self, driver: str) -> DriverClient:
         """The newest connected instance of a driver, else the newest; DriverError if there is none."""
         if not driver:
             raise DriverError("DRA driver name is empty")
@@ -150,7 +156,7 @@ class Drivers:
         finally:
             socket.attempt = None
 
-    async def _register(self, path: Path) -> Endpoint:
+    async def _register(self, path: Path) -> DriverClient:
         async with grpc.aio.insecure_channel(f"unix:{path.absolute()}", options=CHANNEL_OPTIONS) as channel:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
                 await channel.channel_ready()
@@ -174,7 +180,7 @@ class Drivers:
         status = pluginregistration_pb2.RegistrationStatus(plugin_registered=not error, error=error)
         await stub.NotifyRegistrationStatus(status, timeout=NOTIFY_TIMEOUT_S)
 
-    def _add(self, info: pluginregistration_pb2.PluginInfo, socket: Path) -> Endpoint:
+    def _add(self, info: pluginregistration_pb2.PluginInfo, socket: Path) -> DriverClient:
         if info.type != PLUGIN_TYPE:
             raise RegistrationError(
                 f"RegisterPlugin error -- no handler registered for plugin type: {info.type} at socket {socket}"
@@ -188,7 +194,7 @@ class Drivers:
                 f"RegisterPlugin error -- plugin registration failed with err: endpoint {path} already registered for DRA driver plugin {info.name}"
             )
         health = next((each for each in HEALTH_SERVICES if each in info.supported_versions), None)
-        endpoint = Endpoint(info.name, path, service, health, self._observe)
+        endpoint = DriverClient(info.name, path, service, health, self._observe)
         self._endpoints.setdefault(info.name, []).append(endpoint)
         self._followers[endpoint] = asyncio.create_task(
             endpoint.follow_connection(lambda: self._connection_changed(info.name)), name=f"connection of {info.name}"
@@ -198,7 +204,7 @@ class Drivers:
         self._on_registered(endpoint)
         return endpoint
 
-    async def _deregister(self, endpoint: Endpoint, *, plan_wipe: bool = True) -> None:
+    async def _deregister(self, endpoint: DriverClient, *, plan_wipe: bool = True) -> None:
         endpoints = self._endpoints.get(endpoint.driver, [])
         if endpoint in endpoints:
             endpoints.remove(endpoint)

@@ -1,4 +1,4 @@
-"""What can go wrong between the node agent and its neighbours."""
+"""Errors of drivers, registrations, containers and sandboxes."""
 
 
 class DriverError(Exception):

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from dray.api.core import Container, Pod
-from dray.kubelet.claims import ClaimCache, ClaimRefused, ClaimState
+from dray.kubelet.claims import ClaimCache, ClaimRefused, PreparedClaim
 from dray.kubelet.container_devices import requests_of_created_claims
 from dray.proto import podresources_v1_pb2 as messages
 from dray.proto import podresources_v1_pb2_grpc
@@ -76,7 +76,7 @@ class PodResourcesServer(podresources_v1_pb2_grpc.PodResourcesListerServicer):
         ]
 
 
-def _resources(state: ClaimState, requests: list[str]) -> list[Any]:
+def _resources(state: PreparedClaim, requests: list[str]) -> list[Any]:
     return [
         messages.ClaimResource(
             cdi_devices=[messages.CDIDevice(name=name) for name in device.cdi_device_ids],

@@ -1,4 +1,4 @@
-"""One pod, from its arrival on the node to its end: admission, claims, containers, status, and all of it back."""
+"""Takes one pod from its arrival on the node to its end: admission, claims, containers, status, and back again."""
 
 import asyncio
 import logging
@@ -12,15 +12,18 @@ from dray.api.dra.pod_phase import is_finished
 from dray.api.times import parse_time
 from dray.client import Client, Recorder
 from dray.clock import Clock, rfc3339
-from dray.kubelet.admission import Admission, Rejection
+from dray.kubelet.admission import AdmissionRejection, PodAdmission
 from dray.kubelet.claims import ClaimRefused
-from dray.kubelet.container_keeper import ContainerKeeper
-from dray.kubelet.containers import ContainerSpecs
+from dray.kubelet.container_restarts import ContainerKeeper
+from dray.kubelet.container_specs import ContainerSpecs
 from dray.kubelet.errors import ContainerError, DriverError, SandboxGone
-from dray.kubelet.pod_report import DeviceStatuses, PodReport
+from dray.kubelet.pod_status import ContainerProgress
+from dray.kubelet.pod_status_writer import (
+    DeviceStatuses,
+    PodReport,
+)
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Exit, RunningContainer, Runtime
-from dray.kubelet.status import ContainerProgress
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,7 @@ class NodeContext:
     client: Client
     clock: Clock
     recorder: Recorder
-    admission: Admission
+    admission: PodAdmission
     claims: PodClaims
     runtime: Runtime
     specs: ContainerSpecs
@@ -194,7 +197,7 @@ class PodWorker:
                 for sidecar in sidecars:
                     sidecar.cancel()
 
-    async def _reject(self, rejection: Rejection) -> None:
+    async def _reject(self, rejection: AdmissionRejection) -> None:
         self._report.change(is_finished=True, reason=rejection.reason, message=f"Pod was rejected: {rejection.message}")
         self._report.warn(rejection.reason, rejection.message)
         self._context.count_rejection(rejection.reason)

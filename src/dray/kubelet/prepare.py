@@ -15,15 +15,15 @@ from dray.kubelet.checkpoint import CheckpointCorrupt, CheckpointFile
 from dray.kubelet.claims import (
     PREPARE,
     UNPREPARE,
+    CheckpointedDevice,
     ClaimCache,
     ClaimRefused,
-    ClaimState,
-    PreparedDevice,
+    PreparedClaim,
     check_claim,
     created_claims,
 )
+from dray.kubelet.driver_client import CALL_TIMEOUT_S
 from dray.kubelet.drivers import Drivers
-from dray.kubelet.endpoint import CALL_TIMEOUT_S
 from dray.kubelet.errors import DriverError
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class PodClaims:
         checked = await self._checked_claims(pod)
         if not checked:
             return
-        batches: dict[str, list[ClaimState]] = {}
+        batches: dict[str, list[PreparedClaim]] = {}
         for claim in checked:
             state = self.cache.enter(claim, pod.metadata.uid)
             if state.is_prepared:
@@ -101,7 +101,7 @@ class PodClaims:
             if not {PREPARE, "*"}.intersection(result.skip_node_operations):
                 self._drivers.endpoint(result.driver)
 
-    async def _prepare_batch(self, driver: str, states: Sequence[ClaimState]) -> None:
+    async def _prepare_batch(self, driver: str, states: Sequence[PreparedClaim]) -> None:
         answers = await self._drivers.endpoint(driver).prepare(states, self._call_timeout_s)
         by_uid = {state.uid: state for state in states}
         failure = ""
@@ -128,7 +128,7 @@ class PodClaims:
         if not last:
             await self._save()
             return
-        batches: dict[str, list[ClaimState]] = {}
+        batches: dict[str, list[PreparedClaim]] = {}
         for state in last:
             for driver in state.drivers:
                 if state.drivers[driver].skips(UNPREPARE):
@@ -141,7 +141,7 @@ class PodClaims:
             self.cache.remove(state.key)
         await self._save()
 
-    async def _unprepare_batch(self, driver: str, states: Sequence[ClaimState]) -> None:
+    async def _unprepare_batch(self, driver: str, states: Sequence[PreparedClaim]) -> None:
         answers = await self._drivers.endpoint(driver).unprepare(states, self._call_timeout_s)
         names = {state.uid: state.name for state in states}
         for uid, error in answers.items():
@@ -185,9 +185,9 @@ class PodClaims:
 
 def devices_of_container(
     cache: ClaimCache, namespace: str, wanted: Sequence[tuple[str, str]]
-) -> list[tuple[ClaimState, str, PreparedDevice]]:
+) -> list[tuple[PreparedClaim, str, CheckpointedDevice]]:
     """Devices for (claim name, request) pairs of one container, in order: claim, driver, device."""
-    found: list[tuple[ClaimState, str, PreparedDevice]] = []
+    found: list[tuple[PreparedClaim, str, CheckpointedDevice]] = []
     for claim_name, request in wanted:
         state = cache.get(f"{namespace}/{claim_name}")
         if state is None:
@@ -199,7 +199,7 @@ def devices_of_container(
     return found
 
 
-def _load(checkpoint: CheckpointFile) -> list[ClaimState]:
+def _load(checkpoint: CheckpointFile) -> list[PreparedClaim]:
     try:
         return checkpoint.read()
     except CheckpointCorrupt as error:

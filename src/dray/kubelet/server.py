@@ -1,4 +1,4 @@
-"""The node agent of one node: feeds pods to their workers, finds drivers, keeps the Node object, cleans up."""
+"""The kubelet of one node: gives each pod a worker, finds drivers, keeps the Node object, and cleans up."""
 
 import asyncio
 import logging
@@ -13,18 +13,24 @@ from dray.api.resource import Device
 from dray.client import PODS, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
 from dray.clock import Clock
 from dray.features import FeatureGates
-from dray.kubelet.admission import Admission
+from dray.kubelet.admission import PodAdmission
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.container_devices import CdiDirectories
-from dray.kubelet.containers import ContainerSpecs
+from dray.kubelet.container_specs import ContainerSpecs
+from dray.kubelet.device_health import DeviceHealthCache, DeviceKey, HealthFile
+from dray.kubelet.driver_client import (
+    CALL_TIMEOUT_S,
+    DriverClient,
+)
 from dray.kubelet.drivers import Drivers
-from dray.kubelet.endpoint import CALL_TIMEOUT_S, Endpoint
 from dray.kubelet.errors import ContainerError, DriverError
-from dray.kubelet.health import DeviceHealth, DeviceKey
-from dray.kubelet.health_checkpoint import HealthFile
-from dray.kubelet.health_port import HealthPort
+from dray.kubelet.health_server import HealthPort
 from dray.kubelet.log_files import remove_logs_of_others
-from dray.kubelet.logs import LogServer, LogSource
+from dray.kubelet.log_server import (
+    LogServer,
+    LogSource,
+    serving_context,
+)
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
 from dray.kubelet.node_slices import NodeSlices
@@ -32,7 +38,6 @@ from dray.kubelet.pod_resources import PodResourcesServer
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Runtime
-from dray.kubelet.serving import serving_context
 from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
@@ -83,7 +88,7 @@ class Kubelet:
         self._node: Node | None = None
         self._recorder = EventRecorder(client, "kubelet", host=name)
         self.metrics = KubeletMetrics(registry or Registry())
-        self._health = DeviceHealth(self._clock, self._health_changed)
+        self._health = DeviceHealthCache(self._clock, self._health_changed)
         self._health_file = HealthFile(options.root_dir)
         # A container may wait for an attribute that is published now.
         self._slices = NodeSlices(client, name, self._wake_all)
@@ -232,7 +237,7 @@ class Kubelet:
             client=self._client,
             clock=self._clock,
             recorder=self._recorder,
-            admission=Admission(self.name, options.node.capacity, counts_claims=counts_claims),
+            admission=PodAdmission(self.name, options.node.capacity, counts_claims=counts_claims),
             claims=self.claims,
             runtime=self._runtime,
             specs=specs,
@@ -344,7 +349,7 @@ class Kubelet:
                 log.exception("node %s: traces of pods that are gone could not be removed", self.name)
             await self._clock.sleep(RECONCILE_EVERY_S)
 
-    def _driver_came(self, endpoint: Endpoint) -> None:
+    def _driver_came(self, endpoint: DriverClient) -> None:
         """A driver that is back can be told what to give back, and pods that waited for it need not wait on."""
         self._health.follow(endpoint)
         self._wake_all()

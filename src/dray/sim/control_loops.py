@@ -8,8 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dray.client import Client, Informers
-from dray.controllers.context import Context
-from dray.controllers.roster import Choices, Roster
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import (
+    Choices,
+    ControllerManager,
+)
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.service import SchedulerService
@@ -41,10 +44,12 @@ class ControlLoops:
         # One look at the cluster for all of them: each change is read once.
         self.informers = Informers(self._client_of("dray-informers"))
         if options.controllers:
-            context = Context(self._client_of("dray-controller-manager"), self.informers.share(), options.gates)
-            roster = Roster(context, Choices(options.controllers, root_ca=options.root_ca))
-            self._run(roster.run(), "controllers")
-            ready.append(roster.ready.wait())
+            context = ControllerContext(
+                self._client_of("dray-controller-manager"), self.informers.share(), options.gates
+            )
+            manager = ControllerManager(context, Choices(options.controllers, root_ca=options.root_ca))
+            self._run(manager.run(), "controllers")
+            ready.append(manager.ready.wait())
         if options.with_scheduler:
             self.scheduler = SchedulerService(
                 self._client_of("dray-scheduler"),

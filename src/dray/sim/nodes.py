@@ -21,10 +21,10 @@ from dray.driver import Driver, DriverPaths, RunningDriver
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, plan_pool
 from dray.features import FeatureGates
-from dray.kubelet.fleet import NodeFleet
 from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
+from dray.kubelet.simulated_kubelets import SimulatedKubelets
 
 log = logging.getLogger(__name__)
 
@@ -117,17 +117,17 @@ class RealNodes:
 
 
 class SimulatedNodes:
-    """A fleet without processes or sockets; devices are published once, as the drivers describe them."""
+    """Nodes without processes or sockets; devices are published once, as the drivers describe them."""
 
     def __init__(self, client: Client, options: NodesOptions) -> None:
         self._client = client
         self._options = options
         self._descriptions = options.descriptions()
-        self._fleet = NodeFleet(client.named("kubelet"), self._descriptions)
+        self._kubelets = SimulatedKubelets(client.named("kubelet"), self._descriptions)
 
     async def start(self, tell: Tell = _nobody) -> None:
         """`tell` is called with the number of nodes that have all they need."""
-        await self._fleet.start()
+        await self._kubelets.start()
         if not self._descriptions:
             return
         drivers = [DRIVERS[name]() for name in self._options.drivers]
@@ -153,7 +153,7 @@ class SimulatedNodes:
         await asyncio.gather(*(publish(each.name) for each in self._descriptions))
 
     def _owner(self, node_name: str) -> OwnerReference:
-        uid = self._fleet.uid_of(node_name)
+        uid = self._kubelets.uid_of(node_name)
         return OwnerReference(api_version="v1", kind="Node", name=node_name, uid=uid, controller=True)
 
     async def _publish(
@@ -170,7 +170,7 @@ class SimulatedNodes:
                 await self._client.create(SLICES, each)
 
     async def stop(self) -> None:
-        await self._fleet.stop()
+        await self._kubelets.stop()
 
 
 def make_nodes(client: Client, options: NodesOptions) -> RealNodes | SimulatedNodes:

@@ -19,8 +19,8 @@ from dray.client import CLAIMS, PODS, ApiError, Client
 from dray.client.rest import APPLY_PATCH
 from dray.client.transport import Call
 from dray.features import FeatureGates
-from dray.kubelet.fleet import NodeFleet
 from dray.kubelet.node import NodeDescription
+from dray.kubelet.simulated_kubelets import SimulatedKubelets
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.nodes import NodesOptions, RealNodes, SimulatedNodes, make_nodes
 
@@ -159,23 +159,23 @@ def cluster(
         )
         plane = ControlPlane(options)
 
-        fleet: NodeFleet
+        kubelets: SimulatedKubelets
 
         async def start() -> RealNodes | SimulatedNodes:
             await plane.start()
             await plane.listen()
-            nonlocal fleet
-            fleet = NodeFleet(plane.client("kubelet"), simulated)
+            nonlocal kubelets
+            kubelets = SimulatedKubelets(plane.client("kubelet"), simulated)
             ca = plane.running.credentials.authority.certificate_pem
             started = make_nodes(
                 plane.client("dray-testing"), NodesOptions(nodes, devices, root / "n", gates, cluster_ca=ca)
             )
-            await asyncio.gather(started.start(), fleet.start())
+            await asyncio.gather(started.start(), kubelets.start())
             return started
 
         async def stop(started: RealNodes | SimulatedNodes) -> None:
             await started.stop()
-            await fleet.stop()
+            await kubelets.stop()
             await plane.stop()
 
         running = asyncio.run_coroutine_threadsafe(start(), loop).result(60)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dray.api.names import subdomain_problems
 from dray.api.resource import ResourceSlice
 from dray.client import CLAIMS, SLICES
-from dray.kubelet.claims import ClaimState, PreparedDevice
+from dray.kubelet.claims import CheckpointedDevice, PreparedClaim
 from dray.kubelet.errors import DriverError
 from dray.testing.driver_process import Target
 from dray.testing.driver_test_rig import (
@@ -113,7 +113,7 @@ async def survives_reboot(rig: Rig) -> None:
 
 async def refuses_unknown(rig: Rig) -> None:
     before = rig.cdi_files()
-    ghost = ClaimState("default", "no-such-claim", "00000000-0000-0000-0000-000000000000")
+    ghost = PreparedClaim("default", "no-such-claim", "00000000-0000-0000-0000-000000000000")
     await _refused(rig, ghost, "a claim that does not exist")
     if rig.cdi_files() != before:
         raise CheckFailed("a CDI file was written for a claim that does not exist")
@@ -129,7 +129,7 @@ async def refuses_replaced(rig: Rig) -> None:
     await give_back(rig, claim)
 
 
-async def _refused(rig: Rig, claim: ClaimState, what: str) -> None:
+async def _refused(rig: Rig, claim: PreparedClaim, what: str) -> None:
     try:
         answer = (await rig.prepare(claim)).get(claim.uid)
     except DriverError as error:
@@ -142,7 +142,7 @@ async def _refused(rig: Rig, claim: ClaimState, what: str) -> None:
         raise CheckFailed(f"{what} was prepared: {_shown(answer)}")
 
 
-def _shown(devices: Iterable[PreparedDevice]) -> str:
+def _shown(devices: Iterable[CheckpointedDevice]) -> str:
     parts = (f"{each.pool}/{each.device} as {', '.join(each.cdi_device_ids) or 'no CDI device'}" for each in devices)
     return "; ".join(parts) or "no devices"
 
@@ -168,7 +168,7 @@ async def serves_many(rig: Rig) -> None:
         await rig.drop(claim.name)
 
 
-async def _claims(rig: Rig, most: int) -> list[ClaimState]:
+async def _claims(rig: Rig, most: int) -> list[PreparedClaim]:
     """As many as the devices allow, at least one."""
     claims = [await rig.a_claim()]
     patience, rig.timeout_s = rig.timeout_s, min(rig.timeout_s, 2.0)
@@ -226,7 +226,7 @@ async def gives_back(rig: Rig) -> None:
     if left := [name for name in rig.cdi_files() if claim.uid in name]:
         raise CheckFailed(f"CDI files stay behind: {left}")
     await rig.unprepare(claim)
-    await rig.unprepare(ClaimState("default", "no-such-claim", "00000000-0000-0000-0000-000000000000"))
+    await rig.unprepare(PreparedClaim("default", "no-such-claim", "00000000-0000-0000-0000-000000000000"))
     await rig.drop(claim.name)
 
 
@@ -261,7 +261,7 @@ async def ends(rig: Rig) -> None:
         raise CheckFailed("it deleted its ResourceSlices; a driver that restarts must leave them to the kubelet")
 
 
-async def give_back(rig: Rig, claim: ClaimState) -> None:
+async def give_back(rig: Rig, claim: PreparedClaim) -> None:
     await rig.unprepare(claim)
     await rig.drop(claim.name)
 

@@ -15,10 +15,10 @@ from dray.api.cdi import decode_spec
 from dray.api.core import Node
 from dray.client import CLAIMS, DEVICE_CLASSES, PODS, SLICES, ApiError, Client
 from dray.clock import RealClock
-from dray.kubelet.claims import ClaimState, PreparedDevice, new_claim_state
+from dray.kubelet.claims import CheckpointedDevice, PreparedClaim, new_claim_state
 from dray.kubelet.container_devices import CdiDirectories
+from dray.kubelet.driver_client import DriverClient
 from dray.kubelet.drivers import Drivers
-from dray.kubelet.endpoint import Endpoint
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.node import NodeDescription, NodeRegistration
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
@@ -47,7 +47,7 @@ class Skipped(Exception):
 
 
 T = TypeVar("T")
-Answers = dict[str, list[PreparedDevice] | str]
+Answers = dict[str, list[CheckpointedDevice] | str]
 
 
 class Rig:
@@ -65,7 +65,7 @@ class Rig:
         self.driver = ""
         self._looking: asyncio.Task[None] | None = None
         self._count = 0
-        self._open: dict[str, ClaimState | None] = {}
+        self._open: dict[str, PreparedClaim | None] = {}
 
     async def _leave_slices(self, driver: str) -> None:
         """A kubelet would remove the slices of a driver that stays away; here the next check looks at them."""
@@ -80,10 +80,10 @@ class Rig:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
-    async def registered(self, before: Endpoint | None = None) -> Endpoint:
+    async def registered(self, before: DriverClient | None = None) -> DriverClient:
         """The endpoint that the driver registered, other than the one `before` a restart."""
 
-        async def endpoint() -> Endpoint | None:
+        async def endpoint() -> DriverClient | None:
             found = self._newest_endpoint()
             return found if found is not None and found is not before and found.is_connected else None
 
@@ -101,7 +101,7 @@ class Rig:
             return "no socket is there"
         return ""
 
-    def _newest_endpoint(self) -> Endpoint | None:
+    def _newest_endpoint(self) -> DriverClient | None:
         names = self.drivers.names()
         return self.drivers.endpoint(names[0]) if names else None
 
@@ -138,7 +138,7 @@ class Rig:
 
     # --- claims
 
-    async def a_claim(self, parameters: dict[str, object] | None = None) -> ClaimState:
+    async def a_claim(self, parameters: dict[str, object] | None = None) -> PreparedClaim:
         """A claim that the scheduler has given one of the driver's devices to, for a pod of this node."""
         self._count += 1
         name = f"claim-{self._count}"
@@ -164,7 +164,7 @@ class Rig:
         }
         await self._create_pod({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
-        async def allocated() -> ClaimState | None:
+        async def allocated() -> PreparedClaim | None:
             claim = await self.client.get(CLAIMS, name, NAMESPACE)
             return new_claim_state(claim) if claim.status.allocation is not None and claim.status.reserved_for else None
 
@@ -204,10 +204,10 @@ class Rig:
                     await self.unprepare(claim)
             await self.drop(name)
 
-    async def prepare(self, *claims: ClaimState) -> Answers:
+    async def prepare(self, *claims: PreparedClaim) -> Answers:
         return await self.drivers.endpoint(self.driver).prepare(claims, self.timeout_s)
 
-    async def prepared(self, claim: ClaimState) -> list[PreparedDevice]:
+    async def prepared(self, claim: PreparedClaim) -> list[CheckpointedDevice]:
         answer = (await self.prepare(claim)).get(claim.uid)
         if answer is None:
             raise CheckFailed(f"the answer has no entry for claim {claim.name}")
@@ -215,7 +215,7 @@ class Rig:
             raise CheckFailed(f"claim {claim.name} was refused: {answer}")
         return answer
 
-    async def unprepare(self, *claims: ClaimState) -> None:
+    async def unprepare(self, *claims: PreparedClaim) -> None:
         answers = await self.drivers.endpoint(self.driver).unprepare(claims, self.timeout_s)
         for claim in claims:
             if claim.uid not in answers:
@@ -226,7 +226,7 @@ class Rig:
     def cdi_files(self) -> set[str]:
         return {path.name for path in self.cdi_dir.glob("*") if not path.name.startswith(".")}
 
-    def resolve(self, devices: Sequence[PreparedDevice]) -> None:
+    def resolve(self, devices: Sequence[CheckpointedDevice]) -> None:
         names = [name for device in devices for name in device.cdi_device_ids]
         try:
             CdiDirectories([self.cdi_dir]).edits_for(names)

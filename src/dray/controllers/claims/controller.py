@@ -35,7 +35,7 @@ from dray.controllers.claims.creating import BY_CONTROLLER, ClaimCreator
 from dray.controllers.claims.metrics import ClaimMetrics
 from dray.controllers.claims.pod_groups import Groups
 from dray.controllers.claims.releasing import ClaimReleaser, DeletedUids
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 POD_KEY, CLAIM_KEY, GROUP_KEY = "pod", "claim", "podgroup"
 BY_CLAIM, BY_TEMPLATE, BY_GROUP = "resource claim", "resource claim template", "pod group"
@@ -47,7 +47,7 @@ class ClaimController:
 
     def __init__(
         self,
-        context: Context,
+        context: ControllerContext,
         *,
         workers: int = DEFAULT_WORKERS,
         recorder: Recorder | None = None,

@@ -34,7 +34,7 @@ from dray.client import (
 )
 from dray.client.rest import STRATEGIC_PATCH
 from dray.clock import rfc3339
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 from dray.controllers.taint_eviction.causes import EvictionCauses, claims_of, pools_of
 from dray.controllers.taint_eviction.deadlines import Deadline, PublishedTaints, rule_applies
 from dray.controllers.taint_eviction.rule_status import NONE, RuleCounts, condition
@@ -58,7 +58,7 @@ class TaintEvictionController:
 
     def __init__(
         self,
-        context: Context,
+        context: ControllerContext,
         *,
         rules: Kind[DeviceTaintRule] | None = TAINT_RULES,
         workers: int = WORKERS,

@@ -44,7 +44,7 @@ class ShareRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: str = ""
 
 
-class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class GpuProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     """A node's cards. Cards have partitions or are shared, not both."""
 
     driver: str
@@ -79,15 +79,15 @@ class GpuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 TIME_SLICES = ("Default", "Short", "Medium", "Long")
 
 
-def load_profile(name: str) -> Profile:
+def load_profile(name: str) -> GpuProfile:
     """A profile that comes with Dray, by name, or any other by its path."""
     shipped = resources.files("dray.driver.example") / "profiles" / f"{name}.yaml"
     text = shipped.read_text() if shipped.is_file() else Path(name).read_text()
-    return msgspec.convert(yaml.safe_load(text), Profile)
+    return msgspec.convert(yaml.safe_load(text), GpuProfile)
 
 
 class GpuDriver(Driver):
-    def __init__(self, profile: Profile, faults: Path | None = None) -> None:
+    def __init__(self, profile: GpuProfile, faults: Path | None = None) -> None:
         self.name = profile.driver
         self._profile = profile
         self._faults_file = faults

@@ -18,13 +18,28 @@ from pathlib import Path
 from dray.accounting import CgroupValues
 from dray.api.cdi import Hook, Mount
 from dray.api.core import Pod
+from dray.api.cpuset import parse_cpu_list
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
-from dray.kubelet.log_times import LogTimes
+from dray.kubelet.log_files import LogTimes
 from dray.kubelet.runtime.cgroup import CgroupTree
-from dray.kubelet.runtime.cpus import cpus_of_environment
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.none import PaperContainer, WithoutImages
+
+ENVIRONMENT_PREFIX = "DRA_CPUSET_"
+
+
+def cpus_of_environment(environment: Mapping[str, str]) -> set[int]:
+    """All CPUs that claims of the container were given; empty means no pinning."""
+    cpus: set[int] = set()
+    for name, value in environment.items():
+        if name.startswith(ENVIRONMENT_PREFIX):
+            try:
+                cpus |= parse_cpu_list(value)
+            except ValueError:
+                continue
+    return cpus
+
 
 log = logging.getLogger(__name__)
 

@@ -1,17 +1,63 @@
-"""What a Deployment says about itself: how far it is, and whether it still gets anywhere."""
+"""How far a Deployment's rollout is, and how many pods its old and new ReplicaSets may have next. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
 from dray.api.times import parse_time
-from dray.api.workloads import Deployment, DeploymentStatus, ReplicaSet, WorkloadCondition
+from dray.api.workloads import Deployment, DeploymentStatus, ReplicaSet, RollingUpdate, WorkloadCondition
 from dray.clock import rfc3339
-from dray.controllers.rollout import surge_and_unavailable
+
+DEFAULT_PART = "25%"
+
+
+def surge_and_unavailable(rolling: RollingUpdate | None, wanted: int) -> tuple[int, int]:
+    """How many pods more, and how many fewer ready ones, than wanted are fine on the way; never none of both."""
+    max_surge = rolling.max_surge if rolling else None
+    max_unavailable = rolling.max_unavailable if rolling else None
+    surge = _amount(DEFAULT_PART if max_surge is None else max_surge, wanted, math.ceil)
+    unavailable = _amount(DEFAULT_PART if max_unavailable is None else max_unavailable, wanted, math.floor)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1
+    return surge, min(unavailable, wanted)
+
+
+def _amount(value: int | str, of: int, rounded: Callable[[float], int]) -> int:
+    if isinstance(value, int):
+        return max(0, value)
+    text = value.removesuffix("%")
+    return max(0, rounded(int(text) * of / 100)) if text.isdigit() else 0
+
+
+def next_sizes(
+    wanted: int, surge: int, unavailable: int, new: ReplicaSet, old: Sequence[ReplicaSet]
+) -> tuple[int, list[int]]:
+    """The next sizes of the new set and of the old ones.
+
+    The new set grows as far as the surge allows; old ones shrink by pods that do not work, and then by as many as the
+    new set's available pods make up for.
+    """
+    new_size = new.spec.replicas or 0
+    old_sizes = [item.spec.replicas or 0 for item in old]
+    room = wanted + surge - new_size - sum(old_sizes)
+    grown = wanted if new_size > wanted else min(wanted, new_size + max(0, room))
+    spare = sum(old_sizes) + grown - (wanted - unavailable)
+    new_unavailable = grown - min(grown, new.status.available_replicas)
+    may_go = max(0, spare - new_unavailable)
+    shrunk: list[int] = []
+    for item, size in zip(old, old_sizes, strict=True):
+        broken = max(0, size - item.status.available_replicas)
+        gone = min(size, max(min(broken, max(0, spare)), min(size, may_go)))
+        may_go = max(0, may_go - gone)
+        spare = max(0, spare - gone)
+        shrunk.append(size - gone)
+    return grown, shrunk
+
 
 AVAILABLE, PROGRESSING = "Available", "Progressing"
 COMPLETE, UPDATED = "NewReplicaSetAvailable", "ReplicaSetUpdated"
@@ -21,14 +67,14 @@ NO_DEADLINE_S = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RolloutReport:
     """`look_again_s`: when the deadline is up, unless something moves before."""
 
     status: DeploymentStatus
     look_again_s: float | None
 
 
-def report(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: datetime) -> Report:
+def report(deployment: Deployment, new: ReplicaSet | None, old: Sequence[ReplicaSet], now: datetime) -> RolloutReport:
     wanted = 1 if deployment.spec.replicas is None else deployment.spec.replicas
     sets = [*old, new] if new is not None else list(old)
     replicas = sum(item.status.replicas for item in sets)
@@ -47,7 +93,7 @@ def report(deployment: Deployment, new: ReplicaSet | None, old: Sequence[Replica
     both = (_availability(conditions, available, wanted), progressing)
     conditions_now = tuple(item for item in both if item is not None)
     status = msgspec.structs.replace(counts, conditions=conditions_now)
-    return Report(status, look_again_s)
+    return RolloutReport(status, look_again_s)
 
 
 class Conditions:

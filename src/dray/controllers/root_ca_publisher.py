@@ -7,7 +7,7 @@ from typing import Any
 from dray.api.core import Namespace
 from dray.api.workloads import ConfigMap
 from dray.client import CONFIG_MAPS, NAMESPACES, ApiError, Handler, WorkQueue
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 CONFIG_MAP, KEY = "kube-root-ca.crt", "ca.crt"
 ANNOTATION = "kubernetes.io/description"
@@ -21,7 +21,7 @@ DESCRIPTION = (
 class RootCaController:
     name = "root-ca-certificate-publisher-controller"
 
-    def __init__(self, context: Context, ca: str) -> None:
+    def __init__(self, context: ControllerContext, ca: str) -> None:
         self._client = context.client.named("root-ca-cert-publisher")
         self._informers = context.informers
         self._ca = ca

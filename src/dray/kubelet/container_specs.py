@@ -1,4 +1,4 @@
-"""From a container as its pod describes it to one that a runtime can start: everything looked up and filled in."""
+"""Turns a container of a pod into a spec that a runtime can start: environment, devices, cgroup values and log path."""
 
 import base64
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Every kind of object the server can list and delete: what garbage collection and namespace deletion are about."""
+"""Asks the server which kinds of objects it can list and delete, for garbage collection and namespace deletion."""
 
 from __future__ import annotations
 

@@ -1,20 +1,90 @@
-"""The health of devices, as drivers stream it, and what of it belongs into the status of a container."""
+"""The health of devices: drivers stream it, a file keeps it over a restart of the kubelet, container statuses show it."""
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import grpc
 
 from dray.api.core import Container, Pod
+from dray.atomic_files import write_private
 from dray.clock import Clock
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
-from dray.kubelet.endpoint import Endpoint
-from dray.kubelet.health_checkpoint import StoredHealth
+from dray.kubelet.driver_client import DriverClient
 
 log = logging.getLogger(__name__)
+
+FILE_NAME = "dra_health_state"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredHealth:
+    """One device; times are wall-clock seconds, since nothing else outlives a restart."""
+
+    driver: str
+    pool: str
+    device: str
+    health: str
+    message: str
+    lease_s: float
+    updated_at: float
+
+
+class HealthFile:
+    """`{driver: {"Devices": {"pool/device": {...}}}}`. What cannot be read counts as not there."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / FILE_NAME
+
+    def read(self) -> list[StoredHealth]:
+        try:
+            return list(_entries(json.loads(self._path.read_bytes())))
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            log.warning(
+                "%s cannot be read, health of devices is unknown until drivers report it: %r", self._path, error
+            )
+            return []
+
+    def write(self, entries: Iterable[StoredHealth]) -> None:
+        drivers: dict[str, dict[str, dict[str, Any]]] = {}
+        for each in entries:
+            devices = drivers.setdefault(each.driver, {"Devices": {}})["Devices"]
+            devices[f"{each.pool}/{each.device}"] = {
+                "PoolName": each.pool,
+                "DeviceName": each.device,
+                "Health": each.health,
+                "Message": each.message,
+                "LastUpdated": datetime.fromtimestamp(each.updated_at, UTC).isoformat(),
+                "HealthCheckTimeout": int(each.lease_s * 1e9),
+            }
+        try:
+            write_private(self._path, json.dumps(drivers).encode())
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self._path, error)
+
+
+def _entries(drivers: Mapping[str, Any]) -> Iterator[StoredHealth]:
+    for driver, content in drivers.items():
+        for each in content["Devices"].values():
+            yield StoredHealth(
+                driver=driver,
+                pool=str(each["PoolName"]),
+                device=str(each["DeviceName"]),
+                health=str(each["Health"]),
+                message=str(each.get("Message", "")),
+                lease_s=each["HealthCheckTimeout"] / 1e9,
+                updated_at=datetime.fromisoformat(each["LastUpdated"]).timestamp(),
+            )
+
+
+# --- health of running drivers -------------------------------------------------------------------------------------------
 
 DEFAULT_LEASE_S = 30
 RESTART_AFTER_S = 5.0
@@ -28,7 +98,7 @@ DeviceKey = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HealthReport:
     """What was said of a device, and until when it counts."""
 
     health: str
@@ -37,14 +107,14 @@ class Report:
     expires: float
 
 
-class DeviceHealth:
+class DeviceHealthCache:
     """Health by driver, pool and device. `changed` is told which devices to look at again."""
 
     def __init__(self, clock: Clock, changed: Callable[[set[DeviceKey]], None]) -> None:
         self._clock = clock
         self._changed = changed
-        self._reports: dict[DeviceKey, Report] = {}
-        self._streams: dict[Endpoint, asyncio.Task[None]] = {}
+        self._reports: dict[DeviceKey, HealthReport] = {}
+        self._streams: dict[DriverClient, asyncio.Task[None]] = {}
         # When what is on disk is to be written again; None while it is as it should be.
         self._save_at: float | None = None
 
@@ -57,7 +127,7 @@ class DeviceHealth:
             expires = now + each.updated_at + each.lease_s - wall
             if now <= expires <= now + each.lease_s:
                 key = (each.driver, each.pool, each.device)
-                self._reports[key] = Report(each.health, each.message, each.lease_s, expires)
+                self._reports[key] = HealthReport(each.health, each.message, each.lease_s, expires)
 
     def to_save(self) -> list[StoredHealth] | None:
         """Everything, if it is time to write it; changes at once, mere repetitions now and then."""
@@ -78,20 +148,20 @@ class DeviceHealth:
 
     # --- streams
 
-    def follow(self, endpoint: Endpoint) -> None:
+    def follow(self, endpoint: DriverClient) -> None:
         if endpoint.health_service is not None:
             self._streams[endpoint] = asyncio.create_task(self._follow(endpoint), name=f"health of {endpoint.driver}")
 
-    def unfollow(self, endpoint: Endpoint) -> None:
+    def unfollow(self, endpoint: DriverClient) -> None:
         stream = self._streams.pop(endpoint, None)
         if stream is not None:
             stream.cancel()
             self._forget(endpoint.driver)
 
-    def of(self, key: DeviceKey) -> Report:
+    def of(self, key: DeviceKey) -> HealthReport:
         report = self._reports.get(key)
         if report is None or report.expires < self._clock.monotonic():
-            return Report("Unknown", "", 0.0, 0.0)
+            return HealthReport("Unknown", "", 0.0, 0.0)
         return report
 
     def expire(self) -> None:
@@ -103,7 +173,7 @@ class DeviceHealth:
         if late:
             self._tell(late)
 
-    async def _follow(self, endpoint: Endpoint) -> None:
+    async def _follow(self, endpoint: DriverClient) -> None:
         while True:
             try:
                 async for response in endpoint.watch_health():
@@ -129,7 +199,7 @@ class DeviceHealth:
                 continue
             room -= before is None
             lease_s = each.health_check_timeout_seconds if each.health_check_timeout_seconds > 0 else DEFAULT_LEASE_S
-            report = Report(_NAMES.get(each.health, "Unknown"), _cut(each.message), lease_s, now + lease_s)
+            report = HealthReport(_NAMES.get(each.health, "Unknown"), _cut(each.message), lease_s, now + lease_s)
             if before is None or replace(before, expires=report.expires) != report:
                 changed.add(key)
             self._reports[key] = report

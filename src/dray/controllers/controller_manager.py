@@ -1,4 +1,4 @@
-"""All controllers of a cluster: which there are, what each needs, and how they are kept running."""
+"""Starts the controllers that were chosen and keeps them running."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from dray.client import (
     ServerUnreachable,
 )
 from dray.controllers.claims import DEFAULT_WORKERS, ClaimController
-from dray.controllers.context import Context, Controller
+from dray.controllers.context import Controller, ControllerContext
 from dray.controllers.daemon_sets import DaemonSetController
 from dray.controllers.deployments import DeploymentController
-from dray.controllers.every_kind import discover
-from dray.controllers.garbage import GarbageCollector
+from dray.controllers.discovery import discover
+from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.jobs import JobController
 from dray.controllers.namespaces import NamespaceController
 from dray.controllers.node_lifecycle import NodeLifecycleController
 from dray.controllers.pod_gc import TERMINATED_THRESHOLD, PodGarbageCollector
 from dray.controllers.pool_status import PoolStatusController
-from dray.controllers.quotas import QuotaController
 from dray.controllers.replica_sets import ReplicaSetController
-from dray.controllers.root_ca import RootCaController
+from dray.controllers.resource_quotas import QuotaController
+from dray.controllers.root_ca_publisher import RootCaController
 from dray.controllers.service_accounts import ServiceAccountController
 from dray.controllers.taint_eviction import TaintEvictionController
 
@@ -57,10 +57,10 @@ class Choices:
         return name in self.controllers or "*" in self.controllers
 
 
-Builder = Callable[[Context, Choices, Sequence[Kind[Any]]], Controller | None]
+Builder = Callable[[ControllerContext, Choices, Sequence[Kind[Any]]], Controller | None]
 
 
-def _taint_eviction(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
+def _taint_eviction(context: ControllerContext, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
     if not context.gates.enabled("DRADeviceTaints"):
         return None
     # Servers before 1.37 serve rules in older versions, of the same shape, or not at all.
@@ -69,18 +69,18 @@ def _taint_eviction(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) ->
     return TaintEvictionController(context, rules=TAINT_RULES.at_version(served or "") if follows_rules else None)
 
 
-def _claims(context: Context, choices: Choices, kinds: Sequence[Kind[Any]]) -> Controller:
+def _claims(context: ControllerContext, choices: Choices, kinds: Sequence[Kind[Any]]) -> Controller:
     served = next((kind.version for kind in kinds if kind.plural == POD_GROUPS.plural), None)
     groups = POD_GROUPS.at_version(served) if served is not None else None
     return ClaimController(context, workers=choices.claim_workers, groups=groups)
 
 
-def _pool_status(context: Context, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
+def _pool_status(context: ControllerContext, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
     is_served = any(kind.plural == POOL_STATUS_REQUESTS.plural for kind in kinds)
     return PoolStatusController(context) if is_served and context.gates.enabled("DRAResourcePoolStatus") else None
 
 
-def _root_ca(context: Context, choices: Choices, _: Sequence[Kind[Any]]) -> Controller | None:
+def _root_ca(context: ControllerContext, choices: Choices, _: Sequence[Kind[Any]]) -> Controller | None:
     return RootCaController(context, choices.root_ca) if choices.root_ca else None
 
 
@@ -106,10 +106,10 @@ BUILDERS: dict[str, Builder] = {
 }
 
 
-class Roster:
+class ControllerManager:
     """The running controllers. `await run()` works until cancelled; `ready` is set once every copy has synced."""
 
-    def __init__(self, context: Context, choices: Choices | None = None) -> None:
+    def __init__(self, context: ControllerContext, choices: Choices | None = None) -> None:
         self._context = context
         self._choices = choices or Choices()
         self.controllers: list[Controller] = []

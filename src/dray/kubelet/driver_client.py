@@ -1,4 +1,4 @@
-"""One registered driver endpoint: its channel, the service version it speaks, and calls with deadlines."""
+"""gRPC calls to one registered driver: its channel, the service version it speaks, and deadlines."""
 
 import asyncio
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from dray.kubelet.claims import ClaimState, PreparedDevice
+from dray.kubelet.claims import CheckpointedDevice, PreparedClaim
 from dray.kubelet.errors import DriverError, RegistrationError
 from dray.proto import (
     dra_health_v1_pb2,
@@ -61,7 +61,7 @@ def choose_service(driver: str, endpoint: str, offered: Iterable[str]) -> str:
     )
 
 
-class Endpoint:
+class DriverClient:
     """A driver instance that is registered. One channel serves prepare, unprepare and health."""
 
     def __init__(self, driver: str, path: str, service: str, health_service: str | None, observe: ObserveCall) -> None:
@@ -91,8 +91,8 @@ class Endpoint:
         await self.channel.close()
 
     async def prepare(
-        self, claims: Iterable[ClaimState], timeout_s: float = CALL_TIMEOUT_S
-    ) -> dict[str, list[PreparedDevice] | str]:
+        self, claims: Iterable[PreparedClaim], timeout_s: float = CALL_TIMEOUT_S
+    ) -> dict[str, list[CheckpointedDevice] | str]:
         """Per claim UID the devices, or the driver's reason why not."""
         request = self._messages.NodePrepareResourcesRequest(claims=self._references(claims))
         response = await self._call("NodePrepareResources", request, timeout_s)
@@ -101,7 +101,7 @@ class Endpoint:
             for uid, answer in response.claims.items()
         }
 
-    async def unprepare(self, claims: Iterable[ClaimState], timeout_s: float = CALL_TIMEOUT_S) -> dict[str, str]:
+    async def unprepare(self, claims: Iterable[PreparedClaim], timeout_s: float = CALL_TIMEOUT_S) -> dict[str, str]:
         """Per claim UID an error text, empty when done."""
         request = self._messages.NodeUnprepareResourcesRequest(claims=self._references(claims))
         response = await self._call("NodeUnprepareResources", request, timeout_s)
@@ -138,13 +138,13 @@ class Endpoint:
         finally:
             self._observe(self.driver, path, code, time.perf_counter() - started)
 
-    def _references(self, claims: Iterable[ClaimState]) -> list[Any]:
+    def _references(self, claims: Iterable[PreparedClaim]) -> list[Any]:
         return [self._messages.Claim(namespace=claim.namespace, name=claim.name, uid=claim.uid) for claim in claims]
 
     @staticmethod
-    def _device(device: Any) -> PreparedDevice:
+    def _device(device: Any) -> CheckpointedDevice:
         has_share = "share_id" in device.DESCRIPTOR.fields_by_name and device.HasField("share_id")
-        return PreparedDevice(
+        return CheckpointedDevice(
             pool=device.pool_name,
             device=device.device_name,
             requests=tuple(device.request_names),

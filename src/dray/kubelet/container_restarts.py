@@ -1,4 +1,4 @@
-"""One container of a pod: its image, its start, its end, and all of that again while its policy says so."""
+"""Runs one container of a pod: pulls its image, starts it, waits for its end, and restarts it while its policy says so."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,9 +8,12 @@ from typing import Protocol
 from dray.api.core import Container, Pod
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError, SandboxGone
-from dray.kubelet.pod_report import PodReport
+from dray.kubelet.pod_status import (
+    ContainerProgress,
+    state_document,
+)
+from dray.kubelet.pod_status_writer import PodReport
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer, Runtime
-from dray.kubelet.status import ContainerProgress, state_document
 
 RESTART_START_S = 10.0
 RESTART_CAP_S = 300.0

@@ -1,7 +1,7 @@
-"""Many nodes in one process that run nothing: pods bound to them are reported as running, and let go when deleted.
+"""Many nodes in one process that run nothing: bound pods are reported as running, and deleted pods are removed.
 
 One informer of pods and one of nodes serve all of them, so a thousand nodes cost little more than their objects. No driver
-is called. A node that somebody took for dead, say while the machine slept, is reported ready again.
+is called. A node that was marked as lost, say while the machine slept, is reported ready again.
 """
 
 import asyncio
@@ -24,17 +24,21 @@ from dray.client import (
 )
 from dray.clock import rfc3339
 from dray.kubelet.node import NodeDescription, NodeRegistration, is_ready
-from dray.kubelet.status import ContainerProgress, PodProgress, status_document
+from dray.kubelet.pod_status import (
+    ContainerProgress,
+    PodProgress,
+    status_document,
+)
 
 log = logging.getLogger(__name__)
 
 WORKERS = 8
 REGISTER_AT_ONCE = 16
-# All leases of the fleet are renewed within this time, one after the other.
+# All leases are renewed within this time, one after the other.
 RENEW_ALL_S = 120.0
 
 
-class NodeFleet:
+class SimulatedKubelets:
     def __init__(self, client: Client, nodes: Sequence[NodeDescription]) -> None:
         self._client = client
         self._nodes = {node.name: node for node in nodes}

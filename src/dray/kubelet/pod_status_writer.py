@@ -1,4 +1,4 @@
-"""What the API hears of a pod: its status, written when it changes, and events."""
+"""Writes a pod's status to the API when it changes, and records events about the pod."""
 
 import asyncio
 import logging
@@ -21,7 +21,11 @@ from dray.client import (
     reference_to,
 )
 from dray.clock import rfc3339
-from dray.kubelet.status import ContainerProgress, PodProgress, status_document
+from dray.kubelet.pod_status import (
+    ContainerProgress,
+    PodProgress,
+    status_document,
+)
 
 log = logging.getLogger(__name__)
 

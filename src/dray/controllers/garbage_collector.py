@@ -1,4 +1,4 @@
-"""The garbage collector: objects whose owners are gone go too; owners that wait for their dependents are let go.
+"""Deletes objects whose owners are gone, and lets go of owners that wait for their dependents.
 
 The graph of owners is the informers' index by owner UID. Absence of an owner is believed only after asking the server.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from dray.api.meta import ObjectMeta, OwnerReference
 from dray.client import BY_OWNER, ApiError, ApiObject, Handler, Informer, Kind, WorkQueue, by_owner
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Owners:
 class GarbageCollector:
     name = "garbage-collector-controller"
 
-    def __init__(self, context: Context, kinds: Sequence[Kind[Any]], *, workers: int = WORKERS) -> None:
+    def __init__(self, context: ControllerContext, kinds: Sequence[Kind[Any]], *, workers: int = WORKERS) -> None:
         self._client = context.client.named("generic-garbage-collector")
         self._informers = context.informers
         self._workers = workers

@@ -39,7 +39,7 @@ from dray.client import (
     split_key,
 )
 from dray.client.rest import Document
-from dray.controllers.context import Context
+from dray.controllers.context import ControllerContext
 
 WORKERS = 5
 # Many objects that end together are counted together.
@@ -51,7 +51,7 @@ CHECK_AGAIN_S = 2.0
 class QuotaController:
     name = "resourcequota-controller"
 
-    def __init__(self, context: Context, kinds: Sequence[Kind[Any]], *, counts_claims: bool = False) -> None:
+    def __init__(self, context: ControllerContext, kinds: Sequence[Kind[Any]], *, counts_claims: bool = False) -> None:
         self._client = context.client.named("resourcequota-controller")
         self._informers = context.informers
         self._counts_claims = counts_claims
