@@ -144,7 +144,7 @@ async def test_pods_without_claims_and_slices_cost_nothing(furnished):
 async def test_only_changes_that_matter_reach_the_queue(furnished):
     (controller,) = [item for item in furnished.manager.controllers if isinstance(item, ClaimController)]
     taken = []
-    releaser, maker = controller._releaser, controller._maker
+    releaser, maker = controller._releaser, controller._creator
     release, make = releaser.sync, maker.sync_pod
 
     async def noting_release(claim):

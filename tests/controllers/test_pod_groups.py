@@ -227,7 +227,7 @@ async def test_own_writes_cover_a_watch_that_lags_behind_a_group(cluster):
     await make_group(cluster)
 
     async def seen():
-        return controller._groups.informer.get("ns/group") and len(controller._maker._templates)
+        return controller._groups.informer.get("ns/group") and len(controller._creator._templates)
 
     await cluster.eventually(seen)
     cluster.wire.hold(CLAIMS)
