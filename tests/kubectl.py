@@ -6,9 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
+
+from tests.waiting import eventually_blocking
 
 KUBECTL = shutil.which("kubectl")
 TIMEOUT_S = 60
@@ -36,8 +37,14 @@ class Kubectl:
 
     def until(self, wanted: str, *words: str) -> str:
         """Ask again until the answer has the wanted text."""
-        end = time.monotonic() + TIMEOUT_S / 2
-        while wanted not in (seen := self.run(*words)):
-            assert time.monotonic() < end, f"no {wanted!r} in the answer to kubectl {' '.join(words)}: {seen}"
-            time.sleep(0.2)
+        seen = ""
+
+        def is_there() -> bool:
+            nonlocal seen
+            seen = self.run(*words)
+            return wanted in seen
+
+        eventually_blocking(
+            is_there, lambda: f"{wanted!r} in the answer to kubectl {' '.join(words)}: {seen}", TIMEOUT_S / 2
+        )
         return seen

@@ -9,13 +9,13 @@ import resource
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually_blocking
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
@@ -147,11 +147,12 @@ def start_live(directory: Path, *options: str, most_files: int = 0) -> Live:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
         preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))) if most_files else None,
     )  # fmt: skip
-    deadline = time.monotonic() + 30
-    while not ready.exists() or not ready.read_text():
+
+    def is_ready() -> bool:
         assert process.poll() is None, "the server ended before it was ready"
-        assert time.monotonic() < deadline, "the server did not become ready"
-        time.sleep(0.02)
+        return ready.exists() and bool(ready.read_text())
+
+    eventually_blocking(is_ready, "the server to be ready")
     return Live(ready.read_text().strip(), kubeconfig, process, directory)
 
 

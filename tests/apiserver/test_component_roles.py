@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
@@ -84,12 +85,13 @@ async def test_a_scheduler_schedules_with_its_own_rights(cluster: Cluster) -> No
     service = SchedulerService(cluster.client(SCHEDULER))
     running = asyncio.create_task(service.run())
     found: Document = {}
-    for _ in range(200):
-        found = json.loads((await admin.raw("GET", "/api/v1/namespaces/default/pods/p")).body)
-        if found["spec"].get("nodeName"):
-            break
-        await asyncio.sleep(0.05)
-    await asyncio.sleep(0.3)
+
+    async def is_bound() -> bool:
+        found.update(json.loads((await admin.raw("GET", "/api/v1/namespaces/default/pods/p")).body))
+        return bool(found["spec"].get("nodeName"))
+
+    await eventually(is_bound, "the pod to be bound")
+    await eventually(lambda: not service.scheduler.running, "the scheduler to finish")
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running
@@ -128,18 +130,20 @@ async def test_controllers_work_with_their_own_rights(cluster: Cluster) -> None:
     deployment = {"replicas": 2, "selector": {"matchLabels": labels}, "template": pods}
     await make("/apis/apps/v1/namespaces/team/deployments", {"metadata": {"name": "d"}, "spec": deployment})
     items: list[Document] = []
-    for _ in range(200):
-        items = (await read(f"{DRA}/namespaces/team/resourceclaims"))["items"]
-        if len(items) == 2:
-            break
-        await asyncio.sleep(0.05)
+
+    async def two_claims() -> bool:
+        items[:] = (await read(f"{DRA}/namespaces/team/resourceclaims"))["items"]
+        return len(items) == 2
+
+    await eventually(two_claims, "two claims")
     assert cluster.refusals == []
     assert len(items) == 2
     await admin.raw("DELETE", "/api/v1/namespaces/team")
-    for _ in range(200):
-        if "team" not in [entry["metadata"]["name"] for entry in (await read("/api/v1/namespaces"))["items"]]:
-            break
-        await asyncio.sleep(0.05)
+
+    async def is_gone() -> bool:
+        return "team" not in [entry["metadata"]["name"] for entry in (await read("/api/v1/namespaces"))["items"]]
+
+    await eventually(is_gone, "the namespace to go")
     assert "team" not in [entry["metadata"]["name"] for entry in (await read("/api/v1/namespaces"))["items"]]
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):

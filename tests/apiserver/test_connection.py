@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.waiting import eventually, let_others_run
 
 from dray.apiserver.http.listener import Listener
 from dray.apiserver.request.request_info import Request
@@ -19,6 +20,7 @@ class Echo:
 
     def __init__(self) -> None:
         self.streams = 0
+        self.slow_begun = False
 
     async def handle(self, request: Request) -> Response:
         if request.path == "/stream":
@@ -26,6 +28,7 @@ class Echo:
         if request.path == "/large":
             return Response(200, b"x" * 8_000_000)
         if request.path == "/slow":
+            self.slow_begun = True
             await asyncio.sleep(0.05)
         return Response(200, f"{request.method} {request.path} {request.query} {request.body!r}".encode())
 
@@ -34,7 +37,7 @@ class Echo:
         try:
             for number in range(most):
                 yield b"%d\n" % number
-                await asyncio.sleep(0.001)
+                await let_others_run()
         finally:
             self.streams -= 1
 
@@ -52,11 +55,7 @@ async def listening(echo: Echo | None = None) -> AsyncIterator[tuple[asyncio.Str
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if holds():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not happen")
+    await eventually(holds)
 
 
 async def answer(reader: asyncio.StreamReader, *, is_head: bool = False) -> tuple[int, dict[str, str], bytes]:
@@ -86,7 +85,7 @@ async def test_bodies_come_in_pieces_and_in_chunks() -> None:
     async with listening() as (reader, writer):
         for piece in (b"POST /a HTTP/1.1\r\nHo", b"st: x\r\nContent-Length: 6\r\n\r\nab", b"cd", b"ef"):
             writer.write(piece)
-            await asyncio.sleep(0.01)
+            await let_others_run(20)
         assert (await answer(reader))[2] == b"POST /a  b'abcdef'"
         writer.write(
             b"PUT /b HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
@@ -206,11 +205,11 @@ async def test_a_client_that_does_not_take_its_answer_is_cut_off(monkeypatch: py
 
 
 async def test_stopping_lets_a_running_request_end() -> None:
-    listener = Listener(Echo(), None)  # type: ignore[arg-type]
+    echo = Echo()
+    listener = Listener(echo, None)  # type: ignore[arg-type]
     reader, writer = await asyncio.open_connection(*await listener.start("127.0.0.1", 0))
     writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-    await until(lambda: bool(listener.open_connections))
-    await asyncio.sleep(0.01)
+    await until(lambda: echo.slow_begun)
     await listener.stop()
     assert (await answer(reader))[0] == 200
     assert await reader.read() == b""

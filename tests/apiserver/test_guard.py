@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.waiting import let_others_run
 
 from dray.apiserver.errors import ApiError
 from dray.apiserver.guard.guarded_commit import GuardedCommit
@@ -20,6 +21,9 @@ from dray.clock import RealClock
 from dray.store.errors import Conflict
 from dray.store.interface import Delete, Precondition, Put, Store
 from dray.store.sqlite import SqliteStore
+
+# The guard follows the store on the same event loop.
+SEEN_AFTER_TURNS = 100
 
 Document = dict[str, Any]
 GROUP = "resource.k8s.io"
@@ -75,7 +79,7 @@ class World:
         for document in slices:
             key = object_key(GROUP, "resourceslices", "", document["metadata"]["name"])
             await self.store.commit([Put(key, to_value(document))])
-        await asyncio.sleep(0.05)
+        await let_others_run(SEEN_AFTER_TURNS)
 
     async def write(self, claim: Document) -> None:
         """Create or replace; raises ApiError when the guard refuses."""
@@ -236,7 +240,7 @@ async def test_counters_are_freed_even_if_the_slice_is_gone(world: World) -> Non
     await world.write(a_claim("a", a_result("half")))
     for name in ("counters", "devices"):
         await world.store.commit([Delete(object_key(GROUP, "resourceslices", "", name))])
-    await asyncio.sleep(0.05)
+    await let_others_run(SEEN_AFTER_TURNS)
     await world.write(a_claim("a"))
     assert await world.guard_keys() == []
 

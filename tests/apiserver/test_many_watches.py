@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import time
 from collections.abc import Iterator
 
 import pytest
 from tests.apiserver.conftest import Live, start_live, stop_live
 from tests.apiserver.exchanges import Server
 from tests.apiserver.test_attacks import connect, send
+from tests.waiting import eventually_blocking
 
 pytestmark = pytest.mark.filterwarnings("ignore::urllib3.exceptions.InsecureRequestWarning")
 
@@ -59,10 +59,7 @@ def test_watches_without_end(small: Live, server: Server) -> None:
             seen += client.recv(65536)
     for client in clients:
         client.close()
-    end = time.monotonic() + 30
-    while (status := _closed(*a_watch(small, server))) != b"200":
-        assert time.monotonic() < end, status
-        time.sleep(0.2)
+    eventually_blocking(lambda: _closed(*a_watch(small, server)) == b"200", "room for another watch", pause_s=0.2)
 
 
 def _closed(client: ssl.SSLSocket, status: bytes) -> bytes:
@@ -80,11 +77,12 @@ def test_connections_without_end(small: Live, server: Server) -> None:
     assert is_healthy(server)
     for client in clients:
         client.close()
-    end = time.monotonic() + 30
-    while True:
+
+    def connects() -> bool:
         with contextlib.suppress(OSError):
             connect(small).close()
-            break
-        assert time.monotonic() < end, "no new connection after all were closed"
-        time.sleep(0.2)
+            return True
+        return False
+
+    eventually_blocking(connects, "a new connection after all were closed", pause_s=0.2)
     assert is_healthy(server)

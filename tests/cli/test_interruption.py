@@ -3,21 +3,21 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.waiting import eventually_blocking
 
 BIN = Path(sys.executable).parent
 DEADLINE_S = 60.0
 
 
 def until_loaded(process: subprocess.Popen, library: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while library not in Path(f"/proc/{process.pid}/maps").read_text():
+    def is_loaded() -> bool:
         assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+        return library in Path(f"/proc/{process.pid}/maps").read_text()
+
+    eventually_blocking(is_loaded, f"{library} to be loaded", DEADLINE_S, pause_s=0.005)
 
 
 # The first is loaded while the command is still being imported, the second shortly before it waits for its input.

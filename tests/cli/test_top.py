@@ -52,7 +52,7 @@ class Terminal:
             try:
                 self.text += os.read(self._ours, 65536).decode(errors="replace")
             except OSError:  # The program has closed its side.
-                time.sleep(wait_s)
+                self.process.wait(DEADLINE_S)
 
     def until(self, words: str) -> str:
         """What was drawn until the words came, which is forgotten then."""

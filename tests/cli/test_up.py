@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pty
 import select
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.waiting import eventually, eventually_blocking
 
 from dray.cli.main import cli
 from dray.client import NODES, PODS, SLICES, Client, connect
@@ -42,11 +42,12 @@ class Up:
 
     def wait(self) -> str:
         """The URL, once it is there."""
-        deadline = time.monotonic() + DEADLINE_S
-        while not self.ready.exists() or "Ctrl-C" not in self.printed:
+
+        def is_up() -> bool:
             assert self.process.poll() is None, self.printed
-            assert time.monotonic() < deadline, self.printed
-            time.sleep(0.02)
+            return self.ready.exists() and "Ctrl-C" in self.printed
+
+        eventually_blocking(is_up, lambda: f"the cluster\n{self.printed}", DEADLINE_S)
         return self.ready.read_text().strip()
 
     def client(self) -> Client:
@@ -169,9 +170,11 @@ async def _bound(client: Client, name: str) -> None:
         "spec": {"containers": [{"name": "main", "image": "none.example.com/none:1", "command": ["sleep", "60"]}]},
     }
     await client.create(PODS, pod)
-    async with asyncio.timeout(DEADLINE_S):
-        while not (await client.get(PODS, name, "default")).spec.node_name:  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+
+    async def is_bound() -> bool:
+        return bool((await client.get(PODS, name, "default")).spec.node_name)
+
+    await eventually(is_bound, f"{name} to be bound", DEADLINE_S)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc, which this system has not")
@@ -189,9 +192,7 @@ async def test_controllers_and_scheduler_apart_are_replaced_when_they_die_and_en
     (second,) = _loops_of(up)
     assert second != first
     assert "ended with code -9; starting another" in up.printed
-    async with asyncio.timeout(DEADLINE_S):
-        while not (containers := _children(up, b"sleep")):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    containers = await eventually(lambda: _children(up, b"sleep"), "the containers", DEADLINE_S)
     # Who holds the other end of the pipe may do everything: no container does.
     assert [_sockets_of(container) for container in containers] == [[] for _ in containers]
     await client.close()
@@ -206,6 +207,4 @@ async def test_controllers_and_scheduler_do_not_outlive_a_killed_server(ups: lis
     up.wait()
     (loops,) = _loops_of(up)
     up.end(signal.SIGKILL)
-    async with asyncio.timeout(DEADLINE_S):
-        while Path(f"/proc/{loops}").exists():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await eventually(lambda: not Path(f"/proc/{loops}").exists(), "the second process to end", DEADLINE_S)

@@ -10,6 +10,7 @@ from dray.client.credentials import NoCredentials
 from dray.client.https import HttpsTransport
 from dray.clock import RealClock
 from tests.client.fake_kubernetes import FakeKubernetes
+from tests.waiting import eventually, let_others_run
 
 PATIENCE_S = 30.0
 WATCH_HABITS = ("429", "503", "end", "cut", "error", "bookmarks", "halves")
@@ -75,12 +76,7 @@ class Rig:
             copy = {pod.metadata.name: pod.status.phase for pod in self.informer}
             return self.informer.has_synced and copy == wanted and self.seen == wanted
 
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while not is_right():  # noqa: ASYNC110
-                    await asyncio.sleep(0.005)
-        except TimeoutError:
-            raise AssertionError(f"{self.seen} is not {wanted}; {self.server.requests[-8:]}") from None
+        await eventually(is_right, lambda: f"{self.seen} to be {wanted}; {self.server.requests[-8:]}", PATIENCE_S)
         assert self.mistakes == []
         assert self.server.offences == []
 
@@ -168,9 +164,7 @@ async def test_a_watch_of_bookmarks_alone_resumes_from_the_last_one():
         rig.server.habits.append("bookmarks")
         rig.server.cut()
         await rig.agrees()
-        async with asyncio.timeout(PATIENCE_S):
-            while len(rig.server.requests) < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(rig.server.requests) >= 3, "the next watch", PATIENCE_S)
         assert rig.informer.relists == 1
 
 
@@ -196,7 +190,7 @@ async def test_connections_that_are_closed_between_calls_are_not_noticed():
         for _ in range(5):
             assert len((await rig.client.list(PODS)).items) == 8
             rig.server.close_idle()
-            await asyncio.sleep(0.02)
+            await let_others_run(20)
         rig.server.habits.extend(["close"] * 4)
         for _ in range(3):
             assert len((await rig.client.list(PODS)).items) == 8

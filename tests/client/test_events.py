@@ -1,6 +1,5 @@
 """The event recorder: repeats become counts, floods become a trickle, nothing ever blocks or fails."""
 
-import asyncio
 import json
 
 import pytest
@@ -11,6 +10,7 @@ from dray.client import NORMAL, PODS, WARNING, Client, EventRecorder, ServerUnre
 from dray.client.events import AT_ONCE
 from dray.clock import SimulatedClock
 from tests.client.scripted import ScriptedTransport, ok, refusal
+from tests.waiting import let_others_run
 
 POD = Pod(metadata=ObjectMeta(namespace="ns", name="p", uid="u", resource_version="3"))
 
@@ -63,7 +63,7 @@ async def test_events_of_many_pods_do_not_wait_for_each_other_but_repeats_do(clo
             under_way += 1
             most = max(most, under_way)
             methods.append(call.method)
-            await asyncio.sleep(0.001)
+            await let_others_run(5)
             under_way -= 1
             return ok({"metadata": {"name": "e"}})
 

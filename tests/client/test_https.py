@@ -13,6 +13,7 @@ from dray.client import PODS, ApiError, Client, Connection, Handler, Informer, S
 from dray.client.credentials import NoCredentials, Proof, StaticToken, TokenFile
 from dray.client.https import HttpsTransport
 from dray.client.transport import Call
+from tests.waiting import eventually, let_others_run
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +181,7 @@ async def test_a_refused_watch_raises_before_any_event(authority, server_tls):
 
 async def test_no_server_and_a_slow_server_are_unreachable(authority, server_tls):
     async def handler(request):
-        await asyncio.sleep(30)
+        await asyncio.Event().wait()
 
     async with serving(server_tls, handler) as url:
         transport = HttpsTransport(Connection(url, NoCredentials(), ca=authority.certificate_pem))
@@ -211,10 +212,10 @@ async def test_an_informer_survives_cut_connections(authority, server_tls):
             await response.write(msgspec.json.encode({"type": "ADDED", "object": {"metadata": metadata}}) + b"\n")
         if since + 4 < total:
             await response.write(b'{"type":"ADDED","obj')
-            await asyncio.sleep(0.01)
+            await let_others_run(5)
             request.transport.abort()
         else:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
         return response
 
     async with serving(server_tls, handler) as url:
@@ -223,9 +224,7 @@ async def test_an_informer_survives_cut_connections(authority, server_tls):
         added = []
         informer.add_handler(Handler(on_add=lambda pod: added.append(pod.metadata.name)))
         informer.start()
-        async with asyncio.timeout(30):
-            while len(informer) < total:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(informer) == total, "all pods")
         assert added == [f"p{number}" for number in range(1, total + 1)]
         await informer.stop()
         await client.close()

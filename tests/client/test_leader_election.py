@@ -10,6 +10,7 @@ from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import LEASES, ApiError, Client, InProcessTransport, LeaderElector, LeadershipLost, ServerUnreachable
 from dray.clock import SimulatedClock
 from dray.store.sqlite import SqliteStore
+from tests import waiting
 
 
 @pytest.fixture
@@ -51,11 +52,8 @@ def elector(server, clock):
 
 
 async def pass_time(clock, seconds):
-    """Simulated seconds, with real time for the server's threads in between."""
-    for _ in range(int(seconds * 2)):
-        await clock.advance(0.5)
-        for _ in range(4):
-            await asyncio.sleep(0.002)
+    """Simulated seconds, with pauses in which the server serves."""
+    await waiting.pass_time(clock, seconds, steps=int(seconds * 2), pause_s=waiting.PAUSE_S)
 
 
 async def lead(elector, log):

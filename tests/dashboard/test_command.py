@@ -15,16 +15,17 @@ from click.testing import CliRunner
 
 from dray.cli.main import cli
 from dray.testing import cluster
+from tests.waiting import eventually_blocking
 
 DRAY = [sys.executable, "-m", "dray"]
 
 
 def wait_for(path: Path, process: subprocess.Popen[str]) -> str:
-    deadline = time.monotonic() + 30
-    while not path.exists() or not path.read_text().strip():
+    def is_written() -> bool:
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        return path.exists() and bool(path.read_text().strip())
+
+    eventually_blocking(is_written, f"{path}")
     return path.read_text().strip()
 
 

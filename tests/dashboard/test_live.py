@@ -18,6 +18,7 @@ from dray.dashboard.page_updates import (
 )
 from dray.features import FeatureGates
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from tests.waiting import eventually
 
 GATES = FeatureGates.default()
 
@@ -98,9 +99,7 @@ async def test_nobody_looks_nothing_is_watched(plane: ControlPlane, monkeypatch:
         assert watches() > before
     async with viewing.live() as again:
         assert again is first
-    async with asyncio.timeout(30):
-        while watches() != before:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    await eventually(lambda: watches() == before, "the watches to end")
     async with viewing.live() as second:
         assert second is not first
         await second.ready()

@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.docs.documented import Command, File, Output, steps
+from tests.waiting import eventually_blocking
 
 ROOT = Path(__file__).parent.parent.parent
 BIN = Path(sys.executable).parent
@@ -73,10 +73,8 @@ class Reader:
         self._cluster = subprocess.Popen(
             ["bash", "-c", f"exec {line}"], cwd=self.folder, env=self._environment, stdout=log, stderr=log
         )
-        deadline = time.monotonic() + 90
-        while "Ctrl-C ends it" not in (self.folder / "up.log").read_text():
-            assert time.monotonic() < deadline, (self.folder / "up.log").read_text()
-            time.sleep(0.05)
+        log_file = self.folder / "up.log"
+        eventually_blocking(lambda: "Ctrl-C ends it" in log_file.read_text(), log_file.read_text, within_s=90)
         return ""
 
     def end(self) -> None:

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from dray.client import ApiError
 from dray.client.rest import APPLY_PATCH
 from dray.client.transport import Call
 from dray.testing import cluster
+from tests.waiting import eventually_blocking
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 FEATURES = EXAMPLES / "features"
@@ -46,14 +46,16 @@ class Example:
 
     def printed(self, pod, *words):
         """What the pod's container wrote, through the API server as kubectl reads it, once all of `words` are in it."""
-        deadline = time.monotonic() + 30
-        while True:
+        text = ""
+
+        def all_are_there():
+            nonlocal text
             answer = self.cluster.run(self.cluster.client.raw("GET", f"/api/v1/namespaces/default/pods/{pod}/log"))
             text = answer.body.decode()
-            if all(text.count(word) >= times for word, times in Counter(words).items()):
-                return text
-            assert time.monotonic() < deadline, f"{pod} never printed all of {words}: {text!r}"
-            time.sleep(0.05)
+            return all(text.count(word) >= times for word, times in Counter(words).items())
+
+        eventually_blocking(all_are_there, lambda: f"{pod} to print all of {words}: {text!r}")
+        return text
 
     def take_away(self):
         for document in reversed(self._applied):

@@ -8,8 +8,9 @@ import re
 import shutil
 import subprocess
 import tarfile
-import time
 from pathlib import Path
+
+from tests.waiting import eventually_blocking
 
 IMAGE = "dray.local/busybox:1"
 PROGRAMS = ("sh", "env", "sleep", "cat", "echo")
@@ -67,10 +68,9 @@ class Containerd:
             self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         archive = self._folder / "image.tar"
         make_image(archive)
-        deadline = time.monotonic() + 60
-        while self.ctr("images", "import", str(archive)).returncode:
-            assert time.monotonic() < deadline, self.log.read_text()[-3000:]
-            time.sleep(0.2)
+        eventually_blocking(
+            lambda: not self.ctr("images", "import", str(archive)).returncode, lambda: self.log.read_text()[-3000:], 60
+        )
 
     def ctr(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         command = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]

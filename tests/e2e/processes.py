@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import urllib3
 
 from tests.apiserver.exchanges import Server
+from tests.waiting import eventually_blocking
 
 DRAY = (sys.executable, "-m", "dray")
 
@@ -177,8 +177,4 @@ class ClusterOfProcesses:
 
 
 def wait_until(holds, what: str, cluster: ClusterOfProcesses, timeout_s: float = 40.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"waited {timeout_s:g} s for {what}\n{cluster.logs()}")
-        time.sleep(0.05)
+    eventually_blocking(holds, lambda: f"{what}\n{cluster.logs()}", timeout_s)

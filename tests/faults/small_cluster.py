@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.nodes import NodesOptions, RealNodes
 from tests.torture.workload import Workload
+from tests.waiting import eventually
 
 Wrap = Callable[[Transport], Transport]
 
@@ -90,22 +90,26 @@ async def live(plane: SmallCluster, seed: int, steps: int, *, pause_s: float = 0
 
 
 async def until_all_run(client: Client, timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while waiting := [each for each in (await client.list(PODS)).items if each.status.phase != "Running"]:
-        said = [f"{each.metadata.name} {each.status.phase}: {each.status.conditions}" for each in waiting]
-        assert time.monotonic() < deadline, f"not running after {timeout_s:g} s: {said}"
-        await asyncio.sleep(0.05)
+    said: list[str] = []
+
+    async def all_run() -> bool:
+        waiting = [each for each in (await client.list(PODS)).items if each.status.phase != "Running"]
+        said[:] = [f"{each.metadata.name} {each.status.phase}: {each.status.conditions}" for each in waiting]
+        return not waiting
+
+    await eventually(all_run, lambda: f"pods to run: {said}", timeout_s)
 
 
 async def until_nothing_is_left(client: Client, workload: Workload, timeout_s: float = 90.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    left: list[str] = ["never looked"]
-    while left:
-        assert time.monotonic() < deadline, f"left after {timeout_s:g} s: {left}"
+    left: list[str] = []
+
+    async def nothing_is_left() -> bool:
         try:
             await workload.clean_up()
-            left = [f"pod {each.metadata.name}" for each in (await client.list(PODS)).items]
-            left += [f"claim {each.metadata.name}" for each in (await client.list(CLAIMS)).items]
+            left[:] = [f"pod {each.metadata.name}" for each in (await client.list(PODS)).items]
+            left.extend(f"claim {each.metadata.name}" for each in (await client.list(CLAIMS)).items)
         except (ApiError, ServerUnreachable) as error:
-            left = [str(error)]
-        await asyncio.sleep(0.1)
+            left[:] = [str(error)]
+        return not left
+
+    await eventually(nothing_is_left, lambda: f"everything to go: {left}", timeout_s, pause_s=0.1)

@@ -1,6 +1,5 @@
 """An API server whose etcd comes late, goes away and comes back: one process from beginning to end."""
 
-import asyncio
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ from tests.e2e.processes import Process
 from tests.store.conftest import Etcd
 from tests.torture.etcd_cluster import EtcdCluster
 from tests.torture.rig import Part
+from tests.waiting import eventually, eventually_blocking
 
 
 @pytest.fixture
@@ -25,25 +25,26 @@ def etcd(tmp_path):
 
 
 def wait_for(holds, what, process, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not holds():
+    def holds_or_died():
         assert process.is_running, process.log.read_text()
-        assert time.monotonic() < deadline, f"waited {timeout_s} s for {what}\n{process.log.read_text()}"
-        time.sleep(0.05)
+        return holds()
+
+    eventually_blocking(holds_or_died, lambda: f"{what}\n{process.log.read_text()}", timeout_s)
 
 
 async def create_patiently(client, name, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while True:
+    async def is_created():
         try:
             await client.create(NAMESPACES, {"metadata": {"name": name}})
-            return
         except ApiError as error:
             if error.code == 409:
-                return  # One of the attempts without an answer had happened.
-            if error.code != 503 or time.monotonic() > deadline:
+                return True  # One of the attempts without an answer had happened.
+            if error.code != 503:
                 raise
-        await asyncio.sleep(0.1)
+            return False
+        return True
+
+    await eventually(is_created, "etcd to be back", timeout_s)
 
 
 async def test_an_api_server_outlives_its_etcd(tmp_path, etcd):

@@ -13,6 +13,7 @@ from dray.kubelet.runtime.none import NoRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.proof import History, SeenEvent, WatchRecorder
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from tests.waiting import eventually
 
 
 class LongWay:
@@ -21,14 +22,14 @@ class LongWay:
     def __init__(self, inner):
         self._inner = inner
         self.delay_s = 0.0
-        self._under_way = set()
+        self.under_way = set()
 
     async def request(self, call):
         if call.method != "PATCH" or not call.path.endswith("/status") or "/pods/" not in call.path:
             return await self._inner.request(call)
         sent = asyncio.ensure_future(self._arrive(call, self.delay_s))
-        self._under_way.add(sent)
-        sent.add_done_callback(self._under_way.discard)
+        self.under_way.add(sent)
+        sent.add_done_callback(self.under_way.discard)
         return await asyncio.shield(sent)
 
     async def _arrive(self, call, delay_s):
@@ -68,11 +69,10 @@ class Rig:
         await self.client.create(PODS, {"metadata": metadata, "spec": spec}, "default")
 
     async def until(self, name: str, phase: str) -> None:
-        for _ in range(200):
-            if (await self.client.get(PODS, name, "default")).status.phase == phase:
-                return
-            await asyncio.sleep(0.05)
-        raise AssertionError(f"{name}: {(await self.client.get(PODS, name, 'default')).status}")
+        async def is_so() -> bool:
+            return (await self.client.get(PODS, name, "default")).status.phase == phase
+
+        await eventually(is_so, f"{name} to be {phase}")
 
 
 @pytest.fixture
@@ -110,8 +110,7 @@ async def test_a_running_pod_never_looks_as_if_it_had_not_started(rig):
     await rig.start_agent()
     await rig.bind("later", "1")
     await rig.until("later", "Running")
-    await asyncio.sleep(0.5)
-    await follower.stop()
+    await follower.finish()
     seen = [each for each in history.records if isinstance(each, SeenEvent) and each.key.name == "steady"]
     phases = {each.document["status"]["phase"] for each in seen}
     assert phases <= {"Running"}
@@ -124,12 +123,12 @@ async def test_a_pod_that_ended_never_looks_alive_again(rig):
     await follower.start()
     rig.way.delay_s = 0.5
     await rig.bind("short", "1", "example.com/kept-to-look-at")
-    await asyncio.sleep(0.2)
+    await eventually(lambda: rig.way.under_way, "the first status")
     rig.way.delay_s = 0.0
     await rig.client.delete(PODS, "short", "default", grace_seconds=1)
     await rig.until("short", "Failed")
-    await asyncio.sleep(0.5)
-    await follower.stop()
+    await eventually(lambda: not rig.way.under_way, "the late status to arrive")
+    await follower.finish()
     phases = [
         each.document["status"]["phase"]
         for each in history.records

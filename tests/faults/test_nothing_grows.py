@@ -1,6 +1,5 @@
 """Pods come and go for ever: what scheduler and controllers remember of them does not add up."""
 
-import asyncio
 import time
 
 import pytest
@@ -14,6 +13,7 @@ from tests.faults.held import growth, held_by
 from tests.faults.small_cluster import small_cluster, until_nothing_is_left
 from tests.torture import shapes
 from tests.torture.workload import Workload
+from tests.waiting import eventually
 
 # A few objects more or less: timers, connections, whatever was under way.
 SLACK = 30
@@ -36,9 +36,11 @@ async def come_and_go(client, workload, rounds):
         for shape in ("one-gpu", "some-bandwidth", "best", "one-cpu"):
             name = f"{shape}-{time.monotonic_ns()}"
             await client.create(PODS, shapes.lasting_pod(name, shape), shapes.NAMESPACE)
-        async with asyncio.timeout(60):
-            while sum(bool(each.spec.node_name) for each in (await client.list(PODS)).items) < 3:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+
+        async def three_are_bound():
+            return sum(bool(each.spec.node_name) for each in (await client.list(PODS)).items) >= 3
+
+        await eventually(three_are_bound, "three pods to be bound", 60)
         await until_nothing_is_left(client, workload)
 
 

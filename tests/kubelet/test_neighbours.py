@@ -180,7 +180,7 @@ def test_the_status_of_a_container_names_its_devices(health):
 async def test_a_silent_plugin_keeps_nobody_waiting(tmp_path):
     rig = PrepareRig(tmp_path)
     silent = await asyncio.start_unix_server(
-        lambda reader, writer: asyncio.sleep(60), _socket(tmp_path, "aaa-reg.sock")
+        lambda reader, writer: asyncio.Event().wait(), _socket(tmp_path, "aaa-reg.sock")
     )
     driver = ScriptedDriver(tmp_path)
     await driver.start()

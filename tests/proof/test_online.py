@@ -3,14 +3,15 @@
 import asyncio
 import subprocess
 import sys
-import time
 
 import pytest
 from tests.proof.builders import CLAIMS, SLICES, Story, a_claim, a_device, a_node, a_pod, a_result, a_slice
+from tests.waiting import eventually_blocking
 
 from dray.client import CLAIMS as CLAIM_KIND
 from dray.proof import OnlineCheck, SeenEvent
 from dray.proof.online import LAG_S
+from dray.proof.recording import FOLLOWED
 from dray.testing import cluster
 
 
@@ -72,15 +73,20 @@ async def test_a_live_cluster_keeps_its_promises(running):
     assert "every promise was kept" in done.stderr
 
 
+def watches(running) -> int:
+    return sum(len(cache.watchers) for cache in running.plane.running.server.core.caches())
+
+
 def test_a_promise_broken_by_force_is_named(running):
     """The administrator takes a claim away from a running pod: the doctor sees it, with exit code 1."""
     (claim,) = running.claims_of("one-gpu")
     command = [sys.executable, "-m", "dray", "doctor", "--watch", "--for", "4", "--kubeconfig", str(running.kubeconfig)]
+    before = watches(running)
     doctor = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert doctor.stderr is not None
         assert "watching" in doctor.stderr.readline()
-        time.sleep(1.5)  # Until it has listed what is there; nothing tells from outside.
+        eventually_blocking(lambda: watches(running) >= before + len(FOLLOWED), "the doctor to watch every kind")
         document = running.run(running.client.get_document(CLAIM_KIND, claim.metadata.name, "default"))
         document["status"] = {}
         running.run(running.client.update_status(CLAIM_KIND, document))

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_slice
+from tests.waiting import eventually
 
 from dray.scheduler.metrics import PLUGIN_BUCKETS, POINT_BUCKETS
 from dray.scheduler.service import SchedulerService
@@ -44,13 +45,14 @@ def has_sample(text, name):
 
 async def until_sampled(service, names, seconds=40.0):
     """The text with a sample of each metric."""
-    for _ in range(int(seconds / 0.05)):
-        text = service.metrics.registry.text()
-        missing = [name for name in names if not has_sample(text, name)]
-        if not missing:
-            return text
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"no samples of {missing}")
+    missing = list(names)
+
+    def text():
+        found = service.metrics.registry.text()
+        missing[:] = [name for name in names if not has_sample(found, name)]
+        return "" if missing else found
+
+    return await eventually(text, lambda: f"samples of {missing}", seconds)
 
 
 @pytest.fixture

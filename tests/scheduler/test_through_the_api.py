@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.waiting import eventually
 
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
 from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS
@@ -45,10 +46,7 @@ class Cluster:
                 await self.client.patch(NODES, document["metadata"]["name"], {"spec": {"taints": None}})
 
     async def until(self, condition, seconds=20.0):
-        async with asyncio.timeout(seconds):
-            while not (found := await condition()):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            return found
+        return await eventually(condition, within_s=seconds)
 
     async def bound(self, name):
         async def is_bound():
@@ -338,7 +336,9 @@ async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of
         return counts[Where.UNSCHEDULABLE] == count
 
     await cluster.until(all_wait)
-    await asyncio.sleep(1.0)  # the backoff after one rejection
+    queue, clock = cluster.plane.scheduler.scheduler.queue, cluster.plane.client("test").clock
+    backoff_ends = max(queue._backoff.ends_at(entry) for entry in queue.waiting())
+    await eventually(lambda: clock.monotonic() > backoff_ends, "the end of the backoff")
     await cluster.client.patch(NODES, "node1", {"spec": {"unschedulable": None}})
 
     async def are_bound():

@@ -13,6 +13,7 @@ from dray.features import FeatureGates
 from dray.scheduler.config import API_VERSION, parse
 from dray.sim.control_loops import LoopsOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from tests.waiting import eventually
 
 PATIENCE_S = 30.0
 
@@ -51,9 +52,7 @@ def config(name, text="a"):
 
 
 async def until(holds):
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+    await eventually(holds, within_s=PATIENCE_S)
 
 
 async def test_many_calls_at_once_get_their_own_answers(rig):

@@ -28,6 +28,7 @@ from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.simulation import Simulation
 from tests.sim.random_clusters import random_cluster
+from tests.waiting import eventually
 
 KINDS = {
     "Node": NODES,
@@ -73,16 +74,15 @@ async def _create(client: Client, documents: list[dict[str, Any]]) -> None:
 
 
 async def _claims_are_made(client: Client) -> None:
-    for _ in range(500):
+    async def are_made() -> bool:
         pods = (await client.list(PODS)).items
-        if all(
+        return all(
             {entry.name for entry in pod.spec.resource_claims if entry.resource_claim_template_name}
             <= {row.name for row in pod.status.resource_claim_statuses}
             for pod in pods
-        ):
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("claims were not made")
+        )
+
+    await eventually(are_made, "claims from templates")
 
 
 async def _scheduled_live(client: Client) -> Placement:
@@ -115,14 +115,15 @@ async def _is_settled(service: SchedulerService) -> None:
     await asyncio.wait_for(service.ready.wait(), 20)
     queue = service.scheduler.queue
     quiet = 0
-    for _ in range(1500):
+
+    def is_quiet() -> bool:
+        nonlocal quiet
         # An error is tried again for ever; the second time it will not go away any more.
         busy = any(entry.where in BUSY and entry.errors_in_a_row < 2 for entry in queue.waiting())
         quiet = 0 if busy or service._bindings else quiet + 1
-        if quiet > 10:
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("the live scheduler did not settle")
+        return quiet > 10
+
+    await eventually(is_quiet, "the live scheduler to settle", pause_s=0.02)
 
 
 def _devices(claims: Any) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from dray.features import FeatureGates
 from dray.proof import History, ProofReport, WatchRecorder, check
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from tests.waiting import eventually
 
 Document = dict[str, Any]
 ON = FeatureGates.default()
@@ -129,7 +129,4 @@ async def skewed_plane(
 
 
 async def until(holds: Callable[[], Awaitable[bool]], what: str, wait_s: float = 15.0) -> None:
-    deadline = time.monotonic() + wait_s
-    while not await holds():
-        assert time.monotonic() < deadline, f"waited {wait_s:g} s for {what}"
-        await asyncio.sleep(0.05)
+    await eventually(holds, what, wait_s)

@@ -4,7 +4,6 @@ import itertools
 import json
 import socket
 import subprocess
-import time
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.torture.etcd_cluster import etcd_binary, free_port
+from tests.waiting import eventually_blocking
 
 from dray.store.etcd import EtcdStore
 from dray.store.interface import Store
@@ -44,13 +44,13 @@ def start_etcd(data: Path, port: int, *flags: str, scheme: str = "http") -> subp
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if _listens(port) and (scheme == "https" or _is_healthy(url)):
-            return process
+
+    def answers() -> bool:
         assert process.poll() is None, "etcd did not start"
-        time.sleep(0.02)
-    raise AssertionError("etcd does not answer")
+        return _listens(port) and (scheme == "https" or _is_healthy(url))
+
+    eventually_blocking(answers, "etcd to answer", within_s=60)
+    return process
 
 
 def _listens(port: int) -> bool:
@@ -106,15 +106,18 @@ class Etcd:
 
     def until_healthy(self, *credentials: str) -> None:
         """It listens some time before it can be written to."""
-        deadline = time.monotonic() + 60
-        while True:
+
+        def is_healthy() -> bool:
             try:
                 self.control("endpoint", "health", *credentials)
-                return
             except subprocess.CalledProcessError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+                return False
+            return True
+
+        eventually_blocking(is_healthy, "etcd to be healthy", within_s=60)
+
+    def answers(self) -> bool:
+        return _listens(int(self.address.rpartition(":")[2]))
 
 
 @pytest.fixture

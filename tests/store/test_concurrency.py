@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+from tests.waiting import let_others_run
+
 from dray.store.errors import Conflict
 from dray.store.interface import Precondition, Put, Store
 
@@ -85,6 +87,6 @@ async def test_transfers_between_keys_keep_the_sum(store: Store) -> None:
         for _ in range(20):
             page = await store.list("/account/")
             assert sum(int(entry.value) for entry in page.entries) == 400
-            await asyncio.sleep(0.002)
+            await let_others_run(3)
 
     await asyncio.gather(audit(), *(work(number) for number in range(6)))

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import let_others_run
 
 from dray.store import sqlite_tables as tables
 from dray.store.disk_commit import (
@@ -85,7 +86,7 @@ async def test_a_slow_disk_gets_a_thread_until_it_is_quick_again(store: SqliteSt
         nonlocal turns
         while True:
             turns += 1
-            await asyncio.sleep(0.001)
+            await let_others_run()
 
     turning = asyncio.create_task(turn())
     await store.create("/a/slow-too", b"")

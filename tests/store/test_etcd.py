@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import eventually
 
 from dray.apiserver.security.certificates import Authority
 from dray.store.errors import Compacted, StoreError, StoreRefuses, StoreUnavailable, ValueTooLarge
@@ -133,7 +134,7 @@ async def test_watches_survive_a_restart_of_etcd_and_nothing_acknowledged_is_los
             try:
                 acknowledged[await store.create(key, b"x")] = key
             except StoreError:
-                await asyncio.sleep(0.05)
+                await eventually(own_etcd.answers, "etcd to be back")
 
     seen: dict[int, str] = {}
 
@@ -144,21 +145,21 @@ async def test_watches_survive_a_restart_of_etcd_and_nothing_acknowledged_is_los
                 assert change.revision > max(seen, default=start)
                 seen[change.revision] = change.key
 
+    async def more_writes(count: int = 20) -> None:
+        before = len(acknowledged)
+        await eventually(lambda: len(acknowledged) >= before + count, "acknowledged writes")
+
     watching = asyncio.create_task(watch())
     writing = [asyncio.create_task(write(store, writer)) for writer in range(4)]
     for _ in range(2):
-        await asyncio.sleep(0.3)
+        await more_writes()
         own_etcd.kill()
-        await asyncio.sleep(0.1)
         await asyncio.to_thread(own_etcd.start)
-        await asyncio.sleep(1.0)
+        await more_writes()
     stop.set()
     await asyncio.gather(*writing)
     last = max(acknowledged)
-    for _ in range(400):
-        if max(seen, default=0) >= last:
-            break
-        await asyncio.sleep(0.05)
+    await eventually(lambda: max(seen, default=0) >= last, "the watch to catch up")
     watching.cancel()
     assert acknowledged.items() <= seen.items()
     stored = {entry.revision: entry.key for entry in (await _once_etcd_is_back(store)).entries}
@@ -167,12 +168,14 @@ async def test_watches_survive_a_restart_of_etcd_and_nothing_acknowledged_is_los
 
 
 async def _once_etcd_is_back(store: Store) -> Page:
-    for _ in range(200):
+    async def page() -> Page | None:
         try:
             return await store.list("/a/")
         except StoreError:
-            await asyncio.sleep(0.05)
-    return await store.list("/a/")
+            return None
+
+    found: Page = await eventually(page, "etcd to be back")
+    return found
 
 
 async def test_a_watch_that_missed_a_compaction_is_told(own_etcd, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import eventually
 
 from dray.clock import SimulatedClock
 from dray.store.errors import StoreError, StoreInUse, StoreUnavailable
@@ -49,8 +50,7 @@ async def test_kill_loses_nothing_acknowledged(tmp_path: Path, rounds: int) -> N
     for run in range(rounds):
         writer = start_writer(path, run)
         assert writer.stdout is not None
-        acknowledged.append(writer.stdout.readline().strip())
-        await asyncio.sleep(0.05 + run % 5 * 0.03)
+        acknowledged += [writer.stdout.readline().strip() for _ in range(20 + run % 5 * 15)]
         writer.send_signal(signal.SIGKILL)
         lines = writer.stdout.read().split("\n")
         writer.wait()
@@ -117,7 +117,11 @@ async def test_keys_expire_also_across_a_restart_unless_written_again(tmp_path: 
     await clock.advance(50)
     assert len((await store.list("/e/")).entries) == 4
     await clock.advance(30)
-    await asyncio.sleep(0.1)
+
+    async def some_expired() -> bool:
+        return len((await store.list("/e/")).entries) < 4
+
+    await eventually(some_expired, "keys to expire")
     assert [entry.key for entry in (await store.list("/e/")).entries] == ["/e/kept", "/e/long", "/e/renewed"]
     await store.close()
 

@@ -19,7 +19,7 @@ class Attempts:
 
     async def __call__(self) -> str:
         self.tried += 1
-        self.left.append(asyncio.create_task(asyncio.sleep(3600)))
+        self.left.append(asyncio.create_task(asyncio.Event().wait()))
         if self._errors:
             raise self._errors.pop(0)
         return "started"

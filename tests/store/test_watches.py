@@ -5,6 +5,7 @@ import contextlib
 import random
 
 import pytest
+from tests.waiting import eventually, let_others_run
 
 from dray.store import (
     sqlite,
@@ -28,7 +29,7 @@ async def test_a_watch_replays_the_past_and_goes_on_live(store: Store) -> None:
     before = await store.create("/a/0", b"0")
     first = await store.create("/a/x", b"1")
     watching = asyncio.create_task(collect(store, "/a/", before, up_to=first + 3))
-    await asyncio.sleep(0.05)
+    await let_others_run(20)
     second = await store.update("/a/x", b"2", first)
     await store.create("/b/other", b"")
     third = await store.delete("/a/x", second)
@@ -70,15 +71,19 @@ async def test_a_watch_from_the_future_waits_for_it(store: Store) -> None:
 async def test_watches_during_a_storm_see_every_change_once_in_order(store: Store) -> None:
     start = await store.create("/a/start", b"")
 
+    written = 0
+
     async def write(writer: int) -> None:
+        nonlocal written
         for number in range(40):
             await store.create(f"/a/{writer}/{number}", b"x" * 100)
+            written += 1
 
-    async def watch_late(delay: float) -> list[int]:
-        await asyncio.sleep(delay)
+    async def watch_late(after: int) -> list[int]:
+        await eventually(lambda: written >= after, f"{after} writes")
         return [change.revision for change in await collect(store, "/a/", start, up_to=start + 320)]
 
-    watching = [asyncio.create_task(watch_late(delay / 50)) for delay in range(8)]
+    watching = [asyncio.create_task(watch_late(40 * late)) for late in range(8)]
     await asyncio.gather(*(write(writer) for writer in range(8)))
     for revisions in await asyncio.wait_for(asyncio.gather(*watching), 60):
         assert revisions == list(range(start + 1, start + 321))
@@ -95,7 +100,7 @@ async def test_a_reader_that_falls_behind_catches_up_from_history(
         seen += [change.revision for change in (await anext(batches)).changes]
         for number in range(20):
             await store.create(f"/a/{number}", b"")
-            await asyncio.sleep(0.005)
+            await let_others_run(5)
         while not seen or seen[-1] < first + 20:
             seen += [change.revision for change in (await asyncio.wait_for(anext(batches), 10)).changes]
     assert seen == list(range(start + 1, first + 21))
@@ -145,7 +150,7 @@ async def test_compaction_during_writes_never_hides_the_present(store: Store) ->
     while not writing.done():
         with contextlib.suppress(Compacted):
             await store.compact(await store.current_revision())
-        await asyncio.sleep(0.005)
+        await let_others_run(5)
     await writing
     entry = await store.get("/a/x")
     assert entry is not None
