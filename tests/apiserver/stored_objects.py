@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from dray.apiserver.read.object_reader import document_of
-from dray.apiserver.watch.stored_object import namespace_prefix, object_key, resource_prefix
+from dray.apiserver.watch.stored_object import document_of, namespace_prefix, object_key, resource_prefix
 from dray.store.interface import Store
 
 Document = dict[str, Any]

@@ -13,11 +13,11 @@ from tests.apiserver.conftest import Client
 
 from dray.api.schemas import struct, struct_names
 from dray.apiserver.discovery import field_descriptions
+from dray.apiserver.discovery.api_groups import served
 from dray.apiserver.discovery.field_descriptions import field_text, type_text, words_of
 from dray.apiserver.discovery.openapi import OpenApi
-from dray.apiserver.discovery.served_versions import served
-from dray.apiserver.request.query_options import Query
 from dray.apiserver.request.request_info import Request
+from dray.apiserver.request.request_options import Query
 
 Document = dict[str, Any]
 API = OpenApi(served("api/all=true"))

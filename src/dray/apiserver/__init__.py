@@ -1,10 +1,9 @@
-"""HTTP in, store out: a Kubernetes API server for the kinds of `dray.api.scheme`.
+"""A Kubernetes API server for the kinds of `dray.api.scheme`; the folders are the way of a request.
 
-The heart is `server.Server`: `await server.handle(Request) -> Response`, bytes in, bytes out, no sockets. `app` wraps it in
-HTTPS. A request passes `paths` (what is asked), authentication and authorization, then `reading`, `writing` or a
-`subresources` entry, which follow the kind's row in `strategies`; documents are changed by `patching`, kept in order by
-`managed_fields`, checked by `dray.validation`, admitted by `admission`, and written to `dray.store`. Reads and watches come
-from `cache`, one shared copy per kind, encoded once.
+`http` listens; `request` reads what is asked, authenticates and authorizes; `server.Server.handle` then calls `read` (get, list),
+`watch`, `write` (create, update, patch, delete, with admission) or `subresources`. `guard` commits claims and bindings so that
+no device and no node is given away twice. `watch` also holds the caches, one per kind, that follow the store. `discovery` tells
+clients what is served; `security` has certificates and the objects of a first start; `assembly` builds a whole server.
 
-What an object means is not decided here: controllers, scheduler and node agent are clients like any other.
+The meaning of objects is not decided here: controllers, scheduler and node agent are clients like any other.
 """

@@ -13,13 +13,12 @@ from pathlib import Path
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.apiserver.core import Core, WritePath
-from dray.apiserver.discovery.served_versions import served
+from dray.apiserver.discovery.api_groups import served
 from dray.apiserver.guard.guarded_bindings import GuardedBindings
 from dray.apiserver.guard.guarded_commit import GuardedCommit
 from dray.apiserver.guard.placements import Placements
 from dray.apiserver.guard.published_devices import Published
 from dray.apiserver.http.listener import Listener
-from dray.apiserver.read.object_reader import CachedObjects
 from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.service_account_tokens import ServiceAccountTokens
@@ -39,7 +38,7 @@ from dray.apiserver.write.admission.default_plugins import Surroundings, default
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
-from dray.http.server import Handler, url_of
+from dray.http.server import HttpHandler, url_of
 from dray.store.compaction import keep_history
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
@@ -75,9 +74,9 @@ class Running:
     server: Server
     credentials: Credentials
     _listeners: list[Listener] = field(default_factory=list)
-    _mounts: dict[str, Handler] = field(default_factory=dict)
+    _mounts: dict[str, HttpHandler] = field(default_factory=dict)
 
-    def mount(self, prefix: str, handler: Handler) -> None:
+    def mount(self, prefix: str, handler: HttpHandler) -> None:
         """Requests to this path and below go to `handler`, on every socket, before they are authenticated."""
         self._mounts[prefix] = handler
 
@@ -102,13 +101,11 @@ class Followed:
     store: Store
     follower: StoreFollower
     caches: KindCaches
-    objects: CachedObjects
 
     @classmethod
     def of(cls, store: Store, clock: Clock) -> Followed:
         follower = StoreFollower(store, clock)
-        caches = KindCaches(follower)
-        return cls(store, follower, caches, CachedObjects(follower, caches))
+        return cls(store, follower, KindCaches(follower))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,12 +160,12 @@ async def prepare_store(store: Store, data: Path, clock: Clock, hosts: Iterable[
 
 def assemble_security(followed: Followed, credentials: Credentials, clock: Clock, options: ServerOptions) -> Security:
     authorizer = ServerAuthorizer(followed.follower)
-    tokens = ServiceAccountTokens(credentials.token_key, followed.objects, clock, _new_uid)
+    tokens = ServiceAccountTokens(credentials.token_key, followed.caches, clock, _new_uid)
     static = StaticTokens.read(options.token_file) if options.token_file else None
     authenticator = Authenticator(clock, tokens, static, anonymous=options.anonymous)
     surroundings = Surroundings(
         store=followed.store,
-        objects=followed.objects,
+        objects=followed.caches,
         authorizer=authorizer,
         policies=PolicyIndex.following(followed.follower),
         gates=options.gates,
@@ -180,7 +177,7 @@ def assemble_security(followed: Followed, credentials: Credentials, clock: Clock
         authorizer=authorizer,
         admission=default_chain(surroundings),
         reviews=Reviews(authorizer, authorizer.rbac, authenticator, tokens, clock),
-        token_requests=TokenRequests(tokens, followed.objects),
+        token_requests=TokenRequests(tokens, followed.caches),
     )
 
 

@@ -1,4 +1,4 @@
-"""Looking into documents without trusting them: a missing or misshapen part reads as empty."""
+"""Reads parts of documents that may have any shape: a missing or misshapen part is empty."""
 
 from typing import Any
 

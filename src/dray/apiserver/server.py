@@ -1,7 +1,7 @@
-"""The server without sockets: a request in, an answer out.
+"""The server without sockets: takes a request, returns a response.
 
-Who asks is settled first, then whether they may, then whether there is such a thing; in this order, so that nobody learns what
-exists by asking for what they may not have.
+It authenticates the request, then authorizes it, then looks up the resource; in this order, so that nobody learns which objects
+exist without the right to read them.
 """
 
 from __future__ import annotations
@@ -24,27 +24,16 @@ from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.discovery.groups import Discovery
+from dray.apiserver.discovery.api_groups import Discovery, ServedVersions
 from dray.apiserver.discovery.openapi import OpenApi
-from dray.apiserver.discovery.served_versions import Served
 from dray.apiserver.errors import ApiError
 from dray.apiserver.http.version_and_metrics import ServerMetrics, version_document
-from dray.apiserver.read.reading import Reader
+from dray.apiserver.read.get_and_list import Reader
 from dray.apiserver.read.selectors import parse_fields
 from dray.apiserver.request.authentication.authenticator import impersonate, requested_user
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
-from dray.apiserver.request.negotiation import (
-    JSON,
-    YAML,
-    Wanted,
-    wanted,
-)
-from dray.apiserver.request.query_options import (
-    Query,
-    write_options,
-)
 from dray.apiserver.request.request_info import (
     Attributes,
     Authorizer,
@@ -54,6 +43,14 @@ from dray.apiserver.request.request_info import (
     User,
     request_info_of,
     segments,
+)
+from dray.apiserver.request.request_options import (
+    JSON,
+    YAML,
+    Query,
+    ResponseFormat,
+    response_format,
+    write_options,
 )
 from dray.apiserver.subresources.pod_logs import PodLogs
 from dray.apiserver.subresources.scale import Scales
@@ -66,7 +63,7 @@ from dray.apiserver.watch.stored_object import (
     decode,
     encode,
 )
-from dray.apiserver.watch.watching import Watching
+from dray.apiserver.watch.watch_requests import WatchRequests
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.deletion import (
     Deleter,
@@ -79,7 +76,7 @@ from dray.apiserver.write.object_writer import (
 )
 from dray.apiserver.write.patch_requests import Patcher
 from dray.apiserver.write.write_priority import WritePriority
-from dray.http.health import Health, metrics_response, not_found
+from dray.http.health import HealthChecks, metrics_response, not_found
 from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
 
@@ -102,7 +99,7 @@ class AnswersReviews(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who is who and who may what; logs come from the node agents, which know where they are."""
+    """Authentication, authorization and what needs them; logs come from the node agents, which know where they are."""
 
     authenticator: Authenticates
     authorizer: Authorizer
@@ -116,7 +113,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 class Server:
-    def __init__(self, core: Core, access: Access, served: Served, minor: str = "37") -> None:
+    def __init__(self, core: Core, access: Access, served: ServedVersions, minor: str = "37") -> None:
         self.core = core
         self._access = access
         self._served = served
@@ -124,12 +121,12 @@ class Server:
         self._discovery = Discovery(served)
         self.openapi = OpenApi(served)
         self._turns = WritePriority()
-        self._health = Health({"ping": _ping, "store": self._store_answers})
+        self._health = HealthChecks({"ping": _ping, "store": self._store_answers})
         self._reader = Reader(core)
         self._writer = ObjectWriter(core)
         self._deleter = Deleter(core)
         self._patcher = Patcher(core, self._writer, self._check_create)
-        self._watching = Watching(core, self._reader, Random())
+        self._watching = WatchRequests(core, self._reader, Random())
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
         self._scales = Scales(core, self._writer)
         self.metrics = ServerMetrics(core, self._watching)
@@ -161,11 +158,11 @@ class Server:
         self._tasks: list[Callable[[], Awaitable[None]]] = []
 
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Something that lives as long as the server, ended with it, last first."""
+        """Calls `action` when the server stops; the last one registered is called first."""
         self._tasks.append(action)
 
     async def stop_watches(self) -> None:
-        """Ends every open stream; clients come back elsewhere, or later."""
+        """Ends every open watch; clients watch again at another server, or later."""
         self.core.close_watchers()
 
     async def stop(self) -> None:
@@ -181,13 +178,13 @@ class Server:
     # --- from request to answer ---------------------------------------------------------------------------------------
 
     async def handle(self, request: Request) -> Response:
-        """Never raises, except for cancellation: what goes wrong is an answer, too."""
+        """Never raises, except for cancellation: a failure becomes a response."""
         started = time.perf_counter()
-        what = UNREADABLE
+        info = UNREADABLE
         try:
             query = Query(request.query)
-            what = self._what(request, query)
-            response = await self._answer(request, query, what)
+            info = self._request_info(request, query)
+            response = await self._answer(request, query, info)
         except ApiError as error:
             response = failure(error)
         except StoreUnavailable as error:
@@ -201,13 +198,13 @@ class Server:
         except Exception:
             log.exception("%s %s", request.method, request.path)
             response = failure(errors.internal("the server failed; its log says why"))
-        self.metrics.observe(what, response.status, time.perf_counter() - started, streams=response.stream is not None)
+        self.metrics.observe(info, response.status, time.perf_counter() - started, streams=response.stream is not None)
         return response
 
-    async def _answer(self, request: Request, query: Query, what: RequestInfo) -> Response:
+    async def _answer(self, request: Request, query: Query, info: RequestInfo) -> Response:
         user = await self._access.authenticator.authenticate(request)
-        await self._turns.wait(user, request, what)
-        attributes = _attributes(user, what, query)
+        await self._turns.wait(user, request, info)
+        attributes = _attributes(user, info, query)
         impersonated = requested_user(request.headers)
         if impersonated is not None:
             user = await impersonate(attributes, impersonated, self._access.authorizer)
@@ -215,17 +212,17 @@ class Server:
         decision = await self._access.authorizer.authorize(attributes)
         if not decision.allowed:
             raise forbidden_error(attributes, decision)
-        if not what.is_resource:
+        if not info.is_resource:
             return await self._plain(request, query)
-        found = self._served.find(what.group, what.version, what.plural)
-        if found is None or what.in_namespace_path != _needs_namespace(found[0], what):
-            return self._nothing_here(what)
+        found = self._served.find(info.group, info.version, info.plural)
+        if found is None or info.in_namespace_path != _needs_namespace(found[0], info):
+            return self._nothing_here(info)
         row, version = found
-        handler = self._handler(row, what)
-        streams = not what.name and row.is_stored and not what.subresource
+        handler = self._handler(row, info)
+        streams = not info.name and row.is_stored and not info.subresource
         call = Call(
-            request, what, query, user, attributes, row, what.version,
-            wanted(request.headers.get("accept", ""), streams=streams),
+            request, info, query, user, attributes, row, info.version,
+            response_format(request.headers.get("accept", ""), streams=streams),
         )  # fmt: skip
         if version.deprecated_in:
             call.warn(_deprecation(row, version))
@@ -234,22 +231,22 @@ class Server:
         except ApiError as error:
             response = failure(error)
         response.warnings = [*call.warnings, *response.warnings]
-        return _in_media_type(response, call.wanted, query)
+        return _in_media_type(response, call.response_format, query)
 
-    def _what(self, request: Request, query: Query) -> RequestInfo:
+    def _request_info(self, request: Request, query: Query) -> RequestInfo:
         field_name = ""
         watch = query.flag("watch")
         if "fieldSelector" in query and request.method in ("GET", "HEAD", "DELETE"):
             field_name = _named_by_selector(query["fieldSelector"])
         return request_info_of(request.method, request.path, watch=watch, field_name=field_name)
 
-    def _nothing_here(self, what: RequestInfo) -> Response:
-        if self._served.has_group(what.group):
+    def _nothing_here(self, info: RequestInfo) -> Response:
+        if self._served.has_group(info.group):
             raise errors.no_such_resource()
         return not_found()
 
     async def _plain(self, request: Request, query: Query) -> Response:
-        """Paths that are no resources."""
+        """Answers paths that are no resources."""
         parts = segments(request.path)
         if not parts:
             return Response(200, encode({"paths": self._paths()}))
@@ -285,7 +282,7 @@ class Server:
         return ["/.well-known/openid-configuration", *paths, *PLAIN_PATHS]
 
     async def _check_create(self, attributes: Attributes) -> None:
-        """Server-side apply may only create for who may create."""
+        """Server-side apply of a missing object creates it, which the user must be allowed to do."""
         creating = replace(attributes, verb="create")
         decision = await self._access.authorizer.authorize(creating)
         if not decision.allowed:
@@ -293,39 +290,39 @@ class Server:
 
     # --- routing ------------------------------------------------------------------------------------------------------
 
-    def _handler(self, row: Resource, what: RequestInfo) -> Handler:
-        if what.rest and what.subresource != "proxy":
+    def _handler(self, row: Resource, info: RequestInfo) -> Handler:
+        if info.rest and info.subresource != "proxy":
             raise errors.no_such_resource()
-        if what.is_watch_path or what.is_watch:
-            if what.subresource or not row.is_stored or what.method not in ("GET", "HEAD"):
-                raise errors.no_such_resource() if what.subresource else errors.method_not_allowed()
+        if info.is_watch_path or info.is_watch:
+            if info.subresource or not row.is_stored or info.method not in ("GET", "HEAD"):
+                raise errors.no_such_resource() if info.subresource else errors.method_not_allowed()
             return self._watch
-        if what.subresource:
-            return self._subresource_handler(row, what)
+        if info.subresource:
+            return self._subresource_handler(row, info)
         if not row.is_stored:
-            return self._unstored_handler(row, what)
-        if row.namespaced and not what.in_namespace_path and what.method not in ("GET", "HEAD"):
+            return self._unstored_handler(row, info)
+        if row.namespaced and not info.in_namespace_path and info.method not in ("GET", "HEAD"):
             # all namespaces at once can be read, not written
             raise errors.method_not_allowed()
-        handler = (self._on_object if what.name else self._on_collection).get(what.method)
-        if handler is None or what.verb not in row.verbs:
+        handler = (self._on_object if info.name else self._on_collection).get(info.method)
+        if handler is None or info.verb not in row.verbs:
             raise errors.method_not_allowed()
         return handler
 
-    def _subresource_handler(self, row: Resource, what: RequestInfo) -> Handler:
-        subresource = row.subresource(what.subresource)
+    def _subresource_handler(self, row: Resource, info: RequestInfo) -> Handler:
+        subresource = row.subresource(info.subresource)
         if subresource is None:
             raise errors.no_such_resource()
-        if what.verb not in subresource.verbs:
+        if info.verb not in subresource.verbs:
             raise errors.method_not_allowed()
         if subresource.name == "scale":
             return self._scale
-        return self._on_special.get((row.plural, subresource.name)) or self._on_part[what.verb]
+        return self._on_special.get((row.plural, subresource.name)) or self._on_part[info.verb]
 
-    def _unstored_handler(self, row: Resource, what: RequestInfo) -> Handler:
-        if what.name:
+    def _unstored_handler(self, row: Resource, info: RequestInfo) -> Handler:
+        if info.name:
             raise errors.no_such_resource()
-        if what.verb != "create" or (row.namespaced and not what.in_namespace_path):
+        if info.verb != "create" or (row.namespaced and not info.in_namespace_path):
             raise errors.method_not_allowed()
         return self._bind if row.kind == "Binding" else self._review
 
@@ -356,7 +353,7 @@ class Server:
 
     def _written(self, call: Call, outcome: WriteOutcome) -> Response:
         response = self._show(call, outcome.stored, 201 if outcome.created else 200)
-        if outcome.document is not None and not call.wanted.kind:
+        if outcome.document is not None and not call.response_format.kind:
             # a dry run has no revision to show
             document = decode(response.body)
             document["metadata"].pop("resourceVersion", None)
@@ -425,11 +422,11 @@ class Server:
         return Response(201, encode({"kind": row.kind, "apiVersion": api_version, **answered}))
 
 
-def _needs_namespace(row: Resource, what: RequestInfo) -> bool:
-    """Whether the path must lead through a namespace: for one object of a namespaced kind, or when it does anyway."""
+def _needs_namespace(row: Resource, info: RequestInfo) -> bool:
+    """Whether the path must contain a namespace: it must for one object of a namespaced kind, and may for a list."""
     if not row.namespaced:
         return False
-    return what.in_namespace_path if not what.name or what.is_watch else True
+    return info.in_namespace_path if not info.name or info.is_watch else True
 
 
 def _named_by_selector(text: str) -> str:
@@ -439,18 +436,18 @@ def _named_by_selector(text: str) -> str:
         return ""
 
 
-def _attributes(user: User, what: RequestInfo, query: Query) -> Attributes:
-    if not what.is_resource:
-        return Attributes(user, what.verb, path=what.path)
+def _attributes(user: User, info: RequestInfo, query: Query) -> Attributes:
+    if not info.is_resource:
+        return Attributes(user, info.verb, path=info.path)
     requirements: tuple[Any, ...] = ()
-    if query.get("fieldSelector") and what.verb in ("list", "watch", "deletecollection"):
+    if query.get("fieldSelector") and info.verb in ("list", "watch", "deletecollection"):
         try:
             requirements = parse_fields(query["fieldSelector"]).requirements
         except ApiError:
             requirements = ()
     return Attributes(
-        user, what.verb, what.group, what.version, what.plural, what.subresource, what.namespace,
-        what.name or what.selected_name, what.path, field_requirements=requirements,
+        user, info.verb, info.group, info.version, info.plural, info.subresource, info.namespace,
+        info.name or info.selected_name, info.path, field_requirements=requirements,
     )  # fmt: skip
 
 
@@ -469,7 +466,7 @@ def failure(error: ApiError) -> Response:
     return Response(error.code, encode(error.status()), JSON, error.headers)
 
 
-def _in_media_type(response: Response, chosen: Wanted, query: Query) -> Response:
+def _in_media_type(response: Response, chosen: ResponseFormat, query: Query) -> Response:
     if response.stream is not None or response.content_type != JSON:
         return response
     if chosen.media_type == YAML:

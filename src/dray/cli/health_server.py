@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from dray.apiserver.security.certificates import Authority
-from dray.http.health import Check, Health, HealthAndMetrics
+from dray.http.health import HealthAndMetrics, HealthCheck, HealthChecks
 from dray.http.server import HttpServer
 from dray.telemetry import Registry
 
@@ -19,7 +19,7 @@ Checks = Mapping[str, Callable[[], bool]]
 @asynccontextmanager
 async def health_server(host: str, port: int, registry: Registry, checks: Checks) -> AsyncIterator[int]:
     """Serves while the block runs; gives the port. The certificate is made on the spot and signed by nobody known."""
-    health = Health({name: _as_coroutine(check) for name, check in checks.items()})
+    health = HealthChecks({name: _as_coroutine(check) for name, check in checks.items()})
     server = HttpServer(HealthAndMetrics(health, registry.text), _self_signed(host))
     _, found = await server.start(host, port)
     try:
@@ -28,7 +28,7 @@ async def health_server(host: str, port: int, registry: Registry, checks: Checks
         await server.stop()
 
 
-def _as_coroutine(check: Callable[[], bool]) -> Check:
+def _as_coroutine(check: Callable[[], bool]) -> HealthCheck:
     async def passes() -> bool:
         return check()
 

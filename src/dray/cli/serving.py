@@ -116,7 +116,7 @@ def serving_options(listen: str) -> Callable[[Callable[..., None]], Callable[...
 
 
 def _read(*, listen: str, feature_gates: str, emulate: str | None, runtime_config: str, **places: Any) -> Serving:
-    from dray.apiserver.discovery.served_versions import (
+    from dray.apiserver.discovery.api_groups import (
         BadRuntimeConfig,
         served,
     )

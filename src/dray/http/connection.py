@@ -17,16 +17,16 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
-# From the first byte to the end of the headers; for the whole body; between two requests; for a client to take an answer.
+# Time limits: from the first byte to the end of the headers; for the whole body; between two requests; for reading a response.
 HEAD_TIMEOUT_S = 30.0
 BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 120.0
 TAKE_TIMEOUT_S = 60.0
 MAX_HEAD = 64 * 1024
 MAX_BODY = 3 * 2**20
-# Requests that a client sent ahead of their turn; it is not read from before they are answered.
+# Pipelined requests; reading stops until they are answered.
 MAX_AHEAD = 32
-# What the parser knows; any other word is a method too, and gets the answer 405 instead of a broken connection.
+# The methods the parser knows. Any other word is passed on as a method, so that it gets 405 instead of a broken connection.
 KNOWN_METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT".split())
 REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) /")
 STAND_IN = b"TRACE"
@@ -66,14 +66,14 @@ class HttpRequest(msgspec.Struct):
         return path, query
 
 
-class Connection(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """`serve(request, connection)` answers one request; the next one is served when it returns.
 
     `open_connections` holds this connection while it is open.
     """
 
     def __init__(
-        self, serve: Callable[[HttpRequest, Connection], Awaitable[None]], open_connections: set[Connection]
+        self, serve: Callable[[HttpRequest, HttpConnection], Awaitable[None]], open_connections: set[HttpConnection]
     ) -> None:
         self.peer = Peer()
         self.on_lost: Callable[[], object] | None = None
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
             self.on_lost()
 
     def shutdown(self) -> None:
-        """No more requests: the one that is being answered is the last."""
+        """Accepts no more requests; the one that is being answered is the last."""
         self._is_closing = True
         self._ahead.clear()
         if self.serving is None:
@@ -130,13 +130,13 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Nothing that is written now will arrive."""
+        """Whether the client is gone: a write would not arrive."""
         return self._transport.is_closing()
 
     # --- patience -----------------------------------------------------------------------------------------------------
 
     def _wait_until(self, deadline: float) -> None:
-        """Cut off a client that is silent until then. One timer: it looks when it rings whether the time is really over."""
+        """Cuts off a client that is silent until then. There is one timer; when it fires it checks whether the time is over."""
         self._deadline = deadline
         if self._timer is None or self._timer.when() > deadline:
             if self._timer is not None:
@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # No upgrade is served. The request is answered as what it is without; what follows it is not HTTP.
+            # No upgrade is served: the request is answered without it, and the bytes after it are not HTTP.
             self._is_closing = True
         except httptools.HttpParserError:
             self._refuse(NOT_HTTP)
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._expect_the_rest(is_first)
 
     def _expect_the_rest(self, is_first: bool) -> None:
-        """Counted from the first byte of the head, and from its end for the body: more bytes buy no more time."""
+        """Starts the time limit of the head at its first byte and that of the body at the end of the head; more bytes do not extend it."""
         if self._in_head and is_first:
             self._wait_until(self._loop.time() + HEAD_TIMEOUT_S)
         elif not self._in_head and not self._body_expected:
@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
             self._wait_until(self._loop.time() + BODY_TIMEOUT_S)
 
     def _still_in_head(self, data: bytes) -> bool:
-        """One read may bring a whole head and megabytes of body."""
+        """Whether the head has not ended yet: one read may bring a whole head and megabytes of body."""
         return self._head_size - len(data) > MAX_HEAD or b"\r\n\r\n" not in data[:MAX_HEAD]
 
     def _with_known_method(self, data: bytes) -> bytes:
@@ -202,7 +202,7 @@ class Connection(asyncio.Protocol):
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A name that comes twice is one list, as in HTTP."""
+        """Joins the values of a header that comes twice with a comma, as HTTP says."""
         key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
         headers[key] = f"{headers[key]},{text}" if key in headers else text
 
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
     # --- one at a time ------------------------------------------------------------------------------------------------
 
     def _refuse(self, problem: str) -> None:
-        """The last answer of this connection; nothing more is read."""
+        """Answers with a refusal and reads nothing more."""
         if self._is_closing:
             return
         request = self._request or HttpRequest("", self._target, peer=self.peer)
@@ -296,7 +296,7 @@ class Connection(asyncio.Protocol):
             self._room = None
 
     async def room(self) -> None:
-        """Returns when the client has taken most of what was written; cuts it off if it does not."""
+        """Waits until the client has read most of what was written; cuts it off if that takes too long."""
         if self._room is None:
             return
         try:

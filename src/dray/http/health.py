@@ -10,13 +10,13 @@ from dray.http.responses import TEXT, Response
 
 ENDPOINTS = ("healthz", "livez", "readyz")
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Check = Callable[[], Awaitable[bool]]
+HealthCheck = Callable[[], Awaitable[bool]]
 
 
-class Health:
+class HealthChecks:
     """Named checks; a check that raises has failed."""
 
-    def __init__(self, checks: Mapping[str, Check]) -> None:
+    def __init__(self, checks: Mapping[str, HealthCheck]) -> None:
         self._checks = dict(checks)
 
     async def answer(self, parts: Sequence[str], query_string: str) -> Response | None:
@@ -58,7 +58,7 @@ def not_found() -> Response:
 class HealthAndMetrics:
     """The handler of a component that serves nothing else."""
 
-    def __init__(self, health: Health, metrics_text: Callable[[], str]) -> None:
+    def __init__(self, health: HealthChecks, metrics_text: Callable[[], str]) -> None:
         self._health = health
         self._metrics_text = metrics_text
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from http import HTTPStatus
 
 from dray.http.connection import (
-    Connection,
+    HttpConnection,
     HttpRequest,
 )
 
@@ -39,11 +39,11 @@ class Response:
     cache_control: str = "no-cache, private"
 
 
-async def send(response: Response, request: HttpRequest, connection: Connection) -> None:
+async def send(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
     await (send_whole if response.stream is None else send_stream)(response, request, connection)
 
 
-async def send_whole(response: Response, request: HttpRequest, connection: Connection) -> None:
+async def send_whole(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
     body, extra = response.body, b""
     if len(body) > GZIP_ABOVE and "gzip" in request.headers.get("accept-encoding", ""):
         body = await asyncio.to_thread(_gzip, body) if len(body) > COMPRESS_APART else _gzip(body)
@@ -53,8 +53,8 @@ async def send_whole(response: Response, request: HttpRequest, connection: Conne
     await connection.room()
 
 
-async def send_stream(response: Response, request: HttpRequest, connection: Connection) -> None:
-    """In chunks, as they come; to a client of HTTP/1.0 just the bytes, until the connection ends."""
+async def send_stream(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
+    """Writes each piece as a chunk; a client of HTTP/1.0 gets the bytes alone, until the connection ends."""
     stream = response.stream
     assert stream is not None
     connection.on_lost = lambda: asyncio.ensure_future(_close(stream))
@@ -87,7 +87,7 @@ async def _close(stream: AsyncIterator[bytes]) -> None:
 
 
 def _head(response: Response, request: HttpRequest) -> bytes:
-    """Everything but what says where the body ends."""
+    """Status line and headers, except those that say where the body ends."""
     head = b"%bdate: %b\r\n" % (_beginning(response.status, response.content_type, response.cache_control), _date())
     if not request.keep_alive:
         head += b"connection: close\r\n"

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dray.http.connection import LONG_HEAD, MAX_BODY, TOO_LARGE, TOO_SLOW, Connection, HttpRequest
+from dray.http.connection import LONG_HEAD, MAX_BODY, TOO_LARGE, TOO_SLOW, HttpConnection, HttpRequest
 from dray.http.responses import TEXT, Response, send
 
 log = logging.getLogger(__name__)
@@ -18,15 +18,15 @@ BACKLOG = 2048
 STOP_AFTER_S = 5.0
 HANDSHAKE_TIMEOUT_S = 15.0
 
-Handler = Callable[[HttpRequest], Awaitable[Response]]
+HttpHandler = Callable[[HttpRequest], Awaitable[Response]]
 
 
 class HttpServer:
-    """`handle` gets whole requests; `refuse` says what a client is told whose request could not be read (`problem`)."""
+    """`handle` answers whole requests; `refuse` makes the response to one that could not be read, from its `problem`."""
 
     def __init__(
         self,
-        handle: Handler,
+        handle: HttpHandler,
         context: ssl.SSLContext | None = None,
         *,
         refuse: Callable[[str], Response] | None = None,
@@ -36,7 +36,7 @@ class HttpServer:
         self._context = context
         self._refuse = refuse or plain_refusal
         self._stop_after_s = stop_after_s
-        self._connections: set[Connection] = set()
+        self._connections: set[HttpConnection] = set()
         self._socket: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -54,10 +54,10 @@ class HttpServer:
     def open_connections(self) -> int:
         return len(self._connections)
 
-    def _connection(self) -> Connection:
-        return Connection(self._serve, self._connections)
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(self._serve, self._connections)
 
-    async def _serve(self, request: HttpRequest, connection: Connection) -> None:
+    async def _serve(self, request: HttpRequest, connection: HttpConnection) -> None:
         response = self._refuse(request.problem) if request.problem else await self._answer(request)
         await send(response, request, connection)
 

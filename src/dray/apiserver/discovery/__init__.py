@@ -1,1 +1,1 @@
-"""What clients ask first: groups and versions, resources, OpenAPI."""
+"""Discovery: groups, versions and resources, and their OpenAPI documents."""

@@ -9,13 +9,13 @@ from typing import Any
 from dray import __version__
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
 from dray.api.scheme import Resource, group_version
+from dray.apiserver.discovery.api_groups import ServedVersions
 from dray.apiserver.discovery.field_descriptions import (
     field_text,
     type_text,
 )
-from dray.apiserver.discovery.served_versions import Served
-from dray.apiserver.request.query_options import Query
 from dray.apiserver.request.request_info import Request
+from dray.apiserver.request.request_options import Query
 from dray.apiserver.watch.stored_object import encode
 from dray.http.responses import Response
 
@@ -194,7 +194,7 @@ PROTOBUF_V2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
 class OpenApi:
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: ServedVersions) -> None:
         self._served = served
         self._documents: dict[str, bytes] = {}
 

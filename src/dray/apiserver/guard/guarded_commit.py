@@ -31,13 +31,13 @@ from dray.apiserver.guard.holdings import (
     shares_of,
 )
 from dray.apiserver.guard.published_devices import Published
-from dray.apiserver.read.object_reader import document_of
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
     name_of,
     uid_of,
 )
 from dray.apiserver.watch.stored_object import (
+    document_of,
     object_key,
     resource_prefix,
 )

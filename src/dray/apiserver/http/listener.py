@@ -1,4 +1,4 @@
-"""HTTPS in front of `Server.handle`, and pages of other rooms below paths of their own."""
+"""The HTTPS socket of the API server; it also serves handlers that are mounted below a path, such as the dashboard."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dray.apiserver.request.request_info import Request
 from dray.apiserver.server import Server, failure
 from dray.http.connection import MAX_BODY, TOO_LARGE, TOO_SLOW, HttpRequest
 from dray.http.responses import Response
-from dray.http.server import Handler, HttpServer, plain_refusal
+from dray.http.server import HttpHandler, HttpServer, plain_refusal
 
 
 class Listener(HttpServer):
@@ -21,7 +21,7 @@ class Listener(HttpServer):
     """
 
     def __init__(
-        self, server: Server, context: ssl.SSLContext | None, mounts: Mapping[str, Handler] = MappingProxyType({})
+        self, server: Server, context: ssl.SSLContext | None, mounts: Mapping[str, HttpHandler] = MappingProxyType({})
     ) -> None:
         super().__init__(self._route, context, refuse=_refusal)
         self._server = server
@@ -39,7 +39,7 @@ class Listener(HttpServer):
 
 
 def _refusal(problem: str) -> Response:
-    """Where a request was understood, clients of Kubernetes expect a Status."""
+    """A Status for a request whose head was readable, as clients of Kubernetes expect; else plain text."""
     if problem == TOO_LARGE:
         return failure(errors.too_large(MAX_BODY))
     if problem == TOO_SLOW:

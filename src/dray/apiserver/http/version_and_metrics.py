@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dray import __version__
 from dray.apiserver.core import Core
 from dray.apiserver.request.request_info import RequestInfo
-from dray.apiserver.watch.watching import Watching
+from dray.apiserver.watch.watch_requests import WatchRequests
 from dray.telemetry import Registry, Sample
 
 REQUEST_LABELS = ("verb", "group", "version", "resource", "subresource", "scope", "code")
@@ -16,12 +16,12 @@ VERBS = {
     "get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
     "delete": "DELETE", "deletecollection": "DELETECOLLECTION",
 }  # fmt: skip
-# Text from the request line that is no known kind would let a client grow the metrics without end.
+# Label for kinds that are not served: with the client's own text it could add series without end.
 UNKNOWN = "other"
 
 
 class ServerMetrics:
-    def __init__(self, core: Core, watching: Watching) -> None:
+    def __init__(self, core: Core, watching: WatchRequests) -> None:
         self._core = core
         self._watching = watching
         self.registry = Registry()
@@ -36,13 +36,13 @@ class ServerMetrics:
         self.registry.computed_gauge("apiserver_storage_objects", "Stored objects by resource.", self._objects)
         self.registry.computed_gauge("apiserver_longrunning_requests", "Open watches.", self._open_watches)
 
-    def observe(self, what: RequestInfo, status: int, seconds: float, *, streams: bool) -> None:
-        if not what.is_resource or status in (403, 404, 405):
-            labels = (VERBS.get(what.verb, UNKNOWN), "", "", UNKNOWN, "", "")
+    def observe(self, info: RequestInfo, status: int, seconds: float, *, streams: bool) -> None:
+        if not info.is_resource or status in (403, 404, 405):
+            labels = (VERBS.get(info.verb, UNKNOWN), "", "", UNKNOWN, "", "")
         else:
-            verb = "WATCH" if streams else VERBS.get(what.verb, UNKNOWN)
-            scope = "resource" if what.name else "namespace" if what.namespace else "cluster"
-            labels = (verb, what.group, what.version, what.plural, what.subresource, scope)
+            verb = "WATCH" if streams else VERBS.get(info.verb, UNKNOWN)
+            scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+            labels = (verb, info.group, info.version, info.plural, info.subresource, scope)
         self._requests.inc(*labels, str(status))
         if not streams:
             self._durations.observe(seconds, *labels)

@@ -1,4 +1,4 @@
-"""How a client sees objects: whole, in its version; as rows of a table; or as metadata only."""
+"""How objects are shown to a client: whole, in its version; as rows of a table; or as metadata only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from dray.api.jsontext import go_json
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import empty_object
 from dray.apiserver.errors import ApiError, bad_request
-from dray.apiserver.read import storage_conversion
 from dray.apiserver.read.tables import (
     column_definitions,
     row_cells,
 )
-from dray.apiserver.request.negotiation import Wanted
-from dray.apiserver.watch.stored_object import Stored, encode
+from dray.apiserver.request.request_options import ResponseFormat
+from dray.apiserver.watch.stored_object import Stored, encode, from_storage, is_stored_form
 from dray.clock import Clock
 
 Document = dict[str, Any]
@@ -41,19 +40,19 @@ class ListMeta:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Complete objects; those that are kept as the client wants them are not even decoded."""
+    """Complete objects. Those that are stored in the client's version are sent without decoding."""
 
     row: Resource
     version: str
 
     def encode(self, stored: Stored) -> bytes:
-        if storage_conversion.is_stored_form(self.row, self.version):
+        if is_stored_form(self.row, self.version):
             return stored.data()
-        return encode(storage_conversion.from_storage(self.row, self.version, stored.document()))
+        return encode(from_storage(self.row, self.version, stored.document()))
 
     def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
         api_version = group_version(self.row.group, self.version)
-        if storage_conversion.is_stored_form(self.row, self.version):
+        if is_stored_form(self.row, self.version):
             items = b",".join([stored.item() for stored in chosen])
         else:
             items = b",".join([encode(self._item(stored)) for stored in chosen])
@@ -62,7 +61,7 @@ class Whole:
         )  # fmt: skip
 
     def _item(self, stored: Stored) -> Document:
-        document = storage_conversion.from_storage(self.row, self.version, stored.document())
+        document = from_storage(self.row, self.version, stored.document())
         return {key: value for key, value in document.items() if key not in ("kind", "apiVersion")}
 
     def bookmark(self, revision: int, annotations: Document | None) -> bytes:
@@ -108,7 +107,7 @@ class MetadataOnly:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows for people; `include` says how much of each object travels along."""
+    """Table rows; `include` says how much of each object is sent with its row."""
 
     row: Resource
     version: str
@@ -134,7 +133,7 @@ class Table:
     def _row(self, document: Document) -> Document:
         row: Document = {"cells": row_cells(self.row, document, self.clock.now())}
         if self.include == "Object":
-            row["object"] = storage_conversion.from_storage(self.row, self.version, document)
+            row["object"] = from_storage(self.row, self.version, document)
         elif self.include == "None":
             row["object"] = None
         else:
@@ -161,9 +160,9 @@ Representation = Whole | MetadataOnly | Table
 
 
 def representation(
-    row: Resource, version: str, wanted: Wanted, include: str, clock: Clock, *, is_list: bool
+    row: Resource, version: str, wanted: ResponseFormat, include: str, clock: Clock, *, is_list: bool
 ) -> Representation:
-    """Raises 400 and 406 for what cannot be shown that way."""
+    """Raises 400 or 406 if the kind cannot be shown in this format."""
     if not wanted.kind:
         return Whole(row, version)
     if wanted.kind == "Table":

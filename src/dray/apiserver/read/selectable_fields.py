@@ -107,7 +107,7 @@ def _job(document: Document) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """What may be selected, by which words an unknown field is refused, and other names for fields."""
+    """The fields of a kind that may be selected, the words that refuse an unknown field, and other names for fields."""
 
     of: FieldsOf = _meta
     refusal: str = META_ONLY

@@ -1,4 +1,4 @@
-"""Label and field selectors: text to something that can say whether an object matches."""
+"""Label and field selectors: parsed from text or from a LabelSelector object, and matched against labels and fields."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from dray.apiserver.safe_get import (
     texts,
 )
 
-# Longer ones come from no honest client, and matching them would cost every later event.
+# No real client sends longer ones, and matching them would cost time at every later event.
 MAX_SELECTOR = 16_384
 SPECIAL = "=!(),><"
 OPERATORS = {"=": "=", "==": "=", "!=": "!=", "in": "in", "notin": "notin", ">": "gt", "<": "lt"}
@@ -60,14 +60,14 @@ class LabelSelector:
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-# Written in JSON as it is, by everybody.
+# Text that JSON writes without escapes.
 _PLAIN = re.compile(r"[A-Za-z0-9._:-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
     requirements: tuple[FieldRequirement, ...] = ()
-    # What must stand, letter by letter, in the JSON of every object whose fields match.
+    # Texts that the JSON of every matching object contains.
     plain_texts: tuple[bytes, ...] = field(init=False, repr=False, compare=False)
 
     def __bool__(self) -> bool:
@@ -77,7 +77,7 @@ class FieldSelector:
         return all((fields.get(term.field, "") == term.value) == (term.operator == "=") for term in self.requirements)
 
     def exact(self, field: str) -> str | None:
-        """The one value the field must have, if the selector says so."""
+        """The value the field must have, if the selector requires a single one."""
         return next((term.value for term in self.requirements if term.field == field and term.operator == "="), None)
 
     def __post_init__(self) -> None:
@@ -167,7 +167,7 @@ class _LabelParser:
         return values
 
     def _list(self) -> list[str]:
-        """Values between commas; nothing between two commas is the empty value."""
+        """Values between commas; two commas in a row enclose the empty value."""
         values = []
         while True:
             values.append(self._take() if _is_word(self._next()) else "")

@@ -1,4 +1,4 @@
-"""Objects as rows: the cells that `kubectl get` prints, one function per kind."""
+"""Tables as `kubectl get` prints them: column definitions, and one function per kind that makes the cells of a row."""
 
 from __future__ import annotations
 

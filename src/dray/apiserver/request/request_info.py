@@ -16,8 +16,7 @@ from urllib.parse import unquote
 import msgspec
 
 from dray.api.scheme import Resource
-from dray.apiserver.request.negotiation import Wanted
-from dray.apiserver.request.query_options import Query
+from dray.apiserver.request.request_options import Query, ResponseFormat
 
 Document = dict[str, Any]
 
@@ -98,7 +97,7 @@ VERB_BY_METHOD = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update"
 # Below one namespace these are parts of the namespace object itself, not resources inside it.
 NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 MAX_SEGMENT = 1024
-# What nearly every path is made of; nothing in it can be taken for something else.
+# Nearly every path is like this; none of its segments can be mistaken for another path.
 _IS_PLAIN = re.compile(r"(?:/[A-Za-z0-9_-][A-Za-z0-9_.:-]{0,252})+").fullmatch
 
 
@@ -115,12 +114,12 @@ class RequestInfo(msgspec.Struct, frozen=True):
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    # What follows a subresource that takes a path of its own (proxy).
+    # The path after a subresource that takes one (proxy).
     rest: str = ""
     # /apis/G/V/watch/..., the old spelling of ?watch=true.
     is_watch_path: bool = False
     in_namespace_path: bool = False
-    # For a collection: the one name its field selector lets through. Whoever may have that one may list it.
+    # For a collection: the only name its field selector allows. A user who may read that object may list it this way.
     selected_name: str = ""
 
     @property
@@ -129,7 +128,7 @@ class RequestInfo(msgspec.Struct, frozen=True):
 
 
 def segments(path: str) -> list[str]:
-    """Decoded path segments. Empty ones are dropped at the end only: `//` in the middle names nothing."""
+    """Decoded path segments. Empty ones are dropped at the end only: a path with `//` in the middle names no resource."""
     parts = path.split("/")[1:]
     if "%" in path:
         parts = [unquote(part) for part in parts]
@@ -139,7 +138,7 @@ def segments(path: str) -> list[str]:
 
 
 def is_suspicious(parts: list[str]) -> bool:
-    """Segments that could be taken for another path, or that no name could have."""
+    """Whether a segment could be mistaken for another path, or cannot be a name."""
     if "" in parts or "." in parts or ".." in parts or any("/" in part or len(part) > MAX_SEGMENT for part in parts):
         return True
     whole = "/".join(parts)
@@ -223,7 +222,7 @@ class Attributes(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`allowed` False with an empty reason means that nobody had an opinion."""
+    """`allowed` False with an empty reason means that no authorizer had an opinion."""
 
     allowed: bool
     reason: str = ""
@@ -246,7 +245,7 @@ class Call(msgspec.Struct):
     attributes: Attributes
     row: Resource
     version: str
-    wanted: Wanted
+    response_format: ResponseFormat
     warnings: list[str] = msgspec.field(default_factory=list)
 
     @property
@@ -262,14 +261,14 @@ class Call(msgspec.Struct):
         return self.request.headers.get("content-type", "")
 
     def field_manager(self, option: str) -> str:
-        """Who owns what this request writes: as named, or else the client's program."""
+        """The owner of the fields this request writes: the named manager, or else the client's program."""
         if option:
             return option
         agent = self.request.headers.get("user-agent", "").partition("/")[0][:MAX_MANAGER]
         return agent if agent.isprintable() else "".join(filter(str.isprintable, agent))
 
     def warn(self, text: str) -> None:
-        """Warnings travel as headers: no more of them than a client will read."""
+        """Adds a warning, which is sent as a header; more than a client would read are dropped."""
         size = sum(len(known) for known in self.warnings) + len(text)
         fits = size <= MAX_WARNINGS and len(self.warnings) < WARNING_HEADERS
         if text not in self.warnings and (fits or not self.warnings):

@@ -1,6 +1,6 @@
-"""What a cluster has from its first start: namespaces, default roles and bindings, priority classes.
+"""The objects of a first start: namespaces, default roles and bindings, priority classes.
 
-Run at every start: what is missing is made again, what is there is left as it is. Service accounts and the root
+It runs at every start: it creates missing objects and leaves the others unchanged. Service accounts and the root
 certificate's ConfigMap come from controllers.
 """
 
@@ -59,7 +59,7 @@ def first_objects() -> Iterator[Document]:
 
 
 async def bootstrap(store: Store, clock: Clock, new_uid: Callable[[], str]) -> int:
-    """Make what is missing; answers how many objects that were."""
+    """Creates the missing objects; returns how many."""
     return sum(await asyncio.gather(*(_make(store, clock, new_uid, document) for document in first_objects())))
 
 

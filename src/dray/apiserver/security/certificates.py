@@ -48,7 +48,7 @@ class Authority:
         return Authority(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
 
     def issue_server(self, name: str, hosts: Iterable[str], now: datetime | None = None) -> Pair:
-        """A certificate that also serves as a client's, for servers that talk to their like."""
+        """A server certificate that is also valid for clients, for servers that call each other."""
         usages = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
         names = [_general_name(host) for host in dict.fromkeys(hosts)]
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -140,7 +140,7 @@ def subject_of(certificate: x509.Certificate) -> tuple[str, tuple[str, ...]]:
 
 
 def allows_clients(certificate: x509.Certificate) -> bool:
-    """Whether the certificate may be used by a client: without extended usages any use is meant."""
+    """Whether the certificate may be used by a client; one without extended key usages may be used for everything."""
     try:
         usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     except x509.ExtensionNotFound:

@@ -54,7 +54,7 @@ class Credentials:
         return kubeconfig_text(url, self.authority.certificate_pem, ADMIN_USER, pair=self.admin)
 
     def server_context(self) -> ssl.SSLContext:
-        """TLS for the listening socket: a client certificate is welcome, not needed, and must be ours."""
+        """TLS for the listening socket: a client certificate is optional, and must be issued by our authority."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.load_cert_chain(self.directory / "apiserver.crt", self.directory / "apiserver.key")
@@ -65,7 +65,7 @@ class Credentials:
 
 
 async def load_credentials(store: Store, data: Path, hosts: Iterable[str], now: datetime) -> Credentials:
-    """Everything a server needs to prove who it is and to tell who others are."""
+    """The certificates and keys of a server, created or read from the store."""
     directory = data / "pki"
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     authority = await _shared_authority(store, now)
@@ -85,7 +85,7 @@ async def load_credentials(store: Store, data: Path, hosts: Iterable[str], now: 
 
 
 async def _shared_authority(store: Store, now: datetime) -> Authority:
-    """Key and certificate are one value: half an authority must never win."""
+    """Key and certificate are stored as one value, so that no server takes the key of one authority and the certificate of another."""
 
     def make() -> bytes:
         authority = Authority.create(now=now)
@@ -118,13 +118,13 @@ def local_authority(data: Path) -> Authority:
 
 
 def _kept_or(directory: Path, name: str, authority: Authority, now: datetime, hosts: Iterable[str]) -> Pair | None:
-    """The pair of an earlier start, if it is of this authority, for these hosts, and good for a while longer."""
+    """The pair of an earlier start, if this authority issued it for these hosts and it does not expire soon; else a new one."""
     try:
         pair = Pair((directory / f"{name}.crt").read_bytes(), (directory / f"{name}.key").read_bytes())
         certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.certificate_pem))
     except Exception:
-        return None  # none yet, unreadable, or of another authority: a new one is made
+        return None  # missing, unreadable, or of another authority: a new one is issued
     if certificate.not_valid_after_utc - now < RENEW_BEFORE:
         return None
     return pair if set(hosts) <= _hosts_of(certificate) else None

@@ -10,14 +10,14 @@ from dray.api.defaults import apply_defaults
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read.workload_cells import selector_text
-from dray.apiserver.request.negotiation import (
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_options import (
     MERGE_PATCH,
     STRATEGIC_PATCH,
     body_type,
     patch_type,
+    write_options,
 )
-from dray.apiserver.request.query_options import write_options
-from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import Stored, encode
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import parse

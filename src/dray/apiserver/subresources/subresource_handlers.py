@@ -15,12 +15,12 @@ from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authentication.token_requests import TokenRequests
-from dray.apiserver.request.negotiation import body_type
-from dray.apiserver.request.query_options import (
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_options import (
     WriteOptions,
+    body_type,
     write_options,
 )
-from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission

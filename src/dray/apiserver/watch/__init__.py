@@ -1,1 +1,1 @@
-"""The objects in memory, one copy per kind that follows the store, and watches over it; each event is encoded once."""
+"""Objects in memory: the follower of the store, one cache per kind, and watches. Each event is encoded once for all watchers."""

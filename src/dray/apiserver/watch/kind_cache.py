@@ -1,4 +1,4 @@
-"""A copy in memory of everything one kind has in the store, brought forward by the store's watch.
+"""The caches of stored objects, one per kind, kept up to date by the follower of the store.
 
 Lists, gets and watches are answered from here. The newest events are kept, so that a watcher that was away for a moment
 continues without asking the store.
@@ -8,12 +8,11 @@ import zlib
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from dray.api.scheme import RESOURCES, Resource
+from dray.api.scheme import RESOURCES, Resource, by_plural
 from dray.api.strategies import strategy_of
 from dray.apiserver.read.selectors import FieldSelector
-from dray.apiserver.read.storage_conversion import storage_row
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import (
     Document,
@@ -22,6 +21,7 @@ from dray.apiserver.watch.stored_object import (
     labels_in,
     namespace_prefix,
     resource_prefix,
+    storage_row,
     stored_factory,
 )
 from dray.apiserver.watch.watchers import (
@@ -46,7 +46,7 @@ class KindCache:
         self.complete_after = 0  # events after this revision are all in `_events`
         self.watchers = WatcherIndex(row)
         self._make = stored_factory(row, self.prefix)
-        # What vanishes by itself is many and seldom read: it is packed when the newest events no longer hold it.
+        # Objects that expire are many and seldom read: they are packed when they leave the newest events.
         self._packing = Packing(self.prefix) if strategy_of(row).ttl_s else None
         self._objects: dict[str, Stored] = {}
         self._keys: list[str] = []
@@ -73,7 +73,7 @@ class KindCache:
         self.complete_after = revision
 
     def event(self, change: Change) -> Event:
-        """A change of the store as an event, without taking notice of it."""
+        """The event of a change, without applying it."""
         new = old = None
         if change.value is not None:
             new = self._make(change.key, change.value, change.revision, change.created)
@@ -82,7 +82,7 @@ class KindCache:
         return Event(change.revision, new, old)
 
     def apply(self, change: Change) -> None:
-        """Take over a change and tell the watchers."""
+        """Applies a change and sends it to the watchers."""
         key = change.key
         old = self._objects.get(key)
         new = None
@@ -118,18 +118,18 @@ class KindCache:
         return f"{self.prefix}{namespace}/{name}" if namespace and self.row.namespaced else self.prefix + name
 
     def make(self, namespace: str, name: str, value: bytes, revision: int, created: int) -> Stored:
-        """An object as it will be in the cache once the store's watch has brought it."""
+        """An object as it will be in the cache once the follower has applied its write."""
         return self._make(self.key(namespace, name), value, revision, created)
 
     def remembered(self, entry: Entry) -> Stored:
-        """An object as the store remembers it."""
+        """An object from the store's history."""
         return self._make(entry.key, entry.value, entry.revision, entry.created)
 
     def get(self, namespace: str, name: str) -> Stored | None:
         return self._objects.get(self.key(namespace, name))
 
     def list(self, namespace: str = "", start_after: str = "") -> Iterator[Stored]:
-        """Objects in key order; the caller must not wait in between."""
+        """Objects in key order; the caller must not await while it iterates."""
         prefix = namespace_prefix(self.row.group, self.row.plural, namespace) if namespace else self.prefix
         begin = bisect_left(self._keys, start_after + "\0" if start_after else prefix)
         end = bisect_left(self._keys, prefix + LAST_CHARACTER)
@@ -148,10 +148,19 @@ class KindCache:
         self.watchers.add(watcher)
 
 
+class Objects(Protocol):
+    """How admission, authentication and quota read other objects: as new as the store, as copies they may change."""
+
+    async def get(self, group: str, plural: str, namespace: str, name: str) -> Document | None: ...
+
+    async def list(self, group: str, plural: str, namespace: str = "") -> list[Document]: ...
+
+
 class KindCaches:
     """The caches of all stored kinds; each is filled and brought forward by the follower of the store."""
 
     def __init__(self, follower: StoreFollower) -> None:
+        self._follower = follower
         stored = [row for row in RESOURCES if row.is_stored and storage_row(row) is row]
         self._by_name = {row.qualified_plural: KindCache(row) for row in stored}
         for cache in self._by_name.values():
@@ -163,13 +172,26 @@ class KindCaches:
     def __iter__(self) -> Iterator[KindCache]:
         return iter(self._by_name.values())
 
+    async def get(self, group: str, plural: str, namespace: str, name: str) -> Document | None:
+        stored = (await self._fresh(group, plural)).get(namespace, name)
+        return stored.document() if stored else None
+
+    async def list(self, group: str, plural: str, namespace: str = "") -> list[Document]:
+        return [stored.document() for stored in (await self._fresh(group, plural)).list(namespace)]
+
+    async def _fresh(self, group: str, plural: str) -> KindCache:
+        row = by_plural(group, plural)
+        assert row is not None, f"{group}/{plural} is not served"
+        await self._follower.fresh()
+        return self.of(row)
+
     def close_watchers(self) -> None:
         for cache in self:
             for watcher in cache.watchers:
                 watcher.close()
 
 
-# A window for two objects of usual size; larger ones take more time to set up than they save.
+# A window for two objects of usual size; a larger window takes more time to set up than it saves.
 _WINDOW_BITS, _MEMORY_LEVEL, _LEVEL = -12, 5, 1
 
 
@@ -192,12 +214,12 @@ class Packing:
 
 
 class Packed(Stored):
-    """A Stored whose value, name and namespace are made when they are asked for."""
+    """A Stored whose value, name and namespace are computed when they are read."""
 
     __slots__ = ("_cut", "_packed", "_sample")
 
     def __init__(self, stored: Stored, packed: bytes, sample: bytes, cut: int) -> None:
-        # Not the base's: what it would set stays empty, and empty slots lead to `__getattr__`.
+        # The base's constructor is not called: its slots stay empty, so that reading them calls `__getattr__`.
         self.key, self.revision, self.created, self._head = stored.key, stored.revision, stored.created, stored._head
         self._packed, self._sample, self._cut = packed, sample, cut
         self._labels = self._fields = None
@@ -224,6 +246,6 @@ class Packed(Stored):
         return fields_of(document)
 
     def matches_fields(self, selector: FieldSelector, fields_of: FieldsOf) -> bool:
-        """Who asks for the events of one pod meets thousands of others: those that do not mention it are not even decoded."""
+        """Decodes only objects that contain the wanted values: a reader of one pod's events passes thousands of others."""
         value = self.value
         return all(text in value for text in selector.plain_texts) and selector.matches(self.fields(fields_of))

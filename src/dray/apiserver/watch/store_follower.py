@@ -1,7 +1,7 @@
 """Follows the store: one list and one watch of everything below `/registry/`, handed to all caches and indexes of the server.
 
-Whoever subscribes to a prefix first gets every object below it, then every change in order, and every object again when the
-store compacted changes that had not been seen. `progress` tells how far all subscribers have come: a revision is reached when
+A subscriber first gets every object below its prefix, then every change in order, and every object again when the store
+compacted changes before they were seen. `progress` tells how far all subscribers have come: a revision is reached when
 each of them has applied it.
 """
 
@@ -29,7 +29,7 @@ FUTURE_WAIT_S = 3.0
 
 class Subscriber(Protocol):
     def load(self, entries: Sequence[Entry], revision: int) -> None:
-        """Forget everything and take these entries: all there are at `revision`."""
+        """Replaces everything by these entries, which are all there are at `revision`."""
         ...
 
     def apply(self, change: Change) -> None: ...
@@ -50,7 +50,7 @@ class StoreFollower:
     # --- subscribing --------------------------------------------------------------------------------------------------
 
     def subscribe(self, prefix: str, subscriber: Subscriber) -> None:
-        """`prefix` is that of one kind (`resource_prefix`). To be called before `start`; the first is told first."""
+        """`prefix` is that of one kind (`resource_prefix`). To be called before `start`; subscribers are called in this order."""
         assert self._following is None, "the store is being followed already"
         self._subscribers.setdefault(prefix, []).append(subscriber)
 
@@ -133,7 +133,7 @@ class StoreFollower:
 
 
 class _Index:
-    """Feeds an index from one prefix. The index is told of vanished keys also when everything was loaded again."""
+    """Feeds an index from one prefix. After a reload the index also hears of keys that are gone."""
 
     def __init__(self, apply: ApplyValue) -> None:
         self._apply = apply

@@ -1,4 +1,4 @@
-"""Objects in the store: their keys, their bytes, and what is read from the bytes without decoding the whole object.
+"""Objects in the store: their keys, their bytes, and the conversion between the stored version and the served ones.
 
 Keys: `/registry/<group>/<plural>/[<namespace>/]<name>` for objects (`core` for the core group), in the storage version and
 without resourceVersion; events of both groups share their keys below `core`. `/guard/...` holds which claim has which device:
@@ -7,7 +7,11 @@ bound to a node last. `/server/...` holds what several servers share.
 
 Bytes: the stored bytes begin with kind, apiVersion and metadata, in this order, so that the resourceVersion (which the store
 does not keep) can be put in, and the head of a list item left out, by cutting bytes.
+
+Versions: the other versions of resource.k8s.io are converted; events of events.k8s.io are stored as core events.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
@@ -15,9 +19,11 @@ from typing import Any
 
 import msgspec
 
+from dray.api import versions
 from dray.api.projections import LabelledObject
-from dray.api.scheme import Resource, group_version
+from dray.api.scheme import Resource, by_kind, group_version
 from dray.apiserver.read.selectors import FieldSelector
+from dray.store.interface import Entry
 
 Document = dict[str, Any]
 FieldsOf = Callable[[Document], dict[str, str]]
@@ -69,12 +75,12 @@ _decode_head = msgspec.json.Decoder(LabelledObject).decode
 
 @lru_cache(maxsize=256)
 def head_of(kind: str, api_version: str) -> bytes:
-    """How the stored form of every object of a kind begins."""
+    """The bytes that every stored object of a kind begins with."""
     return b'{"kind":"%b","apiVersion":"%b","metadata":{' % (kind.encode(), api_version.encode())
 
 
 def to_value(document: Document) -> bytes:
-    """A document as the store keeps it: without resourceVersion."""
+    """The bytes that are stored for a document: without resourceVersion."""
     shaped = ordered(document)
     metadata = shaped["metadata"]
     if "resourceVersion" in metadata:
@@ -82,12 +88,19 @@ def to_value(document: Document) -> bytes:
     return encode(shaped)
 
 
+def document_of(entry: Entry) -> Document:
+    """The stored document with its resourceVersion."""
+    document: Document = _decode_document(entry.value)
+    document.setdefault("metadata", {})["resourceVersion"] = str(entry.revision)
+    return document
+
+
 def labels_in(value: bytes) -> Mapping[str, str]:
     return _decode_head(value).metadata.labels or NO_LABELS
 
 
 class Stored:
-    """An object at one revision. Shared by readers and watchers; nothing here changes."""
+    """An object at one revision. It is shared by readers and watchers and never changes."""
 
     __slots__ = ("_fields", "_head", "_labels", "created", "key", "name", "namespace", "revision", "value")
 
@@ -132,8 +145,8 @@ class Stored:
     def matches_fields(self, selector: FieldSelector, fields_of: FieldsOf) -> bool:
         return selector.matches(self.fields(fields_of))
 
-    def at(self, revision: int) -> "Stored":
-        """The same content under another revision: what a watcher sees of an object that is gone."""
+    def at(self, revision: int) -> Stored:
+        """The same content under another revision, for the event of a deletion."""
         copy = Stored(self.key, self.namespace, self.name, self.value, revision, self.created, self._head)
         copy._labels, copy._fields = self._labels, self._fields
         return copy
@@ -151,3 +164,49 @@ def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int
         return Stored(key, namespace, name, value, revision, created, length)
 
     return make
+
+
+# --- versions
+
+EVENTS_GROUP = "events.k8s.io"
+# events.k8s.io name, core name
+EVENT_FIELDS = (
+    ("regarding", "involvedObject"),
+    ("note", "message"),
+    ("reportingController", "reportingComponent"),
+    ("deprecatedSource", "source"),
+    ("deprecatedFirstTimestamp", "firstTimestamp"),
+    ("deprecatedLastTimestamp", "lastTimestamp"),
+    ("deprecatedCount", "count"),
+)
+
+
+def storage_row(row: Resource) -> Resource:
+    """The resource under which objects of this resource are stored."""
+    return by_kind("Event", "") if row.group == EVENTS_GROUP else row
+
+
+def to_storage(row: Resource, document: Document) -> Document:
+    if row.group == versions.GROUP:
+        return versions.to_storage(document)
+    if row.group == EVENTS_GROUP:
+        return _renamed(document, dict(EVENT_FIELDS), "v1")
+    return document
+
+
+def from_storage(row: Resource, version: str, document: Document) -> Document:
+    if row.group == versions.GROUP:
+        return versions.from_storage(document, group_version(row.group, version))
+    if row.group == EVENTS_GROUP:
+        return _renamed(document, {core: new for new, core in EVENT_FIELDS}, "events.k8s.io/v1")
+    return document
+
+
+def is_stored_form(row: Resource, version: str) -> bool:
+    """Whether objects are stored in this version."""
+    return row.group != EVENTS_GROUP and version == row.storage_version
+
+
+def _renamed(document: Document, names: dict[str, str], api_version: str) -> Document:
+    made = {names.get(key, key): value for key, value in document.items()}
+    return {**made, "apiVersion": api_version}

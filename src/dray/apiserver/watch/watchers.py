@@ -1,4 +1,4 @@
-"""Events, who wants them, and handing them out: each event is encoded once per representation, however many watch."""
+"""Events and watchers: each event is encoded once per representation and delivered to the watchers it may concern."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
@@ -16,15 +16,15 @@ from dray.apiserver.watch.stored_object import (
 )
 
 ADDED, MODIFIED, DELETED, BOOKMARK, ERROR = "ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"
-# A reader this far behind would cost more memory than it is worth: it is cut off and lists again.
+# A reader with more pending bytes is cut off; it lists and watches again.
 MAX_PENDING_BYTES = 8 * 2**20
-# Fields by which watchers are found without asking each of them: one kubelet in thousands wants a pod of its node.
+# Watchers that select by this field are found by its value: of thousands of kubelets one watches the pods of a node.
 INDEXED_FIELD = "spec.nodeName"
 INDEXED_KINDS = ("Pod", "ResourceSlice")
 
 
 class Representation(Protocol):
-    """How a watcher sees objects; equal representations share encoded events, so they must be hashable."""
+    """How objects are shown to a watcher. Equal representations share encoded events, so they must be hashable."""
 
     def encode(self, stored: Stored) -> bytes: ...
 
@@ -60,12 +60,12 @@ class Event:
         return found
 
     def forget_lines(self) -> None:
-        """Everybody who watches has them; who comes back later for the past gets them made anew."""
+        """Frees the encoded lines once all watchers have them; a later watcher encodes the event again."""
         self._lines = None
 
 
 class Selection:
-    """Which objects of a kind are meant: namespace, name, labels, fields."""
+    """Selects objects of a kind by namespace, name, labels and fields."""
 
     __slots__ = ("fields", "fields_of", "labels", "name", "namespace")
 
@@ -97,12 +97,12 @@ class Selection:
 
     @property
     def selects(self) -> bool:
-        """Whether a selector is at work: then nobody can say cheaply how many items are left."""
+        """Whether there is a selector: then counting the remaining items would be expensive."""
         return bool(self.labels or self.fields)
 
 
 class Watcher:
-    """One open watch. Events are offered to it; its reader takes what has gathered, in one piece."""
+    """One open watch. Events are offered to it; its reader takes all pending events at once."""
 
     __slots__ = (
         "__weakref__",
@@ -123,7 +123,7 @@ class Watcher:
         self.revision = after_revision
         self.closed = False
         self.place: tuple[str, ...] = ()
-        # How to leave the index; None once left.
+        # Removes the watcher from its index; None once removed.
         self.leave: Callable[[Watcher], None] | None = None
         self._pending: list[bytes] = []
         self._size = 0
@@ -138,7 +138,7 @@ class Watcher:
             self.revision = event.revision
 
     def type_of(self, event: Event) -> str:
-        """What the event is to this watcher: an object that starts to match is added, one that stops is deleted."""
+        """The event type for this watcher: an object that starts to match is added, one that stops is deleted."""
         now = event.new is not None and self.selection.matches(event.new)
         before = event.old is not None and self.selection.matches(event.old)
         if now:
@@ -146,7 +146,7 @@ class Watcher:
         return DELETED if before else ""
 
     def push(self, chunk: bytes, *, counted: bool = True) -> None:
-        """What is sent first, before a reader could have been slow, is not counted against it."""
+        """Adds a chunk for the reader. Initial state is not `counted`: the reader had no chance to take it yet."""
         if self.closed:
             return
         self._pending.append(chunk)
@@ -167,7 +167,7 @@ class Watcher:
             self._waiter.set_result(None)
 
     async def take(self) -> bytes:
-        """Everything that has gathered; waits for something. Empty bytes: the watch is over."""
+        """All pending events; waits until there are some. Returns empty bytes when the watch has ended."""
         while not self._pending:
             if self.closed:
                 return b""
@@ -181,7 +181,7 @@ class Watcher:
 
 
 class WatcherIndex:
-    """All watchers of a kind, arranged so that an event meets only those it may concern."""
+    """All watchers of a kind, indexed so that an event is offered only to those it may concern."""
 
     def __init__(self, row: Resource) -> None:
         self._fields_of = fields_of(row)

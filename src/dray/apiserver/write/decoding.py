@@ -13,7 +13,7 @@ from dray.api.schemas import known_kinds
 from dray.api.scheme import Resource, group_version
 from dray.api.yamltext import read_yaml
 from dray.apiserver.errors import ApiError, bad_request
-from dray.apiserver.request.negotiation import (
+from dray.apiserver.request.request_options import (
     PROTOBUF,
     YAML,
     unknown_format,

@@ -19,13 +19,13 @@ from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.request.negotiation import body_type
-from dray.apiserver.request.query_options import (
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_options import (
     META_GROUP,
     Query,
+    body_type,
     dry_run_problems,
 )
-from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.stored_object import (
     Stored,
     to_value,

@@ -18,8 +18,8 @@ from dray.api.scheme import Resource
 from dray.api.shaping import as_written
 from dray.api.strategies import strategy_of
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read import storage_conversion
 from dray.apiserver.subresources.pod_resize import resized, with_ephemeral_containers
+from dray.apiserver.watch.stored_object import from_storage
 from dray.apiserver.write import field_sets
 from dray.apiserver.write.field_sets import FieldSet
 
@@ -291,7 +291,7 @@ def ownership(row: Resource, subresource: str) -> ManagedKind:
     reset = strategy.reset_status if subresource == "status" else strategy.reset_main
 
     def in_version(document: Document, api_version: str) -> Document:
-        return storage_conversion.from_storage(row, api_version.rpartition("/")[2], document)
+        return from_storage(row, api_version.rpartition("/")[2], document)
 
     return ManagedKind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
 

@@ -25,19 +25,16 @@ from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.read import storage_conversion
-from dray.apiserver.request.negotiation import (
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_options import (
     APPLY_PATCH,
     JSON,
     STRATEGIC_PATCH,
+    WriteOptions,
     body_type,
     plain_type,
-)
-from dray.apiserver.request.query_options import (
-    WriteOptions,
     write_options,
 )
-from dray.apiserver.request.request_info import Call
 from dray.apiserver.subresources.pod_resize import (
     resized,
     with_ephemeral_containers,
@@ -45,6 +42,8 @@ from dray.apiserver.subresources.pod_resize import (
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import (
     Stored,
+    is_stored_form,
+    to_storage,
     to_value,
 )
 from dray.apiserver.write import managed_fields, raw_json
@@ -156,7 +155,7 @@ class ObjectWriter:
             call.field_manager(options.field_manager), managed_fields.UPDATE, group_version(row.group, call.version)
         )
         self._own_new(row, document, manager, now, decoded.resets_managers)
-        return await self.insert(call, storage_conversion.to_storage(row, document), dry_run=options.dry_run)
+        return await self.insert(call, to_storage(row, document), dry_run=options.dry_run)
 
     def _match_namespace(self, call: Call, metadata: Document) -> None:
         set_namespace(metadata, call.namespace, namespaced=call.row.namespaced)
@@ -257,16 +256,14 @@ class ObjectWriter:
         )
 
         def build(old: Document) -> Document:
-            document = storage_conversion.to_storage(
-                call.row, apply_defaults(_copied(decoded.document), self._core.now())
-            )
+            document = to_storage(call.row, apply_defaults(_copied(decoded.document), self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
 
         return await self.change(call, ObjectChange(build, subresource, options.dry_run, seen=seen))
 
     def _seen(self, call: Call) -> ObservedObject | None:
         """The object as the cache has it: most writes leave most of it alone, and that needs no second look."""
-        if call.row.kind in NEWER_THAN_US or not storage_conversion.is_stored_form(call.row, call.version):
+        if call.row.kind in NEWER_THAN_US or not is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
         stored = self._core.cache(call.row).get(call.namespace, call.name)
         return ObservedObject(stored, stored.document()) if stored else None

@@ -15,18 +15,16 @@ from dray.api.shaping import empty_object, shape_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.read import storage_conversion
-from dray.apiserver.request.negotiation import (
+from dray.apiserver.request.request_info import Attributes, Call
+from dray.apiserver.request.request_options import (
     APPLY_PATCH,
     JSON_PATCH,
     MERGE_PATCH,
-    patch_type,
-)
-from dray.apiserver.request.query_options import (
     WriteOptions,
+    patch_type,
     write_options,
 )
-from dray.apiserver.request.request_info import Attributes, Call
+from dray.apiserver.watch.stored_object import from_storage, is_stored_form, to_storage
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import (
     check_type,
@@ -71,11 +69,11 @@ class Patcher:
         )
 
         def build(old: Document) -> Document:
-            before = storage_conversion.from_storage(call.row, call.version, old)
+            before = from_storage(call.row, call.version, old)
             tree, shown = apply_to(before)
             document, resets = self._read_result(call, tree, shown, options, before)
             self._match(call, document, old)
-            document = storage_conversion.to_storage(call.row, apply_defaults(document, self._core.now()))
+            document = to_storage(call.row, apply_defaults(document, self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
 
         return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
@@ -170,7 +168,7 @@ class Patcher:
                 check_type(tree, self._api_version(call), call.row.kind)
                 tree = {**tree, name: expected}
         try:
-            in_shape = before if storage_conversion.is_stored_form(call.row, call.version) else None
+            in_shape = before if is_stored_form(call.row, call.version) else None
             decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind, (), in_shape)
         except DecodeError as error:
             raise _invalid_patch(shown(tree), error.answer) from None
@@ -281,12 +279,12 @@ class Patcher:
             empty = empty_object(manager.api_version, row.kind)
             owners = managed_fields.everything(old, empty, manager.api_version, kind, now)
         fields = managed_fields.applied_fields({"metadata": {}, **config}, schema, kind)
-        live = storage_conversion.from_storage(row, call.version, old)
+        live = from_storage(row, call.version, old)
         merged = merge(live, config, schema)
         merged = remove(merged, managed_fields.abandoned(owners, manager, fields), schema)
         document, _ = self._read_result(call, merged, _as_json, options, live)
         self._match(call, document, old)
-        document = storage_conversion.to_storage(row, apply_defaults(document, now))
+        document = to_storage(row, apply_defaults(document, now))
         changes = managed_fields.FieldChanges(old, document, kind)
         found = () if options.force else managed_fields.conflicts(owners, changes, manager, kind)
         if found:
@@ -320,7 +318,7 @@ class Patcher:
         document = apply_defaults(document, now)
         owned = managed_fields.ManagerFields(manager, fields, now)
         document["metadata"]["managedFields"] = managed_fields.write({manager.identity(): owned})
-        return await self._writer.insert(call, storage_conversion.to_storage(row, document), dry_run=options.dry_run)
+        return await self._writer.insert(call, to_storage(row, document), dry_run=options.dry_run)
 
 
 def _without_nulls(tree: Document) -> Document:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.authentication.json_web_token import (
     InvalidToken,
     SigningKey,
@@ -22,6 +21,7 @@ from dray.apiserver.request.request_info import (
     User,
     service_account_user_name,
 )
+from dray.apiserver.watch.kind_cache import Objects
 from dray.clock import Clock
 
 ISSUER = "https://kubernetes.default.svc"

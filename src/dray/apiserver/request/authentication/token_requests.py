@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.authentication.service_account_tokens import (
     BOUND_PLURALS,
     ISSUER,
@@ -19,6 +18,7 @@ from dray.apiserver.safe_get import (
     strings,
     text,
 )
+from dray.apiserver.watch.kind_cache import Objects
 from dray.clock import rfc3339
 
 GROUP = "authentication.k8s.io"

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
+from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
 from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
 from dray.apiserver.write.admission.namespace_plugins import NamespaceLifecycle, ResourceQuotaAdmission

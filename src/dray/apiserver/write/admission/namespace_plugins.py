@@ -10,9 +10,9 @@ import copy
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import mapping, name_of, text, uid_of
+from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.apiserver.write.admission.chain import (
     CREATE,

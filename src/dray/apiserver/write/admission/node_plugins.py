@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.request.authorization.node_authorizer import LEASE_NAMESPACE
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import labels_of, mapping, mappings, name_of, part, text, uid_of
+from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import (
     CREATE,
     DELETE,

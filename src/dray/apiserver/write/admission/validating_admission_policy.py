@@ -7,7 +7,6 @@ from dray.api.jsontext import go_json
 from dray.api.scheme import RESOURCES
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read.object_reader import Objects
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.safe_get import (
@@ -15,6 +14,7 @@ from dray.apiserver.safe_get import (
     mapping,
     text,
 )
+from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, CompiledPolicy, PolicyBinding, PolicyIndex

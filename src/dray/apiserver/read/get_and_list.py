@@ -1,4 +1,4 @@
-"""Getting and listing: one object, or all that match, at a moment the client may choose."""
+"""Get and list requests: one object, or a page of objects, at the revision the client asks for."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from dray.apiserver.read.selectors import (
     parse_fields,
     parse_labels,
 )
-from dray.apiserver.request.query_options import (
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_options import (
     ListOptions,
     list_options,
     revision_number,
 )
-from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import (
     Stored,
@@ -47,7 +47,7 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class ContinueToken:
     """Where the next page starts: the revision all pages share, and the last key, relative to the list's prefix."""
 
     revision: int
@@ -58,7 +58,7 @@ class Token:
         return base64.urlsafe_b64encode(body).decode().rstrip("=")
 
 
-def read_token(text: str) -> Token:
+def read_continue_token(text: str) -> ContinueToken:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
@@ -81,7 +81,7 @@ def read_token(text: str) -> Token:
         )
     if ".." in start.split("/"):
         raise errors.bad_request(f"invalid continue token: continue key is not valid: {start}")
-    return Token(revision, start.rstrip("\0"))
+    return ContinueToken(revision, start.rstrip("\0"))
 
 
 def complaint_of_bytes(data: bytes) -> str:
@@ -108,7 +108,7 @@ class Reader:
 
     def representation(self, call: Call, *, is_list: bool) -> Representation:
         include = call.query.get("includeObject", "")
-        return representation(call.row, call.version, call.wanted, include, self._core.clock, is_list=is_list)
+        return representation(call.row, call.version, call.response_format, include, self._core.clock, is_list=is_list)
 
     async def get(self, call: Call) -> Stored:
         revision = revision_number(call.query.get("resourceVersion", ""))
@@ -147,7 +147,7 @@ class Reader:
         return self._now(self._core.cache(call.row), selection, options.limit if options.resource_version != "0" else 0)
 
     def _now(self, cache: KindCache, selection: Selection, limit: int, start: str = "", revision: int = 0) -> Listing:
-        """From the cache, as it stands; `revision` keeps the number that an earlier page was given."""
+        """A page from the cache as it is now; `revision` keeps the number that an earlier page was given."""
         start_key = _prefix(cache.row, selection) + start if start else ""
         candidates = cache.list(selection.namespace, start_key)
         if selection.selects or selection.name:
@@ -165,10 +165,10 @@ class Reader:
         return Listing(chosen, ListMeta(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining))
 
     def _token(self, row: Resource, selection: Selection, revision: int, last: Stored) -> str:
-        return str(Token(revision, last.key.removeprefix(_prefix(row, selection))))
+        return str(ContinueToken(revision, last.key.removeprefix(_prefix(row, selection))))
 
     async def _next_page(self, row: Resource, selection: Selection, options: ListOptions) -> Listing:
-        token = read_token(options.continue_token)
+        token = read_continue_token(options.continue_token)
         cache = self._core.cache(row)
         if token.revision < 0:
             await self._core.fresh()
@@ -178,7 +178,7 @@ class Reader:
         return await self._at(row, selection, token.revision, token.start, options.limit)
 
     async def _at(self, row: Resource, selection: Selection, revision: int, start: str, limit: int) -> Listing:
-        """At an exact revision: the cache if it did not change since, else what the store remembers."""
+        """A page at an exact revision: from the cache if it did not change since, else from the store's history."""
         await self._core.fresh()
         cache = self._core.cache(row)
         if cache.changed <= revision <= self._core.progress.revision:
@@ -228,7 +228,7 @@ class Reader:
             "the results. Continuing with the provided token results in an inconsistent list - objects that were "
             "created, modified, or deleted between the time the first chunk was returned and now may show up in the list."
         )
-        error.list_metadata = {"continue": str(Token(-1, start))}
+        error.list_metadata = {"continue": str(ContinueToken(-1, start))}
         return error
 
 

@@ -1,4 +1,4 @@
-"""Watches: from a moment of the client's choice to its end, bookmarks in between."""
+"""Watch requests: where a watch starts, its bookmarks and its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import Any
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read.reading import Reader
+from dray.apiserver.read.get_and_list import Reader
 from dray.apiserver.read.representations import (
     Representation,
     Table,
 )
-from dray.apiserver.request.query_options import (
+from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_options import (
     ListOptions,
     list_options,
     revision_number,
 )
-from dray.apiserver.request.request_info import Call
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import encode
 from dray.apiserver.watch.watchers import (
@@ -47,14 +47,14 @@ Known = weakref.ref[Watcher]
 INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
 MIN_TIMEOUT_S = 1800
 BOOKMARK_INTERVAL_S = 60.0
-# A client that cannot be served a last bookmark knows less when it comes back.
+# The last bookmark comes this long before the end, so that the client can continue from a recent revision.
 LAST_BOOKMARK_S = 2.0
 TICK_S = 0.1
 RESERVED_FILES = 256
 
 
 class Timers:
-    """Things to do later, for thousands of watches at the price of one sleeping task."""
+    """Timers of thousands of watches in one sleeping task."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -79,7 +79,7 @@ class Timers:
 
 
 class TableWatcher(Watcher):
-    """Columns are described once, with the first row."""
+    """Sends the column definitions once, with the first row."""
 
     __slots__ = ()
 
@@ -99,7 +99,7 @@ class TableWatcher(Watcher):
 
 
 class WatchStream:
-    """What the reader of a watch iterates over."""
+    """The response stream of a watch."""
 
     def __init__(self, watcher: Watcher, leave: Callable[[Watcher], None]) -> None:
         self._watcher = watcher
@@ -120,7 +120,7 @@ class WatchStream:
         self._leave(self._watcher)
 
 
-class Watching:
+class WatchRequests:
     def __init__(self, core: Core, reader: Reader, random: Random) -> None:
         self._core = core
         self._reader = reader
@@ -190,7 +190,7 @@ class Watching:
             self._bookmark(watcher, INITIAL_EVENTS_END)
 
     async def _catch_up(self, watcher: Watcher, cache: KindCache, after: int) -> None:
-        """What happened since: from the cache's memory, or, further back, from the store's."""
+        """Sends the events after a revision: from the cache, or, if they are older, from the store's history."""
         watcher.revision = after
         if after < cache.complete_after:
             async with contextlib.aclosing(self._core.store.watch(cache.prefix, after)) as batches:
@@ -214,7 +214,7 @@ class Watching:
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def _set_timers(self, watcher: Watcher, options: ListOptions) -> None:
-        """Timers ring for watches that are over long since; they must not keep them until then."""
+        """Timers hold weak references: a watch that ended early must not stay in memory until its timeout."""
         timeout = options.timeout_s
         if not timeout or timeout < 0:
             timeout = round(MIN_TIMEOUT_S * (1 + self._random.random()))
