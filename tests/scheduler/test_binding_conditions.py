@@ -1,10 +1,11 @@
 """Devices that have to be made ready before the pod is bound."""
 
 from msgspec.structs import replace
-from tests.scheduler.builders import DRIVER, World, a_claim, a_class, a_node, a_pod, a_slice
+from tests.scheduler.builders import DRIVER, World, a_claim, a_class, a_node, a_pod, a_request, a_slice
 
 from dray.api.meta import Condition
-from dray.api.resource import AllocatedDeviceStatus, Device
+from dray.api.quantity import Quantity
+from dray.api.resource import AllocatedDeviceStatus, Device, DeviceCapacity
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
@@ -122,3 +123,40 @@ async def test_feature_off_neither_uses_such_devices_nor_stamps_allocations():
     plain = a_world(a_claim(), a_pod("pod", "claim"), devices=1, gates=gates)
     await plain.settle()
     assert plain.claim().status.allocation.allocation_timestamp is None
+
+
+async def test_every_share_of_a_device_must_be_ready():
+    shared = Device(
+        name="gpu-0",
+        allow_multiple_allocations=True,
+        capacity={"memory": DeviceCapacity(value=Quantity.parse("8Gi"))},
+        binding_conditions=("attached",),
+        binding_failure_conditions=("broken",),
+    )
+    claim = a_claim("claim", a_request("one", capacity={"memory": "2Gi"}), a_request("two", capacity={"memory": "2Gi"}))
+    world = a_world(claim, a_pod("pod", "claim"), devices=(shared,))
+    await world.scheduler.schedule_next()
+    await world.clock.advance(1)
+    results = world.claim().status.allocation.devices.results
+    assert len({result.share_id for result in results}) == 2
+
+    def ready(count):
+        known = world.claim()
+        devices = tuple(
+            AllocatedDeviceStatus(
+                driver=result.driver,
+                pool=result.pool,
+                device=result.device,
+                share_id=result.share_id,
+                conditions=(Condition(type="attached", status="True", reason="Driver"),),
+            )
+            for result in results[:count]
+        )
+        world.apply(replace(known, status=replace(known.status, devices=devices)))
+
+    ready(1)
+    await world.clock.advance(3)
+    assert not world.node_of()
+    ready(2)
+    await world.clock.advance(3)
+    assert world.node_of() == "node-1"

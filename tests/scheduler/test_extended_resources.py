@@ -4,13 +4,15 @@ import pytest
 from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_slice, quantities
 
 from dray.api.core import Container, ResourceRequirements
-from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, ResourceClaim
+from dray.api.quantity import Quantity
+from dray.api.resource import EXTENDED_RESOURCE_CLAIM_ANNOTATION, Device, NodeAllocatableResourceMapping, ResourceClaim
 from dray.client.errors import ApiError
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.devices import ExtendedClasses
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.extended_resources import demand_for
+from dray.scheduler.scheduler import Scheduler
 
 NAME = "example.com/gpu"
 SERVING = a_class("gpu", extended_resource_name=NAME)
@@ -226,3 +228,29 @@ async def test_devices_behind_the_resource_count_in_the_score(strategy, expected
     world.apply(a_node("node-2"), a_pod("second", requests={"example.com/gpu": "1"}))
     await world.settle()
     assert world.node_of("second") == expected
+
+
+def a_device_with_cpus(name, cpus):
+    mapping = NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse(cpus))
+    return Device(name=name, node_allocatable_resource_mappings={"cpu": mapping})
+
+
+async def test_devices_behind_an_extended_resource_are_charged_to_the_node():
+    devices = tuple(a_device_with_cpus(f"gpu-{index}", "5") for index in range(2))
+    world = World(a_node(cpu="8"), a_slice(devices=devices), SERVING, a_pod("p1", requests={NAME: "1"}))
+    await world.settle()
+    assert world.node_of("p1") == "node-1"
+    assert world.requested()["cpu"] == 5000
+    (claim,) = made_claims(world)
+    (status,) = world.pod("p1").status.node_allocatable_resource_claim_statuses
+    assert status.resource_claim_name == claim.metadata.name
+    assert status.containers == ("main",)
+    assert {name: str(amount) for name, amount in status.resources.items()} == {"cpu": "5"}
+    world.apply(a_pod("p2", requests={NAME: "1"}))
+    await world.settle()
+    assert not world.node_of("p2")
+    assert "1 Insufficient cpu" in world.message("p2")
+    world.check()
+    again = Scheduler(world.cluster, world.clock)
+    world.cluster.watch(again.cluster)
+    assert again.handle.snapshot.nodes.get("node-1").ledger.requested("cpu") == 5000

@@ -302,3 +302,128 @@ async def test_restart_rebuilds_the_ledger_from_pod_status():
     world.cluster.watch(again.cluster)
     state = again.handle.snapshot.nodes.get("node-1")
     assert state.ledger.requested("cpu") == 3000
+
+
+POOL = fixed("pool", "ConsumeFrom", cpu="6")
+
+
+def a_pool_world(device=POOL, **class_spec):
+    """A node of 8 cpus of which a pool reserves 6; pod1 draws 1 from the pool."""
+    return World(
+        a_node(cpu="8"),
+        cpu_slice(device),
+        a_class("cpu", **class_spec),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("pod1", "c", cpu="1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "class_spec"),
+    [
+        pytest.param(POOL, {}, id="policy-on-the-device"),
+        pytest.param(
+            fixed("pool", cpu="6"),
+            {
+                "manages_node_allocatable_resources": True,
+                "node_allocatable_resource_accounting_policies": {"cpu": "ConsumeFrom"},
+            },
+            id="policy-in-the-class",
+        ),
+    ],
+)
+async def test_pod_that_draws_from_a_pool_needs_no_plain_cpu(device, class_spec):
+    world = a_pool_world(device, **class_spec)
+    await world.settle()
+    world.apply(a_pod("plain", cpu="2"))
+    await world.settle()
+    world.apply(a_pod("pod2", "c", cpu="2"))
+    await world.settle()
+    assert [world.node_of(name) for name in ("pod1", "plain", "pod2")] == ["node-1"] * 3
+    assert world.requested()["cpu"] == 8000
+    world.check()
+
+
+async def test_pod_with_a_pool_still_waits_for_cpu_that_the_pool_does_not_serve():
+    world = a_pool_world()
+    await world.settle()
+    world.apply(a_pod("plain", cpu="2"))
+    await world.settle()
+    two = (container("pooled", "c", cpu="1"), container("beside", cpu="1"))
+    world.apply(a_pod("pod2", "c", containers=two))
+    await world.settle()
+    assert not world.node_of("pod2")
+    assert "1 Insufficient cpu" in world.message("pod2")
+    world.cluster.delete(world.pod("plain"))
+    await world.settle(seconds=2)
+    assert world.node_of("pod2") == "node-1"
+
+
+async def test_node_that_takes_nothing_for_the_claims_is_checked_for_the_spec():
+    """A class that manages node resources leaves the check to the claims, also where its devices take nothing."""
+    free = Device(name="free")
+    world = World(
+        a_node("node-1", cpu="2"),
+        a_slice("node-1", devices=(free,), driver="dra.example.com"),
+        a_slice("node-2", devices=(fixed("taking", cpu="1"),), driver="dra.example.com"),
+        a_class("cpu", manages_node_allocatable_resources=True),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("pod", "c", cpu="3"),
+    )
+    await world.settle()
+    assert not world.node_of("pod")
+    assert "1 Insufficient cpu" in world.message("pod")
+
+
+async def test_pods_that_share_a_pool_take_what_its_claim_adds_once():
+    pool = Device(
+        name="pool",
+        node_allocatable_resource_mappings={
+            "cpu": NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse("6")),
+            "memory": NodeAllocatableResourceMapping(allocation_multiplier=Quantity.parse("4Gi")),
+        },
+    )
+    policies = {"cpu": "ConsumeFrom", "memory": "AddPerClaim"}
+    world = a_pool_world(pool, node_allocatable_resource_accounting_policies=policies)
+    await world.settle()
+    assert world.requested() == {"cpu": 6000, "memory": 4 * GI}
+    world.apply(a_pod("pod2", "c", cpu="2", memory="1Gi"))
+    await world.settle()
+    assert world.node_of("pod2") == "node-1"
+    assert world.requested() == {"cpu": 6000, "memory": 5 * GI}
+    ledger = world.scheduler.handle.snapshot.nodes.get("node-1").ledger
+    rows = [(row.kind, row.policy, str(row.quantity)) for row in ledger.why("memory")]
+    assert sorted(rows) == [("container", "", "1Gi"), ("pool", "AddPerClaim", "4Gi")]
+    world.cluster.delete(world.pod("pod1"))
+    await world.settle()
+    assert world.requested() == {"cpu": 6000, "memory": 5 * GI}
+    world.cluster.delete(world.pod("pod2"))
+    await world.settle()
+    assert world.requested() == {"cpu": 0, "memory": 0}
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("published", "named"),
+    [
+        pytest.param("cpus", "dra.example.com/cpus", id="key-with-the-drivers-domain"),
+        pytest.param("dra.example.com/cpus", "cpus", id="capacity-with-the-drivers-domain"),
+    ],
+)
+async def test_capacity_key_finds_the_drivers_own_capacity_with_or_without_its_domain(published, named):
+    device = Device(
+        name="socket0",
+        allow_multiple_allocations=True,
+        capacity={published: DeviceCapacity(value=Quantity.parse("6"))},
+        node_allocatable_resource_mappings={"cpu": NodeAllocatableResourceMapping(capacity_key=named)},
+    )
+    world = World(
+        a_node(cpu="8"),
+        cpu_slice(device),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu", capacity={published: "2"})),
+        a_pod("pod", "c"),
+    )
+    await world.settle()
+    assert world.node_of() == "node-1"
+    assert world.requested()["cpu"] == 2000

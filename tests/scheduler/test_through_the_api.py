@@ -365,3 +365,28 @@ async def test_a_pod_that_came_before_the_first_node_is_bound_once_there_is_one(
     assert (await cluster.condition("early")).message == "no nodes available to schedule pods"
     await cluster.apply(a_node())
     await cluster.bound("early")
+
+
+def five_cpus_each(document):
+    mappings = {"cpu": {"allocationMultiplier": "5"}}
+    devices = [{**device, "nodeAllocatableResourceMappings": mappings} for device in document["spec"]["devices"]]
+    return {**document, "spec": {**document["spec"], "devices": devices}}
+
+
+async def test_devices_behind_an_extended_resource_are_charged_in_status_and_ledger(cluster):
+    serving = {**GPU_CLASS, "spec": {**GPU_CLASS["spec"], "extendedResourceName": "example.com/gpu"}}
+    pods = [plain_pod(name) for name in ("first", "second")]
+    for pod in pods:
+        pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
+    await cluster.apply(a_node(cpu="8"), five_cpus_each(gpus("node1", 2)), serving, pods[0])
+    bound = await cluster.bound("first")
+    (status,) = bound.status.node_allocatable_resource_claim_statuses
+    assert status.resource_claim_name == bound.status.extended_resource_claim_status.resource_claim_name
+    assert {name: str(amount) for name, amount in status.resources.items()} == {"cpu": "5"}
+    await cluster.apply(pods[1])
+    assert "1 Insufficient cpu" in (await cluster.condition("second")).message
+
+    async def is_charged():
+        return cluster.requested()["cpu"] == 5000
+
+    await cluster.until(is_charged)

@@ -103,6 +103,16 @@ def exactly(**ask: object) -> dict:
             a_slice(
                 {
                     "name": "d",
+                    "capacity": {"x": {"value": "1"}},
+                    "nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "other.example.org/x"}},
+                }
+            ),
+            'spec.devices[0].nodeAllocatableResourceMappings[cpu].capacityKey: Not found: "other.example.org/x"',
+        ),
+        (
+            a_slice(
+                {
+                    "name": "d",
                     "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}},
                     "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "1"}},
                 }

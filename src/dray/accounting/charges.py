@@ -79,8 +79,27 @@ class ClaimCharge(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_shareable(self) -> bool:
-        """May several pods use the claim? Pools and overhead, yes; amounts mapped to one pod, no."""
-        return all(amount.policy is Policy.CONSUME_FROM for amount in self.mapped)
+        """May several pods use the claim? Pools and overhead, yes; amounts mapped to one pod, no.
+
+        A claim with a pool may add amounts beside it: those that come once per claim are held as long as anybody uses the pool, those
+        that come per reference are each pod's own.
+        """
+        if all(amount.policy is Policy.CONSUME_FROM for amount in self.mapped):
+            return True
+        held = self.held_with_pool()
+        beside = [amount for amount in self.mapped if amount.policy is not Policy.CONSUME_FROM and amount not in held]
+        return bool(held or len(beside) < len(self.mapped)) and all(
+            amount.policy is Policy.ADD_PER_REFERENCE for amount in beside
+        )
+
+    def held_with_pool(self) -> tuple[MappedAmount, ...]:
+        """Amounts that the claim of a pool adds once, however many pods share it; none where the claim is no pool."""
+        pooled = {amount.resource for amount in self.mapped if amount.policy is Policy.CONSUME_FROM}
+        if not pooled:
+            return ()
+        return tuple(
+            amount for amount in self.mapped if amount.policy is Policy.ADD_PER_CLAIM and amount.resource not in pooled
+        )
 
 
 def are_additive(charges: Iterable[ClaimCharge]) -> bool:

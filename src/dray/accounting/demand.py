@@ -17,6 +17,7 @@ from dray.accounting.container_amounts import (
 )
 from dray.accounting.errors import NegativeAmount
 from dray.accounting.pod_requests import Footprint, additive_footprint, requests_footprint
+from dray.accounting.policies import PoolSize
 from dray.accounting.resources import CPU, EPHEMERAL_STORAGE, MEMORY, ledger_amount
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
@@ -163,7 +164,7 @@ def _demand_with_claims(worked: _Worked, charges: tuple[ClaimCharge, ...], names
         footprint = Footprint(additive_footprint(base, ask, added))
         non_zero = footprint.amounts if scored is ask else additive_footprint(scored_base, scored, added)
         return _demand(ask, footprint, non_zero, charges, namespace)
-    footprint = requests_footprint(ask, charges)
+    footprint = _held_with_pools(requests_footprint(ask, charges), ask, charges)
     demand = _demand(ask, footprint, footprint.amounts, charges, namespace)
     if scored is ask:
         return demand
@@ -200,6 +201,23 @@ def _demand(
         ask,
         charges,
     )
+
+
+def _held_with_pools(footprint: Footprint, ask: Ask, charges: tuple[ClaimCharge, ...]) -> Footprint:
+    """Amounts that the claim of a pool adds once are reserved with the pool: later pods that share it take none of their own.
+
+    A pod-level amount covers the claim, so there is nothing beside it to reserve.
+    """
+    level = {name for name, _ in ask.level}
+    amounts, pools = footprint.amounts, list(footprint.pools)
+    for charge in charges:
+        if not charge.is_shareable:
+            continue
+        for held in charge.held_with_pool():
+            if held.resource not in level:
+                amounts[held.resource] = max(0, amounts.get(held.resource, 0) - held.quantity.nanos)
+                pools.append(PoolSize(charge.claim, held.resource, held.quantity.nanos))
+    return footprint._replace(pools=tuple(pools))
 
 
 def _in_ledger_units(footprint: Footprint, namespace: str) -> tuple[tuple[ClaimPool, ...], tuple[PoolDraw, ...]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dray.accounting.charges import Policy
 from dray.accounting.errors import NotNodeAllocatable, SpellingConflict, UnknownCapacityKey
 from dray.accounting.resources import is_node_allocatable
+from dray.api.dra.consumption import plain_name
 from dray.api.dra.qos import is_pod_level_resource
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, NodeAllocatableMapping, ResourceSlice
@@ -43,8 +44,11 @@ class PublishedDevice:
         return bool(self.device.node_allocatable_resources or self.device.node_allocatable_resource_mappings)
 
 
-def device_needs(device: Device) -> tuple[DeviceNeed, ...]:
-    """Everything the device declares, checked; `AccountingError` if it cannot be counted."""
+def device_needs(device: Device, driver: str = "") -> tuple[DeviceNeed, ...]:
+    """Everything the device declares, checked; `AccountingError` if it cannot be counted.
+
+    A capacity key names a capacity of the device; the domain of its own driver may be there or not, on either side.
+    """
     today, kep = device.node_allocatable_resources, device.node_allocatable_resource_mappings
     if today and kep:
         raise SpellingConflict(
@@ -53,7 +57,21 @@ def device_needs(device: Device) -> tuple[DeviceNeed, ...]:
     needs = [*_needs_of_today(device), *_needs_of_kep(device)]
     for need in needs:
         _check(device, need)
-    return tuple(needs)
+    return tuple([_with_published_key(device, driver, need) for need in needs])
+
+
+def _with_published_key(device: Device, driver: str, need: DeviceNeed) -> DeviceNeed:
+    """The need with its capacity key as the device publishes it."""
+    key = need.capacity_key
+    if key is None or key in device.capacity:
+        return need
+    plain = plain_name(key, driver)
+    for published in device.capacity:
+        if plain_name(published, driver) == plain:
+            return replace(need, capacity_key=published)
+    raise UnknownCapacityKey(
+        f"device {device.name}: {need.resource} is mapped from capacity {key}, which the device does not have"
+    )
 
 
 def _needs_of_today(device: Device) -> Iterable[DeviceNeed]:
@@ -88,11 +106,6 @@ def _check(device: Device, need: DeviceNeed) -> None:
     allowed = is_pod_level_resource if need.in_mapping_list else is_node_allocatable
     if not allowed(need.resource):
         raise NotNodeAllocatable(f"device {device.name}: {need.resource} must be a node allocatable resource name")
-    if need.capacity_key is not None and need.capacity_key not in device.capacity:
-        raise UnknownCapacityKey(
-            f"device {device.name}: {need.resource} is mapped from capacity {need.capacity_key}, "
-            "which the device does not have"
-        )
 
 
 PoolKey = tuple[str, str]
@@ -150,7 +163,7 @@ class DeviceIndex:
         needs = self._needs.setdefault((published.driver, published.pool), {})
         found = needs.get(published.device.name)
         if found is None:
-            found = needs[published.device.name] = device_needs(published.device)
+            found = needs[published.device.name] = device_needs(published.device, published.driver)
         return found
 
 

@@ -38,16 +38,16 @@ class Row:
 def pool_row(claim: str, resource: str, size: int, consumers: Sequence[PodRef], placed: Mapping[PodRef, Demand]) -> Row:
     """The reservation of one pool, with the devices behind it if a consumer knows them."""
     namespace, _, name = claim.rpartition("/")
-    devices = {
-        share.device_id: None
+    amounts = [
+        amount
         for pod in consumers
         if pod.namespace == namespace
         for charge in placed[pod].charges
         if charge.claim == name
         for amount in charge.mapped
         if amount.resource == resource
-        for share in amount.shares
-    }
+    ]
+    devices = {share.device_id: None for amount in amounts for share in amount.shares}
     return Row(
         tuple(consumers),
         "pool",
@@ -55,7 +55,7 @@ def pool_row(claim: str, resource: str, size: int, consumers: Sequence[PodRef], 
         as_quantity(resource, size),
         claim=name,
         device=", ".join(devices),
-        policy=Policy.CONSUME_FROM,
+        policy=amounts[0].policy if amounts else Policy.CONSUME_FROM,
     )
 
 
@@ -118,8 +118,9 @@ def _moment_rows(pod: PodRef, active: Sequence[Source], replaced: Replaced, reso
 
 
 def _claim_rows(pod: PodRef, charge: ClaimCharge, resource: str) -> Iterator[Row]:
+    held = charge.held_with_pool() if charge.is_shareable else ()
     for amount in charge.mapped:
-        if amount.resource != resource or amount.policy in (Policy.MAX, Policy.CONSUME_FROM):
+        if amount.resource != resource or amount.policy in (Policy.MAX, Policy.CONSUME_FROM) or amount in held:
             continue
         times = max(1, len(charge.containers)) if amount.policy is Policy.ADD_PER_REFERENCE else 1
         for device, nanos in _by_device(amount.shares, amount.quantity.nanos):

@@ -30,12 +30,14 @@ def no_devices(resource: str, node: NodeState) -> tuple[int, int]:
 class DeviceDemands:
     """`delegated` are the extended resources that devices serve where no device plugin does.
 
-    `on_node` says what the pod asks of a node with its devices, None if they take nothing there; it is None itself when no
+    With `checks_node_resources` the claims decide whether cpu, memory, storage and huge pages suffice: pools may serve what the
+    spec asks for. `on_node` says what the pod asks of a node with its devices, None if they take nothing there; it is None itself when no
     device of this attempt can take anything. Pods with equal `key` and equal spec get equal amounts. `census` counts the devices
     behind a delegated resource on a node: all, and those in use.
     """
 
     delegated: frozenset[str] = frozenset()
+    checks_node_resources: bool = False
     key: Hashable = None
     on_node: Callable[[NodeState], NodeDemand | None] | None = None
     census: Callable[[str, NodeState], tuple[int, int]] = no_devices

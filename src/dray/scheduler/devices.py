@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Set
 
+from dray.accounting import Policy, manages_node_resources
 from dray.accounting.devices import DeviceIndex
 from dray.allocator import Allocator, Features, Inventory, Ledger
 from dray.allocator.types import PoolID
@@ -112,6 +113,7 @@ class DeviceState:
         self._extended_by_owner: dict[str, ResourceClaim] = {}
         self._reach = DeviceReach()
         self._needing_slices: set[str] = set()
+        self._pool_slices: set[str] = set()
         self._log = log
         self._nodes = nodes
         self._on_claim = on_claim
@@ -132,6 +134,7 @@ class DeviceState:
         self.published.drop(name)
         self._reach.drop(name)
         self._needing_slices.discard(name)
+        self._pool_slices.discard(name)
 
     def _note_needs(self, published: ResourceSlice) -> None:
         needs = any(
@@ -139,11 +142,26 @@ class DeviceState:
             for device in published.spec.devices
         )
         (self._needing_slices.add if needs else self._needing_slices.discard)(published.metadata.name)
+        pools = needs and any(
+            mapping.accounting_policy == Policy.CONSUME_FROM
+            for device in published.spec.devices
+            for mapping in device.node_allocatable_resource_mappings.values()
+        )
+        (self._pool_slices.add if pools else self._pool_slices.discard)(published.metadata.name)
 
     @property
     def some_take_node_resources(self) -> bool:
         """Does any published device take cpu, memory or huge pages of its node?"""
         return bool(self._needing_slices)
+
+    def replaces_spec_requests(self, class_names: Iterable[str]) -> bool:
+        """May devices of these classes serve what a pod's spec asks for, so that the spec alone says little about fit?"""
+        if not self._needing_slices:
+            return False
+        if self._pool_slices:
+            return True
+        classes = (self.classes.get(name) for name in class_names)
+        return any(manages_node_resources(each) for each in classes if each is not None)
 
     def set_taint_rule(self, rule: DeviceTaintRule) -> None:
         self.inventory.apply_taint_rule(rule)

@@ -68,7 +68,7 @@ class PodOnNode:
         question = attempt.on(self.node).question
         answer = question.on(self.node.node, step_limit()) if question is not None else None
         allocation = answer if isinstance(answer, Allocation) else None
-        return charges_on(attempt, self.pod, self.handle, allocation)
+        return charges_on(attempt, self.pod, self.node, self.handle, allocation)
 
 
 def _taints(on_node: PodOnNode) -> str:

@@ -44,6 +44,7 @@ def check_device(
     *,
     per_device_nodes: bool,
     fractional: bool,
+    driver: str,
     only_declarative: bool,
     unchanged: bool = False,
 ) -> None:
@@ -69,7 +70,7 @@ def check_device(
     if not only_declarative:
         _check_node_selection(device, path, errors, per_device_nodes)
     _check_binding(device, path, errors, only_declarative)
-    check_node_allocatable(device, generated_old, path, errors, only_declarative=only_declarative)
+    check_node_allocatable(device, generated_old, path, errors, driver=driver, only_declarative=only_declarative)
 
 
 def has_list_attribute(device: Document) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dray.api.dra.consumption import plain_name
 from dray.api.names import is_node_allocatable
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import check_quantity_sign
@@ -12,7 +13,7 @@ _UNION = ("capacityKey", "deviceMultiplier")
 
 
 def check_node_allocatable(
-    device: Document, old: Document | None, path: str, errors: Errors, *, only_declarative: bool
+    device: Document, old: Document | None, path: str, errors: Errors, *, driver: str, only_declarative: bool
 ) -> None:
     resources, mappings = device.get("nodeAllocatableResources"), device.get("nodeAllocatableResourceMappings")
     if resources:
@@ -26,7 +27,7 @@ def check_node_allocatable(
         if resources:
             detail = "nodeAllocatableResources and nodeAllocatableResourceMappings say the same thing: use one of them"
             errors.invalid(path, "{`nodeAllocatableResources`, `nodeAllocatableResourceMappings`}", detail)
-        _check_mappings(mappings, device, f"{path}.nodeAllocatableResourceMappings", errors)
+        _check_mappings(mappings, device, driver, f"{path}.nodeAllocatableResourceMappings", errors)
 
 
 def _check_mapping_union(resource: Document, before: Document | None, path: str, errors: Errors) -> None:
@@ -85,25 +86,25 @@ def _check_overhead(overhead: Document, path: str, errors: Errors) -> None:
         check_quantity_sign(overhead[name], f"{path}.{name}", errors, positive=False)
 
 
-def _check_mappings(mappings: Document, device: Document, path: str, errors: Errors) -> None:
+def _check_mappings(mappings: Document, device: Document, driver: str, path: str, errors: Errors) -> None:
     """The KEP's field: a key into the device's capacity, or an amount per device; the multiplier defaults to 1."""
     for name, mapping in mappings.items():
         here = f"{path}[{name}]"
         if not is_node_allocatable(name):
             errors.invalid(here, name, _NOT_ALLOCATABLE)
         if (key := mapping.get("capacityKey")) is not None:
-            _check_mapping_key(key, device, f"{here}.capacityKey", errors)
+            _check_mapping_key(key, device, driver, f"{here}.capacityKey", errors)
         if (multiplier := mapping.get("allocationMultiplier")) is not None:
             check_quantity_sign(multiplier, f"{here}.allocationMultiplier", errors, positive=True)
         check_policy(mapping.get("accountingPolicy"), f"{here}.accountingPolicy", errors)
 
 
-def _check_mapping_key(key: str, device: Document, path: str, errors: Errors) -> None:
-    """Unlike Kubernetes' own field this one finds `x` under `<driver>/x` as well, as the KEP's examples need it."""
-    known = device.get("capacity") or {}
+def _check_mapping_key(key: str, device: Document, driver: str, path: str, errors: Errors) -> None:
+    """Unlike Kubernetes' own field this one finds `x` under `<driver>/x` as well, and the other way round."""
+    known = {plain_name(name, driver) for name in device.get("capacity") or {}}
     if key == "":
         errors.invalid(path, key, "capacityKey must not be an empty string")
-    elif key not in known and key.partition("/")[2] not in known and not any(k.endswith(f"/{key}") for k in known):
+    elif plain_name(key, driver) not in known:
         errors.not_found(path, key)
 
 

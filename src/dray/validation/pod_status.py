@@ -97,6 +97,7 @@ def _check_node_allocatable(entries: list[Document], status: Document, spec: Doc
     path = "status.nodeAllocatableResourceClaimStatuses"
     known = {claim.get("resourceClaimName") for claim in spec.get("resourceClaims") or ()}
     known |= {entry.get("resourceClaimName") for entry in status.get("resourceClaimStatuses") or ()}
+    known.add((status.get("extendedResourceClaimStatus") or {}).get("resourceClaimName"))
     check_unique(entries, lambda e: e.get("resourceClaimName") or "", path, errors, declarative=True)
     for i, entry in enumerate(entries):
         here = f"{path}[{i}]"

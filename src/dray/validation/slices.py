@@ -109,7 +109,8 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
     per_device = bool(spec.get("perDeviceNodeSelection"))
     fractional = context.enabled("DRAFractionalCapacityRange")
     digest = digest_of(devices) if before is None and len(devices) >= _WORTH_REMEMBERING else None
-    key = (digest, per_device, fractional)
+    driver = spec.get("driver") or ""
+    key = (digest, driver, per_device, fractional)
     if digest is not None and key in _FAULTLESS:
         return
     found_before = len(errors)
@@ -122,7 +123,7 @@ def _check_devices(spec: Document, before: Document | None, errors: Errors, cont
         old_device = old_devices.get(device.get("name"))
         check_device(
             device, old_device, f"spec.devices[{i}]", errors,
-            per_device_nodes=per_device, fractional=fractional, only_declarative=too_many, unchanged=unchanged,
+            per_device_nodes=per_device, fractional=fractional, driver=driver, only_declarative=too_many, unchanged=unchanged,
         )  # fmt: skip
     if digest is not None and len(errors) == found_before and not too_many:
         _FAULTLESS.add(key)

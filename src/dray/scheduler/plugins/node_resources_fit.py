@@ -64,13 +64,15 @@ class NodeResourcesFit:
         cycle.write(SpecDemand(demand))
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        return (cycle.expect(SpecDemand).demand, _delegated(cycle))
+        return (cycle.expect(SpecDemand).demand, _delegated(cycle), _is_left_to_claims(cycle))
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
         demand = cycle.expect(SpecDemand).demand
         delegated = _delegated(cycle)
         if delegated:
             demand = _without(demand, {name for name in delegated if not node.ledger.allocatable(name)})
+        if _is_left_to_claims(cycle):
+            demand = _extended_part(demand)
         return as_status(node.ledger.fits(demand))
 
     def _is_ignored(self, name: str) -> bool:
@@ -118,6 +120,17 @@ def _delegated(cycle: CycleState) -> frozenset[str]:
     """Extended resources that devices serve on nodes without a device plugin for them."""
     devices = cycle.read(DeviceDemands)
     return devices.delegated if devices is not None else frozenset()
+
+
+def _is_left_to_claims(cycle: CycleState) -> bool:
+    """Do the pod's claims decide about cpu, memory, storage and huge pages? Then only the rest is checked here."""
+    devices = cycle.read(DeviceDemands)
+    return devices is not None and devices.checks_node_resources
+
+
+def _extended_part(demand: Demand) -> Demand:
+    scalars = tuple(entry for entry in demand.scalars if is_extended(entry[0]))
+    return replace(demand, milli_cpu=0, memory=0, ephemeral_storage=0, scalars=scalars)
 
 
 def _without(demand: Demand, names: Set[str]) -> Demand:

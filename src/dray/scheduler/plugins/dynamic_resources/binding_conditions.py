@@ -68,9 +68,10 @@ def binding_state(claim: ResourceClaim, now: datetime, timeout_s: float) -> Bind
 
 
 def _reported(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> dict[str, Condition]:
-    """What the driver says about the device; shares of one device are not told apart."""
+    """What the driver says about the device, or about this share of it."""
+    wanted = (result.driver, result.pool, result.device, result.share_id)
     for device in claim.status.devices:
-        if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
+        if (device.driver, device.pool, device.device, device.share_id) == wanted:
             return {condition.type: condition for condition in device.conditions}
     return {}
 

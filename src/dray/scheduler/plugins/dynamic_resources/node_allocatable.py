@@ -19,28 +19,40 @@ from dray.accounting import (
     sharing_conflict,
 )
 from dray.allocator import Allocation
-from dray.api.core import Pod
+from dray.api.core import Pod, PodExtendedResourceClaimStatus
 from dray.scheduler.device_demand import NodeDemand
 from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
+from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt, Variant
 
 SHORT_OF_ROOM = "node-resources-of-devices"
 """The code of a refusal because devices would take more of the node than it has left."""
 
 
-def allocated_claims(attempt: PodAttempt, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
+def allocated_claims(attempt: PodAttempt, variant: Variant, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
     """Every claim of the pod with its devices on one node, by the name the pod gives it."""
     results = allocation.results(_no_share_id) if allocation is not None else ()
-    # The claim for extended resources comes last and is not counted here: it has no name yet.
-    fresh = {claim.metadata.uid: result for claim, result in zip(attempt.to_allocate, results, strict=False)}
+    fresh = {claim.metadata.uid: result for claim, result in zip(variant.to_allocate, results, strict=False)}
     found = {}
     for row in attempt.claims:
         devices = row.claim.status.allocation or fresh.get(row.claim.metadata.uid)
         if devices is not None:
             found[row.entry] = AllocatedClaim(row.claim, devices)
+    extended = variant.extended_claim
+    if extended is not None and extended.metadata.uid in fresh:
+        found[f"/{extended.metadata.name}"] = AllocatedClaim(extended, fresh[extended.metadata.uid])
     return found
+
+
+def _with_extended_claim(pod: Pod, variant: Variant) -> Pod:
+    """The pod as it will be: its status says which containers use the claim for extended resources."""
+    if variant.extended is None or variant.extended_claim is None:
+        return pod
+    status = PodExtendedResourceClaimStatus(
+        request_mappings=variant.extended.mappings, resource_claim_name=variant.extended_claim.metadata.name
+    )
+    return replace(pod, status=replace(pod.status, extended_resource_claim_status=status))
 
 
 def _no_share_id() -> str:
@@ -48,11 +60,15 @@ def _no_share_id() -> str:
     return ""
 
 
-def charges_on(attempt: PodAttempt, pod: Pod, handle: Handle, allocation: Allocation | None) -> tuple[ClaimCharge, ...]:
+def charges_on(
+    attempt: PodAttempt, pod: Pod, node: NodeState, handle: Handle, allocation: Allocation | None
+) -> tuple[ClaimCharge, ...]:
     if not handle.gates.enabled("DRANodeAllocatableResources"):
         return ()  # Slices may still carry amounts: of a server that knows them, or from before the gate was turned off.
     inventory = DeviceLookup(handle.devices.published, handle.devices.classes)
-    return claim_charges_of_published(pod, allocated_claims(attempt, allocation), inventory)
+    variant = attempt.on(node)
+    pod = _with_extended_claim(pod, variant)
+    return claim_charges_of_published(pod, allocated_claims(attempt, variant, allocation), inventory)
 
 
 def why_no_room(
@@ -60,8 +76,8 @@ def why_no_room(
 ) -> PluginStatus | None:
     """Sharing, policies, the pod-level budget, then the node's ledger."""
     try:
-        charges = charges_on(attempt, pod, handle, allocation)
-        if not charges:
+        charges = charges_on(attempt, pod, node, handle, allocation)
+        if not charges and not attempt.checks_node_resources:
             return None
         check_compatibility(charges)
         refused = _not_shared(attempt, pod, charges) or _over_budget(pod, charges)
@@ -112,7 +128,7 @@ def demand_by_node(
 
     @lru_cache(maxsize=1024)
     def on_node(node: NodeState) -> NodeDemand | None:
-        charges = charges_on(attempt, pod, handle, answer(node))
+        charges = charges_on(attempt, pod, node, handle, answer(node))
         return NodeDemand(pod_demand(pod, charges), charges) if charges else None
 
     return on_node

@@ -83,6 +83,7 @@ class DynamicResources:
             filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
         self._turns = Turns(lambda: handle.clock.monotonic(), filter_timeout_s)
         self._binding_timeout_s = parse_duration(str(args.get("bindingTimeout", DEFAULT_BINDING_TIMEOUT)))
+        self._charges_nodes = handle.gates.enabled("DRANodeAllocatableResources")
         self._serves_extended = handle.gates.enabled("DRAExtendedResource")
         # Pods whose devices would have taken more of a node than it had left: room helps them, not only devices.
         self._short_of_room: OrderedDict[str, None] = OrderedDict()
@@ -114,12 +115,22 @@ class DynamicResources:
         attempt.leftover = devices.extended_claim_of(pod.metadata.uid) if served else None
         attempt.make_variant = variants_of(attempt, pod, devices)
         takes_node_resources = self._takes_node_resources
+        if self._charges_nodes:
+            attempt.checks_node_resources = devices.replaces_spec_requests(attempt.class_names())
         attempt.key = self._key(attempt, pod, takes_node_resources)
         cycle.write(attempt)
         if takes_node_resources or served:
             on_node = demand_by_node(attempt, pod, self._handle, lambda node: self._allocation(attempt, node))
             census = census_of(devices) if served else no_devices
-            cycle.write(DeviceDemands(served, attempt.key, on_node if takes_node_resources else None, census))
+            cycle.write(
+                DeviceDemands(
+                    served,
+                    attempt.checks_node_resources,
+                    attempt.key,
+                    on_node if takes_node_resources else None,
+                    census,
+                )
+            )
         return None
 
     def _limits(self, cycle: CycleState) -> TimeLimits:

@@ -112,7 +112,11 @@ def registrations(
         ),
         # A pod whose devices bring along too much cpu waits for ordinary pods to leave, too.
         EventRegistration(
-            ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE), narrow=lambda change: list(short_of_room())
+            ClusterEvent(EventResource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN),
+            narrow=lambda change: list(short_of_room()),
+        ),
+        EventRegistration(
+            ClusterEvent(EventResource.UNSCHEDULED_POD, Action.UPDATE_POD_SCALE_DOWN), narrow=hints.only_that_pod
         ),
     ]
 

@@ -17,6 +17,7 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.clock import rfc3339
+from dray.scheduler.device_demand import ClaimStatuses
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
@@ -173,6 +174,7 @@ async def write_statuses(cycle: CycleState, pod: Pod, node_name: str, handle: Ha
     """The assumed pod says what to write: the ledger and the status can never differ."""
     placed = handle.snapshot.placed(pod.metadata.uid)
     statuses = placed.pod.status.node_allocatable_resource_claim_statuses if placed is not None else ()
+    statuses = _with_made_name(statuses, cycle.read(PodAttempt))
     if statuses == pod.status.node_allocatable_resource_claim_statuses:
         return
     try:
@@ -181,6 +183,18 @@ async def write_statuses(cycle: CycleState, pod: Pod, node_name: str, handle: Ha
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise BindingProblem(f"updating pod {where} NodeAllocatableResourceClaimStatuses: {problem}") from problem
     cycle.write(Written())
+
+
+def _with_made_name(statuses: ClaimStatuses, attempt: PodAttempt | None) -> ClaimStatuses:
+    """The claim for extended resources was counted before it had a name."""
+    if attempt is None or attempt.made is None or attempt.chosen is None or attempt.chosen.extended_claim is None:
+        return statuses
+    before, after = attempt.chosen.extended_claim.metadata.name, attempt.made.metadata.name
+    renamed = (
+        replace(status, resource_claim_name=after) if status.resource_claim_name == before else status
+        for status in statuses
+    )
+    return tuple(sorted(renamed, key=lambda status: status.resource_claim_name))
 
 
 async def clear_statuses(cycle: CycleState, pod: Pod, handle: Handle) -> None:

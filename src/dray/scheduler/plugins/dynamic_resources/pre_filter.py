@@ -34,6 +34,8 @@ class Variant:
 class PodAttempt:
     """`claims` are all claims of the pod; `delegated` its extended resources that devices serve where no device plugin does.
 
+    With `checks_node_resources` the claims decide about the node's cpu and memory, not NodeResourcesFit.
+
     Filled in as the attempt goes on: `unavailable` are claims that some node turned the pod away for; `chosen` is the variant of the
     node that was chosen, `results` the allocations that Reserve settled on, by claim UID; `reserved`
     the claims into which this attempt wrote its pod; `made` the claim that was created. `patience` says how long devices may be
@@ -44,6 +46,7 @@ class PodAttempt:
     to_allocate: tuple[ResourceClaim, ...]
     allocated: tuple[ResourceClaim, ...]
     delegated: frozenset[str] = NOTHING
+    checks_node_resources: bool = False
     leftover: ResourceClaim | None = None
     make_variant: Callable[[frozenset[str]], Variant] | None = None
     key: Hashable = None
@@ -67,6 +70,11 @@ class PodAttempt:
         if not self.delegated:
             return self.variant(NOTHING)
         return self.variant(frozenset(name for name in self.delegated if not node.ledger.allocatable(name)))
+
+    def class_names(self) -> Iterator[str]:
+        for row in self.claims:
+            for request in row.claim.spec.devices.requests:
+                yield from (class_name for _, class_name in _classes(request))
 
     @property
     def asks_for_devices(self) -> bool:
