@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from dray.api import core, resource, schemas
-from dray.api.schemas import known_kinds, schema_for, struct, struct_names
+from dray.api.schemas import known_kinds, resource_descriptions, schema_for, struct, struct_names
+from dray.api.scheme import Version, served
 
 WHOLE = [
     ("resource.k8s.io/v1", "ResourceSlice", resource.ResourceSlice),
@@ -124,3 +125,19 @@ def test_the_generated_structs_are_current():
     script = Path(__file__).parent.parent.parent / "scripts" / "generate_api.py"
     checked = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_every_resource_of_kubernetes_can_be_a_row_of_the_scheme():
+    for key, described in resource_descriptions().items():
+        row = served(key, tuple(Version(name) for name in described["versions"]))
+        assert key == f"{row.group}/{row.plural}"
+        assert row.path(version=row.versions[-1].name).endswith(f"/{row.versions[-1].name}/{row.plural}")
+        for version in row.versions:
+            schema = schema_for(row.api_version(version.name), row.kind)
+            assert schema is not None
+            assert schema_for(row.api_version(version.name), row.list_kind) is not None or not row.is_stored
+
+
+def test_the_columns_of_kubectl_get_are_described():
+    assert [column.name for column in served("apps/statefulsets").columns][:3] == ["Name", "Ready", "Age"]
+    assert [column.name for column in served("rbac.authorization.k8s.io/roles").columns] == ["Name", "Created At"]

@@ -1,5 +1,7 @@
 """One row per served kind: group, versions, names, scope, verbs, subresources, printed columns.
 
+The description in `dray.api.schemas` knows the rows of all kinds of Kubernetes; to serve one more, add it to RESOURCES.
+
 Everything that depends on *which* kinds exist reads this table: the server's router, discovery, tables and OpenAPI, the
 client's paths, the command line's short names. A row says nothing about behaviour; `dray.api.strategies` does.
 """
@@ -7,12 +9,14 @@ client's paths, the command line's short names. A row says nothing about behavio
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
+
+from dray.api.schemas import resource_descriptions
 
 READ_VERBS = ("get", "list", "watch")
 WRITE_VERBS = ("create", "delete", "deletecollection", "patch", "update")
 ALL_VERBS = tuple(sorted((*READ_VERBS, *WRITE_VERBS)))
 READ_WRITE = ("get", "patch", "update")
-PROXY_VERBS = ("create", "delete", "get", "patch", "update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +115,7 @@ def group_version(group: str, version: str) -> str:
     return f"{group}/{version}" if group else version
 
 
-NAME = Column("Name", format="name")
-AGE = Column("Age")
-
-
-def text(*names: str) -> tuple[Column, ...]:
-    return tuple(Column(name) for name in names)
-
-
-def wide(*names: str) -> tuple[Column, ...]:
-    return tuple(Column(name, priority=1) for name in names)
-
-
-STATUS = Subresource("status")
-SCALE = Subresource("scale", kind="Scale", group="autoscaling", version="v1")
+# --- the served kinds ------------------------------------------------------------------------------------------------
 
 _ALL_RESOURCE_VERSIONS = (
     Version("v1"),
@@ -136,321 +127,104 @@ _TAINT_RULE_VERSIONS = (
     Version("v1beta2", default=False),
     Version("v1alpha3", default=False),
 )
+_NAME, _AGE = Column("Name", format="name"), Column("Age")
+# What `kubectl get` prints of a kind for which Kubernetes has no columns.
+_DEFAULT_COLUMNS = (_NAME, Column("Created At"))
 
-_RESOURCE = "resource.k8s.io"
-_RBAC = "rbac.authorization.k8s.io"
-_ADMISSION = "admissionregistration.k8s.io"
-_SCHEDULING = "scheduling.k8s.io"
 
-_EVENT_COLUMNS = (
-    *text("Last Seen", "Type", "Reason", "Object"),
-    *wide("Subobject", "Source"),
-    Column("Message"),
-    Column("First Seen", priority=1),
-    Column("Count", priority=1),
-    Column("Name", priority=1),
-)
+def served(
+    key: str,
+    versions: tuple[Version, ...] = (Version("v1"),),
+    *,
+    columns: tuple[Column, ...] = (),
+    without: tuple[str, ...] = (),
+    gate: str = "",
+    storage_prefix: str = "",
+) -> Resource:
+    """The row of a resource, `GROUP/PLURAL`, as `dray.api.schemas` describes it, in the versions that we serve.
+
+    `columns` are ours where they differ from Kubernetes', `without` names subresources that are not served.
+    """
+    row = resource_descriptions()[key]
+    printed = tuple(_column(text) for text in row["columns"]) or (_DEFAULT_COLUMNS if "get" in row["verbs"] else ())
+    return Resource(
+        group=row["group"],
+        kind=row["kind"],
+        plural=row["plural"],
+        namespaced=row["namespaced"],
+        versions=versions,
+        verbs=tuple(row["verbs"]),
+        short_names=tuple(row.get("shortNames", ())),
+        categories=tuple(row.get("categories", ())),
+        subresources=tuple(
+            _subresource(name, found, row["kind"]) for name, found in row["subresources"].items() if name not in without
+        ),
+        columns=columns or printed,
+        gate=gate,
+        storage_prefix=storage_prefix,
+    )
+
+
+def _column(text: str) -> Column:
+    name, kind, form, priority = (text + "|||").split("|")[:4]
+    return Column(name, kind or "string", form, int(priority or 0))
+
+
+def _subresource(name: str, found: dict[str, Any], owner: str) -> Subresource:
+    kind = found["kind"] if found["kind"] != owner else ""
+    return Subresource(name, tuple(found["verbs"]), kind, found.get("group"), found.get("version"))
+
 
 RESOURCES: tuple[Resource, ...] = (
-    # --- resource.k8s.io ---------------------------------------------------------------------------------------------
-    Resource(_RESOURCE, "DeviceClass", "deviceclasses", False, versions=_ALL_RESOURCE_VERSIONS, columns=(NAME, AGE)),
-    Resource(
-        _RESOURCE,
-        "DeviceTaintRule",
-        "devicetaintrules",
-        False,
-        versions=_TAINT_RULE_VERSIONS,
-        subresources=(STATUS,),
-        columns=(NAME, *text("Key", "Value", "Effect", "TimeAdded"), AGE),
-    ),
-    Resource(
-        _RESOURCE,
-        "ResourceClaim",
-        "resourceclaims",
-        True,
-        versions=_ALL_RESOURCE_VERSIONS,
-        subresources=(STATUS,),
-        columns=(NAME, Column("State"), AGE),
-    ),
-    Resource(
-        _RESOURCE,
-        "ResourceClaimTemplate",
-        "resourceclaimtemplates",
-        True,
-        versions=_ALL_RESOURCE_VERSIONS,
-        columns=(NAME, AGE),
-    ),
-    Resource(
-        _RESOURCE,
-        "ResourcePoolStatusRequest",
-        "resourcepoolstatusrequests",
-        False,
-        versions=(Version("v1alpha3", default=False),),
-        subresources=(STATUS,),
-        columns=(
-            NAME,
-            Column("Driver"),
-            *text("Total", "Available", "Allocated", "Unavailable", "Errors", "Pools", "Status", "Completed"),
-        ),
-    ),
-    Resource(
-        _RESOURCE,
-        "ResourceSlice",
-        "resourceslices",
-        False,
-        versions=_ALL_RESOURCE_VERSIONS,
-        columns=(NAME, *text("Node", "Driver", "Pool"), AGE),
-    ),
-    # --- core --------------------------------------------------------------------------------------------------------
-    Resource("", "Binding", "bindings", True, verbs=("create",)),
-    Resource(
-        "",
-        "ConfigMap",
-        "configmaps",
-        True,
-        short_names=("cm",),
-        columns=(NAME, Column("Data"), AGE),
-    ),
-    Resource("", "Event", "events", True, short_names=("ev",), columns=_EVENT_COLUMNS),
-    Resource(
-        "",
-        "Namespace",
-        "namespaces",
-        False,
-        short_names=("ns",),
-        verbs=tuple(verb for verb in ALL_VERBS if verb != "deletecollection"),
-        subresources=(Subresource("finalize", ("update",)), STATUS),
-        columns=(NAME, Column("Status"), AGE),
-    ),
-    Resource(
-        "",
-        "Node",
-        "nodes",
-        False,
-        short_names=("no",),
-        storage_prefix="minions",
-        subresources=(Subresource("proxy", PROXY_VERBS, "NodeProxyOptions"), STATUS),
-        columns=(
-            NAME,
-            *text("Status", "Roles"),
-            AGE,
-            Column("Version"),
-            *wide("Internal-IP", "External-IP", "OS-Image", "Kernel-Version", "Container-Runtime"),
-        ),
-    ),
-    Resource(
-        "",
-        "Pod",
-        "pods",
-        True,
-        short_names=("po",),
-        categories=("all",),
-        subresources=(
-            Subresource("attach", ("create", "get"), "PodAttachOptions"),
-            Subresource("binding", ("create",), "Binding"),
-            Subresource("ephemeralcontainers"),
-            Subresource("eviction", ("create",), "Eviction", "policy", "v1"),
-            Subresource("exec", ("create", "get"), "PodExecOptions"),
-            Subresource("log", ("get",)),
-            Subresource("portforward", ("create", "get"), "PodPortForwardOptions"),
-            Subresource("proxy", PROXY_VERBS, "PodProxyOptions"),
-            Subresource("resize"),
-            STATUS,
-        ),
-        columns=(
-            NAME,
-            *text("Ready", "Status", "Restarts"),
-            AGE,
-            *wide("IP", "Node", "Nominated Node", "Readiness Gates"),
-        ),
-    ),
-    Resource(
-        "",
-        "ResourceQuota",
-        "resourcequotas",
-        True,
-        short_names=("quota",),
-        subresources=(STATUS,),
-        columns=(NAME, *text("Request", "Limit"), AGE),
-    ),
-    Resource("", "Secret", "secrets", True, columns=(NAME, Column("Type"), Column("Data"), AGE)),
-    Resource(
-        "",
-        "Service",
-        "services",
-        True,
-        short_names=("svc",),
-        categories=("all",),
-        subresources=(STATUS,),
-        columns=(NAME, *text("Type", "Cluster-IP", "External-IP", "Port(s)"), AGE, *wide("Selector")),
-        storage_prefix="services/specs",
-    ),
-    Resource(
-        "",
-        "ServiceAccount",
-        "serviceaccounts",
-        True,
-        short_names=("sa",),
-        subresources=(Subresource("token", ("create",), "TokenRequest", "authentication.k8s.io", "v1"),),
-        columns=(NAME, Column("Secrets"), AGE),
-    ),
-    # --- workloads ---------------------------------------------------------------------------------------------------
-    Resource(
-        "apps",
-        "DaemonSet",
-        "daemonsets",
-        True,
-        short_names=("ds",),
-        categories=("all",),
-        subresources=(STATUS,),
-        columns=(
-            NAME,
-            *(Column(name, type="integer") for name in ("Desired", "Current", "Ready", "Up-to-date", "Available")),
-            Column("Node Selector"),
-            AGE,
-            *wide("Containers", "Images", "Selector"),
-        ),
-    ),
-    Resource(
-        "apps",
-        "Deployment",
-        "deployments",
-        True,
-        short_names=("deploy",),
-        categories=("all",),
-        subresources=(SCALE, STATUS),
-        columns=(
-            NAME,
-            Column("Ready"),
-            Column("Up-to-date", type="integer"),
-            Column("Available", type="integer"),
-            AGE,
-            *wide("Containers", "Images", "Selector"),
-        ),
-    ),
-    Resource(
-        "apps",
-        "ReplicaSet",
-        "replicasets",
-        True,
-        short_names=("rs",),
-        categories=("all",),
-        subresources=(SCALE, STATUS),
-        columns=(
-            NAME,
-            *(Column(name, type="integer") for name in ("Desired", "Current", "Ready")),
-            AGE,
-            *wide("Containers", "Images", "Selector"),
-        ),
-    ),
-    Resource(
-        "batch",
-        "Job",
-        "jobs",
-        True,
-        categories=("all",),
-        subresources=(STATUS,),
-        columns=(
-            NAME,
-            *text("Status", "Completions", "Duration"),
-            AGE,
-            *wide("Containers", "Images", "Selector"),
-        ),
-    ),
-    Resource(
-        "policy",
-        "PodDisruptionBudget",
-        "poddisruptionbudgets",
-        True,
-        short_names=("pdb",),
-        subresources=(STATUS,),
-        columns=(
-            NAME,
-            *text("Min Available", "Max Unavailable"),
-            Column("Allowed Disruptions", type="integer"),
-            AGE,
-        ),
-    ),
-    # --- cluster services --------------------------------------------------------------------------------------------
-    Resource("coordination.k8s.io", "Lease", "leases", True, columns=(NAME, Column("Holder"), AGE)),
-    Resource("events.k8s.io", "Event", "events", True, short_names=("ev",), columns=_EVENT_COLUMNS),
-    Resource(
-        _SCHEDULING,
-        "PodGroup",
-        "podgroups",
-        True,
-        versions=(Version("v1beta1", default=False),),
-        subresources=(STATUS,),
-        columns=(NAME, AGE),
+    # resource.k8s.io
+    served("resource.k8s.io/deviceclasses", _ALL_RESOURCE_VERSIONS),
+    served("resource.k8s.io/devicetaintrules", _TAINT_RULE_VERSIONS),
+    served("resource.k8s.io/resourceclaims", _ALL_RESOURCE_VERSIONS),
+    served("resource.k8s.io/resourceclaimtemplates", _ALL_RESOURCE_VERSIONS),
+    served("resource.k8s.io/resourcepoolstatusrequests", (Version("v1alpha3", default=False),)),
+    served("resource.k8s.io/resourceslices", _ALL_RESOURCE_VERSIONS),
+    # core
+    served("/bindings"),
+    served("/configmaps"),
+    served("/events"),
+    served("/namespaces"),
+    served("/nodes", storage_prefix="minions"),
+    served("/pods"),
+    served("/resourcequotas"),
+    served("/secrets"),
+    served("/services", without=("proxy",), storage_prefix="services/specs"),
+    served("/serviceaccounts", columns=(_NAME, Column("Secrets"), _AGE)),
+    # workloads
+    served("apps/daemonsets"),
+    served("apps/deployments"),
+    served("apps/replicasets"),
+    served("batch/jobs"),
+    served("policy/poddisruptionbudgets"),
+    # cluster services
+    served("coordination.k8s.io/leases"),
+    served("events.k8s.io/events"),
+    served(
+        "scheduling.k8s.io/podgroups",
+        (Version("v1beta1", default=False),),
+        columns=(_NAME, _AGE),
         gate="GenericWorkload",
     ),
-    Resource(
-        _SCHEDULING,
-        "Workload",
-        "workloads",
-        True,
-        versions=(Version("v1beta1", default=False),),
-        columns=(NAME, AGE),
-        gate="GenericWorkload",
-    ),
-    Resource(
-        _SCHEDULING,
-        "PriorityClass",
-        "priorityclasses",
-        False,
-        short_names=("pc",),
-        columns=(
-            NAME,
-            Column("Value", type="integer"),
-            Column("Global-Default", type="boolean"),
-            AGE,
-            Column("PreemptionPolicy"),
-        ),
-    ),
-    Resource(_RBAC, "ClusterRole", "clusterroles", False, columns=(NAME, Column("Created At"))),
-    Resource(
-        _RBAC,
-        "ClusterRoleBinding",
-        "clusterrolebindings",
-        False,
-        columns=(NAME, Column("Role"), AGE, *wide("Users", "Groups", "ServiceAccounts")),
-    ),
-    Resource(_RBAC, "Role", "roles", True, columns=(NAME, Column("Created At"))),
-    Resource(
-        _RBAC,
-        "RoleBinding",
-        "rolebindings",
-        True,
-        columns=(NAME, Column("Role"), AGE, *wide("Users", "Groups", "ServiceAccounts")),
-    ),
-    Resource(
-        _ADMISSION,
-        "ValidatingAdmissionPolicy",
-        "validatingadmissionpolicies",
-        False,
-        subresources=(STATUS,),
-        categories=("api-extensions",),
-        columns=(NAME, Column("Validations", type="integer"), Column("ParamKind"), AGE),
-    ),
-    Resource(
-        _ADMISSION,
-        "ValidatingAdmissionPolicyBinding",
-        "validatingadmissionpolicybindings",
-        False,
-        categories=("api-extensions",),
-        columns=(NAME, *text("PolicyName", "ParamRef"), AGE),
-    ),
-    # --- questions to the server -------------------------------------------------------------------------------------
-    Resource("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", False, verbs=("create",)),
-    Resource("authentication.k8s.io", "TokenReview", "tokenreviews", False, verbs=("create",)),
-    Resource("authorization.k8s.io", "LocalSubjectAccessReview", "localsubjectaccessreviews", True, verbs=("create",)),
-    Resource("authorization.k8s.io", "SelfSubjectAccessReview", "selfsubjectaccessreviews", False, verbs=("create",)),
-    Resource("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", False, verbs=("create",)),
-    Resource("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", False, verbs=("create",)),
+    served("scheduling.k8s.io/workloads", (Version("v1beta1", default=False),), gate="GenericWorkload"),
+    served("scheduling.k8s.io/priorityclasses"),
+    served("rbac.authorization.k8s.io/clusterroles"),
+    served("rbac.authorization.k8s.io/clusterrolebindings"),
+    served("rbac.authorization.k8s.io/roles"),
+    served("rbac.authorization.k8s.io/rolebindings"),
+    served("admissionregistration.k8s.io/validatingadmissionpolicies"),
+    served("admissionregistration.k8s.io/validatingadmissionpolicybindings"),
+    # questions to the server
+    served("authentication.k8s.io/selfsubjectreviews"),
+    served("authentication.k8s.io/tokenreviews"),
+    served("authorization.k8s.io/localsubjectaccessreviews"),
+    served("authorization.k8s.io/selfsubjectaccessreviews"),
+    served("authorization.k8s.io/selfsubjectrulesreviews"),
+    served("authorization.k8s.io/subjectaccessreviews"),
 )
-
-# Kinds whose fields we know, live in namespaces and are not served.
-_KNOWN_AND_NAMESPACED = frozenset({"CronJob", "LimitRange", "PodTemplate", "StatefulSet"})
 
 # Versions in order of preference; what is not here sorts last.
 VERSION_ORDER = ("v1", "v1beta2", "v1beta1", "v1alpha3")
@@ -466,7 +240,7 @@ def by_kind(kind: str, group: str | None = None) -> Resource:
 
 def is_namespaced(kind: str) -> bool:
     row = _first_by_kind().get(kind)
-    return row.namespaced if row else kind in _KNOWN_AND_NAMESPACED
+    return row.namespaced if row else kind in _unserved_namespaced_kinds()
 
 
 def by_plural(group: str, plural: str) -> Resource | None:
@@ -499,6 +273,11 @@ def _first_by_kind() -> dict[str, Resource]:
     for row in RESOURCES:
         rows.setdefault(row.kind, row)
     return rows
+
+
+@cache
+def _unserved_namespaced_kinds() -> frozenset[str]:
+    return frozenset(row["kind"] for row in resource_descriptions().values() if row["namespaced"])
 
 
 @cache
