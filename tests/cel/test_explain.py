@@ -186,7 +186,7 @@ def test_devices_of_one_kind_are_judged_once(two_drivers: str, monkeypatch: pyte
         asked.append(device)
         return explain(program, device)
 
-    monkeypatch.setattr("dray.cli.cel.explain", counting)
+    monkeypatch.setattr("dray.explain.selector_results.explain", counting)
     lines = said('device.driver == "nic.example.com"', two_drivers)
     assert lines[-1].startswith("8 of 10 devices match")
     assert len(asked) == 4

@@ -59,3 +59,17 @@ def test_most_selectors_have_optimistic_code() -> None:
     for program in compiled:
         result_of(program.evaluate, device)
     assert sum(program.has_short_form for program in compiled) > 0.8 * len(compiled)
+
+
+@pytest.mark.parametrize(
+    ("expression", "compiles"),
+    [
+        pytest.param("duration(1) == null", False, id="no-duration-from-a-number"),
+        pytest.param(".true", False, id="a-dot-before-a-literal"),
+        pytest.param('[,].includes("a")', True, id="an-empty-list-may-have-a-comma"),
+        pytest.param('timestamp(0).getHours("-25:00") == 23', True, id="an-offset-of-more-than-a-day"),
+    ],
+)
+def test_answers_found_by_random_expressions(expression: str, compiles: bool) -> None:
+    answered = answer({"expression": expression, "device": {"driver": "d.example.com"}})
+    assert (answered["compile"] == "ok") == compiles

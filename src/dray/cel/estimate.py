@@ -86,7 +86,7 @@ class _Estimator:
 
     def ident(self, node: Ident) -> Range:
         local = self.local(node.name)
-        self.paths[id(node)] = local.path if local is not None else (node.name,)
+        self.paths[id(node)] = local.path if local is not None else (node.name.removeprefix("."),)
         return ONE
 
     def select(self, node: Select) -> Range:

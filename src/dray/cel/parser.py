@@ -252,6 +252,9 @@ class _Parser:
         token = self.advance()
         text = token.text
         if text in ("true", "false", "null"):
+            if prefix:
+                self.token = token
+                raise self.unexpected("expecting IDENTIFIER")
             return _ended(Literal(token.offset, {"true": True, "false": False, "null": None}[text]), token)
         if text == "in":
             self.token = token
@@ -289,6 +292,7 @@ class _Parser:
     def list_literal(self, opening: Token) -> Node:
         elements: list[Node] = []
         optional: set[int] = set()
+        self.lone_comma("]")
         while not self.takes("]"):
             if self.takes("?"):
                 optional.add(len(elements))
@@ -298,9 +302,16 @@ class _Parser:
                 break
         return _ended(ListLiteral(opening.offset, elements, frozenset(optional)), self.tokens[self.at - 1])
 
+    def lone_comma(self, closing: str) -> None:
+        """`[,]` and `{,}` are empty: the grammar lets a comma end also a list without elements."""
+        following = self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else None
+        if self.token.kind == "op" and self.token.text == "," and following and following.text == closing:
+            self.advance()
+
     def map_literal(self, opening: Token) -> Node:
         entries: list[tuple[Node, Node]] = []
         optional: set[int] = set()
+        self.lone_comma("}")
         while not self.takes("}"):
             if self.takes("?"):
                 optional.add(len(entries))

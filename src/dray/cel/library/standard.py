@@ -111,8 +111,6 @@ def to_timestamp(value: Any) -> Timestamp:
 def to_duration(value: Any) -> Duration:
     if type(value) is str:
         return parse_duration(value)
-    if type(value) is int:
-        return Duration(value)
     return value  # type: ignore[no-any-return]
 
 
@@ -185,7 +183,7 @@ def _declare_conversions() -> None:
         "bytes": (BYTES, lambda value: value if type(value) is bytes else value.encode(), (BYTES, STRING)),
         "string": (STRING, to_string, (STRING, BOOL, BYTES, DOUBLE, INT, UINT, DURATION, TIMESTAMP)),
         "timestamp": (TIMESTAMP, to_timestamp, (TIMESTAMP, STRING, INT)),
-        "duration": (DURATION, to_duration, (DURATION, STRING, INT)),
+        "duration": (DURATION, to_duration, (DURATION, STRING)),
     }
     for name, (result, implementation, sources) in conversions.items():
         for source in sources:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -33,7 +33,7 @@ _UNITS = {
     "m": 60 * _NANOS,
     "h": 3600 * _NANOS,
 }
-_OFFSET = re.compile(r"([+-]?)([0-9]{1,2}):([0-9]{2})", re.ASCII).fullmatch
+_OFFSET = re.compile(r"([+-]?[0-9]{1,6}):([+-]?[0-9]{1,6})", re.ASCII).fullmatch
 
 
 def parse_timestamp(text: str) -> Timestamp:
@@ -107,13 +107,6 @@ def format_duration(value: Duration) -> str:
 
 @lru_cache(maxsize=256)
 def _zone(name: str) -> tzinfo:
-    found = _OFFSET(name)
-    if found is not None:
-        hours, minutes = int(found[2]), int(found[3])
-        if hours > 23 or minutes > 59:
-            raise CelError(f"invalid timezone: {name}")
-        delta = timedelta(hours=hours, minutes=minutes)
-        return timezone(-delta if found[1] == "-" else delta)
     if name in ("", "UTC"):
         return UTC
     try:
@@ -122,16 +115,30 @@ def _zone(name: str) -> tzinfo:
         raise CelError(f"unknown time zone {name[:64]}") from None
 
 
+@lru_cache(maxsize=256)
+def _offset_s(text: str) -> int:
+    """Seconds east of UTC for `+01:00`; like Go, any number of hours is taken."""
+    found = _OFFSET(text)
+    if found is None:
+        raise CelError(f"invalid timezone: {text[:64]}")
+    hours, minutes = int(found[1]), int(found[2])
+    if not 0 <= minutes <= 59:
+        raise CelError(f"timezone offset minutes out of range [0, 59]: {text}")
+    return 60 * (60 * hours - minutes if text.startswith("-") else 60 * hours + minutes)
+
+
 def _parts(value: Timestamp, zone: str = "UTC") -> datetime:
     seconds = value.nanos // _NANOS
     try:
+        if ":" in zone:
+            return _EPOCH + timedelta(seconds=seconds + _offset_s(zone))
         return (_EPOCH + timedelta(seconds=seconds)).astimezone(_zone(zone))
     except OverflowError:
         raise CelError("timestamp overflow") from None
 
 
 def _milliseconds(value: Timestamp, zone: str = "UTC") -> int:
-    _zone(zone)
+    _parts(value, zone)
     return value.nanos % _NANOS // 10**6
 
 
