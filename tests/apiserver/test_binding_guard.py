@@ -12,8 +12,8 @@ from tests.apiserver.conftest import Answer, Client
 from tests.store.conftest import free_port, start_etcd
 
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.guard import placements
-from dray.apiserver.guard.guarded_bindings import node_key
+from dray.apiserver.guard import node_room
+from dray.apiserver.guard.binding_guard import node_key
 from dray.store.etcd import EtcdStore
 from dray.store.sqlite import SqliteStore
 from dray.store.store_url import StoreAddress
@@ -288,13 +288,13 @@ async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch:
     """The room is counted from what changed: not from all pods, and the bound pod is read once."""
     await add_node(server, cpu="1000", memory="1Ti", pods="1000")
     read: list[str] = []
-    plain = placements.decode
+    plain = node_room.decode
 
     def counted(kind: type, value: bytes) -> Any:
         read.append(kind.__name__)
         return plain(kind, value)
 
-    monkeypatch.setattr(placements, "decode", counted)
+    monkeypatch.setattr(node_room, "decode", counted)
     for index in range(20):
         await add_pod(server, f"p{index}", cpu="1")
         await bind(server, f"p{index}")
@@ -302,11 +302,11 @@ async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch:
 
 
 async def test_pods_that_are_never_bound_leave_nothing_behind(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placements, "MOST_CHANGES", 8)
+    monkeypatch.setattr(node_room, "MAX_WAITING_CHANGES", 8)
     await add_node(server, **ROOMY)
     await add_pod(server, "first", cpu="1")
     assert (await bind(server, "first")).status == 201
-    kept = server.core.commit.__self__._placements  # type: ignore[attr-defined]
+    kept = server.core.commit.__self__._node_room  # type: ignore[attr-defined]
     for number in range(20):
         await add_pod(server, f"p{number}", node="n1", cpu="1m")
         await server.send("DELETE", f"{PODS}/p{number}?gracePeriodSeconds=0")

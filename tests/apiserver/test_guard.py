@@ -12,9 +12,9 @@ import pytest
 from tests.waiting import let_others_run
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.guard.guarded_commit import GuardedCommit
-from dray.apiserver.guard.holdings import shares_of
-from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.guard.claim_guard import ClaimGuard
+from dray.apiserver.guard.device_records import shares_of
+from dray.apiserver.guard.published_devices import PublishedDevices
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import RealClock
@@ -71,7 +71,7 @@ def a_slice(name: str, *devices: Document, generation: int = 1, counters: Docume
 class World:
     """Claims written through the guard, as handlers do it."""
 
-    def __init__(self, store: Store, guard: GuardedCommit) -> None:
+    def __init__(self, store: Store, guard: ClaimGuard) -> None:
         self.store = store
         self.guard = guard
 
@@ -107,7 +107,7 @@ class World:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     store = SqliteStore(tmp_path / "dray.db")
     follower = StoreFollower(store, RealClock())
-    guard = GuardedCommit(store, Published.following(follower))
+    guard = ClaimGuard(store, PublishedDevices.following(follower))
     await follower.start()
     yield World(store, guard)
     await follower.stop()

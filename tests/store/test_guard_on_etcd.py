@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.guard.guarded_commit import GuardedCommit
-from dray.apiserver.guard.holdings import shares_of
-from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.guard.claim_guard import ClaimGuard
+from dray.apiserver.guard.device_records import shares_of
+from dray.apiserver.guard.published_devices import PublishedDevices
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import RealClock
@@ -33,7 +33,7 @@ def a_claim(name: str, *devices: str) -> Document:
     }
 
 
-async def write(store: Store, guard: GuardedCommit, claim: Document) -> bool:
+async def write(store: Store, guard: ClaimGuard, claim: Document) -> bool:
     key = object_key(GROUP, "resourceclaims", "ns", claim["metadata"]["name"])
     while True:
         entry = await store.get(key)
@@ -60,7 +60,8 @@ async def test_two_servers_never_give_a_device_twice(etcd_address: str, tmp_path
     stores = [await open_store(f"etcd://{etcd_address}/guard", tmp_path) for _ in range(2)]
     followers = [StoreFollower(store, RealClock()) for store in stores]
     guards = [
-        GuardedCommit(store, Published.following(follower)) for store, follower in zip(stores, followers, strict=True)
+        ClaimGuard(store, PublishedDevices.following(follower))
+        for store, follower in zip(stores, followers, strict=True)
     ]
     for follower in followers:
         await follower.start()
@@ -90,7 +91,8 @@ async def test_the_same_device_at_the_same_moment_goes_to_exactly_one(etcd_addre
     stores = [await open_store(f"etcd://{etcd_address}/moment", tmp_path) for _ in range(2)]
     followers = [StoreFollower(store, RealClock()) for store in stores]
     guards = [
-        GuardedCommit(store, Published.following(follower)) for store, follower in zip(stores, followers, strict=True)
+        ClaimGuard(store, PublishedDevices.following(follower))
+        for store, follower in zip(stores, followers, strict=True)
     ]
     for follower in followers:
         await follower.start()

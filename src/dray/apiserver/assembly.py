@@ -14,10 +14,10 @@ from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.apiserver.core import Core, WritePath
 from dray.apiserver.discovery.api_groups import served
-from dray.apiserver.guard.guarded_bindings import GuardedBindings
-from dray.apiserver.guard.guarded_commit import GuardedCommit
-from dray.apiserver.guard.placements import Placements
-from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.guard.binding_guard import BindingGuard
+from dray.apiserver.guard.claim_guard import ClaimGuard
+from dray.apiserver.guard.node_room import NodeRoom
+from dray.apiserver.guard.published_devices import PublishedDevices
 from dray.apiserver.http.listener import Listener
 from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
 from dray.apiserver.request.authentication.issuer import TokenIssuer
@@ -124,7 +124,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     credentials = await prepare_store(store, options.data, clock, options.hosts)
     followed = Followed.of(store, clock)
     security = assemble_security(followed, credentials, clock, options)
-    guard = GuardedCommit(store, Published.following(followed.follower))
+    guard = ClaimGuard(store, PublishedDevices.following(followed.follower))
     writes = _write_path(followed, security.admission, guard, options)
     core = Core(
         store,
@@ -181,21 +181,19 @@ def assemble_security(followed: Followed, credentials: Credentials, clock: Clock
     )
 
 
-def _write_path(
-    followed: Followed, admission: AdmissionChain, guard: GuardedCommit, options: ServerOptions
-) -> WritePath:
+def _write_path(followed: Followed, admission: AdmissionChain, guard: ClaimGuard, options: ServerOptions) -> WritePath:
     """Admission, then the guards of nodes and of devices, then the store."""
     if options.overbooking:
         return WritePath(admission, guard.commit, guard.changes)
     counts_claims = options.gates.enabled("DRANodeAllocatableResources")
-    placements = Placements(
+    node_room = NodeRoom(
         followed.caches.of(by_kind("Node")), SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS
     )
-    followed.follower.subscribe(resource_prefix("", "pods"), placements)
-    bindings = GuardedBindings(
+    followed.follower.subscribe(resource_prefix("", "pods"), node_room)
+    bindings = BindingGuard(
         followed.store,
         followed.follower.progress,
-        placements,
+        node_room,
         guard.commit,
         # A file is one server's own; any other store may have several.
         several_servers=not isinstance(followed.store, SqliteStore),

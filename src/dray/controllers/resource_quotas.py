@@ -1,7 +1,7 @@
 """Resource quotas: what is used, counted anew when something ended or a quota changed.
 
 The API server charges a quota as objects are made; only this count gives back. The rules of what costs how much are the
-server's own (`dray.apiserver.write.quota`), so that both always agree.
+same (`dray.accounting.quota`), so that both always agree.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dray.api.core import Pod, ResourceQuota
-from dray.api.dra.pod_claims import extended_resource_claim_name
-from dray.api.dra.pod_phase import is_finished
-from dray.api.quantity import Quantity
-from dray.apiserver.write.quota import scopes
-from dray.apiserver.write.quota.usage import (
-    Classes,
+from dray.accounting.quota import (
+    QuotaClasses,
     Usage,
     claim_usage,
     count_name,
     object_usage,
     owning_pod,
     pod_usage,
+    quota_covers,
 )
+from dray.api.core import Pod, ResourceQuota
+from dray.api.dra.pod_claims import extended_resource_claim_name
+from dray.api.dra.pod_phase import is_finished
+from dray.api.quantity import Quantity
 from dray.client import (
     BY_NAMESPACE,
     CLAIMS,
@@ -110,9 +110,9 @@ class QuotaController:
 
     async def _usages(self, quota: Document, namespace: str, hard: Document) -> list[Usage]:
         pods = await self._client.list_documents(PODS, namespace)
-        matching = [pod for pod in pods if scopes.matches(quota, pod)]
+        matching = [pod for pod in pods if quota_covers(quota, pod)]
         usages = [pod_usage(pod, with_claims=self._counts_claims) for pod in matching]
-        if not scopes.matches(quota, None):
+        if not quota_covers(quota, None):
             return usages  # A quota with scopes looks at pods alone.
         usages += await self._claim_usages(namespace, pods)
         kinds = {kind.plural: kind for kind in map(self._counted_kind, hard) if kind is not None}
@@ -131,7 +131,7 @@ class QuotaController:
         claims = await self._client.list_documents(CLAIMS, namespace)
         if not claims:
             return []
-        classes = Classes.of(await self._client.list_documents(DEVICE_CLASSES))
+        classes = QuotaClasses.of(await self._client.list_documents(DEVICE_CLASSES))
         pods_by_uid = {pod["metadata"]["uid"]: pod for pod in pods}
         return [claim_usage(claim, classes, _paying_pod(claim, claims, pods_by_uid)) for claim in claims]
 

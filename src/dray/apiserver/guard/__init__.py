@@ -2,10 +2,11 @@
 
 For every device that a claim holds there is a key in the store, and one for every counter set that held devices draw from. A
 claim's status and these keys change in one commit, each key on condition that nobody changed it meanwhile, so the promise
-holds for any number of schedulers and of API servers on one etcd. `holdings` reads claims, `published` knows what slices
-offer, `plan` decides, `guarded_commit` writes and tries again when another claim was quicker at a shared key.
+holds for any number of schedulers and of API servers on one etcd. Results with adminAccess hold nothing.
 
-Results with adminAccess hold nothing.
-
-`bindings` stands before it and asks `placements` whether a node has room for one more pod.
+- `claim_guard` commits claims with these keys, and tries again when another claim was quicker at a shared key.
+- `device_records` reads and changes the keys' values, and refuses a device, capacity or counter that is taken.
+- `published_devices` knows what the newest slices of each pool offer.
+- `binding_guard` commits bindings of pods, and refuses one for which the node has no room.
+- `node_room` knows how much of each node its pods take.
 """

@@ -4,14 +4,20 @@ Only slices of a pool's newest generation count, as for everyone who reads slice
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
 from dray.api.caching import SharedDecoder
+from dray.api.dra.consumption import plain_name
+from dray.api.dra.pools import DeviceID, PoolID, newest_by
 from dray.api.projections import PublishedAmount, PublishedDevice, PublishedSlice, PublishedSliceSpec
-from dray.apiserver.guard.holdings import CounterSetID, DeviceID, amount, plain_name
+from dray.api.quantity import Quantity, QuantityError
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
+
+# driver, pool, counter set
+CounterSetID = tuple[str, str, str]
 
 SLICES = resource_prefix("resource.k8s.io", "resourceslices")
 
@@ -29,7 +35,7 @@ _read_devices = SharedDecoder(_devices_by_name, most_bytes=4 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class DeviceOffer:
     """A published device. `capacity` matters only where many may share it."""
 
     is_shareable: bool = False
@@ -38,26 +44,26 @@ class Offer:
 
 
 # Most devices are whole and draw from nothing: they share this value.
-WHOLE = Offer()
+WHOLE = DeviceOffer()
 
 
 @dataclass(frozen=True, slots=True)
 class _SliceFacts:
-    pool: tuple[str, str]
+    pool: PoolID
     generation: int
     devices: dict[str, PublishedDevice]
     counters: dict[str, dict[str, int]]
 
 
-class Published:
+class PublishedDevices:
     """An index over all slices, fed by the follower of the store."""
 
     def __init__(self) -> None:
         self._slices: dict[str, _SliceFacts] = {}
-        self._keys_by_pool: dict[tuple[str, str], set[str]] = {}
+        self._keys_by_pool: dict[PoolID, set[str]] = {}
 
     @classmethod
-    def following(cls, follower: StoreFollower) -> "Published":
+    def following(cls, follower: StoreFollower) -> "PublishedDevices":
         published = cls()
         follower.subscribe_index([SLICES], published.apply)
         return published
@@ -75,7 +81,7 @@ class Published:
         self._slices[key] = facts
         self._keys_by_pool.setdefault(facts.pool, set()).add(key)
 
-    def offer(self, device: DeviceID) -> Offer | None:
+    def offer(self, device: DeviceID) -> DeviceOffer | None:
         """None if nobody publishes the device now."""
         driver, pool, name = device
         found = next((facts.devices[name] for facts in self._newest(driver, pool) if name in facts.devices), None)
@@ -87,8 +93,7 @@ class Published:
 
     def _newest(self, driver: str, pool: str) -> list[_SliceFacts]:
         found = [self._slices[key] for key in self._keys_by_pool.get((driver, pool), ())]
-        newest = max((facts.generation for facts in found), default=0)
-        return [facts for facts in found if facts.generation == newest]
+        return newest_by(found, lambda facts: facts.generation)
 
 
 def _facts(spec: PublishedSliceSpec) -> _SliceFacts:
@@ -100,10 +105,10 @@ def _facts(spec: PublishedSliceSpec) -> _SliceFacts:
     )
 
 
-def _offer(device: PublishedDevice, driver: str) -> Offer:
+def _offer(device: PublishedDevice, driver: str) -> DeviceOffer:
     if not device.allow_multiple_allocations and not device.consumes_counters:
         return WHOLE
-    return Offer(
+    return DeviceOffer(
         is_shareable=bool(device.allow_multiple_allocations),
         capacity={plain_name(name, driver): amount(value.value) for name, value in (device.capacity or {}).items()},
         draws={draw.counter_set: _amounts(draw.counters) for draw in device.consumes_counters or ()},
@@ -112,3 +117,11 @@ def _offer(device: PublishedDevice, driver: str) -> Offer:
 
 def _amounts(values: dict[str, PublishedAmount] | None) -> dict[str, int]:
     return {name: amount(value.value) for name, value in (values or {}).items()}
+
+
+def amount(value: Any) -> int:
+    """Nano-units; what is no quantity counts nothing (validation has refused it before)."""
+    try:
+        return Quantity.parse(value).nanos
+    except (QuantityError, TypeError, ValueError):
+        return 0

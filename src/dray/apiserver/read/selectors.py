@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from dray.api.names import label_value_problems, qualified_name_problems
-from dray.apiserver.errors import bad_request
-from dray.apiserver.request.request_info import Document, FieldRequirement
-from dray.apiserver.safe_get import (
+from dray.api.safe_get import (
     mappings,
     strings,
     text,
     texts,
 )
+from dray.apiserver.errors import bad_request
+from dray.apiserver.request.request_info import Document, FieldRequirement
 
 # No real client sends longer ones, and matching them would cost time at every later event.
 MAX_SELECTOR = 16_384

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dray.api.dra.pod_phase import TERMINAL_PHASES
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json
 from dray.api.scalars import Shaping
@@ -41,7 +42,6 @@ Document = dict[str, Any]
 
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 POLICIES = ("Foreground", "Background", "Orphan")
-TERMINAL_PHASES = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+from dray.api.safe_get import (
+    mapping,
+    strings,
+    text,
+)
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError, OptionError
@@ -13,11 +18,6 @@ from dray.apiserver.request.authentication.service_account_tokens import (
     TokenWish,
 )
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    mapping,
-    strings,
-    text,
-)
 from dray.apiserver.watch.kind_cache import Objects
 from dray.clock import rfc3339
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
+from dray.api.dra.pod_claims import mentioned_claim_names
 from dray.api.projections import (
     NodeSlice,
     ReferencingEnvVarSource,
@@ -75,12 +76,8 @@ class NodeGraph:
 def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
     spec, status = pod.spec, pod.status or ReferencingPodStatus()
     yield "serviceaccounts", namespace, spec.service_account_name or "default"
-    claims = [*(spec.resource_claims or ()), *(status.resource_claim_statuses or ())]
-    if status.extended_resource_claim_status:
-        claims.append(status.extended_resource_claim_status)
-    for claim in claims:
-        if claim.resource_claim_name:
-            yield "resourceclaims", namespace, claim.resource_claim_name
+    for claim_name in mentioned_claim_names(spec, status):
+        yield "resourceclaims", namespace, claim_name
     for plural, name in _mounted(spec):
         if name:
             yield plural, namespace, name

@@ -8,6 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.api.jsontext import go_json
+from dray.api.safe_get import (
+    mapping,
+    mappings,
+    part,
+    strings,
+    text,
+)
 from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.authentication.authenticator import Authenticator
@@ -18,13 +25,6 @@ from dray.apiserver.request.authentication.service_account_tokens import (
 )
 from dray.apiserver.request.authorization.rbac import PolicyRule, RbacIndex
 from dray.apiserver.request.request_info import Attributes, Authorizer, Document, FieldRequirement, User
-from dray.apiserver.safe_get import (
-    mapping,
-    mappings,
-    part,
-    strings,
-    text,
-)
 from dray.clock import Clock, rfc3339
 
 AUTHORIZATION = "authorization.k8s.io"

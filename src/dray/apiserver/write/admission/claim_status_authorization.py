@@ -5,15 +5,15 @@ on the claim's own node or on any. Both are asked on top of the permission to wr
 """
 
 from dray.api.names import subdomain_problems
-from dray.apiserver import errors
-from dray.apiserver.errors import OptionError
-from dray.apiserver.request.authorization.authorizer import forbidden_error
-from dray.apiserver.request.request_info import NODE_NAME_EXTRA, Attributes, Authorizer, Decision, Document, User
-from dray.apiserver.safe_get import (
+from dray.api.safe_get import (
     mappings,
     part,
     text,
 )
+from dray.apiserver import errors
+from dray.apiserver.errors import OptionError
+from dray.apiserver.request.authorization.authorizer import forbidden_error
+from dray.apiserver.request.request_info import NODE_NAME_EXTRA, Attributes, Authorizer, Decision, Document, User
 from dray.apiserver.write.admission.chain import UPDATE, Admission, AdmissionPlugin, concerns, row_of
 from dray.features import FeatureGates
 

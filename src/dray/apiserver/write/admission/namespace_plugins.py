@@ -7,11 +7,28 @@ failed write has freed. Only resources that the quota's status already names are
 import asyncio
 import copy
 
+from dray.accounting.quota import (
+    REQUESTS,
+    QuotaClasses,
+    Usage,
+    claim_usage,
+    missing_amounts,
+    object_usage,
+    owning_pod,
+    pod_usage,
+    quota_covers,
+)
+from dray.api.dra.pod_claims import extended_resource_claim_name
 from dray.api.quantity import Quantity, QuantityError
+from dray.api.safe_get import (
+    mapping,
+    name_of,
+    text,
+    uid_of,
+)
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import mapping, name_of, text, uid_of
 from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.apiserver.write.admission.chain import (
@@ -26,18 +43,6 @@ from dray.apiserver.write.admission.chain import (
 )
 from dray.apiserver.write.managed_fields import UPDATE as UPDATE_OPERATION
 from dray.apiserver.write.managed_fields import Manager, owned_update
-from dray.apiserver.write.quota import scopes
-from dray.apiserver.write.quota.usage import (
-    REQUESTS,
-    Classes,
-    Usage,
-    claim_usage,
-    extended_claim_name,
-    missing_amounts,
-    object_usage,
-    owning_pod,
-    pod_usage,
-)
 from dray.store.errors import Conflict, NotFound
 from dray.store.interface import Store
 
@@ -130,7 +135,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         """Check and charge every quota; False if one changed meanwhile and all must be looked at again."""
         quotas = await self._objects.list("", "resourcequotas", namespace)
         pod = admission.document if _is_pod(admission) else None
-        quotas = [quota for quota in quotas if mapping(quota, "status", "hard") and scopes.matches(quota, pod)]
+        quotas = [quota for quota in quotas if mapping(quota, "status", "hard") and quota_covers(quota, pod)]
         if not quotas:
             return True
         delta, classes = await self._delta(admission)
@@ -144,10 +149,10 @@ class ResourceQuotaAdmission(AdmissionPlugin):
 
     # --- what it costs -----------------------------------------------------------------------------------------------
 
-    async def _delta(self, admission: Admission) -> tuple[Usage, Classes]:
-        classes = Classes()
+    async def _delta(self, admission: Admission) -> tuple[Usage, QuotaClasses]:
+        classes = QuotaClasses()
         if _is_claim(admission):
-            classes = Classes.of(await self._objects.list("resource.k8s.io", "deviceclasses"))
+            classes = QuotaClasses.of(await self._objects.list("resource.k8s.io", "deviceclasses"))
         usage = await self._usage(admission, admission.document or {}, classes)
         if admission.operation == CREATE:
             return usage, classes
@@ -155,7 +160,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         grown = {name: Quantity(amount.nanos - _nanos(before, name), amount.format) for name, amount in usage.items()}
         return {name: amount for name, amount in grown.items() if amount.nanos > 0}, classes
 
-    async def _usage(self, admission: Admission, document: Document, classes: Classes) -> Usage:
+    async def _usage(self, admission: Admission, document: Document, classes: QuotaClasses) -> Usage:
         if _is_pod(admission):
             return pod_usage(document, with_claims=self._counts_claims)
         if _is_claim(admission):
@@ -169,7 +174,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         pod = await self._objects.get("", "pods", namespace, owner[0])
         if pod is None or uid_of(pod) != owner[1]:
             return None
-        named = extended_claim_name(pod)
+        named = extended_resource_claim_name(pod)
         if named is not None:
             return pod if named == name_of(claim) else None
         # The scheduler names the claim after making it: until then the oldest such claim is meant.
@@ -182,7 +187,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
 
     # --- what is left ------------------------------------------------------------------------------------------------
 
-    def _plan(self, admission: Admission, quota: Document, delta: Usage, classes: Classes) -> Document | None:
+    def _plan(self, admission: Admission, quota: Document, delta: Usage, classes: QuotaClasses) -> Document | None:
         """The quota as it will be; None if this write costs it nothing. Raises 403 if it is too much."""
         hard = _amounts(mapping(quota, "status", "hard"))
         used = _amounts(mapping(quota, "status", "used"))
@@ -229,7 +234,7 @@ def _is_claim(admission: Admission) -> bool:
     return (admission.attributes.group, admission.attributes.resource) == CLAIMS
 
 
-def _concerns(admission: Admission, name: str, classes: Classes) -> bool:
+def _concerns(admission: Admission, name: str, classes: QuotaClasses) -> bool:
     """Claims are charged for extended resources only while there is a class that stands for them."""
     return not _is_claim(admission) or not name.startswith(REQUESTS) or classes.knows(name)
 

@@ -5,11 +5,19 @@ contents: a node writes only its own Node, the status of its own pods, its own l
 
 from collections.abc import Awaitable, Callable
 
+from dray.api.safe_get import (
+    labels_of,
+    mapping,
+    mappings,
+    name_of,
+    part,
+    text,
+    uid_of,
+)
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.request.authorization.node_authorizer import LEASE_NAMESPACE
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import labels_of, mapping, mappings, name_of, part, text, uid_of
 from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import (
     CREATE,

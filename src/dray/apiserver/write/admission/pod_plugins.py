@@ -6,9 +6,15 @@ from dray.accounting import pod_requests
 from dray.api.codec import to_object
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
+from dray.api.safe_get import (
+    mapping,
+    mappings,
+    name_of,
+    part,
+    text,
+)
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import mapping, mappings, name_of, part, text
 from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import (
     CREATE,

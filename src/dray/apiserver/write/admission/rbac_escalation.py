@@ -6,6 +6,11 @@ it refers to (or the verb `bind` on that role).
 
 import msgspec
 
+from dray.api.safe_get import (
+    mapping,
+    part,
+    text,
+)
 from dray.apiserver import errors
 from dray.apiserver.request.authorization.rbac import (
     GROUP,
@@ -15,11 +20,6 @@ from dray.apiserver.request.authorization.rbac import (
     uncovered,
 )
 from dray.apiserver.request.request_info import MASTERS, Attributes, Authorizer, User
-from dray.apiserver.safe_get import (
-    mapping,
-    part,
-    text,
-)
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
 
 ROLES = frozenset({"roles", "clusterroles"})

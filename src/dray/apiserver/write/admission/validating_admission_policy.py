@@ -4,16 +4,16 @@ import logging
 from collections.abc import AsyncIterator
 
 from dray.api.jsontext import go_json
+from dray.api.safe_get import (
+    labels_of,
+    mapping,
+    text,
+)
 from dray.api.scheme import RESOURCES
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    labels_of,
-    mapping,
-    text,
-)
 from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.policies.authorizer_library import Decide

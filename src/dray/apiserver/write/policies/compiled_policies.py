@@ -5,8 +5,13 @@ from functools import cache
 
 import msgspec
 
+from dray.api.safe_get import (
+    mapping,
+    mappings,
+    strings,
+    text,
+)
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import mapping, mappings, strings, text
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.policies.authorizer_library import AUTHORIZER, RESOURCE_CHECK, library

@@ -3,11 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
+from dray.api.safe_get import (
+    labels_of,
+    mapping,
+    mappings,
+    strings,
+    text,
+)
 from dray.api.scheme import by_plural
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authorization.reviews import user_document
 from dray.apiserver.request.request_info import Attributes, Document
-from dray.apiserver.safe_get import labels_of, mapping, mappings, strings, text
 from dray.apiserver.write.admission.chain import Admission
 from dray.apiserver.write.policies.authorizer_library import CelAuthorizer, Decide, ResourceCheck
 from dray.apiserver.write.policies.compiled_policies import CompiledPolicy, NamedProgram, Validation

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 
 from dray.api import names
 from dray.api.jsontext import go_json
-from dray.apiserver.errors import OptionError
-from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
+from dray.api.safe_get import (
     mapping,
     mappings,
     part,
     strings,
     text,
 )
+from dray.apiserver.errors import OptionError
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.policies.compiled_policies import compile_policy
 from dray.cel import CompileFailure, Program
 from dray.cel.environment import MAX_EXPRESSION_LENGTH

@@ -8,8 +8,8 @@ import pytest
 
 from dray.accounting import SCHEDULING
 from dray.api.scheme import by_kind
-from dray.apiserver.guard import placements as module
-from dray.apiserver.guard.placements import Placements
+from dray.apiserver.guard import node_room as module
+from dray.apiserver.guard.node_room import NodeRoom
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.store.interface import Change, Entry
 
@@ -23,7 +23,7 @@ class World:
         self.pods, self.nodes = KindCache(by_kind("Pod")), KindCache(by_kind("Node"))
         self.revision = 0
         self.stored: dict[str, dict] = {}
-        self.placements = Placements(self.nodes, SCHEDULING)
+        self.node_room = NodeRoom(self.nodes, SCHEDULING)
         for name in NODES:
             amounts = {"cpu": "1000", "memory": "1Ti", "pods": "1000"}
             self.put(self.nodes, "", {"kind": "Node", "metadata": {"name": name}, "status": {"allocatable": amounts}})
@@ -35,13 +35,13 @@ class World:
         change = Change(key, self.revision, value, None, 0, self.revision)
         cache.apply(change)
         if cache is self.pods:
-            self.placements.apply(change)
+            self.node_room.apply(change)
         return key, value
 
     def load_again(self):
         """As after a compaction."""
         entries = [Entry(each.key, each.value, each.revision, each.created) for each in self.pods.list()]
-        self.placements.load(entries, self.revision)
+        self.node_room.load(entries, self.revision)
 
     def pod(self, name, uid, node="", cpu=1, phase="Running"):
         container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
@@ -58,10 +58,10 @@ class World:
         self.revision += 1
         change = Change(self.pods.key("ns", name), self.revision, None, None, 0, 0)
         self.pods.apply(change)
-        self.placements.apply(change)
+        self.node_room.apply(change)
 
     def binding(self, document):
-        binding = self.placements.binding(
+        binding = self.node_room.binding(
             self.pods.key("ns", document["metadata"]["name"]), msgspec.json.encode(document)
         )
         assert binding is not None
@@ -69,8 +69,8 @@ class World:
 
     def requested(self, node):
         """What the ledger counts there, asked as a binding asks."""
-        self.placements.shortages(self.binding(self.pod("question", "uid-question", node)))
-        ledger = self.placements._ledger.nodes.get(node)
+        self.node_room.shortages(self.binding(self.pod("question", "uid-question", node)))
+        ledger = self.node_room._ledger.nodes.get(node)
         return ledger.requested("cpu") if ledger is not None else 0
 
     def counted(self, node, under_way=()):
@@ -106,21 +106,21 @@ def test_ledger_is_a_plain_count(seed):
             old = world.stored[chance.choice(unbound)]
             new = old | {"spec": old["spec"] | {"nodeName": chance.choice(NODES)}}
             binding = world.binding(new)
-            world.placements.shortages(binding)
-            world.placements.take(binding)
+            world.node_room.shortages(binding)
+            world.node_room.take(binding)
             under_way[new["metadata"]["name"]] = (binding, new)
         elif what == "commit" and under_way:
             binding, new = under_way.pop(chance.choice(sorted(under_way)))
             # The watch may be quicker than the answer of the commit.
             if chance.random() < 0.5:
                 world.show(new)
-                world.placements.stored(binding)
+                world.node_room.stored(binding)
             else:
-                world.placements.stored(binding)
+                world.node_room.stored(binding)
                 world.show(new)
         elif what == "fail" and under_way:
             binding, _ = under_way.pop(chance.choice(sorted(under_way)))
-            world.placements.give_back(binding)
+            world.node_room.give_back(binding)
         elif what == "phase" and bound:
             pod = world.stored[chance.choice(bound)]
             world.show(pod | {"status": {"phase": chance.choice(["Running", "Succeeded", "Failed"])}})
@@ -139,7 +139,7 @@ def test_ledger_is_a_plain_count(seed):
             assert world.requested(node) == world.counted(node, [new for _, new in under_way.values()])
     for node in NODES:
         assert world.requested(node) == world.counted(node, [new for _, new in under_way.values()])
-    world.placements._ledger.check()
+    world.node_room._ledger.check()
 
 
 def test_pods_of_other_nodes_are_not_read(monkeypatch):
@@ -162,4 +162,4 @@ def test_what_cannot_be_read_is_not_counted():
     broken["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "-1"
     world.show(broken)
     assert world.requested("n1") == 0
-    assert world.placements.binding("key", msgspec.json.encode(broken)) is None
+    assert world.node_room.binding("key", msgspec.json.encode(broken)) is None

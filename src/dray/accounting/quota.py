@@ -1,21 +1,18 @@
-"""What one object costs: names of quota resources to amounts."""
+"""What an object costs the quotas of its namespace, and which quotas cover it. Plain functions over documents.
+
+The API server charges a quota with it (admission plugin ResourceQuota); the quota controller counts anew with it. So both agree.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dray.accounting import RequestOptions, pod_limits, pod_requests
+from dray.accounting import RequestOptions, pod_limits, pod_requests, qos_class
 from dray.api.codec import to_object
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_finished_document
 from dray.api.quantity import Quantity
+from dray.api.safe_get import Document, mapping, mappings, name_of, part, strings, text
 from dray.api.scheme import Resource
-from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    mapping,
-    mappings,
-    name_of,
-    part,
-    text,
-)
 
 Usage = dict[str, Quantity]
 
@@ -24,22 +21,21 @@ ALL_DEVICES = 32
 DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 REQUESTS, LIMITS = "requests.", "limits."
-TERMINAL = frozenset({"Succeeded", "Failed"})
 # Core kinds that quotas also know by their bare name.
 PLAIN_COUNTS = frozenset({"pods", "configmaps", "secrets", "resourcequotas", "services"})
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
-ONE = Quantity.of(1)
+_ONE = Quantity.of(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Classes:
+class QuotaClasses:
     """Device classes, as far as quotas name them."""
 
     extended_names: Mapping[str, str] = field(default_factory=dict)  # class -> extendedResourceName or empty
 
     @staticmethod
-    def of(documents: Iterable[Document]) -> "Classes":
-        return Classes({name_of(entry): text(entry, "spec", "extendedResourceName") for entry in documents})
+    def of(documents: Iterable[Document]) -> "QuotaClasses":
+        return QuotaClasses({name_of(entry): text(entry, "spec", "extendedResourceName") for entry in documents})
 
     def knows(self, quota_name: str) -> bool:
         """Whether `requests.<...>` stands for devices of a class that exists now."""
@@ -54,9 +50,9 @@ def count_name(row: Resource) -> str:
 
 
 def object_usage(row: Resource) -> Usage:
-    usage = {count_name(row): ONE}
+    usage = {count_name(row): _ONE}
     if not row.group and row.plural in PLAIN_COUNTS:
-        usage[row.plural] = ONE
+        usage[row.plural] = _ONE
     return usage
 
 
@@ -65,10 +61,10 @@ def object_usage(row: Resource) -> Usage:
 
 def pod_usage(document: Document, *, with_claims: bool = False) -> Usage:
     """A pod that has ended counts as an object only."""
-    usage: Usage = {"count/pods": ONE}
-    if text(document, "status", "phase") in TERMINAL:
+    usage: Usage = {"count/pods": _ONE}
+    if is_finished_document(document):
         return usage
-    usage["pods"] = ONE
+    usage["pods"] = _ONE
     pod = to_object(document, Pod)
     options = RequestOptions(use_claim_status=with_claims)
     for name, amount in pod_requests(pod, options).items():
@@ -129,12 +125,12 @@ def _device_count(option: Document) -> int:
     return 0
 
 
-def claim_usage(claim: Document, classes: Classes, pod: Document | None = None) -> Usage:
+def claim_usage(claim: Document, classes: QuotaClasses, pod: Document | None = None) -> Usage:
     """`pod` is the pod for whose extended resources the scheduler made this claim, if it did.
 
     That pod has paid for them already: only what the claim takes beyond that is charged.
     """
-    usage: Usage = {"count/resourceclaims.resource.k8s.io": ONE}
+    usage: Usage = {"count/resourceclaims.resource.k8s.io": _ONE}
     extended: dict[str, int] = {}
     for name, count in devices_by_class(claim).items():
         usage[f"{name}{DEVICES_SUFFIX}"] = Quantity.of(count)
@@ -163,7 +159,54 @@ def owning_pod(claim: Document) -> tuple[str, str] | None:
     return None
 
 
-def extended_claim_name(pod: Document) -> str | None:
-    """The claim a pod's status names for its extended resources; None if it names none yet."""
-    found = part(pod, "status", "extendedResourceClaimStatus")
-    return text(found, "resourceClaimName") if found else None
+def quota_covers(quota: Document, pod: Document | None) -> bool:
+    """A quota without scopes looks at everything; with scopes only at pods that fit all of them."""
+    plain = strings(quota, "spec", "scopes")
+    selected = mappings(quota, "spec", "scopeSelector", "matchExpressions")
+    if not plain and not selected:
+        return True
+    if pod is None:
+        return False
+    terms = [{"scopeName": scope, "operator": "Exists"} for scope in plain] + selected
+    return all(_term_matches(term, pod) for term in terms)
+
+
+def _term_matches(term: Document, pod: Document) -> bool:
+    scope = text(term, "scopeName")
+    if scope == "PriorityClass":
+        return _priority_matches(term, text(pod, "spec", "priorityClassName"))
+    answers = {
+        "Terminating": _is_terminating(pod),
+        "NotTerminating": not _is_terminating(pod),
+        "BestEffort": _is_best_effort(pod),
+        "NotBestEffort": not _is_best_effort(pod),
+        "CrossNamespacePodAffinity": _crosses_namespaces(pod),
+    }
+    return answers.get(scope, False)
+
+
+def _priority_matches(term: Document, name: str) -> bool:
+    operator, values = text(term, "operator"), strings(term, "values")
+    if operator == "In":
+        return name in values
+    if operator == "NotIn":
+        return name not in values
+    return bool(name) if operator == "Exists" else operator == "DoesNotExist" and not name
+
+
+def _is_terminating(pod: Document) -> bool:
+    return part(pod, "spec", "activeDeadlineSeconds") is not None
+
+
+def _is_best_effort(pod: Document) -> bool:
+    return str(qos_class(to_object(pod, Pod))) == "BestEffort"
+
+
+def _crosses_namespaces(pod: Document) -> bool:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        required = mappings(pod, "spec", "affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution")
+        preferred = mappings(pod, "spec", "affinity", kind, "preferredDuringSchedulingIgnoredDuringExecution")
+        terms = [*required, *(part(entry, "podAffinityTerm") for entry in preferred)]
+        if any(part(term, "namespaces") or part(term, "namespaceSelector") is not None for term in terms):
+            return True
+    return False

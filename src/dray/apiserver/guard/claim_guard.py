@@ -5,37 +5,34 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from dray.api.dra.pools import DeviceID
+from dray.api.safe_get import (
+    name_of,
+    uid_of,
+)
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.guard.holding_changes import (
-    Drained,
-    Taken,
-    added,
-    drawn,
-    holder_names,
-    released,
-    without,
-)
-from dray.apiserver.guard.holdings import (
+from dray.apiserver.guard.device_records import (
     Claimant,
+    ClaimHolder,
     CounterRecord,
-    CounterSetID,
-    DeviceID,
+    CounterShortage,
     DeviceRecord,
-    Holder,
+    DeviceTaken,
     Share,
     counter_record,
     counter_set_key,
     device_key,
     device_record,
+    holder_names,
     shares_of,
+    with_draw,
+    with_holder,
+    without_draw,
+    without_holder,
 )
-from dray.apiserver.guard.published_devices import Published
+from dray.apiserver.guard.published_devices import CounterSetID, PublishedDevices
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
-    name_of,
-    uid_of,
-)
 from dray.apiserver.watch.stored_object import (
     document_of,
     object_key,
@@ -52,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
-class Records:
+class GuardRecords:
     """Guard records as read, and as they shall be."""
 
     read: dict[str, Entry] = field(default_factory=dict)
@@ -78,10 +75,10 @@ class Records:
         return operations, conditions
 
 
-class GuardedCommit:
+class ClaimGuard:
     """Commits every write of a claim. `repair` makes the records of claims that have none, such as restored ones."""
 
-    def __init__(self, store: Store, published: Published) -> None:
+    def __init__(self, store: Store, published: PublishedDevices) -> None:
         self._store = store
         self._published = published
 
@@ -123,46 +120,46 @@ class GuardedCommit:
             return [], []
         return (await self._decide(claim, before - after, after - before)).changes()
 
-    async def _decide(self, claim: Document, gone: Iterable[Share], come: Iterable[Share]) -> Records:
+    async def _decide(self, claim: Document, gone: Iterable[Share], come: Iterable[Share]) -> GuardRecords:
         claimant = Claimant.of(claim)
-        records = Records()
+        records = GuardRecords()
         gone, come = sorted(gone, key=_order), sorted(come, key=_order)
         await self._read(records, [device_key(share.device) for share in (*gone, *come)])
         drawing_before = self._drawing(records)
         for share in gone:
             record = self._device(records, share.device)
-            records.devices[share.device] = without(record, claimant, share.share_id)
+            records.devices[share.device] = without_holder(record, claimant, share.share_id)
         for share in come:
             await self._add(records, claim, claimant, share)
         await self._settle_counters(records, claim, drawing_before)
         return records
 
-    async def _read(self, records: Records, keys: Sequence[str]) -> None:
+    async def _read(self, records: GuardRecords, keys: Sequence[str]) -> None:
         unknown = [key for key in dict.fromkeys(keys) if key not in records.known]
         if unknown:
             records.known.update(unknown)
             records.read.update(await self._store.get_many(unknown))
 
-    def _device(self, records: Records, device: DeviceID) -> DeviceRecord:
+    def _device(self, records: GuardRecords, device: DeviceID) -> DeviceRecord:
         if device not in records.devices:
             entry = records.read.get(device_key(device))
             records.devices[device] = device_record(entry.value if entry else None)
         return records.devices[device]
 
-    def _drawing(self, records: Records) -> dict[str, Mapping[str, Mapping[str, int]]]:
+    def _drawing(self, records: GuardRecords) -> dict[str, Mapping[str, Mapping[str, int]]]:
         """What each device read so far draws already, by key."""
         return {key: device_record(entry.value).draws for key, entry in records.read.items()}
 
-    async def _add(self, records: Records, claim: Document, claimant: Claimant, share: Share) -> None:
+    async def _add(self, records: GuardRecords, claim: Document, claimant: Claimant, share: Share) -> None:
         record = self._device(records, share.device)
-        answer = added(record, claimant, share, self._published)
-        if isinstance(answer, Taken):
+        answer = with_holder(record, claimant, share, self._published)
+        if isinstance(answer, DeviceTaken):
             # A record may outlive its claim only by a mistake; then it must not block the device for ever.
             for holder in answer.holders:
                 if not await self._still_holds(holder, share.device):
-                    record = without(record, holder)
-            answer = added(record, claimant, share, self._published)
-        if isinstance(answer, Taken):
+                    record = without_holder(record, holder)
+            answer = with_holder(record, claimant, share, self._published)
+        if isinstance(answer, DeviceTaken):
             raise errors.devices_held(by_kind("ResourceClaim"), name_of(claim), answer.message)
         records.devices[share.device] = answer
 
@@ -174,7 +171,7 @@ class GuardedCommit:
         return uid_of(claim) == holder.uid and any(share.device == device for share in shares_of(claim))
 
     async def _settle_counters(
-        self, records: Records, claim: Document, before: Mapping[str, Mapping[str, Mapping[str, int]]]
+        self, records: GuardRecords, claim: Document, before: Mapping[str, Mapping[str, Mapping[str, int]]]
     ) -> None:
         """A device draws from counter sets from its first holder to its last."""
         draws = {device: record.draws if record.holders else {} for device, record in records.devices.items()}
@@ -183,15 +180,15 @@ class GuardedCommit:
             for device, now in draws.items()
             if before.get(device_key(device), {}) != now
         }
-        ids = {(device[0], device[1], name) for device, names in touched.items() for name in names}
+        ids = {(device.driver, device.pool, name) for device, names in touched.items() for name in names}
         await self._read(records, [counter_set_key(counter_set) for counter_set in sorted(ids)])
         for device, names in touched.items():
             for name in sorted(names):
-                await self._settle(records, claim, device, (device[0], device[1], name), draws[device].get(name))
+                await self._settle(records, claim, device, (device.driver, device.pool, name), draws[device].get(name))
 
     async def _settle(
         self,
-        records: Records,
+        records: GuardRecords,
         claim: Document,
         device: DeviceID,
         counter_set: CounterSetID,
@@ -202,28 +199,30 @@ class GuardedCommit:
             records.counters[counter_set] = counter_record(entry.value if entry else None)
         record = records.counters[counter_set]
         if wanted is None:
-            records.counters[counter_set] = released(record, device)
+            records.counters[counter_set] = without_draw(record, device)
             return
-        answer = drawn(record, device, wanted, counter_set, self._published)
-        if isinstance(answer, Drained):
+        answer = with_draw(record, device, wanted, counter_set, self._published)
+        if isinstance(answer, CounterShortage):
             # Devices without holders draw nothing: such an entry is a leftover.
             holders = await self._holders(records, answer.devices)
             for other in answer.devices:
                 if other not in holders:
-                    record = released(record, other)
-            answer = drawn(record, device, wanted, counter_set, self._published)
-            if isinstance(answer, Drained):
+                    record = without_draw(record, other)
+            answer = with_draw(record, device, wanted, counter_set, self._published)
+            if isinstance(answer, CounterShortage):
                 names = holder_names([holder for found in holders.values() for holder in found])
                 message = f"{answer.message}; the rest is held by claim {names}"
                 raise errors.devices_held(by_kind("ResourceClaim"), name_of(claim), message)
         records.counters[counter_set] = answer
 
-    async def _holders(self, records: Records, devices: Iterable[DeviceID]) -> dict[DeviceID, tuple[Holder, ...]]:
+    async def _holders(
+        self, records: GuardRecords, devices: Iterable[DeviceID]
+    ) -> dict[DeviceID, tuple[ClaimHolder, ...]]:
         await self._read(records, [device_key(device) for device in devices])
         found = {device: self._peek(records, device).holders for device in devices}
         return {device: holders for device, holders in found.items() if holders}
 
-    def _peek(self, records: Records, device: DeviceID) -> DeviceRecord:
+    def _peek(self, records: GuardRecords, device: DeviceID) -> DeviceRecord:
         """A device's record without making it part of the commit."""
         if device in records.devices:
             return records.devices[device]

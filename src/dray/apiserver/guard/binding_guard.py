@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.api.scheme import by_kind
-from dray.apiserver import errors
-from dray.apiserver.core import Commit, CommitCheck
-from dray.apiserver.guard.placements import Binding, Placements
-from dray.apiserver.request.request_info import Document
-from dray.apiserver.safe_get import (
+from dray.api.safe_get import (
     name_of,
     text,
 )
+from dray.api.scheme import by_kind
+from dray.apiserver import errors
+from dray.apiserver.core import Commit, CommitCheck
+from dray.apiserver.guard.node_room import (
+    NodeRoom,
+    PodBinding,
+)
+from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.store_follower import Progress
 from dray.apiserver.watch.stored_object import GUARD, to_value
 from dray.store.errors import Conflict
@@ -31,21 +34,21 @@ def node_key(name: str) -> str:
     return f"{GUARD}nodes/{name}"
 
 
-class GuardedBindings:
+class BindingGuard:
     """Put before another `Commit`, which does the rest."""
 
     def __init__(
         self,
         store: Store,
         progress: Progress,
-        placements: Placements,
+        node_room: NodeRoom,
         then: Commit,
         *,
         several_servers: bool,
     ) -> None:
         self._store = store
         self._progress = progress
-        self._placements = placements
+        self._node_room = node_room
         self._then = then
         self._several_servers = several_servers
 
@@ -69,7 +72,7 @@ class GuardedBindings:
 
         async def check(old: Document | None, new: Document | None) -> object:
             if old is not None and new is not None and new["kind"] == "Pod" and is_binding(old, new):
-                binding = self._placements.binding("", to_value(new))
+                binding = self._node_room.binding("", to_value(new))
                 if binding is not None:
                     self._refuse_overbooking(binding)
             return await then(old, new)
@@ -81,32 +84,32 @@ class GuardedBindings:
     async def _bind(
         self, operations: Sequence[Operation], preconditions: Sequence[Precondition], old: Document, new: Document
     ) -> int:
-        placements, put = self._placements, operations[0]
+        node_room, put = self._node_room, operations[0]
         assert isinstance(put, Put)
-        binding = placements.binding(put.key, put.value)
+        binding = node_room.binding(put.key, put.value)
         if binding is None:
             return await self._then(operations, preconditions, old, new)
         for _ in range(ATTEMPTS):
             more_operations, more_preconditions = await self._node_turn(binding)
             self._refuse_overbooking(binding)
-            placements.take(binding)
+            node_room.take(binding)
             try:
                 revision = await self._then(
                     [*operations, *more_operations], [*preconditions, *more_preconditions], old, new
                 )
             except Conflict as conflict:
-                placements.give_back(binding)
+                node_room.give_back(binding)
                 if set(conflict.keys) != {wanted.key for wanted in more_preconditions}:
                     raise
             except BaseException:
-                placements.give_back(binding)
+                node_room.give_back(binding)
                 raise
             else:
-                placements.stored(binding)
+                node_room.stored(binding)
                 return revision
         raise errors.conflict(by_kind("Pod"), name_of(new), "its node is in high demand; try again")
 
-    async def _node_turn(self, binding: Binding) -> tuple[list[Operation], list[Precondition]]:
+    async def _node_turn(self, binding: PodBinding) -> tuple[list[Operation], list[Precondition]]:
         """What goes with a binding so that other servers notice; our caches have seen every binding before it."""
         if not self._several_servers:
             return [], []
@@ -116,8 +119,8 @@ class GuardedBindings:
         await self._progress.wait_for(revision)
         return [Put(key, binding.ref.uid.encode())], [Precondition(key, revision)]
 
-    def _refuse_overbooking(self, binding: Binding) -> None:
-        short = self._placements.shortages(binding)
+    def _refuse_overbooking(self, binding: PodBinding) -> None:
+        short = self._node_room.shortages(binding)
         if short:
             why = "; ".join(row.detail for row in short)
             raise errors.conflict(

@@ -1,8 +1,8 @@
-"""Reads parts of documents that may have any shape: a missing or misshapen part is empty."""
+"""Reads fields of documents whose shape is not certain: a missing or misshapen field reads as empty."""
 
 from typing import Any
 
-from dray.apiserver.request.request_info import Document
+Document = dict[str, Any]
 
 
 def part(document: Any, *path: str) -> Any:

@@ -40,14 +40,14 @@ _HAS_NODE = b'"nodeName":'
 
 
 # Changes that wait for a binding to be looked at.
-MOST_CHANGES = 4096
+MAX_WAITING_CHANGES = 4096
 
 
 _decode_node = msgspec.json.Decoder(PlacedPod).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class PodBinding:
     """A pod that is about to get its node; `value` is the pod as it will be stored."""
 
     key: str
@@ -57,7 +57,7 @@ class Binding:
     value: bytes
 
 
-class Placements:
+class NodeRoom:
     """Every node's ledger, with pods that are being bound right now. To be subscribed to the pods in the store."""
 
     def __init__(self, nodes: KindCache, counts: RequestOptions) -> None:
@@ -73,21 +73,21 @@ class Placements:
         self._changed: dict[str, bytes | None] = {}
         self._is_reloaded = False
         # Between the answer of `take` and the call of `stored` or `give_back`.
-        self._under_way: dict[str, Binding] = {}
+        self._under_way: dict[str, PodBinding] = {}
         # Stored, but not yet seen in the store's watch.
-        self._expected: dict[str, Binding] = {}
+        self._expected: dict[str, PodBinding] = {}
 
     # --- what a binding does
 
-    def binding(self, key: str, value: bytes) -> Binding | None:
+    def binding(self, key: str, value: bytes) -> PodBinding | None:
         """None if the pod cannot be read: then it is not counted either."""
         pod = _readable(Pod, value)
         demand = self._demand(pod) if pod is not None else None
         if pod is None or demand is None:
             return None
-        return Binding(key, pod.spec.node_name, PodRef.of(pod), demand, value)
+        return PodBinding(key, pod.spec.node_name, PodRef.of(pod), demand, value)
 
-    def shortages(self, binding: Binding) -> list[Shortage]:
+    def shortages(self, binding: PodBinding) -> list[Shortage]:
         """What the node would give away more of than it has. Only what it says it has counts."""
         self._catch_up()
         for key, value in self._unread.pop(binding.node_name, {}).items():
@@ -104,18 +104,18 @@ class Placements:
         # Of an extended resource with nothing in the node's status, devices take care.
         return [row for row in found if row.claim or (row.resource in declared and (row.capacity or _is_basic(row)))]
 
-    def take(self, binding: Binding) -> None:
+    def take(self, binding: PodBinding) -> None:
         """The room is the pod's until `stored` or `give_back` is called."""
         self._under_way[binding.key] = binding
         self._enter(binding)
 
-    def stored(self, binding: Binding) -> None:
+    def stored(self, binding: PodBinding) -> None:
         """It is in the store; the room stays taken until the store's watch shows the pod."""
         self._under_way.pop(binding.key, None)
         if self._is_assumed(binding):
             self._expected[binding.key] = binding
 
-    def give_back(self, binding: Binding) -> None:
+    def give_back(self, binding: PodBinding) -> None:
         self._under_way.pop(binding.key, None)
         if self._is_assumed(binding):
             self._ledger.forget(binding.node_name, binding.ref)
@@ -131,7 +131,7 @@ class Placements:
             self._changed.pop(change.key, None)
             return
         self._changed[change.key] = change.value
-        if len(self._changed) >= MOST_CHANGES and not self._is_reloaded:
+        if len(self._changed) >= MAX_WAITING_CHANGES and not self._is_reloaded:
             # Pods come and go also where nobody is ever bound.
             self._catch_up()
 
@@ -189,11 +189,11 @@ class Placements:
         if ref is not None:
             self._ledger.remove(ref)
 
-    def _enter(self, binding: Binding) -> None:
+    def _enter(self, binding: PodBinding) -> None:
         if self._ledger.node_of(binding.ref) is None:
             self._ledger.assume(binding.node_name, binding.ref, binding.demand)
 
-    def _is_assumed(self, binding: Binding) -> bool:
+    def _is_assumed(self, binding: PodBinding) -> bool:
         ledger = self._ledger.nodes.get(binding.node_name)
         return ledger is not None and ledger.is_assumed(binding.ref)
 

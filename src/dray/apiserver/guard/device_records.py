@@ -1,0 +1,222 @@
+"""The guard's records of devices and counter sets: who holds them, and whether one more claim may.
+
+Nothing is written here. `claim_guard` reads the records, asks this module, and commits the changed records together with the claim.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from dray.api.dra.consumption import plain_name
+from dray.api.dra.pools import DeviceID
+from dray.api.quantity import Quantity
+from dray.api.safe_get import (
+    mapping,
+    mappings,
+    name_of,
+    namespace_of,
+    text,
+    uid_of,
+)
+from dray.apiserver.guard.published_devices import WHOLE, CounterSetID, PublishedDevices, amount
+from dray.apiserver.request.request_info import Document
+from dray.apiserver.watch.stored_object import GUARD
+
+
+def device_key(device: DeviceID) -> str:
+    return f"{GUARD}devices/{device}"
+
+
+def counter_set_key(counter_set: CounterSetID) -> str:
+    return f"{GUARD}counters/{'/'.join(counter_set)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claimant:
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @staticmethod
+    def of(claim: Document) -> "Claimant":
+        return Claimant(namespace_of(claim), name_of(claim), uid_of(claim))
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One allocation result: a whole device (`share_id` empty) or a part of one that allows many."""
+
+    device: DeviceID
+    share_id: str
+    capacity: tuple[tuple[str, int], ...]  # name without the driver's domain, nano-units; sorted
+
+
+def shares_of(claim: Document | None) -> frozenset[Share]:
+    """What the claim's allocation takes from others."""
+    return frozenset(
+        _share(result)
+        for result in mappings(claim, "status", "allocation", "devices", "results")
+        if result.get("adminAccess") is not True
+    )
+
+
+def _share(result: Document) -> Share:
+    driver = text(result, "driver")
+    consumed = {plain_name(name, driver): amount(value) for name, value in mapping(result, "consumedCapacity").items()}
+    device = DeviceID(driver, text(result, "pool"), text(result, "device"))
+    return Share(device, text(result, "shareID"), tuple(sorted(consumed.items())))
+
+
+class ClaimHolder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry of a device's record."""
+
+    namespace: str
+    name: str
+    uid: str
+    share_id: str = ""
+    capacity: dict[str, int] = {}
+
+    @property
+    def claimant(self) -> Claimant:
+        return Claimant(self.namespace, self.name, self.uid)
+
+
+class DeviceRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Holders of one device, and what the device draws from counter sets for as long as it has any."""
+
+    holders: tuple[ClaimHolder, ...] = ()
+    draws: dict[str, dict[str, int]] = {}
+
+
+class CounterRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What held devices draw from one counter set: device -> counter -> nano-units."""
+
+    draws: dict[str, dict[str, int]] = {}
+
+
+_devices = msgspec.json.Decoder(DeviceRecord)
+_counters = msgspec.json.Decoder(CounterRecord)
+
+
+def device_record(value: bytes | None) -> DeviceRecord:
+    return _devices.decode(value) if value else DeviceRecord()
+
+
+def counter_record(value: bytes | None) -> CounterRecord:
+    return _counters.decode(value) if value else CounterRecord()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaken:
+    """Why a claim may not have what it was given, and who has it."""
+
+    message: str
+    holders: tuple[Claimant, ...]
+    # Which record said so: if its holder turns out to be gone, that record is wrong.
+    device: DeviceID
+
+
+@dataclass(frozen=True, slots=True)
+class CounterShortage:
+    """A counter that does not suffice, and the devices that draw from it."""
+
+    message: str
+    devices: tuple[DeviceID, ...]
+
+
+def without_holder(record: DeviceRecord, claimant: Claimant, share_id: str | None = None) -> DeviceRecord:
+    """The record without a claim's holding (of one share, or of all)."""
+    kept = tuple(
+        holder
+        for holder in record.holders
+        if holder.uid != claimant.uid or (share_id is not None and holder.share_id != share_id)
+    )
+    return msgspec.structs.replace(record, holders=kept)
+
+
+def with_holder(
+    record: DeviceRecord, claimant: Claimant, share: Share, published: PublishedDevices
+) -> DeviceRecord | DeviceTaken:
+    """The record with one more holder, or who stands in the way."""
+    offer = published.offer(share.device)
+    # Of a device that nobody publishes (any more) the allocation itself says whether it is shared.
+    is_shareable = offer.is_shareable if offer else bool(share.share_id)
+    name = str(share.device)
+    in_the_way = [
+        holder
+        for holder in record.holders
+        if not is_shareable or not share.share_id or not holder.share_id or holder.share_id == share.share_id
+    ]
+    if in_the_way:
+        return DeviceTaken(
+            f"device {name} is already allocated to claim {holder_names(in_the_way)}",
+            _claimants(in_the_way),
+            share.device,
+        )
+    if offer and (short := _overdrawn_capacity(record, share, offer.capacity)):
+        return DeviceTaken(
+            f"device {name}: {short}; the rest is held by claim {holder_names(record.holders)}",
+            _claimants(record.holders),
+            share.device,
+        )
+    holder = ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, dict(share.capacity))
+    draws = record.draws if record.holders else (offer or WHOLE).draws
+    return DeviceRecord((*record.holders, holder), draws)
+
+
+def _overdrawn_capacity(record: DeviceRecord, share: Share, capacity: Mapping[str, int]) -> str:
+    for name, wanted in share.capacity:
+        if name not in capacity:
+            continue
+        held = sum(holder.capacity.get(name, 0) for holder in record.holders)
+        if wanted > 0 and held + wanted > capacity[name]:
+            free = max(capacity[name] - held, 0)
+            return f"capacity {name}: {_text(wanted)} wanted, {_text(free)} of {_text(capacity[name])} free"
+    return ""
+
+
+def with_draw(
+    record: CounterRecord,
+    device: DeviceID,
+    draws: Mapping[str, int],
+    counter_set: CounterSetID,
+    published: PublishedDevices,
+) -> CounterRecord | CounterShortage:
+    """The counter set with one more device drawing from it, or which counter does not suffice."""
+    others = {name: amounts for name, amounts in record.draws.items() if name != device[2]}
+    values = published.counters(counter_set)
+    for counter, wanted in draws.items() if values is not None else ():
+        total = (values or {}).get(counter, 0)
+        held = sum(amounts.get(counter, 0) for amounts in others.values())
+        if wanted > 0 and held + wanted > total:
+            free = max(total - held, 0)
+            message = (
+                f"counter {counter} of counter set {'/'.join(counter_set)}: {_text(wanted)} wanted by device "
+                f"{device[2]}, {_text(free)} of {_text(total)} free"
+            )
+            return CounterShortage(
+                message, tuple(DeviceID(device.driver, device.pool, name) for name in sorted(others))
+            )
+    return CounterRecord({**others, device[2]: dict(draws)})
+
+
+def without_draw(record: CounterRecord, device: DeviceID) -> CounterRecord:
+    return CounterRecord({name: amounts for name, amounts in record.draws.items() if name != device[2]})
+
+
+def holder_names(holders: Collection[ClaimHolder]) -> str:
+    return ", ".join(dict.fromkeys(str(holder.claimant) for holder in holders)) or "nobody"
+
+
+def _claimants(holders: Collection[ClaimHolder]) -> tuple[Claimant, ...]:
+    return tuple(dict.fromkeys(holder.claimant for holder in holders))
+
+
+def _text(nanos: int) -> str:
+    quantity = Quantity(nanos)
+    binary = Quantity(nanos, "BinarySI")
+    return min((str(quantity), str(binary)), key=len)
