@@ -99,7 +99,7 @@ SERVER_MANAGER = Manager("kube-apiserver", UPDATE_OPERATION, "v1", "status")
 
 
 class ResourceQuotaAdmission(AdmissionPlugin):
-    name = "ResourceQuotaAdmission"
+    name = "ResourceQuota"
 
     def __init__(self, store: Store, objects: Objects, *, counts_claims: bool = False) -> None:
         self._store = store
@@ -209,7 +209,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
             return None
         changed = copy.deepcopy(quota)
         changed["status"]["used"] |= {name: str(amount) for name, amount in charged.items()}
-        return owned_update(by_kind("ResourceQuotaAdmission"), quota, changed, SERVER_MANAGER, "")
+        return owned_update(by_kind("ResourceQuota"), quota, changed, SERVER_MANAGER, "")
 
     def _check_specified(self, admission: Admission, quota: Document, hard: Usage) -> None:
         missing = missing_amounts(admission.document or {}, hard)

@@ -121,9 +121,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
             raise PolicyError(f"failed to find resource referenced by paramKind: '{group}, Kind={text(kind, 'kind')}'")
         namespace = (text(reference, "namespace") or admission.attributes.namespace) if row.namespaced else ""
         if row.namespaced and not namespace:
-            raise PolicyError(
-                "cannot use namespaced paramRef in policy binding that matches_request cluster-scoped resources"
-            )
+            raise PolicyError("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
         if name := text(reference, "name"):
             found = await self._objects.get(row.group, row.plural, namespace, name)
             return [found] if found else []
