@@ -13,7 +13,7 @@ TIME_IS_THE_CASE = {
     "waiting.py": 3,
     # A peer that is slow on purpose.
     "kubelet/scripted_driver.py": 2,
-    "apiserver/test_connection.py": 3,  # one slow answer; two real timeouts of sockets
+    "http/test_connection.py": 3,  # one slow answer; two real timeouts of sockets
     "faults/test_node_restarts.py": 1,
     "store/test_disk_commit.py": 1,
     "client/test_contract.py": 2,

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.waiting import eventually, let_others_run
 
 from dray.apiserver.http.listener import Listener
 from dray.apiserver.request.request_info import Request
 from dray.http import connection as wire
 from dray.http.responses import Response
+from tests.waiting import eventually, let_others_run
 
 
 class Echo:
