@@ -100,6 +100,7 @@ def test_every_field_of_kubernetes_has_a_protobuf_number():
 def test_the_description_reaches_the_newest_fields():
     assert struct("core.v1.NodeStatus").fields["declaredFeatures"].numbers == (14,)
     assert struct("core.v1.Volume").fields["hostPath"].numbers == (2, 1)
+    assert struct("resource.v1.DeviceToleration").fields["operator"].default == "Equal"
     assert len(known_kinds()) > 90
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 
 def digest_of(tree: Any) -> bytes | None:
-    """Equal trees, equal digests, and long enough that nobody can make two trees share one; None for what is no JSON."""
+    """A digest of the tree as JSON, long enough that nobody can make two trees share one; None if the tree is not JSON."""
     try:
         return blake2b(msgspec.json.encode(tree), digest_size=20).digest()
     except (TypeError, ValueError, OverflowError, RecursionError):
@@ -19,7 +19,7 @@ def digest_of(tree: Any) -> bytes | None:
 
 
 class LruSet:
-    """The `size` members that were asked for most recently."""
+    """Keeps the `size` members that were used most recently."""
 
     def __init__(self, size: int) -> None:
         self._size = size

@@ -77,7 +77,7 @@ def to_object(document: Document, kind: type[T]) -> T:
 
 
 def _decode_with_nulls(kind: type[T], value: Any) -> T:
-    """Nulls count as absent, as in Go; what is still wrong after taking them out is wrong indeed."""
+    """Decodes again without nulls, which count as absent as in Go; an error that remains is the sender's."""
     if not isinstance(value, dict):
         raise DecodeError("expected an object")
     shape = shape_for_kind(str(value.get("apiVersion") or _default_version(kind)), kind.__name__)
@@ -107,7 +107,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _without_null_fields(shaped: Document) -> Document:
-    """Takes out the nulls that the wire form always carries; those inside of driver parameters stay."""
+    """Removes the nulls that the wire form always has; those inside of driver parameters stay."""
     return {
         key: (
             inner
@@ -155,7 +155,7 @@ class ShapedDocument(msgspec.Struct, frozen=True):
         return (*map(str, self.unknown), *[f'duplicate field "{path}"' for path in self.duplicate_fields])
 
     def strict(self) -> Document:
-        """The document, if there was nothing strange."""
+        """The document; raises DecodeError if it has unknown or duplicate fields."""
         if self.warnings:
             raise DecodeError("strict decoding error: " + ", ".join(self.warnings))
         return self.document
@@ -164,12 +164,12 @@ class ShapedDocument(msgspec.Struct, frozen=True):
 def read_document(
     data: bytes, *, api_version: str | None = None, kind: str | None = None, max_bytes: int = MAX_BYTES
 ) -> ShapedDocument:
-    """One JSON document; `api_version` and `kind` say what it is where it does not say so itself."""
+    """Reads one JSON document; `api_version` and `kind` are used if the document has none."""
     value = read_json(data, max_bytes=max_bytes)
     return shape_document(value, duplicate_fields(data, value), api_version=api_version, kind=kind)
 
 
-# Kinds that clients and nodes may know better than we do: what we do not know of them is kept.
+# Kinds of which newer clients and nodes may send fields that we do not know: these fields are kept.
 NEWER_THAN_US = ("Pod", "Node")
 
 
@@ -199,7 +199,7 @@ def _said(document: Document, name: str, default: str | None) -> str:
 
 
 def _mirror(document: Document) -> None:
-    """Fields that say the same thing twice, for clients of different age: the list, and its first entry alone."""
+    """Keeps pairs of fields equal that exist for old and new clients: a list, and its first entry alone."""
     if document["kind"] == "Pod" and "status" in document:
         _mirror_first(document["status"], "podIP", "podIPs", "ip")
     elif document["kind"] == "Node" and "spec" in document:
@@ -207,7 +207,7 @@ def _mirror(document: Document) -> None:
 
 
 def _mirror_first(section: Document, single: str, many: str, key: str) -> None:
-    """Where the two disagree, the single one is right: only an old client would have changed it alone."""
+    """If the two differ, the single field wins: only an old client would have changed it alone."""
     entries, alone = section.get(many), section.get(single)
     first = (entries[0].get(key, "") if key else entries[0]) if entries else ""
     if not alone:

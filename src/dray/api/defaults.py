@@ -24,7 +24,7 @@ def apply_defaults(document: Document, now: str) -> Document:
 
 
 def refresh_taint_time(new: Document, old: Document, now: str) -> Document:
-    """A rule whose effect changed and whose time did not was added again, in effect: its time is now."""
+    """Sets the time of a rule to now if its effect changed and its time did not."""
     taint, before = _inner(new, "spec", "taint"), _inner(old, "spec", "taint")
     if not taint or taint.get("effect") == before.get("effect") or taint.get("timeAdded") != before.get("timeAdded"):
         return new
@@ -159,7 +159,7 @@ def _namespace(document: Document, now: str) -> Document:
 
 
 def with_own_label(document: Document) -> Document:
-    """A namespace wears its name as a label; a generated name is known only after the other defaults."""
+    """Labels a namespace with its name. This runs after name generation."""
     metadata = _inner(document, "metadata")
     name = metadata.get("name")
     if not name or (metadata.get("labels") or {}).get("kubernetes.io/metadata.name") == name:
@@ -177,7 +177,7 @@ def _node(document: Document, now: str) -> Document:
 
 
 def _secret(document: Document, now: str) -> Document:
-    """`stringData` is for writing only: it comes back as part of `data`."""
+    """Moves `stringData`, which is for writing only, into `data`."""
     made = document if document.get("type") else {**document, "type": "Opaque"}
     texts = made.get("stringData")
     if texts is None:
@@ -192,7 +192,7 @@ def _base64(text: str) -> str:
 
 
 def _service(document: Document, now: str) -> Document:
-    """What a service says about itself; it gets no address, since nothing here would route to one."""
+    """Defaults of a service. It gets no cluster IP, since nothing here would route to it."""
     spec = _inner(document, "spec")
 
     def with_target(port: Document) -> Document:

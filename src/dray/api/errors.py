@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class DecodeError(ValueError):
-    """The bytes or the document are not an object of the API; says where, as a field path or as line and column."""
+    """The bytes or the document are not an object of the API. Names the place as a field path or as line and column."""
 
     def __init__(self, message: str, *, path: str = "", line: int | None = None, column: int | None = None) -> None:
         super().__init__(message)
@@ -26,7 +26,7 @@ class DecodeError(ValueError):
 
 
 class ShapeError(DecodeError):
-    """A value of another type than its field's. The message is in Kubernetes' words, which name the place or do not."""
+    """A value has another type than its field. The message is in Kubernetes' words."""
 
     @property
     def answer(self) -> str:

@@ -47,7 +47,7 @@ class Feature:
 
 
 def drop_disabled_fields(new: Document, old: Document | None, gates: FeatureGates) -> Document:
-    """`new` without what is switched off; the same object if nothing had to go."""
+    """`new` without the fields of disabled features; the same object if nothing was removed."""
     features = _switched_off(str(new.get("kind")), gates)
     doomed = [f for f in features if f.is_used_by(new) and not (old is not None and f.is_used_by(old))]
     if not doomed:
@@ -64,7 +64,7 @@ def _switched_off(kind: str, gates: FeatureGates) -> tuple[Feature, ...]:
 
 
 def dropped_features(document: Document, gates: FeatureGates) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """What a new object would lose: the gates that are off, and the names of the fields they guard."""
+    """The fields that a new object would lose, by the disabled gate that guards them."""
     return [
         (tuple(name for name in feature.gates if not gates.enabled(name)), feature.used_names(document))
         for feature in _FEATURES.get(str(document.get("kind")), ())

@@ -11,7 +11,7 @@ ANY_ADDRESS = "0.0.0.0"
 
 
 def host_ports(pod: Pod) -> frozenset[HostPort]:
-    """Of containers that stay: init containers are gone before anybody could mind, unless they are sidecars."""
+    """Host ports of long-running containers: regular ones and sidecars. Other init containers end before a clash could matter."""
     spec = pod.spec
     if not any(container.ports for container in (*spec.containers, *spec.init_containers)):
         return frozenset()

@@ -12,7 +12,7 @@ from dray.api.errors import DecodeError
 
 Document = dict[str, Any]
 
-# Device fields that say the same thing; a device may use one of them.
+# Device fields with the same meaning; a device may use one of them.
 DEVICE_SPELLINGS = ("nativeResourceMappings", "nodeAllocatableResourceMappings", "nodeAllocatableResources")
 
 OLD_NAMES = {
@@ -63,7 +63,7 @@ def _device(device: Any, path: str) -> Any:
 
 
 def _with_canonical_mappings(device: Document) -> Document:
-    """The newer name around the older contents, as one of the KEP's own examples has it."""
+    """Also accepts the newer field name with the older contents, as in one of the KEP's own examples."""
     mappings = device.get("nodeAllocatableResourceMappings")
     if not isinstance(mappings, dict) or not any(
         isinstance(m, dict) and "quantityFrom" in m for m in mappings.values()

@@ -58,7 +58,7 @@ def _opened(manifest: Manifest) -> Iterator[Manifest]:
 
 
 def _as_item(manifest: Manifest, item: Document) -> Document:
-    """Items of a typed list may leave out what they are."""
+    """Items of a typed list may omit apiVersion and kind."""
     if manifest.kind == "List":
         return item
     said = {"apiVersion": manifest.api_version, "kind": manifest.kind.removesuffix("List")}

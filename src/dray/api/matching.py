@@ -61,7 +61,7 @@ def matches_node(selector: NodeSelector | None, node: Node) -> bool:
 
 
 def required_nodes(spec: PodSpec) -> NodeSelector | None:
-    """The node affinity that a pod insists on."""
+    """The pod's required node affinity."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     return affinity.required_during_scheduling_ignored_during_execution if affinity else None
 

@@ -19,7 +19,7 @@ def pod(document: Document) -> Document:
 
 
 def controller(document: Document) -> Document:
-    """ReplicaSet and its kin: their own defaults, and the pod template's."""
+    """Defaults of ReplicaSet and similar kinds, and of their pod templates."""
     spec = document.get("spec")
     if not isinstance(spec, dict):
         return document
@@ -38,7 +38,7 @@ def controller(document: Document) -> Document:
 
 
 def _template(template: Document) -> Document:
-    """Clients written in Go send a template's creation time as null; it has none."""
+    """Removes the creation time, which clients written in Go send as null."""
     made = {**template, "spec": pod_spec(template["spec"], fill_requests=False)}
     metadata = template.get("metadata")
     if isinstance(metadata, dict) and metadata.get("creationTimestamp", "") is None:
@@ -55,7 +55,7 @@ def _update_strategy(given: Document, parts: Document) -> Document:
 
 
 def _job(document: Document, spec: Document) -> Document:
-    """One pod if nothing was said, one at a time, and the template's labels if it has none of its own."""
+    """One completion and one pod at a time by default, and the template's labels if the job has none."""
     if "completions" not in spec and "parallelism" not in spec:
         spec["completions"] = 1
     spec.setdefault("parallelism", 1)
@@ -70,7 +70,7 @@ def _job(document: Document, spec: Document) -> Document:
 
 
 _NO_LIMIT = 2**31 - 1
-# Where each kind says how it replaces its pods, and what a rolling update is unless it says more.
+# The field in which each kind says how it replaces its pods, and the default of a rolling update.
 _ROLLING: dict[str, tuple[str, Document]] = {
     "Deployment": ("strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
     "StatefulSet": ("updateStrategy", {"partition": 0}),
@@ -144,7 +144,7 @@ def _container(container: Document, on_host_network: bool, fill_requests: bool) 
 
 
 def _pull_policy(image: str) -> str:
-    """Always for the tag `latest`, said or meant; a digest pins the image."""
+    """Always for the tag `latest`, written or implied, unless a digest pins the image."""
     name = image.rpartition("/")[2]
     if "@" in name:
         return "IfNotPresent"

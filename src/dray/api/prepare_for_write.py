@@ -12,12 +12,12 @@ from dray.api.strategies import Setting, strategy_for
 
 Document = dict[str, Any]
 
-# What a new object cannot say about itself.
+# Metadata that only the server sets, later.
 _ONLY_LATER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
 
 
 def prepared_create(document: Document, setting: Setting, *, namespace: str = "default") -> Document:
-    """A new object of an unknown sender: without identity, in `namespace` unless it says otherwise."""
+    """Prepares a new object: removes UID and creation time, and sets `namespace` unless the object names one."""
     metadata = new_metadata(document.get("metadata") or {})
     for name in ("uid", "creationTimestamp"):
         metadata.pop(name, None)
@@ -51,7 +51,7 @@ def set_namespace(metadata: Document, namespace: str, *, namespaced: bool) -> No
 
 
 def with_kept_metadata(document: Document, old: Document) -> Document:
-    """What an update leaves out or cannot change is taken from the store."""
+    """Takes metadata that an update omits or cannot change from the stored object."""
     metadata, before = dict(document["metadata"]), old["metadata"]
     metadata.pop("selfLink", None)
     for name in ("name", "namespace", "uid", "deletionGracePeriodSeconds"):

@@ -17,7 +17,7 @@ _NANOS_PER_MILLI = 1_000_000
 
 # A text with more characters or a larger exponent is refused: exact arithmetic on it would cost unbounded time.
 MAX_TEXT = 512
-# As many texts are remembered.
+# The number of texts whose quantities are remembered.
 MAX_KNOWN = 65536
 MAX_EXPONENT = 512
 
@@ -194,7 +194,7 @@ def _divide_away(amount: int, unit: int) -> int:
 
 
 class _Known(dict[str, Quantity]):
-    """Texts read before. A full one starts afresh, which costs less than keeping count of what is used."""
+    """Quantities by text. A full cache is emptied, which costs less than tracking which entries are used."""
 
     def __missing__(self, value: str | int | float) -> Quantity:
         if type(value) is not str:

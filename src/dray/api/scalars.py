@@ -23,7 +23,7 @@ _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII).fullmatch
 
 @dataclass(frozen=True, slots=True)
 class UnknownField:
-    """A field that the type it was found in does not have."""
+    """A field that its type does not have."""
 
     path: str
     name: str
@@ -43,7 +43,7 @@ class Shaping:
         self.keeps_unknown = keeps_unknown
 
 
-# Where we are: the place of the holder and a field name or index. Written out only when there is something to say.
+# The place of a value: the place of its holder, and a field name or index. It becomes text only for a message.
 Place = tuple[Any, str | int] | None
 # Value, the Go type that holds it (messages name it), its place, the run.
 Convert = Callable[[Any, str, Place, Shaping], Any]
@@ -161,7 +161,7 @@ def _time(value: Any, go: str, place: Place, run: Shaping) -> Any:
 
 @lru_cache(maxsize=4096)
 def _is_written(text: str) -> bool:
-    """Whether it is a time in the very spelling in which times are written."""
+    """Whether the text is a time exactly as the server writes times."""
     try:
         return _PLAIN_TIME(text) is not None and parse_time(text) is not None
     except ValueError:

@@ -13,7 +13,7 @@ _SYNTAX = re.compile(
 
 @lru_cache(maxsize=4096)
 def parse_time(text: str) -> datetime:
-    """The moment that an RFC 3339 text names; ValueError if it names none."""
+    """The time of an RFC 3339 text; ValueError if it is malformed."""
     found = _SYNTAX(text) if len(text) <= 64 else None
     if found is None:
         raise ValueError("not a time of the form 2006-01-02T15:04:05Z")

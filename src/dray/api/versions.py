@@ -105,7 +105,7 @@ def _read_request(request: Document) -> Document:
 
 
 def _is_set(field: str, value: Any) -> bool:
-    """An empty list or a false behind a pointer was still said; an empty name or a zero count was not."""
+    """Keeps an explicit empty list, or false behind a pointer; an empty name or a zero count counts as absent."""
     return bool(value) if field in ("deviceClassName", "allocationMode", "count") else value is not None
 
 

@@ -33,7 +33,7 @@ _WORDS: dict[str, Any] = {
 
 @dataclass(slots=True)
 class Lines:
-    """Where a value begins, and the same for what is inside of it."""
+    """The line on which a value begins, and the lines of the values inside it."""
 
     line: int
     keys: dict[str, Lines] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def _utf8(data: bytes) -> str:
 
 @dataclass(slots=True)
 class _Open:
-    """A list or map whose end has not come yet."""
+    """A list or map that is not complete yet."""
 
     value: Any
     lines: Lines

@@ -65,7 +65,7 @@ def device_key(holder: Document) -> DeviceKey:
 
 
 def _admin_results(allocation: Document | None, old: Document | None) -> Iterable[str]:
-    """Admin access that was granted once stays granted."""
+    """Admin access that was granted cannot be taken back."""
     if any(result.get("adminAccess") for result in results_of(old)):
         return
     for i, result in enumerate(results_of(allocation)):

@@ -42,7 +42,7 @@ def check_claim(document: Document, context: ValidationContext, errors: Errors) 
 
 
 def check_requested_admin_access(document: Document, context: ValidationContext, errors: Errors) -> None:
-    """For new claims and templates; for anything else there is nothing to say."""
+    """Checks new claims and templates; other kinds have no such rule."""
     spec = document.get("spec") or {}
     if document.get("kind") == "ResourceClaimTemplate":
         spec = spec.get("spec") or {}
@@ -69,7 +69,7 @@ _TEMPLATE_METADATA = frozenset(("labels", "annotations"))
 
 
 def _check_template_metadata(meta: Document, path: str, errors: Errors) -> None:
-    """A template hands on labels and annotations, and nothing else."""
+    """A template may only set labels and annotations of its claims."""
     check_annotations(meta.get("annotations") or {}, f"{path}.annotations", errors)
     check_labels(meta.get("labels") or {}, f"{path}.labels", errors)
     for field, value in meta.items():
@@ -263,7 +263,7 @@ def check_class_name(name: str, path: str, errors: Errors, *, declarative: bool 
 def check_selectors(
     selectors: list[Document], path: str, context: ValidationContext, errors: Errors, *, unchanged: bool = False
 ) -> None:
-    """`unchanged`: what is stored already keeps its expressions unjudged."""
+    """`unchanged`: expressions that are stored already are not checked again."""
     if len(selectors) > MAX_SELECTORS:
         errors.too_many(path, len(selectors), MAX_SELECTORS, declarative=True)
         return
@@ -298,7 +298,7 @@ def check_configs(configs: list[Document], limit: int, known: RequestNames, path
         check_opaque(config.get("opaque"), f"{path}[{i}].opaque", errors)
 
 
-# Type to its fields in order: wire name and, behind a colon, the type of what is in it (`[]` for a list) or its zero.
+# A claim spec as Go prints it in messages. Type to its fields in order: JSON name and, behind a colon, its type (`[]` for a list) or zero.
 _GO_TYPES = {
     "ClaimSpec": "devices:DeviceClaim",
     "DeviceClaim": "requests:[]Request constraints:[]Constraint config:[]Config",
@@ -316,12 +316,12 @@ _GO_TYPES = {
     "Opaque": "driver:'' parameters",
 }
 _GO_ZEROS: dict[str, Any] = {"''": "", "0": 0, "": None}
-# Structs that are there even when nothing is in them.
+# Structs that Go prints even when they are empty.
 _NEVER_NIL = frozenset({"DeviceClaim"})
 
 
 def go_template_spec(spec: Document) -> Document:
-    """The metadata of a template stands beside its spec."""
+    """A template spec as Go prints it: the metadata's fields beside the spec."""
     return {**(spec.get("metadata") or {}), "Spec": _go_struct(spec.get("spec") or {}, "ClaimSpec")}
 
 

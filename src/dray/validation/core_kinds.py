@@ -26,7 +26,7 @@ def check_node(document: Document, old: Document | None, errors: Errors) -> None
         elif effect not in TAINT_EFFECTS:
             errors.not_supported(f"{path}.effect", effect, TAINT_EFFECTS)
         if (key, effect) in seen:
-            # Shown in Kubernetes' own, inner form.
+            # Printed as Go prints it.
             taint = {"Key": key, "Value": value, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
             errors.duplicate(path, taint, "taints must be unique by key and effect pair")
         seen.add((key, effect))

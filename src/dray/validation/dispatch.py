@@ -94,7 +94,7 @@ def validate_create(document: Document, context: ValidationContext) -> list[Fiel
     kind = document.get("kind", "")
     check = _CHECKS.get(kind, _nothing)
     claims.check_requested_admin_access(document, context, errors)
-    # The order in which a client reads them: only classes are judged by their spec first.
+    # Errors about metadata come before those about the spec, but for device classes.
     if kind == "DeviceClass":
         check(document, None, context, errors)
     check_metadata(document, "metadata", errors, namespaced=is_namespaced(kind))
@@ -143,7 +143,7 @@ _DEVICE_FIELD = re.compile(r"^(spec\.devices\[\d+\])\.(?!name\b)")
 
 
 def _as_requested(errors: Errors, context: ValidationContext) -> list[FieldError]:
-    """Handwritten rules first. Generated ones name fields as the client wrote them, the others as v1 has them."""
+    """Errors of handwritten rules come first. Generated rules name fields in the client's version, the others in v1."""
     generated = [error for error in errors.found if error.declarative]
     if context.api_version.endswith("/v1beta1"):
         generated = [replace(error, field=_v1beta1_path(error.field)) for error in generated]

@@ -102,12 +102,12 @@ def _same_fields(key: str, a: Any, b: Any) -> bool:
 
 
 def _is_behind_pointer(key: str, a: Any, b: Any) -> bool:
-    """Whether only one of two objects is there; behind a pointer an object without content differs from none."""
+    """Whether only one of two objects is set; behind a pointer an empty object differs from none."""
     return key in _POINTERS and (a is None) != (b is None) and isinstance(b if a is None else a, dict)
 
 
 def _both_unsaid(key: str, a: Any, b: Any) -> bool:
-    """Whether both stand for nothing: absent and empty differ only behind a pointer, where empty is something said."""
+    """Whether both values are empty; behind a pointer, absent and empty differ."""
     if a is not None and b is not None:
         return False
     said = b if a is None else a

@@ -71,7 +71,7 @@ def check_pool(pool: str, path: str, errors: Errors, *, declarative: bool = Fals
 
 @lru_cache(maxsize=16384)
 def _is_known_good(name: str) -> bool:
-    """The same few attribute names come with every device, so a good one is judged once."""
+    """Every device has the same few attribute names, so a valid one is checked once."""
     found = Errors()
     _check_qualified(name, "", found)
     return not found.found

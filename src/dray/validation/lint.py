@@ -52,7 +52,7 @@ class LintFinding:
 def lint(
     manifest: Manifest, gates: FeatureGates, namespaces: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[LintFinding]:
-    """Everything worth saying about one object; `namespaces` are the labels of those that are known."""
+    """All findings about one object; `namespaces` holds the labels of the known namespaces."""
     found = [_finding(manifest, *said) for said in _judge(manifest, gates, namespaces or {})]
     return sorted(dict.fromkeys(found), key=lambda finding: finding.line)
 
@@ -84,7 +84,7 @@ def _judge(manifest: Manifest, gates: FeatureGates, namespaces: Mapping[str, Map
 
 
 def _shape(document: Document, schema: StructSchema) -> Generator[Said, None, Document]:
-    """The document in shape (as the generator's return value), naming what had to be bent on the way."""
+    """Yields what was wrong with the document, and returns it in shape."""
     canonical = canonical_spelling(document)
     if canonical is not document:
         yield from _old_spelling(document)
@@ -105,7 +105,7 @@ def _rules(
         place = next((path for path in _paths_of(shaped, fields[0])), "")
         yield "warning", place, f"the server drops {', '.join(fields)}: feature gate {' and '.join(names)} is off"
     namespace = (shaped.get("metadata") or {}).get("namespace") or "default"
-    # A namespace we do not see may well be labelled; only one we see can be wrong.
+    # Only a known namespace can lack the label; an unknown one may have it.
     labels = namespaces.get(namespace, {ADMIN_ACCESS_LABEL: "true"})
     context = ValidationContext(gates, labels, api_version)
     for error in validate_create(prepared_create(stored, Setting(gates, _NOW)), context):

@@ -34,7 +34,7 @@ def check_metadata(document: Document, path: str, errors: Errors, *, namespaced:
     if not name and not prefix:
         errors.required(f"{path}.name", "name or generateName is required")
     else:
-        # The server completes a prefix to a name, and judges that name.
+        # The server generates a name from the prefix and checks that name.
         generated = f"{(prefix or '')[:MAX_GENERATED_PREFIX]}xxxxx"
         errors.each_invalid(f"{path}.name", name or generated, problems(name or generated))
     if namespaced:
@@ -193,7 +193,7 @@ def check_metadata_update(
 
 
 def _check_stored_name(kind: str, name: str, path: str, errors: Errors, only_status: bool) -> None:
-    """A name that is stored but no longer valid: some kinds refuse it again, all of them what no URL can hold."""
+    """Checks a stored name again: all kinds refuse what no URL can hold, some kinds check all rules."""
     errors.each_invalid(path, name, path_segment_problems(name))
     if kind in _NAMES_CHECKED_ON_UPDATE and not only_status:
         errors.each_invalid(path, name, names.subdomain_problems(name))

@@ -13,7 +13,7 @@ from dray.validation.pods import check_claim_entries
 MAX_CLAIMS = 4
 MAX_TEMPLATES = 8
 POLICIES = ("basic", "gang")
-# Everything but the size of a gang is settled when the group is made.
+# Only the size of a gang may change after creation.
 _FIXED = (
     *("workloadRef", "schedulingConstraints", "resourceClaims", "disruptionMode"),
     *("priorityClassName", "priority", "preemptionPolicy", "parentCompositePodGroupName"),
@@ -66,7 +66,7 @@ def _check_templates(templates: list[Document], path: str, errors: Errors) -> No
 
 
 def _check_templates_unchanged(new: list[Document], old: list[Document], path: str, errors: Errors) -> None:
-    """Templates neither come nor go, and what is settled in a group is settled in its template."""
+    """Templates cannot be added or removed, and fields that are fixed in a group are fixed in its template."""
     before = {template.get("name"): template for template in old}
     if before.keys() != {template.get("name") for template in new}:
         errors.forbidden(path, "items may not be added or removed")

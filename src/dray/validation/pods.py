@@ -20,7 +20,7 @@ DEVICE_ATTRIBUTE_SOURCE = "resourceSliceAttributeRef"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What containers may refer to by name."""
+    """Names that containers may refer to."""
 
     claims: set[str]
     volumes: set[str]
@@ -195,7 +195,7 @@ def _check_amounts(resources: Document, path: str, errors: Errors) -> None:
 
 
 def _is_whole(name: str) -> bool:
-    """Extended resources are counted, not measured."""
+    """Extended resources are whole numbers."""
     return "/" in name and "kubernetes.io/" not in name
 
 
@@ -276,7 +276,7 @@ _UPDATE_RULE = (
 
 
 def check_pod_update(new: Document, old: Document, context: ValidationContext, errors: Errors) -> None:
-    """The spec has to be right as a whole, and the same but for a few fields."""
+    """Checks the new spec, and that only a few of its fields changed."""
     check_pod(new, context, errors)
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     gated = bool(before.get("schedulingGates"))
@@ -298,7 +298,7 @@ def check_pod_update(new: Document, old: Document, context: ValidationContext, e
 
 
 def _fixed_parts(spec: Document, gated: bool) -> Document:
-    """The spec without what an update may change; a gated pod may still be steered to other nodes."""
+    """The spec without the fields that an update may change. A gated pod may still change its node selection."""
     free = {"activeDeadlineSeconds", "tolerations", "schedulingGates"}
     if gated:
         free |= {"nodeSelector", "affinity"}
@@ -372,7 +372,7 @@ def _amounts(resources: Document, field: str) -> Amounts:
 
 
 def _aggregated(spec: Document, field: str) -> Amounts:
-    """What all containers come to: those that run together added up, or the largest step before them."""
+    """The requests of all containers: the sum of those that run together, or the largest init container if that is more."""
     together: Amounts = {}
     most: Amounts = {}
     for container in spec.get("initContainers") or ():

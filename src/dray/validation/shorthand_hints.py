@@ -25,7 +25,7 @@ class ShorthandHint:
 
 
 def repair(document: Document, schema: StructSchema) -> tuple[Document, list[ShorthandHint]]:
-    """The document as it was meant, and what was wrong with it; the document itself where nothing was."""
+    """The document with shorthands written out, and a hint for each; the document itself if it has none."""
     hints: list[ShorthandHint] = []
     made = _struct(document, schema.name, "", hints)
     return (made, hints) if hints else (document, [])

@@ -94,7 +94,7 @@ def _check_node_selection(spec: Document, before: Document | None, errors: Error
 
 
 def _is_chosen(value: object) -> bool:
-    """A false flag or an empty node name is an error of its own, and chooses nothing."""
+    """Whether the field selects nodes. A false flag or an empty node name does not; it is reported elsewhere."""
     return value is not None and value is not False and value != ""
 
 
@@ -178,7 +178,7 @@ def _check_partition_type(spec: Document, before: Document | None, context: Vali
 
 
 def check_skipped_operations(operations: list[str], old: list[str], path: str, errors: Errors) -> None:
-    """Which node operations a driver does without; known values that were stored before are not judged again."""
+    """Checks which node operations are skipped; values that were stored before are not checked again."""
     if "NodePrepareResources" in operations and not {"NodeUnprepareResources", "*"} & set(operations):
         detail = "NodePrepareResources cannot be skipped unless NodeUnprepareResources is also skipped"
         errors.invalid(path, operations, detail)

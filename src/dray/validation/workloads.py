@@ -58,7 +58,7 @@ def _check_restart_policy(kind: str, pod: Document, errors: Errors) -> None:
 
 
 def _check_fixed(kind: str, spec: Document, before: Document, errors: Errors) -> None:
-    """A controller never loses sight of its pods; a job runs what it began with."""
+    """A selector never changes, and a job that is not suspended keeps its pod template."""
     if spec.get("selector") != before.get("selector"):
         errors.invalid("spec.selector", spec.get("selector"), IMMUTABLE)
     if kind == "Job" and spec.get("completions") != before.get("completions") and not _is_elastic(spec):

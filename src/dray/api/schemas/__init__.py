@@ -13,7 +13,7 @@ object. The words of a field are, in this order:
 - `required` where a client must send the field
 - `list=set` or `list=map:KEYS` where a list is not atomic; `atomic` where a map is
 - `merge=KEY` where strategic merge merges the list, with no KEY for a list of scalars; `retainKeys` where it has that strategy
-- `default=JSON` where the server fills in a value
+- `default=JSON` where Kubernetes declares the value that the server fills in; other defaults are code (`dray.api.defaults`)
 
 A package is read when one of its types is first needed. Rules about values live in `dray.validation`.
 """
@@ -41,7 +41,7 @@ Absent = Literal["null", "zero", "empty object"]
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """One type text, taken apart."""
+    """A parsed type text."""
 
     shape: Literal["scalar", "struct", "list", "map"]
     name: str  # of the scalar or the struct; of the innermost one for lists and maps
@@ -61,6 +61,7 @@ class FieldSchema:
     numbers: tuple[int, ...]  # in protobuf: the numbers of the embedded structs around the field, then its own
     written_when_absent: Absent | None  # None: the field is left out
     drops_empty: bool  # whether false, 0, "", [] and {} are left out
+    default: Any  # the declared default; None if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +201,7 @@ def _field(wire: str, line: str) -> FieldSchema:
         numbers=() if number == "-" else tuple(int(part) for part in number.split(".")),
         written_when_absent=_written_when_absent(ref, facts),
         drops_empty=_drops_empty(ref, facts),
+        default=msgspec.json.decode(facts["default"]) if "default" in facts else None,
     )
 
 

@@ -144,6 +144,8 @@ class Writer:
         shown = {"description": field_text(owner.name, name), **self._type(field.type)}
         if "$ref" in shown and self._prefix.startswith("#/components"):
             shown = {"description": shown["description"], "allOf": [{"$ref": shown["$ref"]}], "default": {}}
+        if field.default is not None:
+            shown["default"] = field.default
         if field.type.shape == "list":
             shown["x-kubernetes-list-type"] = field.list_type
             if field.list_keys:
