@@ -193,3 +193,23 @@ class TestHostileInput:
     def test_a_size_limit_holds(self):
         with pytest.raises(DecodeError, match="the limit is 10"):
             read_document(b'{"a": "0123456789"}', max_bytes=10)
+
+
+def test_schemas_of_custom_resources_keep_their_form():
+    """`items` and `additionalProperties` hold a schema, a list of schemas or a boolean, without a type around it."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "one": {"type": "array", "items": {"type": "object", "maximum": 3}},
+            "many": {"type": "array", "items": [{"type": "string"}, {"type": "integer"}]},
+            "open": {"type": "object", "additionalProperties": True},
+            "texts": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+    names = {"plural": "ks", "kind": "K"}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}]
+    spec = {"group": "a.b", "scope": "Namespaced", "names": names, "versions": versions}
+    crd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "ks.a.b"}}
+    shaped = shape_document({**crd, "spec": spec})
+    assert shaped.document["spec"] == spec
+    assert shaped.unknown == ()

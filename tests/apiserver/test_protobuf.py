@@ -234,6 +234,7 @@ def test_a_schema_that_is_a_list_or_a_bool_is_read() -> None:
     assert held("items", protobuf_writer.block(1, schema)) == {"type": "string"}
     assert held("items", protobuf_writer.block(2, schema)) == [{"type": "string"}]
     assert held("additionalProperties", protobuf_writer.number(1, 1)) is True
+    assert held("additionalProperties", protobuf_writer.number(1, 0)) is False
     assert held("additionalProperties", protobuf_writer.block(2, schema)) == {"type": "string"}
 
 

@@ -23,7 +23,15 @@ from dray.api.scalars import (
     text_of,
     valid_values,
 )
-from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
+from dray.api.schemas import (
+    SCHEMA_OR_OTHER,
+    SCHEMA_PROPS,
+    FieldSchema,
+    StructSchema,
+    TypeRef,
+    schema_for,
+    struct,
+)
 
 Document = dict[str, Any]
 
@@ -138,6 +146,8 @@ def as_written(document: Document) -> Document:
 
 
 def _converter(ref: TypeRef) -> Convert:
+    if ref.name in SCHEMA_OR_OTHER and ref.shape == "struct":
+        return _schema_or_other(ref.name)
     if ref.shape == "struct":
         return shape_of(ref.name)
     if ref.shape == "scalar":
@@ -145,6 +155,16 @@ def _converter(ref: TypeRef) -> Convert:
     assert ref.item is not None
     item, text, zero = _converter(ref.item), _go_type(ref), _zero(ref.item)
     return _list_of(item, text, zero) if ref.shape == "list" else _map_of(item, text, zero)
+
+
+def _schema_or_other(type_name: str) -> Convert:
+    schema = shape_of(SCHEMA_PROPS)
+    other = _converter(struct(type_name).fields[SCHEMA_OR_OTHER[type_name]].type)
+
+    def convert(value: Any, go: str, place: Place, run: Shaping) -> Any:
+        return (schema if isinstance(value, dict) else other)(value, go, place, run)
+
+    return convert
 
 
 def _zero(ref: TypeRef) -> Any:

@@ -34,6 +34,14 @@ SCALARS = frozenset(
 # Scalars that Go declares as structs, which `omitempty` does not leave out.
 _GO_STRUCTS = frozenset(("quantity", "time", "microTime", "intOrString", "any"))
 
+# Types of CustomResourceDefinitions that hold a schema or something else; JSON shows what they hold, without the type around it.
+SCHEMA_PROPS = "apiextensions.v1.JSONSchemaProps"
+SCHEMA_OR_OTHER = {
+    f"{SCHEMA_PROPS}OrArray": "jSONSchemas",
+    f"{SCHEMA_PROPS}OrBool": "allows",
+    f"{SCHEMA_PROPS}OrStringArray": "property",
+}
+
 ListType = Literal["atomic", "set", "map"]
 # The value that the server writes for a field that is not set.
 Absent = Literal["null", "zero", "empty object"]

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from dray.api.errors import DecodeError
-from dray.api.schemas import FieldSchema, TypeRef, schema_for, struct
+from dray.api.schemas import SCHEMA_OR_OTHER, FieldSchema, TypeRef, schema_for, struct
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
@@ -175,17 +175,9 @@ def _map_entry(data: bytes, item: TypeRef, depth: int) -> tuple[str, Any]:
 def _value(value: int | bytes, ref: TypeRef, depth: int) -> Any:
     if ref.shape == "struct":
         message = _message(content(value), ref.name, depth + 1)
-        either = _EITHER.get(ref.name)
-        return either(message) if either else message
+        other = SCHEMA_OR_OTHER.get(ref.name)
+        return message.get("schema") or message.get(other) if other else message
     return _SCALARS[ref.name](value)
-
-
-# Messages of CustomResourceDefinitions that hold one of two things, which JSON writes without the message around it.
-_EITHER: dict[str, Callable[[Document], Any]] = {
-    "apiextensions.v1.JSONSchemaPropsOrArray": lambda held: held.get("schema") or held.get("jSONSchemas") or [],
-    "apiextensions.v1.JSONSchemaPropsOrBool": lambda held: held.get("schema") or held.get("allows", False),
-    "apiextensions.v1.JSONSchemaPropsOrStringArray": lambda held: held.get("schema") or held.get("property") or [],
-}
 
 
 # --- scalars of JSON, some of which are small messages here -----------------------------------------------------------
@@ -198,6 +190,15 @@ def _quantity(value: int | bytes) -> str:
 def _int_or_string(value: int | bytes) -> int | str:
     parts = dict(fields(content(value)))
     return text(parts.get(3, b"")) if parts.get(1) else signed(parts.get(2, 0))
+
+
+def _float(value: int | bytes) -> int | float:
+    """A whole number is written without a fraction, as Go does."""
+    data = content(value)
+    if len(data) != 8:
+        raise DecodeError("proto: a floating-point number has the wrong length")
+    number: float = unpack("<d", data)[0]
+    return int(number) if number.is_integer() else number
 
 
 def _any(value: int | bytes) -> Any:
@@ -224,7 +225,7 @@ _SCALARS: dict[str, Callable[[int | bytes], Any]] = {
     "bool": bool,
     "int32": signed,
     "int64": signed,
-    "float": lambda value: unpack("<d", content(value))[0],
+    "float": _float,
     "bytes": lambda value: base64.b64encode(content(value)).decode(),
     "quantity": _quantity,
     "intOrString": _int_or_string,
