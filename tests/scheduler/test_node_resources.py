@@ -427,3 +427,29 @@ async def test_capacity_key_finds_the_drivers_own_capacity_with_or_without_its_d
     await world.settle()
     assert world.node_of() == "node-1"
     assert world.requested()["cpu"] == 2000
+
+
+@pytest.mark.parametrize(
+    ("published", "asked", "is_bound"),
+    [
+        pytest.param("mem", "dra.example.com/mem", True, id="request-with-the-drivers-domain"),
+        pytest.param("dra.example.com/mem", "mem", False, id="capacity-with-the-drivers-domain"),
+        pytest.param("mem", "other.example.org/mem", False, id="domain-of-another"),
+    ],
+)
+async def test_capacity_request_with_the_drivers_domain_finds_its_plain_capacity(published, asked, is_bound):
+    device = Device(
+        name="d0", allow_multiple_allocations=True, capacity={published: DeviceCapacity(value=Quantity.parse("8Gi"))}
+    )
+    world = World(
+        a_node(),
+        cpu_slice(device),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu", capacity={asked: "2Gi"})),
+        a_pod("pod", "c"),
+    )
+    await world.settle()
+    assert bool(world.node_of()) == is_bound
+    if is_bound:
+        (result,) = world.claim("c").status.allocation.devices.results
+        assert {name: str(amount) for name, amount in result.consumed_capacity.items()} == {published: "2Gi"}

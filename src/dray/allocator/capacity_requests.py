@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dray.api.dra.consumption import plain_name
 from dray.api.quantity import Quantity
 from dray.api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity
 
@@ -29,6 +30,18 @@ class RequestedCapacity:
 
 
 NO_CAPACITY = RequestedCapacity()
+
+
+def with_published_names(requests: Mapping[str, Quantity], device: Device, driver: str) -> dict[str, Quantity]:
+    """A request that names the domain of the device's own driver finds a capacity that is published without it.
+
+    Not the other way round: Kubernetes finds no `<driver>/memory` for a request of `memory`, and nor do we.
+    """
+    found: dict[str, Quantity] = {}
+    for name, amount in requests.items():
+        plain = plain_name(name, driver)
+        found[plain if name not in device.capacity and plain in device.capacity else name] = amount
+    return found
 
 
 def requested_capacity_on(device: Device, requests: Mapping[str, Quantity], fractional: bool) -> RequestedCapacity:

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from dray.allocator.capacity_requests import RequestedCapacity, requested_capacity_on
+from dray.allocator.capacity_requests import RequestedCapacity, requested_capacity_on, with_published_names
 from dray.allocator.device_kinds import Column, DeviceKind, Shape
 from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.selectors import ReadSet, SelectorAnswer, SelectorFailure, value_read
@@ -173,11 +173,15 @@ class DeviceFilter:
         return True
 
     def amounts(self, kind: DeviceKind) -> RequestedCapacity:
+        requests, key = self.capacity, self.capacity_key
+        if requests and not requests.keys() <= kind.device.capacity.keys():
+            requests = with_published_names(requests, kind.device, kind.driver)
+            key = capacity_key_of(requests, self.features)
         plan = kind.capacity
-        known: RequestedCapacity | None = plan.amounts.get(self.capacity_key)
+        known: RequestedCapacity | None = plan.amounts.get(key)
         if known is None:
-            known = requested_capacity_on(kind.device, self.capacity, self.features.fractional_capacity_range)
-            kind.remember(plan.amounts, self.capacity_key, known)
+            known = requested_capacity_on(kind.device, requests, self.features.fractional_capacity_range)
+            kind.remember(plan.amounts, key, known)
         return known
 
     def untolerated(self, shape: Shape) -> int:
