@@ -35,7 +35,7 @@ from dray.accounting.device_charges import (
     claim_charges_of_published,
     manages_node_resources,
 )
-from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice, device_needs
+from dray.accounting.devices import DeviceIndex, DeviceNeed, IndexedDevice, device_needs
 from dray.accounting.enforcement import CgroupValues, container_cgroup, oom_score_adj, pod_cgroup
 from dray.accounting.errors import AccountingError
 from dray.accounting.fit import DoesNotFit, Fits, SharedClaim, Shortage, sharing_conflict
@@ -63,10 +63,10 @@ __all__ = [
     "DoesNotFit",
     "Enforcement",
     "Fits",
+    "IndexedDevice",
     "NodeLedger",
     "PodRef",
     "Policy",
-    "PublishedDevice",
     "QosClass",
     "RequestOptions",
     "Row",

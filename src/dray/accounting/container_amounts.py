@@ -48,7 +48,7 @@ def peak_amounts(sources: Sequence[Source]) -> dict[str, int]:
 
 
 def moments(sources: Sequence[Source]) -> list[list[Source]]:
-    """Who runs together: first the containers with all sidecars, then each init container with the sidecars before it."""
+    """Which containers run at the same time: first the containers with all sidecars, then each init container with the sidecars before it."""
     together = [[source for source in sources if source.role != "init"]]
     sidecars: list[Source] = []
     for source in sources:
@@ -112,7 +112,7 @@ def is_resize_infeasible(pod: Pod) -> bool:
 
 
 def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
-    """The asking side of `pod_requests`."""
+    """What the containers, the pod level and the overhead request, before claims are counted."""
     if options.skip_container_level_resources:
         readings: tuple[AmountReading, ...] = ()
     elif options.use_status_resources and _has_resource_status(pod):
@@ -130,7 +130,7 @@ def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
 
 
 def limits_asked(pod: Pod, options: RequestOptions) -> Ask:
-    """The asking side of `pod_limits`. Skipping containers is a matter of requests alone, as in Kubernetes."""
+    """As `requests_asked`, for limits. Skipping containers is a matter of requests alone, as in Kubernetes."""
     if options.use_status_resources and _has_resource_status(pod):
         readings = _without_repeats(_resizing_limits(pod, options))
     else:

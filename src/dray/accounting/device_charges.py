@@ -12,7 +12,7 @@ from dray.accounting.charges import (
     charges_in_status,
     claim_statuses,
 )
-from dray.accounting.devices import DeviceIndex, DeviceNeed, PublishedDevice
+from dray.accounting.devices import DeviceIndex, DeviceNeed, IndexedDevice
 from dray.accounting.errors import (
     AccountingError,
     AmountOverflow,
@@ -29,7 +29,7 @@ from dray.api.quantity import NANOS, Quantity
 from dray.api.resource import AllocationResult, DeviceClass, DeviceRequestAllocationResult, ResourceClaim
 
 Classes = Mapping[str, DeviceClass]
-ServesNode = Callable[[PublishedDevice], bool]
+ServesNode = Callable[[IndexedDevice], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,7 @@ def claim_charges_of_published(
 
 
 def manages_node_resources(device_class: DeviceClass) -> bool:
-    """Does the class say that its devices take from the node? Then spec requests alone say little about fit:
-
-    a pool may serve them, and the check belongs to whoever knows the claims.
-    """
+    """Does the class say that its devices take from the node? Then a pool may serve what the spec asks for, and the claims decide about fit."""
     spec = device_class.spec
     return bool(spec.manages_node_allocatable_resources or spec.node_allocatable_resource_accounting_policies)
 
@@ -142,7 +139,7 @@ class _Tally:
         self.missing: list[DeviceRequestAllocationResult] = []
 
     def enter(
-        self, need: DeviceNeed, result: DeviceRequestAllocationResult, published: PublishedDevice, classes: Classes
+        self, need: DeviceNeed, result: DeviceRequestAllocationResult, published: IndexedDevice, classes: Classes
     ) -> None:
         quantity = _mapped_quantity(need, result, published)
         if quantity is not None:
@@ -213,7 +210,7 @@ class _Tally:
 
 
 def _mapped_quantity(
-    need: DeviceNeed, result: DeviceRequestAllocationResult, published: PublishedDevice
+    need: DeviceNeed, result: DeviceRequestAllocationResult, published: IndexedDevice
 ) -> Quantity | None:
     if need.multiplier is None or need.capacity_key is None:
         return need.multiplier

@@ -30,7 +30,7 @@ class DeviceNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDevice:
+class IndexedDevice:
     """A device as its newest slice shows it."""
 
     driver: str
@@ -121,7 +121,7 @@ class DeviceIndex:
         self._pool_by_slice: dict[str, PoolKey] = {}
         # The slices of a pool by name, the one that came last at the end.
         self._slices: dict[PoolKey, dict[str, ResourceSlice]] = {}
-        self._devices: dict[PoolKey, dict[str, PublishedDevice]] = {}
+        self._devices: dict[PoolKey, dict[str, IndexedDevice]] = {}
         self._needs: dict[PoolKey, dict[str, tuple[DeviceNeed, ...]]] = {}
         for published in slices:
             self.apply(published)
@@ -147,7 +147,7 @@ class DeviceIndex:
         self._devices.pop(pool, None)
         self._needs.pop(pool, None)
 
-    def find(self, driver: str, pool: str, device: str) -> PublishedDevice | None:
+    def find(self, driver: str, pool: str, device: str) -> IndexedDevice | None:
         key = (driver, pool)
         known = self._devices.get(key)
         if known is None:
@@ -156,7 +156,7 @@ class DeviceIndex:
             known = self._devices[key] = _devices_by_name(self._slices[key].values())
         return known.get(device)
 
-    def needs(self, published: PublishedDevice) -> tuple[DeviceNeed, ...]:
+    def needs(self, published: IndexedDevice) -> tuple[DeviceNeed, ...]:
         """`device_needs`, worked out once per published device."""
         if not published.declares_needs:
             return ()
@@ -167,10 +167,10 @@ class DeviceIndex:
         return found
 
 
-def _devices_by_name(slices: Iterable[ResourceSlice]) -> dict[str, PublishedDevice]:
+def _devices_by_name(slices: Iterable[ResourceSlice]) -> dict[str, IndexedDevice]:
     oldest_first = sorted(slices, key=lambda each: each.spec.pool.generation)
     return {
-        device.name: PublishedDevice(spec.driver, spec.pool.name, spec.pool.generation, published.metadata.name, device)
+        device.name: IndexedDevice(spec.driver, spec.pool.name, spec.pool.generation, published.metadata.name, device)
         for published in oldest_first
         for spec in (published.spec,)
         for device in spec.devices

@@ -1,4 +1,4 @@
-"""What may be wrong with the input; nothing has been counted when one of these is raised."""
+"""Errors in the input of accounting. Nothing has been counted when one of them is raised."""
 
 from dray.api.reasons import Reason
 

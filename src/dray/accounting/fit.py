@@ -22,7 +22,7 @@ class Shortage:
 
     @property
     def is_unresolvable(self) -> bool:
-        """No matter who leaves, it will not fit."""
+        """It would not fit on the empty node either."""
         return self.resource != PODS and self.asked > self.capacity
 
     def reason(self, code: str = "node-resources") -> Reason:

@@ -1,4 +1,4 @@
-"""Claims as they are: what the watch showed, or our own newer write."""
+"""The newest known version of each claim: from the watch, or from the answer to our own write."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,7 +14,7 @@ def revision_of(claim: ResourceClaim) -> int:
 
 
 class AssumedClaims:
-    """Of two versions of a claim the one with the higher revision counts, whichever way it came."""
+    """Keeps the version with the higher revision, whether the watch or our own write brought it."""
 
     def __init__(self, on_change: ClaimChange) -> None:
         self._watched: dict[tuple[str, str], ResourceClaim] = {}
@@ -56,7 +56,7 @@ class AssumedClaims:
             self._replace(key, claim)
 
     def restore(self, claim: ResourceClaim) -> None:
-        """Back to what the watch showed: our own version turned out not to be the last word."""
+        """Go back to the version of the watch, after our own write turned out to be outdated."""
         key = (claim.metadata.namespace, claim.metadata.name)
         watched = self._watched.get(key)
         known = self._latest.get(key)

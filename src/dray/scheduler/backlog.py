@@ -1,4 +1,4 @@
-"""How many pods are bound at once, and whether others must wait for them.
+"""Limits how many pods are bound at once, and says when their writes go before those of others.
 
 While few pods wait, all of them may be on their way to their nodes: writes that reach a server together cost it less. When many
 wait, taking more of them out of the queue binds none sooner; each only takes longer, and whatever comes later with a higher priority
@@ -17,7 +17,7 @@ class Backlog:
     is_long: bool = False
 
     def look(self, ready: int, coming: int) -> None:
-        """`ready` pods can be decided about now, `coming` ones will be soon. Once long, it is so until it has been worked off."""
+        """`ready` pods can be scheduled now, `coming` pods will be soon. A long backlog counts as long until it has been worked off."""
         waiting = ready + coming
         if waiting >= LONG:
             self.is_long = True

@@ -1,4 +1,4 @@
-"""One pod that has a node: bind it, or undo everything that was taken for it."""
+"""Binds a pod to its chosen node, or undoes everything that was reserved for it."""
 
 import asyncio
 import logging

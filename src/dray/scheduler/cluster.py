@@ -1,4 +1,4 @@
-"""Changes of the cluster, whoever reports them: into the snapshot first, then to the waiting pods they may help."""
+"""Applies changes of the cluster to the snapshot, then wakes the waiting pods that they may help."""
 
 from collections.abc import Callable, Mapping
 
@@ -34,7 +34,7 @@ from dray.scheduler.snapshot import is_finished
 
 
 class ClusterState:
-    """Every method takes what a watch says. Objects may come in any order."""
+    """Each method takes one watch event. Objects may come in any order."""
 
     def __init__(self, handle: Handle, queue: SchedulingQueue, profiles: Mapping[str, SchedulingProfile]) -> None:
         self._handle = handle
@@ -151,7 +151,7 @@ class ClusterState:
         self._move(SLICE_DELETED, old=published)
 
     def set_taint_rule(self, rule: DeviceTaintRule, old: DeviceTaintRule | None = None) -> None:
-        """Rules surface as changes of the slices whose devices they taint."""
+        """A taint rule counts as a change of the slices whose devices it taints."""
         if old is None or old.spec != rule.spec:
             self._handle.devices.set_taint_rule(rule)
             self._move(SLICE_UPDATED, new=rule)
@@ -175,7 +175,7 @@ class ClusterState:
         self._handle.devices.claims.gone(claim)
 
     def claim_changed(self, old: ResourceClaim | None, new: ResourceClaim | None) -> None:
-        """From the assumed claims, so our own writes count as well and only once."""
+        """Called by the assumed claims, so that our own writes count as well, and only once."""
         if old is None:
             self._move(CLAIM_ADDED, new=new)
         elif new is None:

@@ -101,7 +101,7 @@ def load(path: Path, gates: FeatureGates) -> SchedulerConfig:
 
 
 def parse(document: Mapping[str, Any], gates: FeatureGates) -> SchedulerConfig:
-    """Every mistake raises ConfigError and names its field; nothing is guessed."""
+    """Raises ConfigError for every mistake, with the name of the field."""
     if document.get("kind") != "KubeSchedulerConfiguration" or document.get("apiVersion") != API_VERSION:
         raise ConfigError(f"apiVersion and kind must be {API_VERSION} KubeSchedulerConfiguration")
     percentage = _whole(document, "percentageOfNodesToScore", 0)

@@ -1,4 +1,4 @@
-"""One pod: find a node for it, assume it there, reserve. Nothing is written and nothing is awaited."""
+"""One scheduling attempt: finds a node for a pod, assumes the pod there and reserves. It writes nothing and awaits nothing."""
 
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ class PreFiltered:
 
 
 class Decider:
-    """Takes decisions over one snapshot. Where the next walk over the nodes starts is remembered here."""
+    """Schedules pods over one snapshot, and remembers where the next walk over the nodes starts."""
 
     def __init__(self, snapshot: Snapshot, nominations: Nominations, stopwatches: Stopwatches | None = None) -> None:
         self.snapshot = snapshot
@@ -49,7 +49,7 @@ class Decider:
     def attempt(self, profile: SchedulingProfile, pod: Pod, turn: int | None = None) -> Outcome:
         """A `Placement` means the pod is assumed and reserved; its caller must bind it or undo that.
 
-        Only if it has turns it may raise `Unfinished`, and nothing has happened: then it is to be given the next turn.
+        With a `turn` it may raise `Unfinished` before it has changed anything; the caller then calls it again with the next turn.
         """
         self.snapshot.refresh()
         cycle = CycleState(turn)
@@ -124,17 +124,17 @@ class Decider:
         nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
         if nominated is not None and nominated.bit & allowed.candidates:
             found = Found(run.passing(nominated.bit, {}), 0)
-            self._heed_nominations(run, pod, found)
+            self._respect_nominations(run, pod, found)
             if found.feasible:
                 return found
         nodes = len(self.snapshot.nodes)
         wanted = nodes_to_find(allowed.candidates.bit_count(), profile.percentage_of_nodes_to_score)
         self.next_start %= nodes
         found = run.find(allowed.candidates, self.next_start, wanted)
-        self._heed_nominations(run, pod, found)
+        self._respect_nominations(run, pod, found)
         return found
 
-    def _heed_nominations(self, run: FilterRun, pod: Pod, found: Found) -> None:
+    def _respect_nominations(self, run: FilterRun, pod: Pod, found: Found) -> None:
         """Nodes where nominated pods are expected must have room for those as well."""
         if not self._nominations:
             return

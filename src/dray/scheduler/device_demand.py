@@ -1,4 +1,4 @@
-"""What the DynamicResources plugin tells the resource plugins about one attempt."""
+"""What the claims of a pod take from each node, as the claim plugin tells it to the resource plugins."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ClaimStatuses = tuple[NodeAllocatableResourceClaimStatus, ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """All that the pod asks of one node, with what its devices there bring along."""
+    """All that the pod asks of one node, including what its devices there take."""
 
     demand: Demand
     charges: tuple[ClaimCharge, ...]

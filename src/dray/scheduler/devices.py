@@ -24,7 +24,7 @@ _NOBODY: frozenset[str] = frozenset()
 
 
 class DeviceReach:
-    """Node names by pool; None stands for every node, since selectors and shared pools may reach any."""
+    """The nodes that can use a pool, by name; None means every node, since selectors and shared pools may reach any."""
 
     def __init__(self) -> None:
         self._pool_of: dict[str, PoolID] = {}
@@ -63,7 +63,7 @@ class DeviceReach:
 
 
 class ExtendedClasses:
-    """By explicit name, and always by `deviceclass.resource.kubernetes.io/<class>`."""
+    """Finds the class that serves an extended resource: by the name in its spec, and always by `deviceclass.resource.kubernetes.io/<class>`."""
 
     def __init__(self) -> None:
         self._classes: dict[str, DeviceClass] = {}
@@ -223,7 +223,7 @@ class DeviceState:
         self.in_flight.pop(claim_uid, None)
 
     def give_up(self, claim_uid: str) -> None:
-        """The decision does not stand; what was stored already stays."""
+        """Withdraw the decision; what the API server has stored stays."""
         claim = self.in_flight.pop(claim_uid, None)
         if claim is not None:
             self.ledger.forget(claim.metadata.namespace, claim.metadata.name)

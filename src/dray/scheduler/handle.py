@@ -1,4 +1,4 @@
-"""What the scheduler offers its plugins."""
+"""The parts of the scheduler that plugins may use."""
 
 import random
 import uuid
@@ -42,7 +42,7 @@ class Handle:
 
     @contextmanager
     def long_wait(self) -> Iterator[None]:
-        """Around a wait for a driver or another pod: meanwhile further pods may be bound."""
+        """Use it around a wait for a driver or another pod: further pods may be bound meanwhile."""
         self.waiting += 1
         self.on_wait()
         try:

@@ -131,7 +131,7 @@ class Stopwatches:
         self._attempts = 0
 
     def plugin_timer(self) -> PluginTimer | None:
-        """For one attempt in ten: told plugin, extension point and status word, it notes the time since it was told last."""
+        """For one attempt in ten, a function that records the time since its last call under plugin, extension point and status."""
         self._attempts += 1
         if self._attempts % SAMPLED_ONE_IN:
             return None
@@ -147,7 +147,7 @@ class Stopwatches:
         return note
 
     def timed(self, plugin: str, row: EventRegistration) -> EventRegistration:
-        """The same interest, whose hint notes how long it took; one that fails counts as yes."""
+        """The same registration with a hint that records how long it took; a hint that raises counts as QUEUE."""
         hint = row.hint
         if hint is None:
             return row
@@ -167,7 +167,7 @@ class Stopwatches:
         return replace(row, hint=timed_hint)
 
     def start(self, profile: str) -> Callable[[str, str], None]:
-        """Each call notes the time since the one before under an extension point and a status."""
+        """A function that records the time since its last call under an extension point and a status."""
         observe, now = self._metrics.point_duration.observe, self._clock.monotonic
         last = now()
 

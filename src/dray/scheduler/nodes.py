@@ -15,8 +15,8 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedPod:
-    """A pod on a node, bound or assumed, with the amounts it was entered with: the same are taken out again."""
+class CountedPod:
+    """A pod on a node, bound or assumed, with the amounts that were added for it; the same are subtracted when it leaves."""
 
     pod: Pod
     ref: PodRef
@@ -44,7 +44,7 @@ class NodeState:
         self.position = -1
         self.bit = 0
         self.ledger = NodeLedger(node.metadata.name, node.status.allocatable)
-        self.pods: dict[str, PlacedPod] = {}
+        self.pods: dict[str, CountedPod] = {}
         self.ports: dict[HostPort, int] = {}
 
     @property
@@ -59,13 +59,13 @@ class NodeState:
         self.node = node
         self.ledger.set_allocatable(node.status.allocatable)
 
-    def enter(self, placed: PlacedPod) -> None:
+    def enter(self, placed: CountedPod) -> None:
         self.pods[placed.pod.metadata.uid] = placed
         self.ledger.add(placed.ref, placed.demand)
         for port in placed.ports:
             self.ports[port] = self.ports.get(port, 0) + 1
 
-    def leave(self, uid: str) -> PlacedPod | None:
+    def leave(self, uid: str) -> CountedPod | None:
         placed = self.pods.pop(uid, None)
         if placed is None:
             return None

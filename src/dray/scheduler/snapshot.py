@@ -14,7 +14,7 @@ from dray.api.core import Node, Pod
 from dray.api.host_ports import host_ports
 from dray.scheduler.framework.answers import FilterAnswers, Memory, NodeChangeLog, ScoreAnswers
 from dray.scheduler.framework.plugin import Facet
-from dray.scheduler.nodes import NodeList, NodeState, PlacedPod
+from dray.scheduler.nodes import CountedPod, NodeList, NodeState
 
 _POD_FACETS = (Facet.RESOURCES, Facet.PODS)
 
@@ -35,10 +35,10 @@ class Snapshot:
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.priorities: Counter[int] = Counter()
         self._node_of: dict[str, str] = {}
-        self._assumed: dict[str, PlacedPod] = {}
-        self._pods_without_node: dict[str, dict[str, PlacedPod]] = {}
-        self._with_anti_affinity: dict[str, PlacedPod] = {}
-        self._with_pod_wishes: dict[str, PlacedPod] = {}
+        self._assumed: dict[str, CountedPod] = {}
+        self._pods_without_node: dict[str, dict[str, CountedPod]] = {}
+        self._with_anti_affinity: dict[str, CountedPod] = {}
+        self._with_pod_wishes: dict[str, CountedPod] = {}
         self._by_controller: dict[str, Counter[str]] = {}
 
     # --- nodes
@@ -63,7 +63,7 @@ class Snapshot:
 
     # --- pods
 
-    def placed(self, uid: str) -> PlacedPod | None:
+    def placed(self, uid: str) -> CountedPod | None:
         name = self._node_of.get(uid)
         if name is None:
             return None
@@ -106,18 +106,18 @@ class Snapshot:
         if uid in self._node_of:
             self._leave(uid)
 
-    def pods(self) -> Iterator[PlacedPod]:
+    def pods(self) -> Iterator[CountedPod]:
         for state in self.nodes:
             yield from state.pods.values()
 
     def sizes(self) -> dict[str, int]:
         return {"nodes": len(self.nodes), "pods": len(self._node_of), "assumed_pods": len(self._assumed)}
 
-    def with_anti_affinity(self) -> Collection[PlacedPod]:
+    def with_anti_affinity(self) -> Collection[CountedPod]:
         """Placed pods that keep others away; most clusters have none."""
         return self._with_anti_affinity.values()
 
-    def with_pod_wishes(self) -> Collection[PlacedPod]:
+    def with_pod_wishes(self) -> Collection[CountedPod]:
         """Placed pods that would like others near or far; they count in the score of a node."""
         return self._with_pod_wishes.values()
 
@@ -133,8 +133,8 @@ class Snapshot:
         """All the pod takes from its node, claims included; equal for pods of one template."""
         return pod_demand(pod, options=self._counts)
 
-    def as_placed(self, pod: Pod) -> PlacedPod:
-        return PlacedPod(pod, PodRef.of(pod), self.demand_of(pod), host_ports(pod))
+    def as_placed(self, pod: Pod) -> CountedPod:
+        return CountedPod(pod, PodRef.of(pod), self.demand_of(pod), host_ports(pod))
 
     @contextmanager
     def hypothetically_with(self, pods: Iterable[Pod], node_name: str) -> Iterator[None]:
@@ -181,14 +181,14 @@ class Snapshot:
         assert old is not None
         state = self.nodes.get(pod.spec.node_name)
         pods = state.pods if state is not None else self._pods_without_node[pod.spec.node_name]
-        pods[uid] = PlacedPod(pod, old.ref, old.demand, old.ports)
+        pods[uid] = CountedPod(pod, old.ref, old.demand, old.ports)
         for index in (self._with_anti_affinity, self._with_pod_wishes):
             if uid in index:
                 index[uid] = pods[uid]
         if pod.metadata.deletion_timestamp is not None and old.pod.metadata.deletion_timestamp is None:
             self._count_with_siblings(old.pod, pod.spec.node_name, -1)
 
-    def _enter(self, pod: Pod, node_name: str) -> PlacedPod:
+    def _enter(self, pod: Pod, node_name: str) -> CountedPod:
         placed = self.as_placed(pod)
         self._node_of[pod.metadata.uid] = node_name
         self.priorities[placed.priority] += 1

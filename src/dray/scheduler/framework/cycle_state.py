@@ -1,4 +1,4 @@
-"""What plugins tell each other during one attempt to schedule one pod."""
+"""Values that plugins share during one attempt to schedule one pod."""
 
 from typing import Any, TypeVar
 

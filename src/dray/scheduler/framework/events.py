@@ -1,4 +1,4 @@
-"""What can happen in a cluster, and whether it may help a waiting pod."""
+"""Cluster events, and how plugins say which waiting pods an event may help."""
 
 import enum
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from dray.api.core import Pod
 
 
 class EventResource(enum.Enum):
-    """What an event is about. The pod that waits, and pods placed on nodes, are told apart."""
+    """The kind of object that an event is about. Waiting pods and pods on nodes are two kinds."""
 
     __hash__ = object.__hash__  # as for Facet
 

@@ -30,9 +30,9 @@ class Facet(enum.Enum):
 
 
 class Unfinished(Exception):
-    """A filter needs more time than others should wait: the attempt is left, and made again after they had their turn.
+    """A filter needs more time than others should wait: the attempt stops here and is made again after they have worked.
 
-    Only in a cycle that has turns. The plugin keeps what it has found so far, so that every turn comes further.
+    Raised only in a cycle that has turns. The plugin keeps what it has found so far, so that every turn gets further.
     """
 
 

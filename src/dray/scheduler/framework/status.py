@@ -1,4 +1,4 @@
-"""What a plugin answers."""
+"""The answers of plugins: a status code and the reasons for it."""
 
 import enum
 from dataclasses import dataclass

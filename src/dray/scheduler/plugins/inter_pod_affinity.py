@@ -15,9 +15,11 @@ from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, un
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
-NO_FRIEND = unresolvable(Reason("pod-affinity", "node(s) didn't match pod affinity rules"))
-ENEMY = unschedulable(Reason("pod-affinity", "node(s) didn't match pod anti-affinity rules"))
-UNWELCOME = unschedulable(Reason("pod-affinity", "node(s) didn't satisfy existing pods anti-affinity rules"))
+AFFINITY_NOT_MET = unresolvable(Reason("pod-affinity", "node(s) didn't match pod affinity rules"))
+ANTI_AFFINITY_NOT_MET = unschedulable(Reason("pod-affinity", "node(s) didn't match pod anti-affinity rules"))
+ANTI_AFFINITY_OF_OTHERS = unschedulable(
+    Reason("pod-affinity", "node(s) didn't satisfy existing pods anti-affinity rules")
+)
 
 Domain = tuple[str, str]
 """A topology key and its value."""
@@ -142,13 +144,13 @@ class InterPodAffinity:
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
         seen = cycle.expect(Neighbours)
         if not _has_friends(seen, required_affinity(pod), node):
-            return NO_FRIEND
+            return AFFINITY_NOT_MET
         for term in required_anti_affinity(pod):
             value = node.labels.get(term.topology_key)
             if value is not None and seen.enemies[(term.topology_key, value)]:
-                return ENEMY
+                return ANTI_AFFINITY_NOT_MET
         if any(node.labels.get(key) == value for key, value in seen.unwelcome_in):
-            return UNWELCOME
+            return ANTI_AFFINITY_OF_OTHERS
         return None
 
     # --- score

@@ -35,7 +35,7 @@ def deadlines(now: Now, timeout_s: float) -> Callable[[], Deadline | None]:
     return deadline
 
 
-class Turn:
+class SearchTurn:
     """Begins when it is first asked about, so that every turn gets something done."""
 
     __slots__ = ("_end", "_now")
@@ -51,7 +51,7 @@ class Turn:
         return now > self._end
 
 
-class Turns:
+class SearchTurns:
     """The time limits of the attempt under way; all its turns share one."""
 
     def __init__(self, now: Now, timeout_s: float) -> None:
@@ -65,7 +65,7 @@ class Turns:
     def take(self, turn: int) -> TimeLimits:
         if turn == 0:
             self._limits = self.in_one_piece()
-        self._limits.turn_is_over = Turn(self._now)
+        self._limits.turn_is_over = SearchTurn(self._now)
         return self._limits
 
 

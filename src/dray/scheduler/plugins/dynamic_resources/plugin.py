@@ -20,7 +20,7 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import wait_until_ready, waits_for_conditions
 from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
-from dray.scheduler.plugins.dynamic_resources.filter import Turns, deadlines
+from dray.scheduler.plugins.dynamic_resources.filter import SearchTurns, deadlines
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import SHORT_OF_ROOM, demand_by_node
 from dray.scheduler.plugins.dynamic_resources.pod_claims import pre_enqueue, registrations
 from dray.scheduler.plugins.dynamic_resources.post_filter import hypothetically_freed, post_filter
@@ -81,7 +81,7 @@ class DynamicResources:
         filter_timeout_s = 0.0
         if handle.gates.enabled("DRASchedulerFilterTimeout"):
             filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
-        self._turns = Turns(lambda: handle.clock.monotonic(), filter_timeout_s)
+        self._turns = SearchTurns(lambda: handle.clock.monotonic(), filter_timeout_s)
         self._binding_timeout_s = parse_duration(str(args.get("bindingTimeout", DEFAULT_BINDING_TIMEOUT)))
         self._charges_nodes = handle.gates.enabled("DRANodeAllocatableResources")
         self._serves_extended = handle.gates.enabled("DRAExtendedResource")
