@@ -7,6 +7,7 @@ from dray.allocator import Inventory, Ledger
 from dray.allocator.pools import PoolView
 from dray.api.codec import to_object
 from dray.api.core import ContainerStatus, Node, Pod, ResourceHealth, ResourceStatus
+from dray.api.dra.pod_phase import is_waiting_for_node
 from dray.api.resource import ResourceClaim, ResourceSlice
 from dray.dashboard.device_health import (
     DeviceHealthReports,
@@ -19,7 +20,6 @@ from dray.dashboard.device_rows import (
 )
 from dray.dashboard.object_rows import (
     claim_row,
-    is_waiting,
     node_row,
     pending_row,
 )
@@ -213,8 +213,8 @@ def test_a_pod_waits_until_it_has_a_node_or_goes() -> None:
         document = {"kind": "Pod", "metadata": {"name": "p", "namespace": "ns"}, "spec": {}, "status": {}, **parts}
         return to_object(document, Pod)
 
-    assert is_waiting(pod())
+    assert is_waiting_for_node(pod())
     assert pending_row(pod())["message"] == "the scheduler has not tried the pod yet"
-    assert not is_waiting(pod(spec={"nodeName": "n"}))
-    assert not is_waiting(pod(status={"phase": "Failed"}))
-    assert not is_waiting(pod(metadata={"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}))
+    assert not is_waiting_for_node(pod(spec={"nodeName": "n"}))
+    assert not is_waiting_for_node(pod(status={"phase": "Failed"}))
+    assert not is_waiting_for_node(pod(metadata={"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z"}))

@@ -48,13 +48,13 @@ from dray.allocator.types import (
     TIMED_OUT,
     ChosenDevice,
     Deadline,
-    DeviceID,
     Failure,
     Features,
     Miss,
     NoFit,
     ShareIDs,
 )
+from dray.api.dra.pools import DeviceID
 
 __all__ = [
     "INVALID_POOLS",

@@ -13,9 +13,8 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
+from dray.api.dra.taints import HARD_EFFECTS
 from dray.api.resource import Device, DeviceTaint
-
-BLOCKING_EFFECTS = ("NoSchedule", "NoExecute")
 
 # How many selectors a kind remembers its answer to before it starts afresh.
 MOST_ANSWERS = 512
@@ -63,7 +62,7 @@ class DeviceKind:
         self.driver = driver
         self.device = device
         self.capacity = capacity
-        self.taints = tuple([taint for taint in taints if taint.effect in BLOCKING_EFFECTS]) if taints else ()
+        self.taints = tuple([taint for taint in taints if taint.effect in HARD_EFFECTS]) if taints else ()
         self.allows_multiple = bool(device.allow_multiple_allocations)
         self.has_binding_conditions = bool(device.binding_conditions)
         self.skips_node_operations = skips

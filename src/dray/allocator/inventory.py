@@ -9,8 +9,9 @@ from dray.allocator.device_kinds import KindTable, ShapeTable
 from dray.allocator.ledger import Ledger, PoolUse
 from dray.allocator.node_selectors import node_matches
 from dray.allocator.pools import CompiledSlice, Pool, PoolState, PoolView, is_offered
-from dray.allocator.types import Features, PoolID
+from dray.allocator.types import Features
 from dray.api.core import Node, NodeSelector
+from dray.api.dra.pools import PoolID
 from dray.api.resource import Device, DeviceTaintRule, ResourceSlice
 
 NODE_OPERATIONS_FEATURE = "DRAOptionalNodeOperations"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from dray.allocator.change_log import ChangeLog
 from dray.allocator.pools import PoolCounters, PoolView
-from dray.allocator.types import Features, PoolID
+from dray.allocator.types import Features
 from dray.api.dra.consumption import add_consumed
+from dray.api.dra.pools import PoolID
 from dray.api.resource import AllocationResult, DeviceRequestAllocationResult, ResourceClaim
 
 # After so many changes a pool's log starts afresh; who has not caught up by then counts anew.

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from dray.allocator.capacity_requests import RequestedCapacity, requested_capacity_on, with_published_names
 from dray.allocator.device_kinds import Column, DeviceKind, Shape
-from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.selectors import ReadSet, SelectorAnswer, SelectorFailure, value_read
-from dray.allocator.types import DeviceID, FatalError, Features, bits
+from dray.allocator.types import FatalError, Features, bits
+from dray.api.dra.pools import DeviceID
+from dray.api.dra.taints import first_untolerated
 from dray.api.quantity import Quantity
 from dray.api.resource import DeviceSubRequest, ExactDeviceRequest
 

@@ -13,11 +13,12 @@ from dray.allocator.allocator import Allocator, Question
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.pools import PoolView, taint_rule_matches
 from dray.allocator.requests import Option
-from dray.allocator.rules.taints import untolerated
 from dray.allocator.search_input import SearchInput
 from dray.allocator.selectors import SelectorFailure
-from dray.allocator.types import DeviceID, FatalError
+from dray.allocator.types import FatalError
 from dray.api.core import Node
+from dray.api.dra.pools import DeviceID
+from dray.api.dra.taints import untolerated
 from dray.api.resource import DeviceTaint, DeviceTaintRule
 
 USABLE = "usable"

@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 
 from dray.allocator.device_kinds import DeviceKind, KindTable, Shape, ShapeTable
-from dray.allocator.types import DeviceID, Features, PoolID
+from dray.allocator.types import Features
+from dray.api.dra.pools import DeviceID, PoolID, newest_by
+from dray.api.dra.taints import selects_device
 from dray.api.resource import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
 
 
@@ -32,9 +34,7 @@ class CompiledSlice:
 
 def taint_rule_matches(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
     wanted = rule.spec.device_selector
-    return wanted is None or (
-        wanted.driver in (None, driver) and wanted.pool in (None, pool) and wanted.device in (None, device)
-    )
+    return wanted is None or selects_device(wanted, driver, pool, device)
 
 
 def _concerns_slice(rule: DeviceTaintRule, published: ResourceSlice) -> bool:
@@ -232,8 +232,8 @@ class Pool:
 
     def _build(self, relevant: frozenset[str], features: Features, shapes: ShapeTable) -> PoolView | None:
         seen = [self.slices[name] for name in relevant]
-        newest = max(compiled.spec.pool.generation for compiled in seen)
-        kept = sorted((one for one in seen if one.spec.pool.generation == newest), key=_by_name)
+        kept = sorted(newest_by(seen, lambda one: one.spec.pool.generation), key=_by_name)
+        newest = kept[0].spec.pool.generation
         everywhere = [
             one
             for one in self.slices.values()

@@ -8,10 +8,11 @@ from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules.constraints import ConstraintScope
-from dray.allocator.rules.taints import first_untolerated
 from dray.allocator.search import Search, TimedOut
 from dray.allocator.search_input import SearchInput
-from dray.allocator.types import DeviceID, FatalError, Miss
+from dray.allocator.types import FatalError, Miss
+from dray.api.dra.pools import DeviceID
+from dray.api.dra.taints import first_untolerated
 from dray.api.reasons import PlainValue, Reason
 
 # Steps after which a replay has seen enough: the deepest place is found early, and the scheduler waits meanwhile.

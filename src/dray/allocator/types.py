@@ -1,27 +1,13 @@
-"""Device identity, features, and the answers of the allocator: `NoFit` with its reasons, and `Failure`."""
+"""Features, and the answers of the allocator: `NoFit` with its reasons, and `Failure`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from dray.api.dra.pools import DeviceID
 from dray.api.reasons import Reason
-
-
-class DeviceID(NamedTuple):
-    """One allocatable thing, the same in every claim and slice that speaks of it."""
-
-    driver: str
-    pool: str
-    device: str
-
-    def __str__(self) -> str:
-        return f"{self.driver}/{self.pool}/{self.device}"
-
-
-PoolID = tuple[str, str]
-"""Driver and pool name."""
 
 
 class Gates(Protocol):

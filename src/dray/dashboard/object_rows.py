@@ -9,6 +9,7 @@ from dray.accounting import NodeLedger, Row
 from dray.accounting.ledger_rows import Line, lines_of
 from dray.accounting.resources import PODS
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_claims import claims_of_entries
 from dray.api.resource import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
 
 Document = dict[str, Any]
@@ -144,13 +145,8 @@ def _notes(claim: ResourceClaim) -> list[str]:
 # --- waiting pods
 
 
-def is_waiting(pod: Pod) -> bool:
-    return not pod.spec.node_name and pod.status.phase in ("", "Pending") and pod.metadata.deletion_timestamp is None
-
-
 def pending_row(pod: Pod) -> Document:
     condition = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
-    made = {each.name: each.resource_claim_name or "" for each in pod.status.resource_claim_statuses}
     return {
         "namespace": pod.metadata.namespace,
         "name": pod.metadata.name,
@@ -158,7 +154,7 @@ def pending_row(pod: Pod) -> Document:
         "priority": pod.spec.priority or 0,
         "reason": condition.reason if condition is not None else "",
         "message": condition.message if condition is not None else "the scheduler has not tried the pod yet",
-        "claims": [each.resource_claim_name or made.get(each.name) or each.name for each in pod.spec.resource_claims],
+        "claims": [each.claim_name or each.entry for each in claims_of_entries(pod)],
     }
 
 

@@ -10,14 +10,14 @@ from typing import Any
 import msgspec
 
 from dray.allocator.pools import PoolView
-from dray.allocator.types import PoolID
+from dray.api.dra.pod_phase import is_waiting_for_node
+from dray.api.dra.pools import PoolID
 from dray.dashboard.device_rows import (
     pool_row,
     shape_row,
 )
 from dray.dashboard.object_rows import (
     claim_row,
-    is_waiting,
     node_row,
     pending_row,
 )
@@ -91,7 +91,7 @@ class Tables:
 
     def _pending_row(self, key: str) -> Row | None:
         pod = self._cluster.pods.get(key)
-        return pending_row(pod) if pod is not None and is_waiting(pod) else None
+        return pending_row(pod) if pod is not None and is_waiting_for_node(pod) else None
 
     def _set(self, table: str, key: str, make: Callable[[], Row | None], found: dict[str, Rows]) -> None:
         rows = self._tables[table]

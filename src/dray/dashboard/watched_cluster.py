@@ -13,10 +13,10 @@ from dray import accounting
 from dray.accounting import AccountingError, ClusterLedger, DeviceIndex, PodRef, pod_demand
 from dray.accounting.device_charges import charges_of_placed
 from dray.allocator import Features, Inventory, Ledger
-from dray.allocator.types import PoolID
 from dray.api.core import Node, Pod
 from dray.api.dra.pod_claims import claim_names_by_entry
 from dray.api.dra.pod_phase import is_on_node
+from dray.api.dra.pools import PoolID
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.client import (
     CLAIMS,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dray.allocator import DeviceID
-from dray.api.quantity import Quantity
+from dray.api.dra.claim_users import user_names
+from dray.api.dra.consumption import allocation_results, consumed_quantities, is_share
+from dray.api.dra.pools import DeviceID, device_id
 from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 
 
@@ -41,17 +42,13 @@ class DeviceHolders:
     def __init__(self, claims: Iterable[ResourceClaim]) -> None:
         self._by_device: dict[DeviceID, list[DeviceHolder]] = {}
         self._by_pool: dict[tuple[str, str], dict[str, ResourceClaim]] = {}
-        self._consumed: dict[DeviceID, dict[str, Quantity]] = {}
+        self._results: dict[DeviceID, list[DeviceRequestAllocationResult]] = {}
         for claim in claims:
-            if claim.status.allocation is None:
-                continue
-            for result in claim.status.allocation.devices.results:
-                device_id = DeviceID(result.driver, result.pool, result.device)
-                self._by_device.setdefault(device_id, []).append(_holder(claim, result))
+            for result in allocation_results(claim):
+                device = device_id(result)
+                self._by_device.setdefault(device, []).append(_holder(claim, result))
                 self._by_pool.setdefault((result.driver, result.pool), {})[_name(claim)] = claim
-                sums = self._consumed.setdefault(device_id, {})
-                for name, amount in result.consumed_capacity.items():
-                    sums[name] = sums[name] + amount if name in sums else amount
+                self._results.setdefault(device, []).append(result)
 
     def of(self, device_id: DeviceID, *, with_admins: bool = False) -> Sequence[DeviceHolder]:
         return [row for row in self._by_device.get(device_id, ()) if with_admins or not row.has_admin_access]
@@ -61,7 +58,8 @@ class DeviceHolders:
 
     def consumed(self, device_id: DeviceID) -> dict[str, str]:
         """What all shares of a device take together, by capacity."""
-        return {name: str(amount) for name, amount in self._consumed.get(device_id, {}).items()}
+        sums = consumed_quantities(self._results.get(device_id, ()))
+        return {name: str(amount) for name, amount in sums.items()}
 
     def claims_in(self, pools: Iterable[tuple[str, str]]) -> list[ResourceClaim]:
         found: dict[str, ResourceClaim] = {}
@@ -71,12 +69,11 @@ class DeviceHolders:
 
 
 def _holder(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> DeviceHolder:
-    namespace = claim.metadata.namespace
     return DeviceHolder(
         _name(claim),
-        tuple(f"{namespace}/{user.name}" for user in claim.status.reserved_for),
+        tuple(user_names(claim)),
         tuple(sorted((name, str(amount)) for name, amount in result.consumed_capacity.items())),
-        result.share_id is not None,
+        is_share(result),
         bool(result.admin_access),
     )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
-from dray.allocator import DeviceID
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
+from dray.api.dra.consumption import counters_left, counters_suffice
+from dray.api.dra.pools import DeviceID, PoolID, newest_of_each_pool, pool_id, published_devices, slices_by_pool
 from dray.api.resource import Device, ResourceSlice
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import (
@@ -58,7 +59,7 @@ def device_rows(world: ClusterObjects) -> list[DeviceRow]:
     holders = DeviceHolders(world.claims)
     rows: dict[DeviceID, DeviceRow] = {}
     kinds = KindTable()
-    newest = list(_newest(world.slices))
+    newest = newest_of_each_pool(world.slices)
     # Nodes of one kind share their lists of devices: what a device says of itself is written out once.
     texts: dict[int, _Texts] = {}
     for published in newest:
@@ -79,49 +80,19 @@ def device_rows(world: ClusterObjects) -> list[DeviceRow]:
     return [rows[key] for key in sorted(rows)]
 
 
-Counters = dict[tuple[str, str, str, str], int]
-
-
 def _mark_blocked(rows: dict[DeviceID, DeviceRow], slices: list[ResourceSlice]) -> None:
     """Free devices whose counters no longer suffice, since other devices of their pool draw from them."""
-    used = {row.device_id[:2] for row in rows.values() if row.state in ("taken", "shared")}
-    slices = [each for each in slices if (each.spec.driver, each.spec.pool.name) in used]
-    left: Counters = {}
-    for each in slices:
-        for counters in each.spec.shared_counters:
-            for name, total in counters.counters.items():
-                left[each.spec.driver, each.spec.pool.name, counters.name, name] = total.value.nanos
-    draws = {device_id: draw for device_id, draw in _draws(slices) if draw}
-    for device_id, draw in draws.items():
-        if rows[device_id].state in ("taken", "shared"):
-            for counter, amount in draw.items():
-                left[counter] = left.get(counter, 0) - amount
-    for device_id, draw in draws.items():
-        row = rows[device_id]
-        if row.state == "free" and any(left.get(counter, 0) < amount for counter, amount in draw.items()):
-            rows[device_id] = replace(row, state="blocked")
-
-
-def _draws(slices: list[ResourceSlice]) -> Iterator[tuple[DeviceID, Counters]]:
-    for each in slices:
-        driver, pool = each.spec.driver, each.spec.pool.name
-        for device in each.spec.devices:
-            draw = {
-                (driver, pool, consumption.counter_set, name): counter.value.nanos
-                for consumption in device.consumes_counters
-                for name, counter in consumption.counters.items()
-            }
-            yield DeviceID(driver, pool, device.name), draw
-
-
-def _newest(slices: tuple[ResourceSlice, ...]) -> Iterator[ResourceSlice]:
-    newest: dict[tuple[str, str], int] = {}
-    for each in slices:
-        pool = (each.spec.driver, each.spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
-    for each in slices:
-        if each.spec.pool.generation == newest[(each.spec.driver, each.spec.pool.name)]:
-            yield each
+    held: dict[PoolID, set[str]] = {}
+    for row in rows.values():
+        if row.state in ("taken", "shared"):
+            held.setdefault((row.device_id.driver, row.device_id.pool), set()).add(row.device_id.device)
+    by_pool = slices_by_pool(each for each in slices if pool_id(each) in held)
+    for pool, newest in by_pool.items():
+        left = counters_left(newest, held[pool])
+        for device_id, device in published_devices(newest):
+            row = rows[device_id]
+            if row.state == "free" and not counters_suffice(device, left):
+                rows[device_id] = replace(row, state="blocked")
 
 
 @dataclass(frozen=True, slots=True)

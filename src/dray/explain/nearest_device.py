@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dray import cel
-from dray.allocator import DeviceID
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
+from dray.api.dra.pools import DeviceID
 from dray.explain.device_holders import DeviceHolder, DeviceHolders
 from dray.explain.request_counts import RequestCounts, stage_failed
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 from dray.accounting import AccountingError, ClusterLedger, NodeLedger, PodRef, as_quantity, pod_demand
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_bound, is_finished, is_on_node
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_table import DeviceRow, device_rows
 from dray.explain.text_columns import columns
 
 BAR = 12
-_OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ def overview_of(world: ClusterObjects) -> Overview:
     for node in world.nodes:
         cluster.set_node(node)
     for pod in world.pods:
-        if pod.spec.node_name and pod.status.phase not in _OVER:
+        if is_on_node(pod):
             try:
                 cluster.add(pod.spec.node_name, PodRef.of(pod), pod_demand(pod))
             except AccountingError:
                 continue
-    waiting = [pod for pod in world.pods if not pod.spec.node_name and pod.status.phase not in _OVER]
+    waiting = [pod for pod in world.pods if not is_bound(pod) and not is_finished(pod)]
     return Overview(world, device_rows(world), list(cluster), waiting)
 
 
@@ -69,7 +69,7 @@ def _rooms(counts: tuple[int, ...], lines: int | None) -> list[int | None]:
 
 def _headline(view: Overview) -> str:
     states = Counter(row.state for row in view.devices)
-    running = sum(1 for pod in view.world.pods if pod.spec.node_name and pod.status.phase not in _OVER)
+    running = sum(map(is_on_node, view.world.pods))
     return (
         f"{len(view.ledgers)} nodes, {running} pods placed, {len(view.waiting)} waiting; "
         f"{len(view.devices)} devices: {states['taken'] + states['shared']} in use, {states['free']} free"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.allocator.device_kinds import DeviceKind, KindTable
+from dray.api.dra.pools import newest_of_each_pool
 from dray.api.resource import ResourceSlice
 from dray.cel import (
     COST_LIMIT,
@@ -74,16 +75,10 @@ def refusal_of(text: str, program: Program | CompileFailure, stored: bool) -> st
 
 def evaluate_selector(program: Program, slices: Sequence[ResourceSlice]) -> Iterator[SelectorResult]:
     """Evaluates the selector on every device of the newest generation of each pool, once for each kind of device."""
-    newest: dict[tuple[str, str], int] = {}
-    for each in slices:
-        key = (each.spec.driver, each.spec.pool.name)
-        newest[key] = max(newest.get(key, 0), each.spec.pool.generation)
     table = KindTable()
     explained: dict[DeviceKind, Explanation] = {}
-    for each in slices:
+    for each in newest_of_each_pool(slices):
         spec = each.spec
-        if spec.pool.generation != newest[(spec.driver, spec.pool.name)]:
-            continue
         for device, kind in zip(spec.devices, table.kinds_of(spec.driver, spec.devices, skips=False), strict=True):
             if kind not in explained:
                 explained[kind] = explain(program, CelDevice.of(spec.driver, device))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from dray.api.core import Namespace, Node, Pod
+from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.api.workloads import PodGroup
 from dray.scheduler.event_diff import (
@@ -30,7 +31,6 @@ from dray.scheduler.framework.events import (
 from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.handle import Handle
 from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.snapshot import is_finished
 
 
 class ClusterState:

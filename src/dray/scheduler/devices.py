@@ -5,7 +5,7 @@ from collections.abc import Iterable, Set
 from dray.accounting import Policy, manages_node_resources
 from dray.accounting.devices import DeviceIndex
 from dray.allocator import Allocator, Features, Inventory, Ledger
-from dray.allocator.types import PoolID
+from dray.api.dra.pools import PoolID
 from dray.api.resource import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
     IMPLICIT_EXTENDED_RESOURCE_PREFIX,

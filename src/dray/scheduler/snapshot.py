@@ -11,16 +11,13 @@ from contextlib import contextmanager
 from dray.accounting.container_amounts import RequestOptions
 from dray.accounting.demand import SCHEDULING, Demand, PodRef, pod_demand
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_phase import is_finished
 from dray.api.host_ports import host_ports
 from dray.scheduler.framework.answers import FilterAnswers, Memory, NodeChangeLog, ScoreAnswers
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import CountedPod, NodeList, NodeState
 
 _POD_FACETS = (Facet.RESOURCES, Facet.PODS)
-
-
-def is_finished(pod: Pod) -> bool:
-    return pod.status.phase in ("Succeeded", "Failed")
 
 
 class Snapshot:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
 
-from dray.api.core import Pod, PodResourceClaimStatus, PriorityClass
+from dray.api.core import Pod, PriorityClass
 from dray.api.dra.claim_users import is_owned_by
-from dray.api.dra.pod_claims import claim_from_template
+from dray.api.dra.pod_claims import claim_from_template, recorded_claims, with_recorded_claims
+from dray.api.dra.pod_phase import is_finished
 from dray.api.reasons import Reason
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
-from dray.scheduler.snapshot import is_finished
 
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -112,10 +112,10 @@ class _ClaimMaker:
     def serve(self, pod: Pod) -> tuple[Pod, list[ResourceClaim], Reason | None]:
         """(the pod with its claims named, claims that are new, why a claim is missing)."""
         made: list[ResourceClaim] = []
-        names = {row.name: row for row in pod.status.resource_claim_statuses}
+        names = recorded_claims(pod)
         problem: Reason | None = None
         for entry in pod.spec.resource_claims:
-            if not entry.resource_claim_template_name or self._has_claim(pod, names.get(entry.name)):
+            if not entry.resource_claim_template_name or self._has_claim(pod, entry.name, names):
                 continue
             claim = self._left_over(pod, entry.name)
             if claim is None:
@@ -125,18 +125,17 @@ class _ClaimMaker:
                     continue
                 made.append(created)
                 claim = created
-            names[entry.name] = PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
-        statuses = tuple(names.values())
-        if statuses != pod.status.resource_claim_statuses:
-            pod = replace(pod, status=replace(pod.status, resource_claim_statuses=statuses))
-        return pod, made, problem
+            names[entry.name] = claim.metadata.name
+        return with_recorded_claims(pod, names), made, problem
 
-    def _has_claim(self, pod: Pod, recorded: PodResourceClaimStatus | None) -> bool:
-        if recorded is None:
+    def _has_claim(self, pod: Pod, entry: str, recorded: Mapping[str, str | None]) -> bool:
+        """Whether the pod needs no new claim for this entry."""
+        if entry not in recorded:
             return False
-        if not recorded.resource_claim_name:
+        name = recorded[entry]
+        if name is None:
             return True
-        claim = self._world.claims_by_name.get((pod.metadata.namespace, recorded.resource_claim_name))
+        claim = self._world.claims_by_name.get((pod.metadata.namespace, name))
         return claim is not None and is_owned_by(claim, pod)
 
     def _left_over(self, pod: Pod, entry: str) -> ResourceClaim | None:

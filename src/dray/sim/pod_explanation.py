@@ -10,6 +10,11 @@ from msgspec.structs import replace as changed
 
 from dray.allocator import Allocation
 from dray.api.core import Pod
+from dray.api.dra.claim_users import is_reserved_only_for
+from dray.api.dra.consumption import allocation_results
+from dray.api.dra.pod_claims import claim_names_of_entries, entries_without_claim
+from dray.api.dra.pod_phase import is_finished
+from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
@@ -31,7 +36,6 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
-from dray.scheduler.snapshot import is_finished
 from dray.sim.node_refusals import PodOnNode
 from dray.sim.simulation import Simulation
 
@@ -83,14 +87,11 @@ def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:
 def _placed(world: ClusterObjects, pod: Pod, options: ExplainOptions) -> PodVerdict:
     """The pod has a node: what it got there, and what the nodes would say if it were to be placed again."""
     where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    names = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
     details = []
-    for entry in pod.spec.resource_claims:
-        name = entry.resource_claim_name or names.get(entry.name) or ""
+    for name in claim_names_of_entries(pod):
         claim = world.claims_by_name.get((pod.metadata.namespace, name))
-        if claim is not None and claim.status.allocation is not None:
-            for row in claim.status.allocation.devices.results:
-                details.append(f"claim {name}, request {row.request}: {row.driver}/{row.pool}/{row.device}")
+        for row in allocation_results(claim) if claim is not None else ():
+            details.append(f"claim {name}, request {row.request}: {device_id(row)}")
     if pod.status.phase == "Pending":
         details += [f"{found.message} [{found.code}]; {found.fix}" for found in why_not_started(world, pod)]
     again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(options, is_new=False)).verdict()
@@ -115,8 +116,7 @@ def _as_if_waiting(world: ClusterObjects, pod: Pod) -> ClusterObjects:
     """Claims that only this pod uses are free again."""
     claims = []
     for claim in world.claims:
-        users = claim.status.reserved_for
-        if users and all(user.uid == pod.metadata.uid for user in users):
+        if is_reserved_only_for(claim, {pod.metadata.uid}):
             claim = changed(claim, status=changed(claim.status, allocation=None, reserved_for=()))
         claims.append(claim)
     pods = tuple(_unbound(each) if each is pod else each for each in world.pods)
@@ -177,11 +177,8 @@ class _Explainer:
         code = status.reason_code
         if code != "claim-not-created":
             return self._waits(code, status.message)
-        recorded = {row.name for row in self._pod.status.resource_claim_statuses}
-        for entry in self._pod.spec.resource_claims:
-            template = entry.resource_claim_template_name
-            if not template or entry.name in recorded:
-                continue
+        for entry in entries_without_claim(self._pod):
+            template = entry.resource_claim_template_name or ""
             if (self._pod.metadata.namespace, template) not in self._world.templates_by_name:
                 return self._waits(
                     "template-missing", f'resource claim template "{template}" of entry {entry.name} does not exist'

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 
 from dray.accounting import NodeLedger
 from dray.api.core import Node, Pod
+from dray.api.dra.pod_claims import claim_names
+from dray.api.dra.pools import DeviceID, newest_of_each_pool, published_devices
 from dray.api.meta import Condition
 from dray.api.resource import AllocatedDeviceStatus, ResourceClaim, ResourceSlice
 from dray.clock import SimulatedClock
@@ -195,12 +197,7 @@ class Simulation:
         return list(dict.fromkeys(codes))
 
     def claims_of(self, pod: Pod) -> list[ResourceClaim]:
-        named = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
-        names = [entry.resource_claim_name or named.get(entry.name) for entry in pod.spec.resource_claims]
-        extended = pod.status.extended_resource_claim_status
-        if extended is not None:
-            names.append(extended.resource_claim_name)
-        found = [self.cluster.get(ResourceClaim, name, pod.metadata.namespace) for name in names if name]
+        found = [self.cluster.get(ResourceClaim, name, pod.metadata.namespace) for name in claim_names(pod)]
         return [claim for claim in found if claim is not None]
 
     def _why_not(self, pod: Pod) -> tuple[str, str]:
@@ -218,18 +215,10 @@ class Simulation:
                 return condition.reason, condition.message
         return "", "was not tried"
 
-    def published_devices(self) -> set[tuple[str, str, str]]:
+    def published_devices(self) -> set[DeviceID]:
         """Devices of the newest generation of each pool."""
-        newest: dict[tuple[str, str], int] = {}
-        for each in self.cluster.all(ResourceSlice):
-            pool = (each.spec.driver, each.spec.pool.name)
-            newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
-        return {
-            (each.spec.driver, each.spec.pool.name, device.name)
-            for each in self.cluster.all(ResourceSlice)
-            if each.spec.pool.generation == newest[(each.spec.driver, each.spec.pool.name)]
-            for device in each.spec.devices
-        }
+        slices = newest_of_each_pool(self.cluster.all(ResourceSlice))
+        return {device_id for device_id, _ in published_devices(slices)}
 
     def ledgers(self) -> list[NodeLedger]:
         nodes = self.scheduler.handle.snapshot.nodes

@@ -14,6 +14,9 @@ import yaml
 
 from dray.api import scheme
 from dray.api.core import Pod
+from dray.api.dra.consumption import allocation_results
+from dray.api.dra.pod_claims import claim_names_of_entries
+from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
 from dray.client import CLAIMS, PODS, ApiError, Client
 from dray.client.rest import APPLY_PATCH
@@ -74,15 +77,11 @@ class Cluster:
     def claims_of(self, name: str, namespace: str = "default") -> list[ResourceClaim]:
         """The claims of a pod, in the order of its spec."""
         pod = self.pod(name, namespace)
-        made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
-        names = [each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims]
-        return [self.run(self.client.get(CLAIMS, each, namespace)) for each in names if each]
+        return [self.run(self.client.get(CLAIMS, each, namespace)) for each in claim_names_of_entries(pod)]
 
     def devices_of(self, name: str, namespace: str = "default") -> list[str]:
         """What a pod was given: `driver/pool/device`, claim by claim."""
-        allocations = [claim.status.allocation for claim in self.claims_of(name, namespace)]
-        results = [result for each in allocations if each is not None for result in each.devices.results]
-        return [f"{result.driver}/{result.pool}/{result.device}" for result in results]
+        return [str(device_id(row)) for claim in self.claims_of(name, namespace) for row in allocation_results(claim)]
 
     def wait_until_running(self, name: str, namespace: str = "default", timeout_s: float = 20.0) -> Pod:
         return self.wait_for_pod(name, lambda pod: pod.status.phase == "Running", "Running", namespace, timeout_s)

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
+from dray.api.dra.pools import is_complete, newest_of_pool, slices_by_pool, wanted_slices
 from dray.api.names import subdomain_problems
 from dray.api.resource import ResourceSlice
 from dray.client import CLAIMS, SLICES
@@ -58,14 +59,12 @@ def _gaps(slices: Sequence[ResourceSlice]) -> list[str]:
     """What keeps the pools from being whole."""
     gaps = []
     devices = 0
-    for name in sorted({each.spec.pool.name for each in slices}):
-        of_pool = [each for each in slices if each.spec.pool.name == name]
-        newest = max(each.spec.pool.generation for each in of_pool)
-        current = [each for each in of_pool if each.spec.pool.generation == newest]
+    for (_, name), of_pool in sorted(slices_by_pool(slices).items()):
+        current = newest_of_pool(of_pool)
         devices += sum(len(each.spec.devices) for each in current)
-        wanted = max(each.spec.pool.resource_slice_count for each in current)
-        if len(current) != wanted:
-            gaps.append(f"pool {name}: {len(current)} of {wanted} slices of generation {newest} are there")
+        if not is_complete(current):
+            have, generation = f"{len(current)} of {wanted_slices(current)}", current[0].spec.pool.generation
+            gaps.append(f"pool {name}: {have} slices of generation {generation} are there")
     return gaps if devices else [*gaps, "no slice has a device"]
 
 

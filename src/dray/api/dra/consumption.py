@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from dray.api.dra.pools import DeviceID, device_id
+from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 
 CounterID = tuple[str, str]
@@ -58,6 +59,15 @@ def consumed_capacity(results: Iterable[DeviceRequestAllocationResult]) -> dict[
     sums: dict[str, int] = {}
     for result in results:
         add_consumed(sums, result)
+    return sums
+
+
+def consumed_quantities(results: Iterable[DeviceRequestAllocationResult]) -> dict[str, Quantity]:
+    """`consumed_capacity` for people: in the format that the first share was written in."""
+    sums: dict[str, Quantity] = {}
+    for result in results:
+        for name, amount in result.consumed_capacity.items():
+            sums[name] = sums[name] + amount if name in sums else amount
     return sums
 
 

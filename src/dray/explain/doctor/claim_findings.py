@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import CLAIM_FINALIZER, DeviceRequest, ResourceClaim
 from dray.explain.doctor.finding import (
-    OVER,
     CheckedCluster,
     DoctorFinding,
     error,
@@ -54,7 +54,7 @@ def stale_reservations(e: CheckedCluster) -> Iterator[DoctorFinding]:
             pod = e.pods_by_uid.get(user.uid)
             if pod is None:
                 message = f"is reserved for pod {user.name} ({user.uid}), which is gone"
-            elif pod.status.phase in OVER:
+            elif is_finished(pod):
                 message = f"is reserved for pod {user.name}, which has ended ({pod.status.phase})"
             else:
                 continue

@@ -8,6 +8,8 @@ from dray import cel
 from dray.allocator.pools import taint_rule_matches
 from dray.api.codec import to_document
 from dray.api.core import Node
+from dray.api.dra.consumption import consumed_capacity, held_by_device
+from dray.api.dra.pools import newest_generations, pool_id, published_devices
 from dray.api.gated_fields import dropped_features
 from dray.api.resource import DeviceClass
 from dray.explain.doctor.finding import (
@@ -72,12 +74,9 @@ def pools(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 
 def old_generations(e: CheckedCluster) -> Iterator[DoctorFinding]:
-    newest: dict[tuple[str, str], int] = {}
+    newest = newest_generations(e.world.slices)
     for each in e.world.slices:
-        pool = (each.spec.driver, each.spec.pool.name)
-        newest[pool] = max(newest.get(pool, 0), each.spec.pool.generation)
-    for each in e.world.slices:
-        latest = newest[(each.spec.driver, each.spec.pool.name)]
+        latest = newest[pool_id(each)]
         if each.spec.pool.generation < latest:
             yield warning(
                 "old-generation",
@@ -140,24 +139,17 @@ def taint_rules(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 def shared_capacity(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """More given out than there is: capacity of shared devices, and counters of partitions."""
-    ledger_sums: dict[tuple[str, str, str], dict[str, int]] = {}
-    for claim in e.world.claims:
-        for row in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
-            sums = ledger_sums.setdefault((row.driver, row.pool, row.device), {})
-            for name, amount in row.consumed_capacity.items():
-                sums[name] = sums.get(name, 0) + amount.nanos
-    for each in e.world.slices:
-        for device in each.spec.devices:
-            sums = ledger_sums.get((each.spec.driver, each.spec.pool.name, device.name), {})
-            for name, taken in sums.items():
-                published = device.capacity.get(name)
-                if published is not None and taken > published.value.nanos:
-                    yield error(
-                        "capacity-overdrawn",
-                        f"device {each.spec.driver}/{each.spec.pool.name}/{device.name}",
-                        f"shares take more {name} than the {published.value} there is",
-                        "delete one of the pods that share it; look for a driver that published less than before",
-                    )
+    held = held_by_device(e.world.claims)
+    for device_id, device in published_devices(e.world.slices):
+        for name, taken in consumed_capacity(held.get(device_id, ())).items():
+            published = device.capacity.get(name)
+            if published is not None and taken > published.value.nanos:
+                yield error(
+                    "capacity-overdrawn",
+                    f"device {device_id}",
+                    f"shares take more {name} than the {published.value} there is",
+                    "delete one of the pods that share it; look for a driver that published less than before",
+                )
 
 
 def gates(e: CheckedCluster) -> Iterator[DoctorFinding]:

@@ -8,12 +8,12 @@ from typing import Any
 
 from dray.allocator import Features, Inventory
 from dray.api.core import Pod
+from dray.api.dra.pod_claims import claim_names
+from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
 from dray.features import FeatureGates
-
-OVER = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +84,13 @@ class CheckedCluster:
         """Pods that name a claim in spec or status and are not over."""
         users: dict[tuple[str, str], list[Pod]] = {}
         for pod in self.world.pods:
-            if pod.status.phase not in OVER:
+            if not is_finished(pod):
                 for name in claim_names(pod):
                     users.setdefault((pod.metadata.namespace, name), []).append(pod)
         return users
 
     def users_of(self, claim: ResourceClaim) -> list[Pod]:
         return self.users_of_claim.get((claim.metadata.namespace, claim.metadata.name), [])
-
-
-def claim_names(pod: Pod) -> list[str]:
-    recorded = {row.name: row.resource_claim_name for row in pod.status.resource_claim_statuses}
-    names = [entry.resource_claim_name or recorded.get(entry.name) for entry in pod.spec.resource_claims]
-    extended = pod.status.extended_resource_claim_status
-    if extended is not None:
-        names.append(extended.resource_claim_name)
-    return [name for name in names if name]
 
 
 def named(obj: Any) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use
+from dray.api.dra.pod_claims import claim_names, entries_without_claim
+from dray.api.dra.pod_phase import is_active, is_bound, is_finished, is_on_node
 from dray.explain.doctor.finding import (
-    OVER,
     CheckedCluster,
     DoctorFinding,
-    claim_names,
     error,
     kubectl_name,
     named,
@@ -21,27 +21,25 @@ from dray.explain.doctor.finding import (
 
 def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for pod in e.world.pods:
-        if pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
+        if not is_active(pod):
             continue
-        recorded = {row.name for row in pod.status.resource_claim_statuses}
         namespace = pod.metadata.namespace
-        for entry in pod.spec.resource_claims:
-            template = entry.resource_claim_template_name
-            if template and entry.name not in recorded:
-                if (namespace, template) in e.world.templates_by_name:
-                    yield warning(
-                        "claim-not-created",
-                        named(pod),
-                        f"no claim has been made yet for entry {entry.name}",
-                        "see that the claim controller runs (dray controller-manager)",
-                    )
-                elif e.world.templates or not e.world.claims:
-                    yield error(
-                        "missing-template",
-                        named(pod),
-                        f"names claim template {template}, which does not exist",
-                        f"create template {template} in namespace {namespace}",
-                    )
+        for entry in entries_without_claim(pod):
+            template = entry.resource_claim_template_name or ""
+            if (namespace, template) in e.world.templates_by_name:
+                yield warning(
+                    "claim-not-created",
+                    named(pod),
+                    f"no claim has been made yet for entry {entry.name}",
+                    "see that the claim controller runs (dray controller-manager)",
+                )
+            elif e.world.templates or not e.world.claims:
+                yield error(
+                    "missing-template",
+                    named(pod),
+                    f"names claim template {template}, which does not exist",
+                    f"create template {template} in namespace {namespace}",
+                )
         for name in claim_names(pod):
             if (namespace, name) not in e.world.claims_by_name:
                 yield error(
@@ -55,7 +53,7 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
 def unserved_pods(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """On a node, but a claim has no devices or is not reserved for the pod: the node agent will not start it."""
     for pod in e.world.pods:
-        if not pod.spec.node_name or pod.status.phase in OVER or pod.metadata.deletion_timestamp is not None:
+        if not (is_bound(pod) and is_active(pod)):
             continue
         for name in claim_names(pod):
             claim = e.world.claims_by_name.get((pod.metadata.namespace, name))
@@ -123,7 +121,7 @@ def pods_on_missing_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
         return
     for pod in e.world.pods:
         name = pod.spec.node_name
-        if name and pod.status.phase not in OVER and name not in e.world.nodes_by_name:
+        if name and not is_finished(pod) and name not in e.world.nodes_by_name:
             yield error(
                 "pod-on-missing-node",
                 named(pod),
@@ -137,7 +135,7 @@ def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
     for node in e.world.nodes:
         ledger.set_node(node)
     for pod in e.world.pods:
-        if not pod.spec.node_name or pod.status.phase in OVER:
+        if not is_on_node(pod):
             continue
         try:
             ledger.add(pod.spec.node_name, PodRef.of(pod), pod_demand(pod))

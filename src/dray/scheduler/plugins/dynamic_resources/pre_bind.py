@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from dray.api.codec import to_document
 from dray.api.core import Pod
 from dray.api.dra.claim_users import consumer_reference, is_reserved_for
+from dray.api.dra.pod_claims import extended_claim_record
 from dray.api.resource import (
     CLAIM_FINALIZER,
     AllocationResult,
@@ -65,12 +66,9 @@ async def _bind_extended_claim(attempt: PodAttempt, pod: Pod, handle: Handle) ->
     stored = await bind_claim(attempt.made, attempt.results[in_memory.metadata.uid], consumer_reference(pod), handle)
     attempt.made = stored or attempt.made
     handle.devices.give_up(in_memory.metadata.uid)
-    status = {
-        "resourceClaimName": attempt.made.metadata.name,
-        "requestMappings": [to_document(row) for row in attempt.chosen.extended.mappings],
-    }
+    mappings = [to_document(row) for row in attempt.chosen.extended.mappings]
     try:
-        await handle.writer.patch_pod_status(pod, {"extendedResourceClaimStatus": status})
+        await handle.writer.patch_pod_status(pod, extended_claim_record(attempt.made.metadata.name, mappings))
     except (ApiError, ServerUnreachable) as problem:
         where = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise BindingProblem(f"update pod {where} ExtendedResourceClaimStatus: {problem}") from problem
