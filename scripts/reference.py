@@ -12,7 +12,7 @@ from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, Client, Informers
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (
     BUILDERS,
-    Choices,
+    ControllerOptions,
 )
 from dray.features import GATES, RELEASES, FeatureGates
 from dray.kubelet.metrics import KubeletMetrics
@@ -70,7 +70,7 @@ def registries() -> dict[str, Registry]:
     client = Client(None)  # type: ignore[arg-type]
     context = ControllerContext(client, Informers(client), FeatureGates.default())
     for build in BUILDERS.values():
-        build(context, Choices(root_ca="-"), (POOL_STATUS_REQUESTS, TAINT_RULES))
+        build(context, ControllerOptions(root_ca="-"), (POOL_STATUS_REQUESTS, TAINT_RULES))
     kubelet = Registry()
     KubeletMetrics(kubelet)
     return {

@@ -19,8 +19,8 @@ from dray.client.rest import Client
 from dray.client.shared_informers import Informers
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (
-    Choices,
     ControllerManager,
+    ControllerOptions,
 )
 from dray.features import FeatureGates
 from dray.scheduler.service import SchedulerService
@@ -114,7 +114,7 @@ async def test_controllers_work_with_their_own_rights(cluster: Cluster) -> None:
 
     client = cluster.client(MANAGER)
     manager = ControllerManager(
-        ControllerContext(client, Informers(client), FeatureGates.default()), Choices(root_ca="certificate")
+        ControllerContext(client, Informers(client), FeatureGates.default()), ControllerOptions(root_ca="certificate")
     )
     running = asyncio.create_task(manager.run())
     await asyncio.wait_for(manager.ready.wait(), 30)

@@ -8,8 +8,8 @@ from pathlib import Path
 from dray.client import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Client, Informers, Transport
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (
-    Choices,
     ControllerManager,
+    ControllerOptions,
 )
 from tests.controllers.cluster import Cluster
 from tests.controllers.serving import EmbeddedServer
@@ -41,7 +41,7 @@ class Machine:
         self.client = self.cluster.client
         client = Client(self.wire)
         self.informers = Informers(client)
-        self.manager = ControllerManager(ControllerContext(client, self.informers), Choices(root_ca="CA"))
+        self.manager = ControllerManager(ControllerContext(client, self.informers), ControllerOptions(root_ca="CA"))
         self.task = asyncio.create_task(self.manager.run())
         async with asyncio.timeout(20):
             await self.manager.ready.wait()

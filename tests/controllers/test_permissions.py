@@ -27,8 +27,8 @@ from dray.client import (
 )
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (
-    Choices,
     ControllerManager,
+    ControllerOptions,
 )
 from tests.controllers.builders import DRIVER, a_claim, a_group, a_node, a_pod, a_rule, a_slice, a_template
 from tests.controllers.cluster import Cluster
@@ -57,7 +57,7 @@ async def managed_cluster(server):
     cluster = Cluster(admin)
     cluster.wire = Watchful(transport)
     client = Client(cluster.wire)
-    manager = ControllerManager(ControllerContext(client, Informers(client)), Choices(root_ca="CA"))
+    manager = ControllerManager(ControllerContext(client, Informers(client)), ControllerOptions(root_ca="CA"))
     elector = LeaderElector(client, "kube-controller-manager", "me")
     task = asyncio.create_task(elector.run(manager.run))
     async with asyncio.timeout(20):

@@ -14,7 +14,7 @@ from dray.client import (
 )
 from dray.controllers.controller_manager import (
     BUILDERS,
-    Choices,
+    ControllerOptions,
 )
 from tests.controllers.builders import a_node, a_pod, a_slice, a_template
 from tests.waiting import eventually
@@ -168,4 +168,4 @@ async def test_one_failing_controller_is_started_again(machine, caplog):
     ],
 )
 def test_choosing_controllers(text, name, expected):
-    assert Choices(controllers=text).wants(name) is expected
+    assert ControllerOptions(controllers=text).wants(name) is expected

@@ -10,7 +10,7 @@ from dray.api.resource import DeviceTaint, DeviceTaintSelector, DeviceToleration
 from dray.client import CLAIMS, PODS, SLICES, TAINT_RULES, TEMPLATES, ApiError
 from dray.controllers.controller_manager import (
     BUILDERS,
-    Choices,
+    ControllerOptions,
 )
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects
@@ -124,7 +124,7 @@ async def test_rules_are_ignored_when_their_gate_is_off_or_no_server_has_them(cl
     on = FeatureGates.default().on - ({"DRADeviceTaintRules"} if off == "gate" else set())
     kinds = [TAINT_RULES] if off == "gate" else []
     build = BUILDERS[TaintEvictionController.name]
-    await cluster.start(lambda context: build(context, Choices(), kinds), gates=FeatureGates(on))
+    await cluster.start(lambda context: build(context, ControllerOptions(), kinds), gates=FeatureGates(on))
     await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
     await stays(cluster)
 

@@ -26,7 +26,7 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceClaimStatus,
 )
-from dray.kubelet.environment import Sources, container_environment, expand
+from dray.kubelet.environment import EnvironmentSources, container_environment, expand
 from dray.kubelet.errors import ContainerError
 
 POD = Pod(
@@ -65,7 +65,7 @@ def a_claim(*devices, request="r"):
 
 def environment(*variables, sources=None, resources=None, env_from=()):
     container = Container(name="c", env=variables, env_from=env_from, resources=resources or ResourceRequirements())
-    return container_environment(POD, container, sources or Sources())
+    return container_environment(POD, container, sources or EnvironmentSources())
 
 
 def attribute(name, claim="gpus", request="r"):
@@ -74,7 +74,9 @@ def attribute(name, claim="gpus", request="r"):
 
 
 def with_claim(claim, **fields):
-    return Sources(claims={"gpus": claim}, find_device=lambda driver, pool, name: DEVICES.get(name), **fields)
+    return EnvironmentSources(
+        claims={"gpus": claim}, find_device=lambda driver, pool, name: DEVICES.get(name), **fields
+    )
 
 
 def test_values_refer_to_earlier_ones():
@@ -100,7 +102,7 @@ def test_values_refer_to_earlier_ones():
 )
 def test_fields_of_the_pod(path, value):
     variable = EnvVar(name="X", value_from=EnvVarSource(field_ref=ObjectFieldSelector(field_path=path)))
-    assert environment(variable, sources=Sources(host_ip="10.0.0.1")) == {"X": value}
+    assert environment(variable, sources=EnvironmentSources(host_ip="10.0.0.1")) == {"X": value}
 
 
 def test_resources_of_the_container_are_divided_and_rounded_up():
@@ -111,9 +113,9 @@ def test_resources_of_the_container_are_divided_and_rounded_up():
     def of(resource, divisor=None):
         reference = ResourceFieldSelector(resource=resource, divisor=Quantity.parse(divisor) if divisor else None)
         variable = EnvVar(name="X", value_from=EnvVarSource(resource_field_ref=reference))
-        return environment(variable, resources=resources, sources=Sources(node_allocatable={"cpu": Quantity.parse(8)}))[
-            "X"
-        ]
+        return environment(
+            variable, resources=resources, sources=EnvironmentSources(node_allocatable={"cpu": Quantity.parse(8)})
+        )["X"]
 
     assert of("requests.cpu") == "2"
     assert of("requests.cpu", "1m") == "1500"
@@ -122,7 +124,7 @@ def test_resources_of_the_container_are_divided_and_rounded_up():
 
 
 def test_config_maps_and_secrets():
-    sources = Sources(config_maps={"m": {"k": "v"}}, secrets={"s": {"t": "w"}})
+    sources = EnvironmentSources(config_maps={"m": {"k": "v"}}, secrets={"s": {"t": "w"}})
     key = EnvVar(name="A", value_from=EnvVarSource(config_map_key_ref=KeySelector(name="m", key="k")))
     secret = EnvVar(name="B", value_from=EnvVarSource(secret_key_ref=KeySelector(name="s", key="t")))
     optional = EnvVar(
@@ -151,7 +153,7 @@ def test_config_maps_and_secrets():
 )
 def test_missing_sources_are_named(variable, text):
     with pytest.raises(ContainerError, match=text) as caught:
-        environment(variable, sources=Sources(config_maps={"m": {}}))
+        environment(variable, sources=EnvironmentSources(config_maps={"m": {}}))
     assert caught.value.reason == "CreateContainerConfigError"
 
 

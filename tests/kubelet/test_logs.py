@@ -8,12 +8,12 @@ import pytest
 from dray.kubelet import log_files
 from dray.kubelet.log_files import (
     LogRequest,
-    LogTimes,
+    LogTimesWriter,
     find_log,
     nanoseconds,
     read_log,
     read_times,
-    remove_logs_of_others,
+    remove_logs_of_deleted_pods,
     times_file,
 )
 from dray.kubelet.log_server import log_request
@@ -122,7 +122,7 @@ async def test_times_are_noted_while_a_file_grows_and_after_a_restart(tmp_path):
     path = tmp_path / "0.log"
     path.write_text("a\n")
     os.utime(path, ns=(START, START))
-    times = LogTimes()
+    times = LogTimesWriter()
     times.follow(path)
     times.look_at(path)
     times.look_at(path)
@@ -131,7 +131,7 @@ async def test_times_are_noted_while_a_file_grows_and_after_a_restart(tmp_path):
     with path.open("a") as file:
         file.write("b\n")
     os.utime(path, ns=(START + 7, START + 7))
-    again = LogTimes()
+    again = LogTimesWriter()
     again.follow(path)
     again.unfollow(path)
     again.close()
@@ -175,6 +175,6 @@ def test_what_makes_no_sense_is_refused(query):
 def test_output_goes_with_its_pod(tmp_path):
     for uid in ("old", "new"):
         (tmp_path / f"ns_p_{uid}" / "c").mkdir(parents=True)
-    remove_logs_of_others(tmp_path, {"new"})
+    remove_logs_of_deleted_pods(tmp_path, {"new"})
     assert [each.name for each in tmp_path.iterdir()] == ["ns_p_new"]
-    remove_logs_of_others(tmp_path / "nowhere", set())
+    remove_logs_of_deleted_pods(tmp_path / "nowhere", set())

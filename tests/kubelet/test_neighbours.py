@@ -11,7 +11,7 @@ from dray.api.meta import ObjectMeta
 from dray.clock import SimulatedClock
 from dray.kubelet.claims import CheckpointedDevice, ClaimCache
 from dray.kubelet.device_health import MAX_DEVICES, DeviceHealthCache
-from dray.kubelet.health_server import HealthPort
+from dray.kubelet.health_server import HealthServer
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.pod_resources import PodResourcesServer
 from dray.proto import dra_health_v1_pb2 as health_messages
@@ -88,7 +88,7 @@ async def test_metrics_and_health_over_http():
     metrics.count_rejection("OutOfexample.com/gpu")
     metrics.claims_in_use = lambda: {"<any>": 1, DRIVER: 1}
     metrics.plugins = lambda: [("/r/x.sock", "actual")]
-    port = HealthPort(metrics.registry.text, lambda: " ".join(problem))
+    port = HealthServer(metrics.registry.text, lambda: " ".join(problem))
     await port.start()
     async with aiohttp.ClientSession(f"http://127.0.0.1:{port.port}") as session:
         text = await (await session.get("/metrics")).text()

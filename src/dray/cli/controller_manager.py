@@ -13,8 +13,8 @@ from dray.client import Client, Connection, Informers, LeaseTiming
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (
     BUILDERS,
-    Choices,
     ControllerManager,
+    ControllerOptions,
 )
 from dray.event_loop import until_signalled
 from dray.telemetry import Registry
@@ -56,7 +56,7 @@ def controller_manager(
         raise click.UsageError(
             f"concurrent-resourceclaim-syncs must be larger than 0, got {concurrent_resourceclaim_syncs}"
         )
-    choices = Choices(
+    choices = ControllerOptions(
         controllers=_chosen(controllers),
         claim_workers=concurrent_resourceclaim_syncs,
         root_ca=_root_ca(root_ca_file, component.connection),
@@ -73,7 +73,7 @@ class _Process:
     """One controller manager: health, lease, controllers, and a clean end on SIGTERM."""
 
     component: Component
-    choices: Choices
+    choices: ControllerOptions
     lease: tuple[str, LeaseTiming] | None
     registry: Registry = field(default_factory=Registry)
 

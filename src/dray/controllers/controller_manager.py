@@ -41,8 +41,8 @@ SERVER_RETRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """What an operator may set. `controllers` reads like Kubernetes' flag: `*`, `name`, `-name`."""
+class ControllerOptions:
+    """Options of the command line. `controllers` reads like Kubernetes' flag: `*`, `name`, `-name`."""
 
     controllers: tuple[str, ...] = ("*",)
     claim_workers: int = DEFAULT_WORKERS
@@ -57,10 +57,10 @@ class Choices:
         return name in self.controllers or "*" in self.controllers
 
 
-Builder = Callable[[ControllerContext, Choices, Sequence[Kind[Any]]], Controller | None]
+Builder = Callable[[ControllerContext, ControllerOptions, Sequence[Kind[Any]]], Controller | None]
 
 
-def _taint_eviction(context: ControllerContext, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
+def _taint_eviction(context: ControllerContext, _: ControllerOptions, kinds: Sequence[Kind[Any]]) -> Controller | None:
     if not context.gates.enabled("DRADeviceTaints"):
         return None
     # Servers before 1.37 serve rules in older versions, of the same shape, or not at all.
@@ -69,18 +69,18 @@ def _taint_eviction(context: ControllerContext, _: Choices, kinds: Sequence[Kind
     return TaintEvictionController(context, rules=TAINT_RULES.at_version(served or "") if follows_rules else None)
 
 
-def _claims(context: ControllerContext, choices: Choices, kinds: Sequence[Kind[Any]]) -> Controller:
+def _claims(context: ControllerContext, choices: ControllerOptions, kinds: Sequence[Kind[Any]]) -> Controller:
     served = next((kind.version for kind in kinds if kind.plural == POD_GROUPS.plural), None)
     groups = POD_GROUPS.at_version(served) if served is not None else None
     return ClaimController(context, workers=choices.claim_workers, groups=groups)
 
 
-def _pool_status(context: ControllerContext, _: Choices, kinds: Sequence[Kind[Any]]) -> Controller | None:
+def _pool_status(context: ControllerContext, _: ControllerOptions, kinds: Sequence[Kind[Any]]) -> Controller | None:
     is_served = any(kind.plural == POOL_STATUS_REQUESTS.plural for kind in kinds)
     return PoolStatusController(context) if is_served and context.gates.enabled("DRAResourcePoolStatus") else None
 
 
-def _root_ca(context: ControllerContext, choices: Choices, _: Sequence[Kind[Any]]) -> Controller | None:
+def _root_ca(context: ControllerContext, choices: ControllerOptions, _: Sequence[Kind[Any]]) -> Controller | None:
     return RootCaController(context, choices.root_ca) if choices.root_ca else None
 
 
@@ -109,9 +109,9 @@ BUILDERS: dict[str, Builder] = {
 class ControllerManager:
     """The running controllers. `await run()` works until cancelled; `ready` is set once every copy has synced."""
 
-    def __init__(self, context: ControllerContext, choices: Choices | None = None) -> None:
+    def __init__(self, context: ControllerContext, choices: ControllerOptions | None = None) -> None:
         self._context = context
-        self._choices = choices or Choices()
+        self._choices = choices or ControllerOptions()
         self.controllers: list[Controller] = []
         self.ready = asyncio.Event()
 

@@ -18,7 +18,7 @@ from dray.api.workloads import DaemonSet, DaemonSetStatus, RollingUpdate
 from dray.client import DAEMON_SETS, NODES, EventRecorder, Handler, Recorder, WorkQueue, object_key
 from dray.client.rest import Document
 from dray.controllers.context import ControllerContext
-from dray.controllers.owned_pods import OwnedPods, first_to_go, is_ready
+from dray.controllers.owned_pods import OwnedPods, deletion_order, is_ready
 from dray.controllers.workload_status import Availability, availability, write_status
 
 
@@ -57,7 +57,7 @@ def limits(rolling: RollingUpdate | None, nodes: int) -> tuple[int, int]:
 def rolling_plan(
     nodes: Mapping[str, NodePods], available: frozenset[str], max_unavailable: int, max_surge: int
 ) -> RolloutPlan:
-    """`nodes` has every node that wants a daemon; `available` holds the UIDs of pods that work."""
+    """`nodes` has every node that should run the daemon; `available` holds the UIDs of available pods."""
     plan = RolloutPlan()
     without = sum(not _works(found, available) for found in nodes.values())
     doubled = sum(found.new is not None and found.old is not None for found in nodes.values())
@@ -99,7 +99,7 @@ def _works(found: NodePods, available: frozenset[str]) -> bool:
 
 
 def _best(pods: list[Pod]) -> Pod | None:
-    return max(pods, key=first_to_go) if pods else None
+    return max(pods, key=deletion_order) if pods else None
 
 
 def _amount(value: int | str | None, default: int, of: int) -> int:

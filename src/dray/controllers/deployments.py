@@ -1,4 +1,4 @@
-"""Deployments: a ReplicaSet per edition of the template, and the way from the old one to the new one.
+"""Deployments: one ReplicaSet for each version of the template, and the rollout from the old one to the new one.
 
 RollingUpdate (with maxSurge and maxUnavailable), Recreate, pause, history limit, revisions (so that `kubectl rollout
 history` and `undo` work), `minReadySeconds`, the progress deadline and conditions are supported.

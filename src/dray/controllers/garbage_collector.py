@@ -26,8 +26,8 @@ SETTLE_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One very object, not another that may take its name."""
+class ObjectIdentity:
+    """One object by its UID, so that a later object of the same name is not mistaken for it."""
 
     group: str
     kind: str
@@ -40,8 +40,8 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Owners:
-    """An object's owner references, sorted by what became of each owner."""
+class OwnerStates:
+    """An object's owner references by the state of each owner."""
 
     solid: tuple[OwnerReference, ...]
     dangling: tuple[OwnerReference, ...]
@@ -57,7 +57,7 @@ class GarbageCollector:
         self._workers = workers
         self._watched: dict[tuple[str, str], Informer[Any]] = {}
         self._absent: OrderedDict[str, None] = OrderedDict()
-        self.queue: WorkQueue[Item] = WorkQueue(
+        self.queue: WorkQueue[ObjectIdentity] = WorkQueue(
             "garbage_collector_attempt_to_delete", clock=context.clock, registry=context.registry
         )
         for kind in kinds:
@@ -113,7 +113,7 @@ class GarbageCollector:
 
     # --- one object
 
-    async def sync(self, item: Item) -> None:
+    async def sync(self, item: ObjectIdentity) -> None:
         informer = self._watched[item.group, item.kind]
         obj = informer.get(f"{item.namespace}/{item.name}" if item.namespace else item.name)
         if obj is None or obj.metadata.uid != item.uid:
@@ -125,7 +125,7 @@ class GarbageCollector:
         elif FOREGROUND in obj.metadata.finalizers:
             await self._wait_for_dependents(item, informer.kind)
 
-    async def _collect(self, item: Item, kind: Kind[Any], cached: ObjectMeta) -> None:
+    async def _collect(self, item: ObjectIdentity, kind: Kind[Any], cached: ObjectMeta) -> None:
         if not cached.owner_references or self._all_owners_cached(cached):
             return
         if self._is_forsaken(cached) and await self._delete_unchanged(item, kind, cached):
@@ -147,7 +147,7 @@ class GarbageCollector:
         """Were all its owners seen going away?"""
         return all(owner.uid in self._absent for owner in metadata.owner_references)
 
-    async def _delete_unchanged(self, item: Item, kind: Kind[Any], metadata: ObjectMeta) -> bool:
+    async def _delete_unchanged(self, item: ObjectIdentity, kind: Kind[Any], metadata: ObjectMeta) -> bool:
         """The usual case, in one request: the server refuses if our copy is not the newest. True if it is settled."""
         policy = _policy(metadata)
         if policy == "Foreground":
@@ -160,7 +160,7 @@ class GarbageCollector:
             return False
         return True
 
-    async def _delete(self, item: Item, kind: Kind[Any], metadata: ObjectMeta, policy: str) -> None:
+    async def _delete(self, item: ObjectIdentity, kind: Kind[Any], metadata: ObjectMeta, policy: str) -> None:
         """Guarded by UID and revision: an owner added meanwhile must win."""
         revision = "" if policy == "Foreground" else metadata.resource_version
         try:
@@ -172,7 +172,7 @@ class GarbageCollector:
                 raise
         log.debug("%s deleted: no owner is left", item)
 
-    async def _wait_for_dependents(self, item: Item, kind: Kind[Any]) -> None:
+    async def _wait_for_dependents(self, item: ObjectIdentity, kind: Kind[Any]) -> None:
         dependents = list(self._dependents(item.uid))
         is_blocked = False
         for dependent, metadata in dependents:
@@ -183,7 +183,7 @@ class GarbageCollector:
         if not is_blocked:
             await self._remove_finalizer(item, kind, FOREGROUND)
 
-    async def _orphan_dependents(self, item: Item, kind: Kind[Any]) -> None:
+    async def _orphan_dependents(self, item: ObjectIdentity, kind: Kind[Any]) -> None:
         for dependent, _ in list(self._dependents(item.uid)):
             dependent_kind = self._watched[dependent.group, dependent.kind].kind
             obj = await self._client.find(dependent_kind, dependent.name, dependent.namespace)
@@ -194,7 +194,7 @@ class GarbageCollector:
                 await self._keep_owners(dependent_kind, obj.metadata, others)
         await self._remove_finalizer(item, kind, ORPHAN)
 
-    async def _remove_finalizer(self, item: Item, kind: Kind[Any], finalizer: str) -> None:
+    async def _remove_finalizer(self, item: ObjectIdentity, kind: Kind[Any], finalizer: str) -> None:
         obj = await self._client.find(kind, item.name, item.namespace)
         if obj is None or obj.metadata.uid != item.uid or finalizer not in obj.metadata.finalizers:
             return
@@ -218,7 +218,7 @@ class GarbageCollector:
 
     # --- owners and dependents
 
-    def _dependents(self, uid: str) -> Iterator[tuple[Item, ObjectMeta]]:
+    def _dependents(self, uid: str) -> Iterator[tuple[ObjectIdentity, ObjectMeta]]:
         for informer in self._watched.values():
             for obj in informer.by_index(BY_OWNER, uid):
                 yield _item(informer.kind, obj.metadata), obj.metadata
@@ -243,7 +243,7 @@ class GarbageCollector:
                 return False
         return True
 
-    async def _sort_owners(self, metadata: ObjectMeta) -> Owners:
+    async def _sort_owners(self, metadata: ObjectMeta) -> OwnerStates:
         solid, dangling, waiting = [], [], []
         for reference in metadata.owner_references:
             owner = await self._live_owner(reference, metadata.namespace)
@@ -253,7 +253,7 @@ class GarbageCollector:
                 waiting.append(reference)
             else:
                 solid.append(reference)
-        return Owners(tuple(solid), tuple(dangling), tuple(waiting))
+        return OwnerStates(tuple(solid), tuple(dangling), tuple(waiting))
 
     async def _live_owner(self, reference: OwnerReference, namespace: str) -> ObjectMeta | None:
         """The owner's metadata, or None when it is certainly gone. An owner of unknown kind counts as alive."""
@@ -280,13 +280,13 @@ class GarbageCollector:
             self._absent.popitem(last=False)
 
 
-def _item(kind: Kind[Any], metadata: ObjectMeta) -> Item:
-    return Item(kind.row.group, kind.name, metadata.namespace, metadata.name, metadata.uid)
+def _item(kind: Kind[Any], metadata: ObjectMeta) -> ObjectIdentity:
+    return ObjectIdentity(kind.row.group, kind.name, metadata.namespace, metadata.name, metadata.uid)
 
 
-def _owner_item(reference: OwnerReference, owner: ObjectMeta) -> Item:
+def _owner_item(reference: OwnerReference, owner: ObjectMeta) -> ObjectIdentity:
     group, slash, _ = reference.api_version.partition("/")
-    return Item(group if slash else "", reference.kind, owner.namespace, owner.name, owner.uid)
+    return ObjectIdentity(group if slash else "", reference.kind, owner.namespace, owner.name, owner.uid)
 
 
 def _waits_for_dependents(metadata: ObjectMeta) -> bool:

@@ -27,8 +27,8 @@ from dray.client import (
 from dray.client.rest import Document
 from dray.clock import rfc3339
 from dray.controllers.context import ControllerContext
-from dray.controllers.owned_pods import OwnedPods, first_to_go, is_ready
-from dray.controllers.taint_eviction.deadlines import parse_time
+from dray.controllers.owned_pods import OwnedPods, deletion_order, is_ready
+from dray.controllers.taint_eviction.deadlines import taint_time
 from dray.controllers.workload_status import write_status
 
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -161,7 +161,7 @@ class JobController:
         return sum(pod.status.phase == "Succeeded" for pod in pods)
 
     def _seconds_left(self, job: Job) -> float | None:
-        started, deadline_s = parse_time(job.status.start_time), job.spec.active_deadline_seconds
+        started, deadline_s = taint_time(job.status.start_time), job.spec.active_deadline_seconds
         if started is None or deadline_s is None or job.spec.suspend:
             return None
         return max(0.0, deadline_s - (self._clock.now() - started).total_seconds())
@@ -193,7 +193,7 @@ class JobController:
 
     async def _expire(self, job: Job) -> None:
         lifetime_s = job.spec.ttl_seconds_after_finished
-        ended = max((parse_time(c.last_transition_time) for c in _endings(job)), default=None, key=lambda t: str(t))
+        ended = max((taint_time(c.last_transition_time) for c in _endings(job)), default=None, key=lambda t: str(t))
         if lifetime_s is None or ended is None:
             return
         left_s = lifetime_s - (self._clock.now() - ended).total_seconds()
@@ -214,7 +214,7 @@ class JobController:
     async def _reach(self, job: Job, pods: list[Pod]) -> None:
         active = [pod for pod in pods if is_active(pod)]
         wanted = 0 if job.spec.suspend else self._wanted_active(job, pods)
-        for pod in sorted(active, key=first_to_go)[: max(0, len(active) - wanted)]:
+        for pod in sorted(active, key=deletion_order)[: max(0, len(active) - wanted)]:
             await self._pods.delete(job, pod)
         left_s = self._seconds_left(job)
         if left_s is not None:

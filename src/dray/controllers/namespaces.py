@@ -28,7 +28,7 @@ GATHER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Remaining:
+class RemainingContent:
     """What a namespace still holds: instances per kind, and per finalizer that keeps them."""
 
     by_kind: Counter[str]
@@ -79,7 +79,7 @@ class NamespaceController:
         await self._report(namespace, remaining)
         self.queue.add_after(name, LOOK_AGAIN_S)
 
-    async def _empty(self, namespace: str) -> Remaining:
+    async def _empty(self, namespace: str) -> RemainingContent:
         found = await asyncio.gather(*(self._empty_of(kind, namespace) for kind in [*self._kinds, EVENTS]))
         by_kind: Counter[str] = Counter()
         by_finalizer: Counter[str] = Counter()
@@ -92,7 +92,7 @@ class NamespaceController:
                 by_kind[kind.plural] = len(listing.items)
             for item in listing.items:
                 by_finalizer.update(item.metadata.finalizers)
-        return Remaining(by_kind, by_finalizer, tuple(failures))
+        return RemainingContent(by_kind, by_finalizer, tuple(failures))
 
     async def _empty_of(self, kind: Kind[Any], namespace: str) -> Listing[Any] | ApiError:
         """Delete what is there and say what stays: pods in their grace period, objects with finalizers."""
@@ -118,7 +118,7 @@ class NamespaceController:
             if not error.is_not_found:
                 raise
 
-    async def _report(self, namespace: Namespace, remaining: Remaining) -> None:
+    async def _report(self, namespace: Namespace, remaining: RemainingContent) -> None:
         """Conditions that tell a waiting person what the namespace waits for."""
         conditions = [
             _condition(

@@ -141,8 +141,8 @@ class OwnedPods(Generic[T]):
         }
 
 
-def first_to_go(pod: Pod) -> tuple[bool, bool, bool, str]:
-    """Sorting key: who is not placed, not running, not ready or young leaves before others."""
+def deletion_order(pod: Pod) -> tuple[bool, bool, bool, str]:
+    """Sorting key: pods that are not placed, not running, not ready or young are deleted before others."""
     created = pod.metadata.creation_timestamp or ""
     youth = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
     return bool(pod.spec.node_name), pod.status.phase == "Running", is_ready(pod), youth

@@ -28,7 +28,7 @@ from dray.client import (
     object_key,
 )
 from dray.controllers.context import ControllerContext
-from dray.controllers.owned_pods import OwnedPods, controller_of, first_to_go
+from dray.controllers.owned_pods import OwnedPods, controller_of, deletion_order
 from dray.controllers.workload_status import Availability, availability, write_status
 
 ORPHANS = "pods without a controller"
@@ -168,7 +168,7 @@ class ReplicaSetController:
             await self._pods.create_many(replica_set, document)
             if wanted - len(active) > MAX_AT_ONCE:
                 self.queue.add(object_key(replica_set))
-        for pod in sorted(active, key=first_to_go)[: max(0, len(active) - wanted)]:
+        for pod in sorted(active, key=deletion_order)[: max(0, len(active) - wanted)]:
             await self._pods.delete(replica_set, pod)
 
 

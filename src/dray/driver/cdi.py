@@ -11,7 +11,7 @@ from dray.atomic_files import write_atomically
 
 
 class CdiFiles:
-    """The CDI directory, as far as one driver writes it."""
+    """The files of one driver in the CDI directory."""
 
     def __init__(self, directory: Path, driver: str) -> None:
         self._directory = directory
@@ -51,5 +51,5 @@ class CdiFiles:
 
 
 def safe_file_part(text: str) -> str:
-    """Text that comes from outside, as part of a file name: no separators, no dots that climb."""
+    """Makes unchecked text safe as a part of a file name: no separators, and no dots that lead to another folder."""
     return "".join(character if character.isalnum() or character in "-_" else "_" for character in text)

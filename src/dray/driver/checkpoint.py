@@ -31,7 +31,7 @@ class StoredClaim(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class ClaimUser:
-    """Who holds a device that is asked for a second time."""
+    """The claim that already uses a device which another claim asks for."""
 
     claim_uid: str
     claim: StoredClaim

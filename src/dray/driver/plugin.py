@@ -33,7 +33,7 @@ class PoolSlice:
 class Pool:
     """Devices that are published together. Without a selector the pool belongs to the driver's own node.
 
-    `devices` and `shared_counters` are split into slices of the allowed size; who needs control gives `slices` instead.
+    `devices` and `shared_counters` are split into slices of the allowed size; a driver that wants to decide this itself sets `slices` instead.
     """
 
     name: str

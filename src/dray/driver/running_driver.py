@@ -183,8 +183,8 @@ def run(driver: Driver, arguments: Sequence[str] | None = None) -> None:
     asyncio.run(serve(driver, options))
 
 
-class DriverBroken(OSError):
-    """The driver cannot go on; whoever runs it should start it again."""
+class DriverFailed(OSError):
+    """The driver cannot go on and should be started again."""
 
 
 async def serve(driver: Driver, options: argparse.Namespace) -> None:
@@ -220,7 +220,7 @@ async def _until_stopped(running: RunningDriver, stopping: asyncio.Event) -> Non
 
 async def _live(running: RunningDriver) -> None:
     await running.start()
-    raise DriverBroken(f"driver {running.driver.name}: {await running.broken()}")
+    raise DriverFailed(f"driver {running.driver.name}: {await running.broken()}")
 
 
 def _absolute(text: str) -> Path:

@@ -24,12 +24,12 @@ Lower = Callable[[int, ResourceSliceSpec], ResourceSliceSpec]
 
 
 class PoolError(ValueError):
-    """The described pool contradicts itself; publishing it would only be refused."""
+    """The described pool contradicts itself; the server would refuse it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Who publishes: goes into every slice."""
+    """The driver and node that publish; part of every slice."""
 
     driver: str
     node_name: str = ""

@@ -35,7 +35,7 @@ class AdmissionRejection:
 
 
 class PodAdmission:
-    """Pods that were let in, and what is left for the next. `counts_claims`: whether devices take of cpu and memory."""
+    """The admitted pods and the room they leave. `counts_claims` says whether devices count against cpu and memory."""
 
     def __init__(self, node_name: str, allocatable: Mapping[str, Quantity], *, counts_claims: bool = True) -> None:
         self._node_name = node_name

@@ -19,7 +19,7 @@ API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
 
 
 class CheckpointCorrupt(Exception):
-    """The file is there and cannot be trusted."""
+    """The checkpoint file exists, but its content or checksum is wrong."""
 
 
 class CheckpointFile:

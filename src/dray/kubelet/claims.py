@@ -1,4 +1,4 @@
-"""Which claims are prepared on this node, for which pods, by which drivers. Pure: calls and files are others' work."""
+"""Which claims are prepared on this node, for which pods, by which drivers. Pure: `prepare` calls drivers and `checkpoint` writes files."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -118,7 +118,7 @@ def _pod_key(pod: Pod) -> str:
 
 
 class ClaimCache:
-    """All claims on this node. Whoever changes it writes the checkpoint before acting on the answer."""
+    """All claims on this node. The caller writes the checkpoint after each change, before it calls a driver."""
 
     def __init__(self, states: Iterable[PreparedClaim] = ()) -> None:
         self._states = {state.key: state for state in states}

@@ -12,7 +12,7 @@ from dray.kubelet.pod_status import (
     ContainerProgress,
     state_document,
 )
-from dray.kubelet.pod_status_writer import PodReport
+from dray.kubelet.pod_status_writer import PodStatusWriter
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer, Runtime
 
 RESTART_START_S = 10.0
@@ -28,13 +28,13 @@ class DescribeContainer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerKeeper:
-    """Keeps the containers of one pod. `running` are those that run now, by name."""
+class ContainerRunner:
+    """Runs and restarts the containers of one pod. `running` holds those that run now, by name."""
 
     clock: Clock
     runtime: Runtime
     describe: DescribeContainer
-    report: PodReport
+    report: PodStatusWriter
     running: dict[str, RunningContainer]
     # Sleeps until something may have changed, at most so many seconds.
     pause: Callable[[float], Awaitable[None]]
@@ -107,7 +107,7 @@ class ContainerKeeper:
     async def _start(
         self, container: Container, sandbox: str, attempt: int, restarts: Restarts
     ) -> RunningContainer | None:
-        """Start the container, or show why it cannot be started and try again; None when it never will be."""
+        """Starts the container, or shows why it cannot be started and tries again; None if it never can be started."""
         wait_s = RESTART_START_S
         while True:
             try:

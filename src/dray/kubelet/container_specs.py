@@ -17,7 +17,7 @@ from dray.api.resource import ResourceClaim
 from dray.client import CLAIMS, ApiError, Client, ServerUnreachable
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.container_devices import CdiDirectories, cdi_device_ids
-from dray.kubelet.environment import FindDevice, Sources, container_environment, expand
+from dray.kubelet.environment import EnvironmentSources, FindDevice, container_environment, expand
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.interface import ContainerSpec
 
@@ -43,7 +43,7 @@ class ContainerSpecs:
         self._cache = cache
         self._cdi = cdi
         self._log_root = log_root
-        self._sources = Sources(
+        self._sources = EnvironmentSources(
             find_device=find_device,
             host_ip=host_ip,
             pod_ip=host_ip,
@@ -86,7 +86,7 @@ class ContainerSpecs:
         memory = self._sources.node_allocatable.get("memory")
         return oom_score_adj(pod, container, memory.value() if memory else 0, self._enforcement, self._charges)
 
-    async def _sources_for(self, pod: Pod, container: Container, pod_ip: str) -> Sources:
+    async def _sources_for(self, pod: Pod, container: Container, pod_ip: str) -> EnvironmentSources:
         config_maps, secrets, needs_claims = _references(container)
         namespace = pod.metadata.namespace
         return replace(

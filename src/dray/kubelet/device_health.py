@@ -36,7 +36,7 @@ class StoredHealth:
 
 
 class HealthFile:
-    """`{driver: {"Devices": {"pool/device": {...}}}}`. What cannot be read counts as not there."""
+    """`{driver: {"Devices": {"pool/device": {...}}}}`. An unreadable file counts as missing."""
 
     def __init__(self, root: Path) -> None:
         self._path = root / FILE_NAME
@@ -99,7 +99,7 @@ DeviceKey = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """What was said of a device, and until when it counts."""
+    """The health that a driver reported for a device, and when the report expires."""
 
     health: str
     message: str
@@ -108,7 +108,7 @@ class HealthReport:
 
 
 class DeviceHealthCache:
-    """Health by driver, pool and device. `changed` is told which devices to look at again."""
+    """Health by driver, pool and device. `changed` is called with the devices whose health changed."""
 
     def __init__(self, clock: Clock, changed: Callable[[set[DeviceKey]], None]) -> None:
         self._clock = clock
@@ -121,7 +121,7 @@ class DeviceHealthCache:
     # --- on disk
 
     def restore(self, stored: Iterable[StoredHealth]) -> None:
-        """What an earlier life heard, as far as it still counts."""
+        """Takes over reports from before a restart that have not expired."""
         now, wall = self._clock.monotonic(), self._clock.now().timestamp()
         for each in stored:
             expires = now + each.updated_at + each.lease_s - wall

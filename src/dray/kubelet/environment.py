@@ -1,6 +1,6 @@
 """A container's environment: literal values, and references to the pod, its resources, config, secrets and devices. Pure.
 
-What a reference needs is looked up by the caller and handed in as `Sources`.
+What a reference needs is looked up by the caller and handed in as `EnvironmentSources`.
 """
 
 import re
@@ -20,7 +20,7 @@ FindDevice = Callable[[str, str, str], Device | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class EnvironmentSources:
     """What environment variables may refer to."""
 
     config_maps: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Sources:
     device_attributes_enabled: bool = True
 
 
-def container_environment(pod: Pod, container: Container, sources: Sources) -> dict[str, str]:
+def container_environment(pod: Pod, container: Container, sources: EnvironmentSources) -> dict[str, str]:
     """Every variable of the container, in order; ContainerError says which reference cannot be resolved."""
     environment: dict[str, str] = {}
     for source in container.env_from:
@@ -67,7 +67,7 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _value_of(
-    pod: Pod, container: Container, variable: EnvVar, environment: Mapping[str, str], sources: Sources
+    pod: Pod, container: Container, variable: EnvVar, environment: Mapping[str, str], sources: EnvironmentSources
 ) -> str | None:
     source = variable.value_from
     if source is None:
@@ -100,7 +100,7 @@ def _value_of(
     raise ContainerError(CONFIG_ERROR, f"environment variable {variable.name}: its source is not supported here")
 
 
-def _pod_field(pod: Pod, path: str, sources: Sources) -> str:
+def _pod_field(pod: Pod, path: str, sources: EnvironmentSources) -> str:
     metadata = pod.metadata
     plain = {
         "metadata.name": metadata.name,
@@ -121,7 +121,7 @@ def _pod_field(pod: Pod, path: str, sources: Sources) -> str:
     raise ContainerError(CONFIG_ERROR, f"field {path} cannot be used in the environment")
 
 
-def _resource_field(pod: Pod, container: Container, source: EnvVarSource, sources: Sources) -> str:
+def _resource_field(pod: Pod, container: Container, source: EnvVarSource, sources: EnvironmentSources) -> str:
     reference = source.resource_field_ref
     assert reference is not None
     owner = container
@@ -144,7 +144,7 @@ def _resource_field(pod: Pod, container: Container, source: EnvVarSource, source
 # --- attributes of devices -------------------------------------------------------------------------------------------
 
 
-def device_attributes(reference: ResourceSliceAttributeSelector, sources: Sources) -> str:
+def device_attributes(reference: ResourceSliceAttributeSelector, sources: EnvironmentSources) -> str:
     """The attribute's value on each device of the request, in the order of the allocation, joined with commas."""
     where = f"claim {reference.claim_name}, request {reference.request_name}"
     claim = sources.claims.get(reference.claim_name)

@@ -2,7 +2,7 @@
 
 
 class DriverError(Exception):
-    """A driver is not there, did not answer in time, or its answer makes no sense."""
+    """A driver is not registered, did not answer in time, or gave an answer that makes no sense."""
 
 
 class RegistrationError(Exception):
@@ -18,4 +18,4 @@ class ContainerError(Exception):
 
 
 class SandboxGone(Exception):
-    """What the pod's containers live in has ended, and they cannot be started in it any more."""
+    """The pod's sandbox has ended, so that no container can be started in it any more."""

@@ -10,7 +10,7 @@ from dray.http.server import HttpServer
 LOOPBACK = "127.0.0.1"
 
 
-class HealthPort:
+class HealthServer:
     """`port` is known once it was started; 0 takes a free one."""
 
     def __init__(self, metrics: Callable[[], str], problem: Callable[[], str], port: int = 0) -> None:

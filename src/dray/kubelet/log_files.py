@@ -28,15 +28,15 @@ def times_file(path: Path) -> Path:
     return path.with_suffix(".times")
 
 
-class LogTimes:
-    """Watches the files of running containers."""
+class LogTimesWriter:
+    """Records when the log files of running containers grow."""
 
     def __init__(self) -> None:
         self._sizes: dict[Path, int] = {}
         self._looking: asyncio.Task[None] | None = None
 
     def follow(self, path: Path) -> None:
-        """From now on; what was written while nobody looked counts as written at its last write."""
+        """Starts to record a file. Output from before counts as written at the file's last write."""
         known = read_times(path)
         self._sizes[path] = known[-1][0] if known else 0
         if self._looking is None or self._looking.done():
@@ -79,7 +79,7 @@ def read_times(path: Path) -> list[tuple[int, int]]:
     return [(int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(part.isdigit() for part in pair)]
 
 
-class TimesOfLines:
+class LineTimes:
     """The time of each line of one file, also of lines that come while it is read."""
 
     def __init__(self, path: Path) -> None:
@@ -131,8 +131,8 @@ def find_log(root: Path, namespace: str, pod: str, container: str, *, previous: 
     return files[wanted] if len(files) >= -wanted else None
 
 
-def remove_logs_of_others(root: Path, pod_uids: Set[str]) -> None:
-    """Output goes when its pod is gone from the API: nobody can ask for it any more."""
+def remove_logs_of_deleted_pods(root: Path, pod_uids: Set[str]) -> None:
+    """Removes the output of pods that the API no longer has: nobody can ask for it any more."""
     for folder in root.iterdir() if root.is_dir() else ():
         if folder.name.rsplit("_", 1)[-1] not in pod_uids:
             shutil.rmtree(folder, ignore_errors=True)
@@ -192,7 +192,7 @@ async def _raw_lines(chunks: AsyncIterator[bytes], offset: int) -> AsyncIterator
 
 
 async def _plain_lines(lines: AsyncIterator[tuple[int, bytes]], path: Path) -> AsyncIterator[_Line]:
-    times = TimesOfLines(path)
+    times = LineTimes(path)
     async for offset, text in lines:
         yield _Line(times.at(offset), text)
 

@@ -29,7 +29,7 @@ API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client"})
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """Where the output is, and what is known of the containers that write it."""
+    """Where log files are, and what the kubelet knows of the containers that write them."""
 
     root: Path
     is_cri: bool = False
@@ -87,7 +87,7 @@ def _refusal(status: int, text: str) -> Response:
 
 
 def log_request(query: Mapping[str, str], now_ns: int) -> LogRequest:
-    """ValueError names what makes no sense."""
+    """The request that the query asks for; ValueError names a parameter that makes no sense."""
     since_ns = None
     if "sinceSeconds" in query:
         since_ns = now_ns - _number(query, "sinceSeconds", 1) * 10**9

@@ -27,7 +27,7 @@ MAX_PODS = 110
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """What a node says of itself."""
+    """Name, address, labels and capacity of a node."""
 
     name: str
     capacity: Mapping[str, Quantity]

@@ -13,7 +13,7 @@ WIPE_RETRY_CAP_S = 300.0
 
 
 class NodeSlices:
-    """`changed` is called whenever a slice came or changed."""
+    """`changed` is called whenever a slice is added or changed."""
 
     def __init__(self, client: Client, node_name: str, changed: Callable[[], None]) -> None:
         self._client = client

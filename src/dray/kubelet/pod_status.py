@@ -12,7 +12,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ContainerProgress:
-    """Where one container is: waiting, running or ended; and how it ended the time before."""
+    """The state of one container: waiting, running or ended, and how its last run ended."""
 
     waiting: str = "ContainerCreating"
     message: str = ""

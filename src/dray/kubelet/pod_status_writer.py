@@ -36,13 +36,13 @@ DeviceStatuses = Callable[[Pod, Container], Iterable[dict[str, Any]]]
 """Health of the devices of a container, as its status shows it."""
 
 
-class PodReport:
-    """The progress of one pod, and the way to tell it. `pod` is the newest the API has shown."""
+class PodStatusWriter:
+    """Holds the progress of one pod and reports it to the API. `pod` is the newest version that the API has shown."""
 
     def __init__(self, client: Client, recorder: Recorder, pod: Pod, host_ip: str, devices: DeviceStatuses) -> None:
         self.pod = pod
         self.progress = PodProgress(host_ip=host_ip)
-        # The pod vanished from the API: nobody is left to tell.
+        # The API no longer has the pod, so there is nothing left to report.
         self.is_deleted = False
         self._client = client
         self._recorder = recorder
@@ -83,7 +83,7 @@ class PodReport:
     # --- the status
 
     async def write(self) -> None:
-        """Tell the API now, or as soon as it is there again: the pod does not wait for that."""
+        """Writes the status now, or as soon as the API can be reached again; the pod does not wait for it."""
         try:
             await self._write()
         except (ApiError, ServerUnreachable) as error:
@@ -142,7 +142,7 @@ class PodReport:
         self.change(containers=containers)
 
     async def delete(self) -> None:
-        """Let the API forget the pod."""
+        """Deletes the pod from the API."""
         metadata = self.pod.metadata
 
         async def delete() -> None:

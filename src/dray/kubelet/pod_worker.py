@@ -14,13 +14,13 @@ from dray.client import Client, Recorder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.admission import AdmissionRejection, PodAdmission
 from dray.kubelet.claims import ClaimRefused
-from dray.kubelet.container_restarts import ContainerKeeper
+from dray.kubelet.container_restarts import ContainerRunner
 from dray.kubelet.container_specs import ContainerSpecs
 from dray.kubelet.errors import ContainerError, DriverError, SandboxGone
 from dray.kubelet.pod_status import ContainerProgress
 from dray.kubelet.pod_status_writer import (
     DeviceStatuses,
-    PodReport,
+    PodStatusWriter,
 )
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Exit, RunningContainer, Runtime
@@ -56,13 +56,13 @@ class NodeContext:
 
 
 class PodWorker:
-    """Runs until the pod is gone from the node; `update` tells it what the API says of the pod meanwhile."""
+    """Runs until the pod has left the node; `update` gives it newer versions of the pod meanwhile."""
 
     def __init__(self, context: NodeContext, pod: Pod) -> None:
         self._context = context
-        self._report = PodReport(context.client, context.recorder, pod, context.host_ip, context.device_statuses)
+        self._report = PodStatusWriter(context.client, context.recorder, pod, context.host_ip, context.device_statuses)
         self._running: dict[str, RunningContainer] = {}
-        self._keeper = ContainerKeeper(
+        self._keeper = ContainerRunner(
             context.clock,
             context.runtime,
             context.specs.of,

@@ -24,8 +24,8 @@ from dray.kubelet.driver_client import (
 )
 from dray.kubelet.drivers import Drivers
 from dray.kubelet.errors import ContainerError, DriverError
-from dray.kubelet.health_server import HealthPort
-from dray.kubelet.log_files import remove_logs_of_others
+from dray.kubelet.health_server import HealthServer
+from dray.kubelet.log_files import remove_logs_of_deleted_pods
 from dray.kubelet.log_server import (
     LogServer,
     LogSource,
@@ -108,7 +108,7 @@ class Kubelet:
         self._background: list[asyncio.Task[None]] = []
         self._logs: LogServer | None = None
         self.pod_resources: PodResourcesServer | None = None
-        self.health_port: HealthPort | None = None
+        self.health_port: HealthServer | None = None
         self.claims: PodClaims
         self._context: NodeContext
 
@@ -191,7 +191,7 @@ class Kubelet:
         self.pod_resources = PodResourcesServer(
             self._options.root_dir, lambda: [each.pod for each in self._workers.values()], self.claims.cache
         )
-        self.health_port = HealthPort(
+        self.health_port = HealthServer(
             self.metrics.registry.text, lambda: self.claims.problem, self._options.healthz_port or 0
         )
         if self._options.healthz_port is not None:
@@ -371,7 +371,7 @@ class Kubelet:
         for uid in await self._runtime.known_pods() - set(self._workers):
             await self._runtime.stop_pod(uid)
         known = {pod.metadata.uid for pod in self._pods} | set(self._workers)
-        remove_logs_of_others(self._options.log_root, known)
+        remove_logs_of_deleted_pods(self._options.log_root, known)
 
     # --- devices
 

@@ -39,6 +39,8 @@ RENEW_ALL_S = 120.0
 
 
 class SimulatedKubelets:
+    """Registers nodes, renews their leases, and reports their pods as running."""
+
     def __init__(self, client: Client, nodes: Sequence[NodeDescription]) -> None:
         self._client = client
         self._nodes = {node.name: node for node in nodes}
@@ -46,7 +48,7 @@ class SimulatedKubelets:
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector="spec.nodeName!=")
         self._node_objects: Informer[Node] = Informer(client, NODES)
         self._queue: WorkQueue[str] = WorkQueue("simulated_pods", clock=client.clock)
-        self._taken_for_dead: WorkQueue[str] = WorkQueue("simulated_nodes", clock=client.clock)
+        self._lost_nodes: WorkQueue[str] = WorkQueue("simulated_nodes", clock=client.clock)
         self._tasks: list[asyncio.Task[None]] = []
         self._uids: dict[str, str] = {}
 
@@ -69,12 +71,12 @@ class SimulatedKubelets:
         self._node_objects.start()
         await self._pods.synced()
         self._tasks.append(asyncio.create_task(self._queue.run(self._sync, WORKERS), name="simulated pods"))
-        self._tasks.append(asyncio.create_task(self._taken_for_dead.run(self._revive), name="simulated nodes"))
+        self._tasks.append(asyncio.create_task(self._lost_nodes.run(self._revive), name="simulated nodes"))
         self._tasks.append(asyncio.create_task(self._beat(), name="simulated heartbeats"))
 
     async def stop(self) -> None:
         self._queue.shut_down()
-        self._taken_for_dead.shut_down()
+        self._lost_nodes.shut_down()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -87,7 +89,7 @@ class SimulatedKubelets:
 
     def _node_seen(self, node: Node) -> None:
         if node.metadata.name in self._nodes and not is_ready(node):
-            self._taken_for_dead.add(node.metadata.name)
+            self._lost_nodes.add(node.metadata.name)
 
     async def _revive(self, name: str) -> None:
         try:

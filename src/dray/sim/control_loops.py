@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from dray.client import Client, Informers
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (
-    Choices,
     ControllerManager,
+    ControllerOptions,
 )
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
@@ -47,7 +47,7 @@ class ControlLoops:
             context = ControllerContext(
                 self._client_of("dray-controller-manager"), self.informers.share(), options.gates
             )
-            manager = ControllerManager(context, Choices(options.controllers, root_ca=options.root_ca))
+            manager = ControllerManager(context, ControllerOptions(options.controllers, root_ca=options.root_ca))
             self._run(manager.run(), "controllers")
             ready.append(manager.ready.wait())
         if options.with_scheduler:

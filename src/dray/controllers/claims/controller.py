@@ -1,4 +1,4 @@
-"""The ResourceClaim controller: which change makes which pod or claim worth a look."""
+"""The ResourceClaim controller: decides which pods, groups and claims to handle when something changes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from dray.client import (
 )
 from dray.controllers.claims.creating import BY_CONTROLLER, ClaimCreator
 from dray.controllers.claims.metrics import ClaimMetrics
-from dray.controllers.claims.pod_groups import Groups
+from dray.controllers.claims.pod_groups import GroupLookup
 from dray.controllers.claims.releasing import ClaimReleaser, DeletedUids
 from dray.controllers.context import ControllerContext
 
@@ -65,7 +65,9 @@ class ClaimController:
         self._pods.add_indexer(BY_TEMPLATE, _templates_of)
         claims, templates = informers.of(CLAIMS), informers.of(TEMPLATES)
         follows_groups = groups is not None and context.gates.enabled("GenericWorkload")
-        self._groups = Groups(informers.of(groups) if groups is not None and follows_groups else None, context.gates)
+        self._groups = GroupLookup(
+            informers.of(groups) if groups is not None and follows_groups else None, context.gates
+        )
         claims.add_indexer(BY_CONTROLLER, _controller_of)
         self.queue: WorkQueue[str] = WorkQueue("resource_claim", clock=context.clock, registry=context.registry)
         self.deleted = DeletedUids()

@@ -34,7 +34,7 @@ from dray.client import (
     reference_to,
 )
 from dray.controllers.claims.metrics import ClaimMetrics
-from dray.controllers.claims.pod_groups import GroupMissing, Groups
+from dray.controllers.claims.pod_groups import GroupLookup, GroupMissing
 from dray.features import FeatureGates
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class ClaimCreator:
         client: Client,
         claims: MutationCache[ResourceClaim],
         templates: Informer[ResourceClaimTemplate],
-        groups: Groups,
+        groups: GroupLookup,
         recorder: Recorder,
         gates: FeatureGates,
         metrics: ClaimMetrics,

@@ -1,4 +1,4 @@
-"""What the claim controller counts, under today's names and under those of KEP-4381."""
+"""Metrics of the claim controller, under today's names and under those of KEP-4381."""
 
 from __future__ import annotations
 

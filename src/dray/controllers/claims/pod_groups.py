@@ -1,4 +1,4 @@
-"""The group of a pod: which claims it shares, and when it cannot be asked."""
+"""Finds the pod group of a pod, and says whether its claims are shared."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dray.features import FeatureGates
 
 
 class GroupMissing(Exception):
-    """The pod's group is not there yet; the pod is looked at again when it comes."""
+    """The pod's group does not exist yet; the pod is handled again when the group is created."""
 
 
-class Groups:
+class GroupLookup:
     """`informer` is None where the server does not serve pod groups, or where the feature is off."""
 
     def __init__(self, informer: Informer[PodGroup] | None, gates: FeatureGates) -> None:

@@ -1,4 +1,4 @@
-"""From consumers that are gone to free devices: reservations dropped, claims deallocated, unlocked and deleted."""
+"""Releases claims: drops users that are over, deallocates unused claims, and deletes generated ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE, with_users
 from dray.api.dra.pod_phase import is_over
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, Informer, MutationCache
-from dray.controllers.claims.pod_groups import Groups
+from dray.controllers.claims.pod_groups import GroupLookup
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ REMEMBERED_UIDS = 10_000
 
 
 class DeletedUids:
-    """The UIDs of pods and groups that were seen going away, so that the usual case needs no question to the server."""
+    """UIDs of pods and groups that were deleted while we watched, so that the server is asked only in other cases."""
 
     def __init__(self, limit: int = REMEMBERED_UIDS) -> None:
         self._limit = limit
@@ -48,7 +48,7 @@ class ClaimReleaser:
         self,
         client: Client,
         pods: Informer[Pod],
-        groups: Groups,
+        groups: GroupLookup,
         claims: MutationCache[ResourceClaim],
         deleted: DeletedUids,
     ) -> None:
@@ -61,7 +61,7 @@ class ClaimReleaser:
         self._deleted_claims = DeletedUids()
 
     def concerns(self, claim: ResourceClaim) -> bool:
-        """Could there be something to do, as far as our copies tell? Most changes of a claim are of no concern here."""
+        """Whether there may be something to do, by the informers' copies. Most changes of a claim need nothing here."""
         namespace, consumers = claim.metadata.namespace, claim.status.reserved_for
         if consumers:
             return not all(self._is_known_alive(item, namespace) for item in consumers)
@@ -86,7 +86,7 @@ class ClaimReleaser:
             await self._delete_if_over(claim)
 
     async def _is_alive(self, consumer: ResourceClaimConsumerReference, namespace: str) -> bool:
-        """Does this consumer still need the claim? Who is of another kind is somebody else's business, and kept."""
+        """Does this consumer still need the claim? A consumer of an unknown kind is kept."""
         if _is_group(consumer):
             return await self._is_group_alive(consumer, namespace)
         if consumer.api_group or consumer.resource != "pods":

@@ -1,4 +1,4 @@
-"""Which taints reach a pod through its claims, and when they end its stay. Reads informers, changes nothing."""
+"""Finds the taints that reach a pod through its claims and the time at which they evict it. Reads informers only."""
 
 from __future__ import annotations
 

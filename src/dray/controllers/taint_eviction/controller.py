@@ -1,4 +1,4 @@
-"""The device taint eviction controller: pods leave devices that are tainted NoExecute, in their time.
+"""The device taint eviction controller: evicts pods from devices that are tainted NoExecute, when their tolerations end.
 
 Every change that may move a pod's deadline puts the pod in the queue; the deadline itself is computed afresh from the
 informers each time, so there is no second copy of the truth that could go stale.

@@ -20,7 +20,7 @@ from dray.api.resource import (
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A taint that drives pods off a device; `rule` names the DeviceTaintRule it comes from, if any."""
+    """A taint that evicts pods from a device; `rule` names the DeviceTaintRule it comes from, if any."""
 
     at: datetime
     rule: str = ""
@@ -45,7 +45,7 @@ def eviction_time(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], n
     """When this taint ends the use of a device allocated with these tolerations; None for never."""
     if taint.effect != NO_EXECUTE:
         return None
-    added = parse_time(taint.time_added) or now
+    added = taint_time(taint.time_added) or now
     wait_s: int | None = None
     for toleration in tolerations:
         if not _tolerates_eviction(toleration, taint):
@@ -72,7 +72,7 @@ def rule_applies(rule: DeviceTaintRule, device: DeviceRequestAllocationResult) -
     return rule_selects(rule.spec.device_selector, device.driver, device.pool, device.device)
 
 
-def parse_time(text: str | None) -> datetime | None:
+def taint_time(text: str | None) -> datetime | None:
     if not text:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What a DeviceTaintRule's status says about the evictions it asks for."""
+"""The condition in a DeviceTaintRule's status that reports the evictions it causes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NONE = "None"
 
 @dataclass(frozen=True, slots=True)
 class RuleCounts:
-    """Pods that a rule drives off now, by namespace, and how many it drove off since the controller started."""
+    """Pods that a rule evicts now, by namespace, and how many it evicted since the controller started."""
 
     pending: Counter[str]
     evicted: int = 0

@@ -30,7 +30,7 @@ def pod_labels(pod: Pod) -> dict[str, str]:
 
 
 def sandbox_config(pod: Pod, cgroup: CgroupValues | None, attempt: int = 0, log_directory: str = "") -> Any:
-    """`attempt` tells a sandbox from the ones the same pod had before: runtimes take no name twice."""
+    """`attempt` tells a sandbox from the ones the same pod had before: runtimes refuse a name that was used before."""
     metadata = pod.metadata
     linux = cri.LinuxPodSandboxConfig(
         security_context=cri.LinuxSandboxSecurityContext(namespace_options=namespaces(pod))
@@ -50,7 +50,7 @@ def sandbox_config(pod: Pod, cgroup: CgroupValues | None, attempt: int = 0, log_
 
 
 def container_config(pod: Pod, spec: ContainerSpec) -> Any:
-    """The edits of CDI are the runtime's to apply: it gets the names, and the environment without them."""
+    """The runtime itself applies the CDI edits: it gets the CDI names, and an environment without the edits."""
     config = cri.ContainerConfig(
         metadata=cri.ContainerMetadata(name=spec.name, attempt=spec.attempt),
         image=cri.ImageSpec(image=spec.image, user_specified_image=spec.image),

@@ -9,7 +9,7 @@ from dray.clock import Clock, rfc3339
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 
 
-class PaperContainer:
+class PlaceholderContainer:
     """A container with nothing to run: it stays up until it is told to stop."""
 
     def __init__(self, id_: str, started_at: str, clock: Clock) -> None:
@@ -29,8 +29,8 @@ class PaperContainer:
             self._ended.set()
 
 
-class WithoutImages:
-    """What runtimes have in common that know neither images nor networks."""
+class RuntimeWithoutImages:
+    """The common part of runtimes without images and networks."""
 
     name = ""
     pulls_images = False
@@ -50,7 +50,7 @@ class WithoutImages:
         return None
 
 
-class NoRuntime(WithoutImages):
+class NoRuntime(RuntimeWithoutImages):
     name = "none"
 
     def __init__(self, clock: Clock) -> None:
@@ -65,7 +65,9 @@ class NoRuntime(WithoutImages):
         return pod_uid in self._sandboxes
 
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
-        return PaperContainer(f"none://{sandbox}/{spec.name}/{spec.attempt}", rfc3339(self._clock.now()), self._clock)
+        return PlaceholderContainer(
+            f"none://{sandbox}/{spec.name}/{spec.attempt}", rfc3339(self._clock.now()), self._clock
+        )
 
     async def find_container(self, pod: Pod, spec_name: str) -> tuple[RunningContainer, int] | None:
         return None

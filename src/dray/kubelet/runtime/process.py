@@ -21,10 +21,10 @@ from dray.api.core import Pod
 from dray.api.cpuset import parse_cpu_list
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
-from dray.kubelet.log_files import LogTimes
+from dray.kubelet.log_files import LogTimesWriter
 from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
-from dray.kubelet.runtime.none import PaperContainer, WithoutImages
+from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
 
 ENVIRONMENT_PREFIX = "DRA_CPUSET_"
 
@@ -108,7 +108,7 @@ class ProcessContainer:
         )
 
 
-class ProcessRuntime(WithoutImages):
+class ProcessRuntime(RuntimeWithoutImages):
     name = "process"
 
     def __init__(self, root: Path, clock: Clock, cgroups: CgroupTree | None = None) -> None:
@@ -116,7 +116,7 @@ class ProcessRuntime(WithoutImages):
         self._root = root.absolute() / "pods"
         self._clock = clock
         self._cgroups = cgroups
-        self._log_times = LogTimes()
+        self._log_times = LogTimesWriter()
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
         folder = self._root / pod.metadata.uid
@@ -139,7 +139,7 @@ class ProcessRuntime(WithoutImages):
         spec.log_path.parent.mkdir(parents=True, exist_ok=True)
         spec.log_path.touch()
         if not spec.command:
-            return PaperContainer(id_, started_at, self._clock)
+            return PlaceholderContainer(id_, started_at, self._clock)
         folder = Path(sandbox) / "containers" / spec.name
         folder.mkdir(parents=True, exist_ok=True)
         _exit_file(folder).unlink(missing_ok=True)
