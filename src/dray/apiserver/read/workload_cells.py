@@ -6,6 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from dray.api.dra.pod_phase import is_finished_document
+
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
 
@@ -96,7 +98,7 @@ def pod_state(pod: Document) -> str:
     if metadata.get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             return "Unknown"
-        if status.get("phase") not in ("Succeeded", "Failed"):
+        if not is_finished_document(pod):
             return "Terminating"
     return str(state)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from dray.api.dra.pod_phase import is_finished_document
 from dray.api.jsontext import go_json
 from dray.api.names import subdomain_problems
 from dray.api.scheme import by_kind
@@ -138,8 +139,7 @@ class Subresources:
         return success(201)
 
     def _is_protected(self, pod: Document) -> bool:
-        status = pod.get("status") or {}
-        if status.get("phase") in ("Succeeded", "Failed", "Pending"):
+        if is_finished_document(pod) or (pod.get("status") or {}).get("phase") == "Pending":
             return False
         return not pod["metadata"].get("deletionTimestamp")
 

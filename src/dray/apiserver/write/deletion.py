@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.api.dra.pod_phase import TERMINAL_PHASES
+from dray.api.dra.pod_phase import is_finished_document
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json
 from dray.api.scalars import Shaping
@@ -276,10 +276,10 @@ def _set_finalizers(options: DeleteOptions, metadata: Document) -> None:
 
 def _grace_of_pod(pod: Document, wanted: int | None) -> int:
     """Nobody waits for a pod that never ran or has ended; a negative wish means one second."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    spec = pod.get("spec") or {}
     grace = wanted if wanted is not None else spec.get("terminationGracePeriodSeconds")
     grace = 30 if grace is None else int(grace)
-    if not spec.get("nodeName") or status.get("phase") in TERMINAL_PHASES:
+    if not spec.get("nodeName") or is_finished_document(pod):
         return 0
     return grace if grace >= 0 else 1
 
