@@ -1,5 +1,6 @@
 """Hostile input: an answer or a refusal in bounded time and memory, and a budget that nothing absorbs."""
 
+import sys
 import time
 from typing import Any
 
@@ -147,6 +148,33 @@ def test_nesting(text: str, compiles: bool, device: CelDevice) -> None:
     if isinstance(result, Program):
         assert isinstance(result.evaluate_with_cost(device).value, (bool, CelRuntimeError))
         assert result.estimate >= 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 240 + "]" * 240 + ".size() == 0",
+        "[" * 200 + "device.driver" + "]" * 200 + ".size() == 1",
+        "dyn(" * 240 + "device.driver" + ")" * 240 + " == 'x'",
+        "1" + " + 1" * 240 + " > 0",
+        "device.driver == 'x' ? true : " * 200 + "true",
+    ],
+)
+def test_nesting_leaves_pythons_stack_alone(text: str, device: CelDevice) -> None:
+    """Compiling, judging, evaluating and explaining work far down in a stack of calls, with Python's own limit."""
+    limit = sys.getrecursionlimit()
+
+    def far_down(calls: int) -> None:
+        if calls:
+            far_down(calls - 1)
+            return
+        program = program_of(text)
+        assert program.estimate > 0
+        assert isinstance(program.evaluate_with_cost(device).value, bool)
+        explain(program, device)
+        assert sys.getrecursionlimit() == limit
+
+    far_down(250)
 
 
 def test_deeply_nested_macros_evaluate(device: CelDevice) -> None:

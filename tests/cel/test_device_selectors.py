@@ -197,3 +197,16 @@ def test_programs_are_remembered_by_text_and_environment() -> None:
     first = compile_selector("device.driver == 'remembered'", Environment.devices())
     assert compile_selector("device.driver == 'remembered'", Environment.devices()) is first
     assert compile_selector("device.driver == 'remembered'", Environment.devices(list_attributes=False)) is not first
+
+
+@pytest.mark.parametrize("text", ["duration(1) == duration('1s')", "duration('1h').getHours('UTC') == 1"])
+def test_time_functions_take_what_kubernetes_declares(text: str) -> None:
+    """A number is no duration, though it is a timestamp; a duration has no time zone."""
+    assert isinstance(compile_selector(text, Environment.devices()), CompileFailure)
+
+
+def test_a_number_that_only_evaluation_sees_is_no_duration() -> None:
+    program = compile_selector("duration(device.attributes['d.org'].n) == duration('1s')", Environment.devices())
+    assert isinstance(program, Program)
+    with pytest.raises(CelRuntimeError, match="no such overload"):
+        program.evaluate(CelDevice("d.org", {"d.org": {"n": 1}}, {}))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 from dray import cel
 from dray.allocator.device_kinds import DeviceKind
@@ -148,34 +148,30 @@ def cel_device(kind: DeviceKind) -> cel.CelDevice:
 # --- which attributes and capacities an expression names ----------------------------------------------------------------
 
 
-class NamesNoAttribute(Exception):
-    """The expression takes the device, or a whole map of it, in its hands."""
-
-
 def reads_of(root: Node) -> frozenset[Read] | None:
     """Attributes and capacities that the expression names; None where that cannot be told from its text.
 
     Driver name and allowMultipleAllocations are left out: they are cheap to compare and always are.
     """
-    try:
-        return frozenset(_reads(root))
-    except NamesNoAttribute:
-        return None
+    found: set[Read] = set()
+    nodes = [root]
+    while nodes:
+        node = nodes.pop()
+        read = _read(node)
+        if read is not None:
+            found.add(read)
+        elif not _is_field_of_device(node, "driver", "allowMultipleAllocations"):
+            if _uses_whole_device(node):
+                return None
+            nodes.extend(node.children())
+    return frozenset(found)
 
 
-def _reads(node: Node) -> Iterator[Read]:
-    read = _read(node)
-    if read is not None:
-        yield read
-        return
-    if _is_field_of_device(node, "driver", "allowMultipleAllocations"):
-        return
-    if isinstance(node, Ident) and node.name == "device":
-        raise NamesNoAttribute
-    if isinstance(node, Comprehension) and "device" in (node.variable, node.variable2, node.accu):
-        raise NamesNoAttribute
-    for child in node.children():
-        yield from _reads(child)
+def _uses_whole_device(node: Node) -> bool:
+    """Whether the expression uses the device, or a whole map of it, as a value; or hides it behind a loop variable."""
+    if isinstance(node, Comprehension):
+        return "device" in (node.variable, node.variable2, node.accu)
+    return isinstance(node, Ident) and node.name == "device"
 
 
 def _read(node: Node) -> Read | None:

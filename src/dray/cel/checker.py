@@ -18,6 +18,7 @@ from dray.cel.ast import (
     Select,
     StructLiteral,
 )
+from dray.cel.deep_calls import DeepCall, run
 from dray.cel.errors import Issue, Refused
 from dray.cel.functions import Overload
 from dray.cel.types import (
@@ -62,7 +63,7 @@ _LITERALS: dict[type, Type] = {
 def check(root: Node, environment: Environment) -> None:
     """Types the tree in place; raises Refused with every complaint."""
     checker = _Checker(environment)
-    checker.visit(root)
+    run(checker.visit(root))
     if checker.issues:
         raise Refused(checker.issues)
     checker.finish()
@@ -107,26 +108,26 @@ class _Checker:
 
     # --- nodes
 
-    def visit(self, node: Node) -> Type:
+    def visit(self, node: Node) -> DeepCall[Type]:
         kind = type(node)
         if kind is Literal:
             result = _LITERALS[type(node.value)]  # type: ignore[attr-defined]
         elif kind is Call:
-            result = self.call(node)  # type: ignore[arg-type]
+            result = yield self.call(node)  # type: ignore[arg-type]
         elif kind is Select:
-            result = self.select(node)  # type: ignore[arg-type]
+            result = yield self.select(node)  # type: ignore[arg-type]
         elif kind is Ident:
             result = self.ident(node)  # type: ignore[arg-type]
         elif kind is ListLiteral:
-            result = self.list_literal(node)  # type: ignore[arg-type]
+            result = yield self.list_literal(node)  # type: ignore[arg-type]
         elif kind is MapLiteral:
-            result = self.map_literal(node)  # type: ignore[arg-type]
+            result = yield self.map_literal(node)  # type: ignore[arg-type]
         elif kind is Comprehension:
-            result = self.comprehension(node)  # type: ignore[arg-type]
+            result = yield self.comprehension(node)  # type: ignore[arg-type]
         elif kind is Bind:
-            result = self.bind(node)  # type: ignore[arg-type]
+            result = yield self.bind(node)  # type: ignore[arg-type]
         else:
-            result = self.struct(node)  # type: ignore[arg-type]
+            result = yield self.struct(node)  # type: ignore[arg-type]
         node.type = result
         self.typed.append(node)
         return result
@@ -149,14 +150,14 @@ class _Checker:
             return type_of(DYN)
         return found
 
-    def select(self, node: Select) -> Type:
+    def select(self, node: Select) -> DeepCall[Type]:
         qualified = self.qualified(node) if not node.test_only else None
         if qualified is not None:
             found = self.environment.lookup(qualified)
             if found is not None:
                 node.variable = qualified
                 return self.use_name(node, found)
-        operand = self.resolved(self.visit(node.operand))
+        operand = self.resolved((yield self.visit(node.operand)))
         optional = is_optional(operand)
         if optional:
             operand = self.resolved(operand.params[0])
@@ -191,21 +192,21 @@ class _Checker:
             return DYN
         return self.complain(node, f"type '{self.shown(operand)}' does not support field selection")
 
-    def list_literal(self, node: ListLiteral) -> Type:
+    def list_literal(self, node: ListLiteral) -> DeepCall[Type]:
         element: Type | None = None
         for at, item in enumerate(node.elements):
-            t = self.visit(item)
+            t = yield self.visit(item)
             if at in node.optional:
                 t = self.unwrapped(item, t)
             element = self.joined(element, t)
         return list_of(element if element is not None else self.new_param())
 
-    def map_literal(self, node: MapLiteral) -> Type:
+    def map_literal(self, node: MapLiteral) -> DeepCall[Type]:
         key: Type | None = None
         value: Type | None = None
         for at, (key_node, value_node) in enumerate(node.entries):
-            key = self.joined(key, self.visit(key_node))
-            t = self.visit(value_node)
+            key = self.joined(key, (yield self.visit(key_node)))
+            t = yield self.visit(value_node)
             if at in node.optional:
                 t = self.unwrapped(value_node, t)
             value = self.joined(value, t)
@@ -227,14 +228,14 @@ class _Checker:
             return more_general(before, t)
         return DYN
 
-    def struct(self, node: StructLiteral) -> Type:
+    def struct(self, node: StructLiteral) -> DeepCall[Type]:
         name = node.name.removeprefix(".")
         fields = self.environment.fields.get(name)
         if fields is None:
             hint = near(name, self.environment.fields)
             return self.complain(node, f"undeclared reference to '{name}' (in container '')", hint)
         for field, value in node.fields:
-            t = self.visit(value)
+            t = yield self.visit(value)
             expected = fields.get(field)
             if expected is None:
                 self.complain(node, f"undefined field '{field}'", near(field, fields))
@@ -244,18 +245,18 @@ class _Checker:
                 )
         return Type("struct", name)
 
-    def comprehension(self, node: Comprehension) -> Type:
-        range_type = self.resolved(self.visit(node.range))
+    def comprehension(self, node: Comprehension) -> DeepCall[Type]:
+        range_type = self.resolved((yield self.visit(node.range)))
         first, second = self.iteration_types(node, range_type)
-        init = self.visit(node.init)
+        init = yield self.visit(node.init)
         self.scopes.append((node.accu, init))
         self.scopes.append((node.variable, first))
         if node.variable2 is not None:
             self.scopes.append((node.variable2, second))
-        self.expect(node.condition, self.visit(node.condition), BOOL)
-        self.expect(node.step, self.visit(node.step), init)
+        self.expect(node.condition, (yield self.visit(node.condition)), BOOL)
+        self.expect(node.step, (yield self.visit(node.step)), init)
         del self.scopes[-1 if node.variable2 is None else -2 :]
-        result = self.visit(node.result)
+        result = yield self.visit(node.result)
         self.scopes.pop()
         return self.resolved(result)
 
@@ -276,16 +277,16 @@ class _Checker:
         if not self.fits(given, expected):
             self.complain(node, f"expected type '{self.shown(expected)}' but found '{self.shown(given)}'")
 
-    def bind(self, node: Bind) -> Type:
-        init = self.visit(node.init)
+    def bind(self, node: Bind) -> DeepCall[Type]:
+        init = yield self.visit(node.init)
         self.scopes.append((node.name, init))
-        result = self.visit(node.result)
+        result = yield self.visit(node.result)
         self.scopes.pop()
         return self.resolved(result)
 
     # --- calls
 
-    def call(self, node: Call) -> Type:
+    def call(self, node: Call) -> DeepCall[Type]:
         function = node.function.removeprefix(".")
         target = node.target
         if target is not None:
@@ -296,7 +297,9 @@ class _Checker:
         elif function != node.function:
             node.function = function
         overloads = self.environment.functions.get(function)
-        args = [self.resolved(self.visit(child)) for child in node.children()]
+        args: list[Type] = []
+        for child in node.children():
+            args.append(self.resolved((yield self.visit(child))))
         if overloads is None:
             hint = near(function, self.environment.functions)
             return self.complain(node, f"undeclared reference to '{function}' (in container '')", hint)

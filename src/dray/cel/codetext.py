@@ -16,6 +16,9 @@ class CodeText(ABC):
         self.limit = limit
         self.traced = traced
         self.functions: list[list[str]] = []
+        # Functions whose call is written and whose body is not; a deep tree is written part by part.
+        self.unwritten: list[Callable[[], None]] = []
+        self.depth = 0  # of the nodes whose text is being written
         self.lines: list[str] = []
         self.indent = 1
         self.pending = 0  # cost that is due but not yet written
@@ -77,9 +80,20 @@ class CodeText(ABC):
         if self.traced is not None:
             parameters.append("tell")
         self.flush()
-        self.function(name, parameters, body)
+        scope = list(self.scope)
+
+        def write() -> None:
+            self.scope, self.depth = scope, 0
+            self.function(name, parameters, body)
+
+        self.unwritten.append(write)
         self.emit(f"{result}, n = {name}({', '.join(parameters)})")
         return result
+
+    def write_all(self) -> None:
+        """Writes the bodies of all functions that are called."""
+        while self.unwritten:
+            self.unwritten.pop()()
 
     @abstractmethod
     def value(self, node: Node, charged: bool = True) -> str:

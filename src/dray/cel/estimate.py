@@ -16,6 +16,7 @@ from dray.cel.ast import (
     Select,
     StructLiteral,
 )
+from dray.cel.deep_calls import DeepCall, run
 from dray.cel.environment import Environment
 from dray.cel.functions import Estimate, Overload
 from dray.cel.ranges import (
@@ -51,7 +52,7 @@ class Local(NamedTuple):
 
 def estimate(root: Node, environment: Environment) -> int:
     """Cost units, at most; 2**64 - 1 means that nothing bounds it."""
-    return _Estimator(environment).cost(root).high
+    return run(_Estimator(environment).cost(root)).high
 
 
 class _Estimator:
@@ -64,36 +65,36 @@ class _Estimator:
 
     # --- cost of nodes
 
-    def cost(self, node: Node) -> Range:
+    def cost(self, node: Node) -> DeepCall[Range]:
         kind = type(node)
         if kind is Literal:
             return ZERO
         if kind is Call:
-            return self.call(node)  # type: ignore[arg-type]
+            return (yield self.call(node))  # type: ignore[arg-type]
         if kind is Select:
-            return self.select(node)  # type: ignore[arg-type]
+            return (yield self.select(node))  # type: ignore[arg-type]
         if kind is Ident:
             return self.ident(node)  # type: ignore[arg-type]
         if kind is Comprehension:
-            return self.comprehension(node)  # type: ignore[arg-type]
+            return (yield self.comprehension(node))  # type: ignore[arg-type]
         if kind is Bind:
-            return self.bind(node)  # type: ignore[arg-type]
+            return (yield self.bind(node))  # type: ignore[arg-type]
         if kind is ListLiteral:
-            return self.list_literal(node)  # type: ignore[arg-type]
+            return (yield self.list_literal(node))  # type: ignore[arg-type]
         if kind is MapLiteral:
-            return self.map_literal(node)  # type: ignore[arg-type]
-        return self.struct(node)  # type: ignore[arg-type]
+            return (yield self.map_literal(node))  # type: ignore[arg-type]
+        return (yield self.struct(node))  # type: ignore[arg-type]
 
     def ident(self, node: Ident) -> Range:
         local = self.local(node.name)
         self.paths[id(node)] = local.path if local is not None else (node.name.removeprefix("."),)
         return ONE
 
-    def select(self, node: Select) -> Range:
+    def select(self, node: Select) -> DeepCall[Range]:
         if node.variable is not None:
             self.paths[id(node)] = (node.variable,)
             return ONE
-        total = self.cost(node.operand)
+        total = yield self.cost(node.operand)
         if node.test_only:
             return total
         if node.operand.type.kind in ("map", "struct", "param"):
@@ -101,35 +102,35 @@ class _Estimator:
         self.paths[id(node)] = (*self.path(node.operand), node.field)
         return total
 
-    def list_literal(self, node: ListLiteral) -> Range:
+    def list_literal(self, node: ListLiteral) -> DeepCall[Range]:
         total = fixed(LIST_COST)
         item = Range(LIMIT if node.elements else 0, 0)
         for element in node.elements:
-            total = total.plus(self.cost(element))
+            total = total.plus((yield self.cost(element)))
             item = item.union(self.known_size(element))
         self.entries[id(node)] = Entry(True, ONE, item)
         return total
 
-    def map_literal(self, node: MapLiteral) -> Range:
+    def map_literal(self, node: MapLiteral) -> DeepCall[Range]:
         total = fixed(MAP_COST)
         key = value = Range(LIMIT if node.entries else 0, 0)
         for key_node, value_node in node.entries:
-            total = total.plus(self.cost(key_node)).plus(self.cost(value_node))
+            total = total.plus((yield self.cost(key_node))).plus((yield self.cost(value_node)))
             key = key.union(self.known_size(key_node))
             value = value.union(self.known_size(value_node))
         self.entries[id(node)] = Entry(False, key, value)
         return total
 
-    def struct(self, node: StructLiteral) -> Range:
+    def struct(self, node: StructLiteral) -> DeepCall[Range]:
         total = fixed(STRUCT_COST)
         for _, value in node.fields:
-            total = total.plus(self.cost(value))
+            total = total.plus((yield self.cost(value)))
         return total
 
-    def bind(self, node: Bind) -> Range:
-        total = fixed(LIST_COST).plus(self.cost(node.init))
+    def bind(self, node: Bind) -> DeepCall[Range]:
+        total = fixed(LIST_COST).plus((yield self.cost(node.init)))
         self.push(node.name, Local(self.path(node.init), self.size(node.init), self.entry(node.init)))
-        total = total.plus(self.cost(node.result))
+        total = total.plus((yield self.cost(node.result)))
         self.locals[node.name].pop()
         size, entry = self.size(node.result), self.entry(node.result)
         if size is not None:
@@ -138,15 +139,15 @@ class _Estimator:
             self.entries[id(node)] = entry
         return total
 
-    def comprehension(self, node: Comprehension) -> Range:
-        total = self.cost(node.range).plus(self.cost(node.init))
+    def comprehension(self, node: Comprehension) -> DeepCall[Range]:
+        total = (yield self.cost(node.range)).plus((yield self.cost(node.init)))
         self.push(node.accu, Local(self.path(node.init), self.size(node.init), self.entry(node.init)))
         self.push_variables(node)
-        each = self.cost(node.condition).plus(self.cost(node.step))
+        each = (yield self.cost(node.condition)).plus((yield self.cost(node.step)))
         self.locals[node.variable].pop()
         if node.variable2 is not None:
             self.locals[node.variable2].pop()
-        total = total.plus(self.cost(node.result))
+        total = total.plus((yield self.cost(node.result)))
         self.locals[node.accu].pop()
         stepped = self.entry(node.step)
         count = self.known_size(node.range)
@@ -173,14 +174,16 @@ class _Estimator:
         else:
             self.push(node.variable, Local((*path, keys), key, None))
 
-    def call(self, node: Call) -> Range:
+    def call(self, node: Call) -> DeepCall[Range]:
         if node.function == "dyn":
-            argument = node.args[0]
-            total = self.cost(argument).plus(ONE)
-            self.note(node, self.size(argument), self.entry(argument))
+            converted = node.args[0]
+            total = (yield self.cost(converted)).plus(ONE)
+            self.note(node, self.size(converted), self.entry(converted))
             return total
-        arguments = [self.cost(argument) for argument in node.args]
-        total = ZERO if node.target is None else self.cost(node.target)
+        arguments: list[Range] = []
+        for argument in node.args:
+            arguments.append((yield self.cost(argument)))
+        total = ZERO if node.target is None else (yield self.cost(node.target))
         spent = ZERO
         for each in arguments:
             spent = spent.plus(each)

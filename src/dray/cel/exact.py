@@ -35,6 +35,8 @@ from dray.cel.values import MISSING, NONE, Optional, to_key
 ExactCode = Callable[..., tuple[Any, int]]
 
 _MAX_INDENT = 10
+# Nodes within nodes that are written as one function; writing each takes a few calls of ours.
+_MAX_DEPTH = 30
 _COMPARISONS = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
 _UNSET = object()
 _BASE: dict[str, Any] = {
@@ -59,6 +61,7 @@ def generate(root: Node, variables: list[str], limit: int, traced: dict[int, Nod
     writer.scope = [(name, python, False) for name, python in zip(variables, names, strict=False)]
     parameters = ["n", *names] + (["tell"] if traced is not None else [])
     writer.function("main", parameters, lambda: writer.value(root))
+    writer.write_all()
     source = "\n".join(line for body in writer.functions for line in body)
     namespace = {**_BASE, **writer.constants}
     exec(compile(source, "<cel>", "exec"), namespace)
@@ -74,12 +77,14 @@ class _Writer(LoopText):
         """
         if node.constant is not NOT_CONSTANT:
             return self.constant(node.constant)
-        if self.indent > _MAX_INDENT and type(node) is not Ident:
+        if (self.indent > _MAX_INDENT or self.depth > _MAX_DEPTH) and type(node) is not Ident:
             return self.apart(lambda: self.told(node, charged))
         return self.told(node, charged)
 
     def told(self, node: Node, charged: bool) -> str:
+        self.depth += 1
         result = self.plain(node, charged)
+        self.depth -= 1
         if self.traced is not None:
             number = len(self.traced)
             self.traced[number] = node

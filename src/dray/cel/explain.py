@@ -15,7 +15,7 @@ from dray.cel.chains import chain_of
 from dray.cel.device import CelDevice
 from dray.cel.errors import CelError, CelRuntimeError, CostExceeded
 from dray.cel.fold import nodes
-from dray.cel.program import Program, deep_stack
+from dray.cel.program import Program
 from dray.cel.values import type_name
 
 
@@ -93,8 +93,7 @@ def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
 def _traced_code(program: Program) -> tuple[exact.ExactCode, dict[int, Node]]:
     """Code that tells the value of every node by number, and the nodes by number."""
     traced: dict[int, Node] = {}
-    with deep_stack(program.text):
-        return exact.generate(program.root, program.variables, program.environment.cost_limit, traced), traced
+    return exact.generate(program.root, program.variables, program.environment.cost_limit, traced), traced
 
 
 class _Decider:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Any
+
 from dray.cel import macros
 from dray.cel.ast import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
+from dray.cel.deep_calls import DeepCall, run
 from dray.cel.errors import Issue, Refused
 from dray.cel.lexer import RESERVED, Token, bytes_value, string_value, tokenize
 from dray.cel.values import UInt
@@ -33,7 +37,7 @@ _MIN_INT, _MAX_INT, _MAX_UINT = -(2**63), 2**63 - 1, 2**64 - 1
 def parse(text: str, quoted_fields: bool = False) -> Node:
     """The tree of `text`; raises Refused."""
     parser = _Parser(tokenize(text), quoted_fields)
-    node = parser.expression(0)
+    node = run(parser.expression(0))
     if parser.token.kind != "end":
         raise parser.unexpected()
     return node
@@ -70,7 +74,7 @@ class _Parser:
         message = f"Syntax error: mismatched input '{shown}'" + (f" {wanted}" if wanted else "")
         return Refused([Issue(self.token.offset, message)])
 
-    def expression(self, minimum: int) -> Node:
+    def expression(self, minimum: int) -> DeepCall[Node]:
         """An expression whose operators bind at least as strongly as `minimum`; 0 admits `?:`."""
         comparisons, terms = self.comparisons, self.terms
         self.depth += minimum == 0
@@ -78,7 +82,7 @@ class _Parser:
         self.terms += 1
         self.check_depth()
         start = self.token.offset
-        left = self.unary()
+        left = yield self.unary()
         while True:
             token = self.token
             row = _BINARY.get(token.text) if token.kind in ("op", "ident") else None
@@ -86,7 +90,7 @@ class _Parser:
                 break
             strength, function = row
             if strength <= 2:
-                left = self.logical(left, token.text, function, strength)
+                left = yield self.logical(left, token.text, function, strength)
                 continue
             self.advance()
             if strength == 3:
@@ -94,13 +98,13 @@ class _Parser:
                 self.comparisons += 1
             else:
                 self.terms += 1
-            right = self.expression(strength + 1) if strength < 5 else self.factor()
+            right = (yield self.expression(strength + 1)) if strength < 5 else (yield self.factor())
             left = self.spanned(Call(token.offset, function, [left, right]), start)
         if minimum == 0 and self.token.text == "?" and self.token.kind == "op":
             question = self.advance()
-            first = self.expression(1)
+            first = yield self.expression(1)
             self.expect(":")
-            second = self.expression(0)
+            second = yield self.expression(0)
             left = self.spanned(Call(question.offset, "_?_:_", [left, first, second]), start)
         self.depth -= minimum == 0
         self.comparisons, self.terms = comparisons, terms
@@ -111,11 +115,11 @@ class _Parser:
         if max(self.depth, self.comparisons, self.terms, self.members) > MAX_NESTING:
             raise Refused([Issue(self.token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
 
-    def factor(self) -> Node:
+    def factor(self) -> DeepCall[Node]:
         """The right side of `*`, `/` and `%`."""
         self.terms += 1
         self.check_depth()
-        node = self.unary()
+        node = yield self.unary()
         self.terms -= 1
         return node
 
@@ -125,35 +129,35 @@ class _Parser:
         node.start, node.end = start, last.offset + len(last.text)
         return node
 
-    def logical(self, left: Node, operator: str, function: str, strength: int) -> Node:
+    def logical(self, left: Node, operator: str, function: str, strength: int) -> DeepCall[Node]:
         """A chain of one operator as a balanced tree, so that long chains stay shallow."""
         terms, offsets = [left], []
         while self.token.text == operator and self.token.kind == "op":
             offsets.append(self.advance().offset)
-            terms.append(self.expression(strength + 1))
+            terms.append((yield self.expression(strength + 1)))
         return _balanced(function, terms, offsets, 0, len(terms) - 1)
 
-    def unary(self) -> Node:
+    def unary(self) -> DeepCall[Node]:
         token = self.token
         if token.kind != "op" or token.text not in ("!", "-"):
-            return self.member()
+            return (yield self.member())
         if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "float"):
-            return self.member()
+            return (yield self.member())
         count = 0
         while self.token.kind == "op" and self.token.text == token.text:
             self.advance()
             count += 1
-        operand = self.member()
+        operand = yield self.member()
         if count % 2 == 0:
             return operand
         return self.spanned(Call(token.offset, "!_" if token.text == "!" else "-_", [operand]), token.offset)
 
-    def member(self) -> Node:
+    def member(self) -> DeepCall[Node]:
         """A primary expression with its selections, calls and indexes."""
         members = self.members
         self.members += 1
         self.check_depth()
-        node = self.primary()
+        node = yield self.primary()
         while self.token.kind == "op":
             token = self.token
             if token.text not in (".", "[", "{"):
@@ -161,21 +165,21 @@ class _Parser:
             self.members += 1
             self.check_depth()
             if token.text == ".":
-                node = self.selection(node)
+                node = yield self.selection(node)
             elif token.text == "[":
                 self.advance()
                 function = "_[?_]" if self.takes("?") else "_[_]"
-                index = self.expression(0)
+                index = yield self.expression(0)
                 end = self.expect("]")
                 node = _ended(Call(token.offset, function, [node, index]), end, node)
             elif token.text == "{" and (name := _qualified_name(node)) is not None:
-                node = self.struct(node, name)
+                node = yield self.struct(node, name)
             else:
                 break
         self.members = members
         return node
 
-    def selection(self, operand: Node) -> Node:
+    def selection(self, operand: Node) -> DeepCall[Node]:
         dot = self.expect(".")
         optional = self.takes("?")
         name = self.token
@@ -192,22 +196,23 @@ class _Parser:
         if not (self.token.kind == "op" and self.token.text == "("):
             return _ended(Select(dot.offset, operand, field), name, operand)
         opening = self.advance()
-        args = self.arguments(")")
+        args: list[Node] = []
+        yield self.arguments(")", args)
         end = self.tokens[self.at - 1]
         expanded = macros.expand_member(dot.offset, opening.offset, operand, field, args)
         return _ended(expanded or Call(opening.offset, field, args, operand), end, operand)
 
-    def arguments(self, closing: str) -> list[Node]:
-        args: list[Node] = []
+    def arguments(self, closing: str, args: list[Node]) -> Generator[Any, Node, None]:
+        """Appends the arguments up to the closing bracket to `args`."""
         if self.takes(closing):
-            return args
+            return
         while True:
-            args.append(self.expression(0))
+            args.append((yield self.expression(0)))
             if self.takes(closing):
-                return args
+                return
             self.expect(",")
 
-    def struct(self, node: Node, name: str) -> Node:
+    def struct(self, node: Node, name: str) -> DeepCall[Node]:
         self.expect("{")
         fields: list[tuple[str, Node]] = []
         while not self.takes("}"):
@@ -217,17 +222,17 @@ class _Parser:
                 raise self.unexpected("expecting IDENTIFIER")
             self.advance()
             self.expect(":")
-            fields.append((token.text.strip("`"), self.expression(0)))
+            fields.append((token.text.strip("`"), (yield self.expression(0))))
             if not self.takes(","):
                 self.expect("}")
                 break
         return _ended(StructLiteral(node.offset, name, fields), self.tokens[self.at - 1], node)
 
-    def primary(self) -> Node:
+    def primary(self) -> DeepCall[Node]:
         token = self.token
         kind, text = token.kind, token.text
         if kind == "ident":
-            return self.name()
+            return (yield self.name())
         self.advance() if kind != "end" else None
         if kind == "string":
             return _ended(Literal(token.offset, string_value(token)), token)
@@ -236,19 +241,19 @@ class _Parser:
         if kind == "bytes":
             return _ended(Literal(token.offset, bytes_value(token)), token)
         if text == "(" and kind == "op":
-            node = self.expression(0)
+            node = yield self.expression(0)
             self.expect(")")
             return node
         if text == "[" and kind == "op":
-            return self.list_literal(token)
+            return (yield self.list_literal(token))
         if text == "{" and kind == "op":
-            return self.map_literal(token)
+            return (yield self.map_literal(token))
         if text == "." and kind == "op" and self.token.kind == "ident":
-            return self.name(".")
+            return (yield self.name("."))
         self.token = token
         raise self.unexpected("expecting an expression")
 
-    def name(self, prefix: str = "") -> Node:
+    def name(self, prefix: str = "") -> DeepCall[Node]:
         token = self.advance()
         text = token.text
         if text in ("true", "false", "null"):
@@ -263,7 +268,8 @@ class _Parser:
             raise Refused([Issue(token.offset, f"reserved identifier: {text}")])
         if self.token.text == "(" and self.token.kind == "op":
             opening = self.advance()
-            args = self.arguments(")")
+            args: list[Node] = []
+            yield self.arguments(")", args)
             expanded = macros.expand_global(opening.offset, text, args) if not prefix else None
             return self.spanned(expanded or Call(opening.offset, prefix + text, args), token.offset)
         return _ended(Ident(token.offset, prefix + text), token)
@@ -289,14 +295,14 @@ class _Parser:
             raise Refused([Issue(token.offset, "invalid int literal")])
         return _ended(Literal(token.offset, whole), digits)
 
-    def list_literal(self, opening: Token) -> Node:
+    def list_literal(self, opening: Token) -> DeepCall[Node]:
         elements: list[Node] = []
         optional: set[int] = set()
         self.lone_comma("]")
         while not self.takes("]"):
             if self.takes("?"):
                 optional.add(len(elements))
-            elements.append(self.expression(0))
+            elements.append((yield self.expression(0)))
             if not self.takes(","):
                 self.expect("]")
                 break
@@ -308,16 +314,16 @@ class _Parser:
         if self.token.kind == "op" and self.token.text == "," and following and following.text == closing:
             self.advance()
 
-    def map_literal(self, opening: Token) -> Node:
+    def map_literal(self, opening: Token) -> DeepCall[Node]:
         entries: list[tuple[Node, Node]] = []
         optional: set[int] = set()
         self.lone_comma("}")
         while not self.takes("}"):
             if self.takes("?"):
                 optional.add(len(entries))
-            key = self.expression(0)
+            key = yield self.expression(0)
             self.expect(":")
-            entries.append((key, self.expression(0)))
+            entries.append((key, (yield self.expression(0))))
             if not self.takes(","):
                 self.expect("}")
                 break

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
-from threading import Lock
+from functools import cached_property, lru_cache
 from typing import Any
 
-from dray.cel import exact, fast
+from dray.cel import exact
 from dray.cel.ast import Node
 from dray.cel.checker import check
 from dray.cel.device import CelDevice
@@ -23,8 +19,6 @@ from dray.cel.parser import parse
 from dray.cel.types import BOOL, INT, SEMVER, STRING, Type
 from dray.cel.values import type_name
 
-# Up to this estimate an evaluation needs no counting: what is counted never exceeds it by a factor of ten.
-_UNCOUNTED = 100_000
 _CACHE_SIZE = 2048
 # Longer texts are not even read; validation refuses them far earlier.
 _LONGEST = 100 * 1024
@@ -49,34 +43,18 @@ class Program:
         self.root = root
         self.type: Type = root.type
         self.variables = list(environment.variables)
-        # Whether a device matches; raises CelRuntimeError where there is no answer. Replaced by generated code when first
-        # called, so that an evaluation is one Python call.
-        self.evaluate: Callable[[CelDevice], bool] = self._first_evaluation
 
     @cached_property
     def estimate(self) -> int:
         """The worst-case cost, as admission judges it."""
-        with deep_stack(self.text):
-            return estimate(self.root, self.environment)
+        return estimate(self.root, self.environment)
 
     @cached_property
     def _exact(self) -> exact.ExactCode:
-        with deep_stack(self.text):
-            return exact.generate(self.root, self.variables, self.environment.cost_limit)
+        return exact.generate(self.root, self.variables, self.environment.cost_limit)
 
-    @property
-    def has_short_form(self) -> bool:
-        """Whether `evaluate` tries optimistic code before the exact one; known after the first evaluation."""
-        return self.evaluate not in (self._first_evaluation, self._exact_answer)
-
-    def _first_evaluation(self, device: CelDevice) -> bool:
-        short = None
-        if self.estimate <= _UNCOUNTED and self.variables == ["device"]:
-            short = fast.matcher(self.root, "device", self._exact_answer)
-        self.evaluate = short or self._exact_answer
-        return self.evaluate(device)
-
-    def _exact_answer(self, device: CelDevice) -> bool:
+    def evaluate(self, device: CelDevice) -> bool:
+        """Whether a device matches; raises CelRuntimeError where there is no answer."""
         outcome = self.evaluate_with_cost(device)
         if isinstance(outcome.value, CelRuntimeError):
             raise outcome.value
@@ -128,8 +106,6 @@ def _raised(outcome: Outcome) -> Any:
 
 
 Result = Program | CompileFailure
-_cache: OrderedDict[tuple[str, Environment, str], Result] = OrderedDict()
-_lock = Lock()
 
 
 def compile_selector(text: str, environment: Environment) -> Result:
@@ -141,33 +117,24 @@ def compile_expression(text: str, environment: Environment, result: str = "any")
     """As compile_selector, for `result` "bool", "scalar" or "list" (derived attributes), or "any"."""
     if len(text) > _LONGEST:
         return CompileFailure(text[:80], "invalid", (Issue(-1, f"expression of more than {_LONGEST} characters"),))
-    key = (text, environment, result)
-    with _lock:
-        known = _cache.get(key)
-        if known is not None:
-            _cache.move_to_end(key)
-            return known
-    compiled = _compile(text, environment, result)
-    with _lock:
-        _cache[key] = compiled
-        if len(_cache) > _CACHE_SIZE:
-            _cache.popitem(last=False)
-    return compiled
+    return _remembered(text, environment, result)
 
 
 def _compile(text: str, environment: Environment, result: str) -> Result:
     try:
-        with deep_stack(text):
-            root = parse(text, environment.quoted_fields)
-            check(root, environment)
-            validate(root, environment)
-            _check_result(root.type, environment, result)
-            fold(root)
+        root = parse(text, environment.quoted_fields)
+        check(root, environment)
+        validate(root, environment)
+        _check_result(root.type, environment, result)
+        fold(root)
     except Refused as refused:
         return CompileFailure(text, "internal" if refused.internal else "invalid", tuple(refused.issues))
     except RecursionError:
         return CompileFailure(text, "invalid", (Issue(0, "expression is nested too deeply"),))
     return Program(text, environment, root)
+
+
+_remembered = lru_cache(maxsize=_CACHE_SIZE)(_compile)
 
 
 def _check_result(t: Type, environment: Environment, result: str) -> None:
@@ -184,20 +151,3 @@ def _check_result(t: Type, environment: Environment, result: str) -> None:
         raise Refused([Issue(-1, f"{scalar}, not {t}")])
     if t.kind != "list" or (t.params[0] not in _SCALARS and t.params[0].kind != "dyn"):
         raise Refused([Issue(-1, f"{scalar} or a list of these scalars, not {t}")])
-
-
-@contextmanager
-def deep_stack(text: str) -> Iterator[None]:
-    """Room for the recursion that a deeply nested text needs; short and flat texts change nothing."""
-    before = sys.getrecursionlimit()
-    if len(text) < 200 or before >= _DEEP:
-        yield
-        return
-    sys.setrecursionlimit(_DEEP)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(before)
-
-
-_DEEP = 12_000

@@ -1,4 +1,7 @@
-"""CEL types, and when one may stand where another is expected."""
+"""CEL types, and when one may stand where another is expected.
+
+Types nest as deeply as literals do. Functions that follow them use plain loops, one call for each level.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ def assignable(sub: Substitution, given: Type, expected: Type) -> bool:
         return True
     if given.name != expected.name or len(given.params) != len(expected.params):
         return False
-    return all(assignable(sub, mine, theirs) for mine, theirs in zip(given.params, expected.params, strict=False))
+    for mine, theirs in zip(given.params, expected.params, strict=False):  # noqa: SIM110
+        if not assignable(sub, mine, theirs):
+            return False
+    return True
 
 
 def _substitutable(sub: Substitution, given: Type, parameter: Type) -> tuple[bool, bool]:
@@ -139,7 +145,10 @@ def _occurs(sub: Substitution, parameter: Type, within: Type) -> bool:
             return True
         bound = sub.get(within.name)
         return bound is not None and _occurs(sub, parameter, bound)
-    return any(_occurs(sub, parameter, p) for p in within.params)
+    for each in within.params:  # noqa: SIM110
+        if _occurs(sub, parameter, each):
+            return True
+    return False
 
 
 def more_general(a: Type, b: Type) -> Type:
@@ -159,7 +168,10 @@ def _less_specific(a: Type, b: Type) -> bool:
         return True
     if a.name != b.name or len(a.params) != len(b.params):
         return False
-    return all(_less_specific(x, y) for x, y in zip(a.params, b.params, strict=False))
+    for x, y in zip(a.params, b.params, strict=False):  # noqa: SIM110
+        if not _less_specific(x, y):
+            return False
+    return True
 
 
 def substitute(sub: Substitution, t: Type, free_to_dyn: bool) -> Type:
@@ -171,4 +183,7 @@ def substitute(sub: Substitution, t: Type, free_to_dyn: bool) -> Type:
         return DYN if free_to_dyn else t
     if not t.params or not t.is_generic:
         return t
-    return Type(t.kind, t.name, tuple(substitute(sub, p, free_to_dyn) for p in t.params))
+    params: list[Type] = []
+    for each in t.params:
+        params.append(substitute(sub, each, free_to_dyn))
+    return Type(t.kind, t.name, tuple(params))
