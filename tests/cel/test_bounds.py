@@ -157,7 +157,7 @@ def test_nesting(text: str, compiles: bool, device: CelDevice) -> None:
         "[" * 200 + "device.driver" + "]" * 200 + ".size() == 1",
         "dyn(" * 240 + "device.driver" + ")" * 240 + " == 'x'",
         "1" + " + 1" * 240 + " > 0",
-        "device.driver == 'x' ? true : " * 200 + "true",
+        "device.driver == 'x' ? true : " * 100 + "true",
     ],
 )
 def test_nesting_leaves_pythons_stack_alone(text: str, device: CelDevice) -> None:
