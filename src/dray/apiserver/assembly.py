@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-import string
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from random import SystemRandom
 
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
@@ -28,13 +28,14 @@ from dray.apiserver.request.authorization.reviews import Reviews
 from dray.apiserver.request.request_info import MASTERS
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import Credentials, load_credentials
-from dray.apiserver.server import Access, Server
+from dray.apiserver.server import AccessControl, Server
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs
 from dray.apiserver.watch.kind_cache import KindCaches
 from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
+from dray.apiserver.write.object_checks import random_name_suffix
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.clock import Clock, RealClock
 from dray.features import FeatureGates
@@ -43,9 +44,6 @@ from dray.store.compaction import keep_history
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
 from dray.tasks import cancelled
-
-# As Kubernetes appends them to generated names: no vowels, no look-alikes.
-_SUFFIX_LETTERS = "".join(sorted(set(string.ascii_lowercase + string.digits) - set("aeiou013y")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         options.gates,
         resize_with_claims=options.resize_with_claims,
     )
-    access = Access(
+    access = AccessControl(
         security.authenticator,
         security.authorizer,
         security.reviews,
@@ -169,7 +167,7 @@ def assemble_security(followed: Followed, credentials: Credentials, clock: Clock
         authorizer=authorizer,
         policies=PolicyIndex.following(followed.follower),
         gates=options.gates,
-        new_suffix=_new_suffix,
+        new_suffix=partial(random_name_suffix, SystemRandom()),
         quota_counts_claims=options.quota_counts_claims,
     )
     return Security(
@@ -203,7 +201,3 @@ def _write_path(followed: Followed, admission: AdmissionChain, guard: ClaimGuard
 
 def _new_uid() -> str:
     return str(uuid.uuid4())
-
-
-def _new_suffix() -> str:
-    return "".join(secrets.choice(_SUFFIX_LETTERS) for _ in range(5))

@@ -35,9 +35,9 @@ from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.request_info import (
+    ApiCall,
     Attributes,
     Authorizer,
-    Call,
     Request,
     RequestInfo,
     User,
@@ -98,7 +98,7 @@ class AnswersReviews(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessControl:
     """Authentication, authorization and what needs them; logs come from the node agents, which know where they are."""
 
     authenticator: Authenticates
@@ -109,11 +109,11 @@ class Access:
     issuer: TokenIssuer | None = None
 
 
-Handler = Callable[[Call], Awaitable[Response]]
+Handler = Callable[[ApiCall], Awaitable[Response]]
 
 
 class Server:
-    def __init__(self, core: Core, access: Access, served: ServedVersions, minor: str = "37") -> None:
+    def __init__(self, core: Core, access: AccessControl, served: ServedVersions, minor: str = "37") -> None:
         self.core = core
         self._access = access
         self._served = served
@@ -220,7 +220,7 @@ class Server:
         row, version = found
         handler = self._handler(row, info)
         streams = not info.name and row.is_stored and not info.subresource
-        call = Call(
+        call = ApiCall(
             request, info, query, user, attributes, row, info.version,
             response_format(request.headers.get("accept", ""), streams=streams),
         )  # fmt: skip
@@ -328,30 +328,30 @@ class Server:
 
     # --- handlers -----------------------------------------------------------------------------------------------------
 
-    async def _get(self, call: Call) -> Response:
+    async def _get(self, call: ApiCall) -> Response:
         return self._show(call, await self._reader.get(call))
 
-    def _show(self, call: Call, stored: Stored, status: int = 200) -> Response:
+    def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
         return Response(status, self._reader.representation(call, is_list=False).encode(stored))
 
-    async def _list(self, call: Call) -> Response:
+    async def _list(self, call: ApiCall) -> Response:
         shown = self._reader.representation(call, is_list=True)
         listing = await self._reader.list(call)
         return Response(200, shown.list(listing.chosen, listing.meta))
 
-    async def _watch(self, call: Call) -> Response:
+    async def _watch(self, call: ApiCall) -> Response:
         return Response(200, stream=await self._watching.watch(call))
 
-    async def _create(self, call: Call) -> Response:
+    async def _create(self, call: ApiCall) -> Response:
         return self._written(call, await self._writer.create(call))
 
-    async def _update(self, call: Call) -> Response:
+    async def _update(self, call: ApiCall) -> Response:
         return self._written(call, await self._writer.replace(call, call.info.subresource))
 
-    async def _patch(self, call: Call) -> Response:
+    async def _patch(self, call: ApiCall) -> Response:
         return self._written(call, await self._patcher.patch(call, call.info.subresource))
 
-    def _written(self, call: Call, outcome: WriteOutcome) -> Response:
+    def _written(self, call: ApiCall, outcome: WriteOutcome) -> Response:
         response = self._show(call, outcome.stored, 201 if outcome.created else 200)
         if outcome.document is not None and not call.response_format.kind:
             # a dry run has no revision to show
@@ -360,7 +360,7 @@ class Server:
             response.body = encode(document)
         return response
 
-    async def _delete(self, call: Call) -> Response:
+    async def _delete(self, call: ApiCall) -> Response:
         deleted = await self._deleter.delete(call, delete_options(call))
         returned = strategy_of(call.row).returns_deleted
         if deleted.is_gone and returned is not None and call.version not in returned:
@@ -370,41 +370,41 @@ class Server:
             return Response(200, encode({**document, "details": details}))
         return self._show(call, deleted.stored)
 
-    async def _delete_collection(self, call: Call) -> Response:
+    async def _delete_collection(self, call: ApiCall) -> Response:
         options = delete_options(call)
         shown = self._reader.representation(call, is_list=True)
         listing = await self._reader.list(call)
         await self._deleter.delete_all(call, options, listing.chosen)
         return Response(200, shown.list(listing.chosen, listing.meta))
 
-    async def _bind(self, call: Call) -> Response:
+    async def _bind(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.bind(call)))
 
-    async def _evict(self, call: Call) -> Response:
+    async def _evict(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.evict(call)))
 
-    async def _scale(self, call: Call) -> Response:
+    async def _scale(self, call: ApiCall) -> Response:
         if call.info.verb == "get":
             return Response(200, self._scales.show(await self._reader.get(call)))
         change = self._scales.replace if call.info.verb == "update" else self._scales.patch
         return Response(200, self._scales.show(await change(call)))
 
-    async def _token(self, call: Call) -> Response:
+    async def _token(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.issue_token(call)))
 
-    async def _log(self, call: Call) -> Response:
+    async def _log(self, call: ApiCall) -> Response:
         pod = (await self._reader.get(call)).document()
         if self._access.logs is None:
             raise errors.bad_request("logs come from the node agent of the pod's node, and none is connected")
         return await self._access.logs.read(call, pod)
 
-    async def _no_tunnel(self, call: Call) -> Response:
+    async def _no_tunnel(self, call: ApiCall) -> Response:
         await self._reader.get(call)
         raise errors.bad_request(
             f"{call.info.subresource} is not available: Dray does not tunnel to containers or nodes"
         )
 
-    async def _review(self, call: Call) -> Response:
+    async def _review(self, call: ApiCall) -> Response:
         options = write_options(call.query, "CreateOptions")
         decoded = self._writer.decode(call, options)
         row, review = call.row, decoded.document

@@ -92,7 +92,7 @@ def ref_name(name: str) -> str:
     return struct(name).openapi_name
 
 
-class Writer:
+class DocumentWriter:
     """One document being written: `prefix` is where it keeps its definitions."""
 
     def __init__(self, prefix: str) -> None:
@@ -242,7 +242,7 @@ class OpenApi:
         return {"paths": paths}
 
     def _v3(self, group: str, version: str) -> Document:
-        writer = Writer("#/components/schemas/")
+        writer = DocumentWriter("#/components/schemas/")
         paths: Document = {}
         for row in self._served.rows(group, version):
             writer.add_kind(row, version)
@@ -251,7 +251,7 @@ class OpenApi:
         return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": writer.definitions}}
 
     def _v2(self) -> Document:
-        writer = Writer("#/definitions/")
+        writer = DocumentWriter("#/definitions/")
         paths: Document = {}
         for group, version, _ in self._group_versions():
             for row in self._served.rows(group, version):
@@ -276,7 +276,7 @@ def _bare_v2() -> bytes:
     return text(1, "2.0") + b"\x12" + bytes([len(info)]) + info + paths + definitions
 
 
-def _path_items(row: Resource, version: str, writer: Writer, *, is_v3: bool) -> Document:
+def _path_items(row: Resource, version: str, writer: DocumentWriter, *, is_v3: bool) -> Document:
     schema = schema_for(group_version(row.group, version), row.kind)
     items: Document = {}
     for path, methods, is_collection in _paths(row, version):
@@ -296,7 +296,7 @@ ACTIONS = {"get": "get", "list": "list", "post": "post", "put": "put", "patch": 
 
 
 def _operation(
-    row: Resource, version: str, method: str, path: str, schema: StructSchema | None, writer: Writer,
+    row: Resource, version: str, method: str, path: str, schema: StructSchema | None, writer: DocumentWriter,
     *, is_collection: bool, is_v3: bool,
 ) -> Document:  # fmt: skip
     action = "list" if method == "get" and is_collection else ACTIONS[method]

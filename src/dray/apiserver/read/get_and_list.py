@@ -26,7 +26,7 @@ from dray.apiserver.read.selectors import (
     parse_fields,
     parse_labels,
 )
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     ListOptions,
     list_options,
@@ -106,11 +106,11 @@ class Reader:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def representation(self, call: Call, *, is_list: bool) -> Representation:
+    def representation(self, call: ApiCall, *, is_list: bool) -> Representation:
         include = call.query.get("includeObject", "")
         return representation(call.row, call.version, call.response_format, include, self._core.clock, is_list=is_list)
 
-    async def get(self, call: Call) -> Stored:
+    async def get(self, call: ApiCall) -> Stored:
         revision = revision_number(call.query.get("resourceVersion", ""))
         if revision:
             await self._core.reach(revision)
@@ -121,14 +121,14 @@ class Reader:
             raise errors.not_found(call.row, call.name)
         return stored
 
-    def selection(self, call: Call, options: ListOptions) -> Selection:
+    def selection(self, call: ApiCall, options: ListOptions) -> Selection:
         labels = parse_labels(options.label_selector)
         fields = checked(call.row, call.version, parse_fields(options.field_selector))
         return Selection(
             call.namespace, labels, fields, fields_of(call.row), call.info.name if call.info.is_watch_path else ""
         )
 
-    async def list(self, call: Call) -> Listing:
+    async def list(self, call: ApiCall) -> Listing:
         options = list_options(call.query, watch=False)
         selection = self.selection(call, options)
         if options.continue_token:

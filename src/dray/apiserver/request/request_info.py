@@ -237,7 +237,7 @@ MAX_WARNINGS = 4096
 WARNING_HEADERS = 50
 
 
-class Call(msgspec.Struct):
+class ApiCall(msgspec.Struct):
     request: Request
     info: RequestInfo
     query: Query

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from dray.api import scheme
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.security.certificates import Pair
 from dray.http.responses import Response
 
@@ -48,7 +48,7 @@ class PodLogs:
         self._core = core
         self._tls = _client_context(identity)
 
-    async def read(self, call: Call, pod: Document) -> Response:
+    async def read(self, call: ApiCall, pod: Document) -> Response:
         container = container_of(pod, call.query.get("container", ""))
         node_name = pod.get("spec", {}).get("nodeName", "")
         if not node_name:

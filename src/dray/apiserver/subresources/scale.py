@@ -10,7 +10,7 @@ from dray.api.defaults import apply_defaults
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read.workload_cells import selector_text
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     MERGE_PATCH,
     STRATEGIC_PATCH,
@@ -40,12 +40,12 @@ class Scales:
     def show(self, stored: Stored) -> bytes:
         return encode(scale_of(stored.document()))
 
-    async def replace(self, call: Call) -> Stored:
+    async def replace(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "UpdateOptions")
         tree, _ = parse(call.request.body, body_type(call.content_type))
         return await self._set(call, lambda _: tree, options.dry_run, options.field_manager)
 
-    async def patch(self, call: Call) -> Stored:
+    async def patch(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "PatchOptions")
         media_type = patch_type(call.content_type)
         body, _ = parse(call.request.body, "application/json")
@@ -60,7 +60,7 @@ class Scales:
 
         return await self._set(call, patched, options.dry_run, options.field_manager)
 
-    async def _set(self, call: Call, wished: Any, dry_run: bool, field_manager: str) -> Stored:
+    async def _set(self, call: ApiCall, wished: Any, dry_run: bool, field_manager: str) -> Stored:
         manager = Manager(
             call.field_manager(field_manager), managed_fields.UPDATE, call.row.api_version(call.version), "scale"
         )

@@ -16,7 +16,7 @@ from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.authentication.token_requests import TokenRequests
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     WriteOptions,
     body_type,
@@ -54,7 +54,7 @@ class Subresources:
 
     # --- pods/binding -------------------------------------------------------------------------------------------------
 
-    async def bind(self, call: Call) -> Document:
+    async def bind(self, call: ApiCall) -> Document:
         options = write_options(call.query, "CreateOptions")
         binding = self._binding(call, options)
         pods = by_kind("Pod")
@@ -72,7 +72,7 @@ class Subresources:
         )
         return success(201)
 
-    def _binding(self, call: Call, options: WriteOptions) -> Document:
+    def _binding(self, call: ApiCall, options: WriteOptions) -> Document:
         decoded = decode_object(call.request.body, body_type(call.content_type), by_kind("Pod"), "v1", "Binding")
         self._writer.report(call, decoded.problems, options)
         metadata = decoded.document["metadata"]
@@ -100,7 +100,7 @@ class Subresources:
         if problems:
             raise errors.bad_request(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
-    async def _admit(self, call: Call, document: Document, kind: str, options: WriteOptions) -> None:
+    async def _admit(self, call: ApiCall, document: Document, kind: str, options: WriteOptions) -> None:
         attributes = replace(call.attributes, dry_run=options.dry_run)
         admission = Admission(attributes, CREATE, kind, document, warnings=call.warnings)
         await self._core.admission.mutate(admission)
@@ -108,7 +108,7 @@ class Subresources:
 
     # --- pods/eviction ------------------------------------------------------------------------------------------------
 
-    async def evict(self, call: Call) -> Document:
+    async def evict(self, call: ApiCall) -> Document:
         options = write_options(call.query, "CreateOptions")
         eviction_row = dataclasses.replace(by_kind("PodDisruptionBudget"), kind="Eviction")
         decoded = decode_object(call.request.body, body_type(call.content_type), eviction_row, "v1")
@@ -143,7 +143,7 @@ class Subresources:
             return False
         return not pod["metadata"].get("deletionTimestamp")
 
-    async def _use_budget(self, call: Call, pod: Document) -> None:
+    async def _use_budget(self, call: ApiCall, pod: Document) -> None:
         """Asks the disruption budgets that cover the pod; raises 429 when one is used up."""
         labels = pod["metadata"].get("labels") or {}
         found = [
@@ -162,7 +162,7 @@ class Subresources:
 
     # --- serviceaccounts/token ----------------------------------------------------------------------------------------
 
-    async def issue_token(self, call: Call) -> Document:
+    async def issue_token(self, call: ApiCall) -> Document:
         options = write_options(call.query, "CreateOptions")
         token_row = dataclasses.replace(by_kind("TokenReview"), kind="TokenRequest")
         decoded = decode_object(call.request.body, body_type(call.content_type), token_row, "v1")
@@ -173,7 +173,7 @@ class Subresources:
         assert self._tokens is not None
         return await self._tokens.answer(call.namespace, call.name, request)
 
-    def _own(self, call: Call, request: Document, kind: str, options: WriteOptions) -> None:
+    def _own(self, call: ApiCall, request: Document, kind: str, options: WriteOptions) -> None:
         manager = Manager(
             call.field_manager(options.field_manager), managed_fields.UPDATE, "authentication.k8s.io/v1", "token"
         )

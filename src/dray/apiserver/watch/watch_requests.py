@@ -22,7 +22,7 @@ from dray.apiserver.read.representations import (
     Representation,
     Table,
 )
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     ListOptions,
     list_options,
@@ -34,7 +34,7 @@ from dray.apiserver.watch.watchers import (
     ADDED,
     BOOKMARK,
     ERROR,
-    Event,
+    ObjectChange,
     Watcher,
     line,
 )
@@ -87,7 +87,7 @@ class TableWatcher(Watcher):
         self.push(line(event_type, encoded))
         self._forget_columns()
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: ObjectChange) -> None:
         before = self.revision
         super().offer(event)
         if self.revision != before:
@@ -132,7 +132,7 @@ class WatchRequests:
     async def stop(self) -> None:
         await self._timers.stop()
 
-    async def watch(self, call: Call) -> WatchStream:
+    async def watch(self, call: ApiCall) -> WatchStream:
         options = list_options(call.query, watch=True)
         selection = self._reader.selection(call, options)
         shown = self._reader.representation(call, is_list=False)

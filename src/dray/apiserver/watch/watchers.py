@@ -23,7 +23,7 @@ INDEXED_FIELD = "spec.nodeName"
 INDEXED_KINDS = ("Pod", "ResourceSlice")
 
 
-class Representation(Protocol):
+class ObjectEncoder(Protocol):
     """How objects are shown to a watcher. Equal representations share encoded events, so they must be hashable."""
 
     def encode(self, stored: Stored) -> bytes: ...
@@ -33,7 +33,7 @@ def line(event_type: str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (event_type.encode(), encoded)
 
 
-class Event:
+class ObjectChange:
     """One change of one object: `old` is None for a new one, `new` for a deleted one."""
 
     __slots__ = ("_lines", "new", "old", "revision")
@@ -42,13 +42,13 @@ class Event:
         self.revision = revision
         self.new = new
         self.old = old
-        self._lines: dict[tuple[str, Representation], bytes] | None = None
+        self._lines: dict[tuple[str, ObjectEncoder], bytes] | None = None
 
     @property
     def size(self) -> int:
         return len(self.new.value) if self.new else len(self.old.value) if self.old else 0
 
-    def line(self, event_type: str, representation: Representation) -> bytes:
+    def line(self, event_type: str, representation: ObjectEncoder) -> bytes:
         if self._lines is None:
             self._lines = {}
         found = self._lines.get((event_type, representation))
@@ -117,7 +117,7 @@ class Watcher:
         "selection",
     )
 
-    def __init__(self, selection: Selection, representation: Representation, after_revision: int) -> None:
+    def __init__(self, selection: Selection, representation: ObjectEncoder, after_revision: int) -> None:
         self.selection = selection
         self.representation = representation
         self.revision = after_revision
@@ -129,7 +129,7 @@ class Watcher:
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    def offer(self, event: Event) -> None:
+    def offer(self, event: ObjectChange) -> None:
         if event.revision <= self.revision:
             return
         event_type = self.type_of(event)
@@ -137,7 +137,7 @@ class Watcher:
             self.push(event.line(event_type, self.representation))
             self.revision = event.revision
 
-    def type_of(self, event: Event) -> str:
+    def type_of(self, event: ObjectChange) -> str:
         """The event type for this watcher: an object that starts to match is added, one that stops is deleted."""
         now = event.new is not None and self.selection.matches(event.new)
         before = event.old is not None and self.selection.matches(event.old)
@@ -208,7 +208,7 @@ class WatcherIndex:
             if not watchers:
                 del self._watchers[watcher.place]
 
-    def deliver(self, event: Event) -> None:
+    def deliver(self, event: ObjectChange) -> None:
         for place in self._concerned(event):
             watchers = self._watchers.get(place)
             if watchers:
@@ -223,7 +223,7 @@ class WatcherIndex:
             return ("name", selection.name)
         return ("namespace", selection.namespace) if selection.namespace else ()
 
-    def _concerned(self, event: Event) -> Iterable[tuple[str, ...]]:
+    def _concerned(self, event: ObjectChange) -> Iterable[tuple[str, ...]]:
         places: dict[tuple[str, ...], None] = {(): None}
         for stored in (event.old, event.new):
             if stored is None:

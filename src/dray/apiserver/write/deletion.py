@@ -20,7 +20,7 @@ from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     META_GROUP,
     Query,
@@ -54,7 +54,7 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def delete_options(call: Call) -> DeleteOptions:
+def delete_options(call: ApiCall) -> DeleteOptions:
     """From the body, or without one from the query; raises 400 and 422."""
     if call.request.body:
         return _from_document(_decoded(call))
@@ -79,7 +79,7 @@ def _query_preconditions(query: Query) -> Document:
     return {short: query[name] for name, short in names.items() if query.get(name)}
 
 
-def _decoded(call: Call) -> Document:
+def _decoded(call: ApiCall) -> Document:
     schema = schema_for("v1", "DeleteOptions")
     assert schema is not None
     try:
@@ -136,7 +136,7 @@ class Deleter:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    async def delete(self, call: Call, options: DeleteOptions, name: str = "", namespace: str = "") -> Deleted:
+    async def delete(self, call: ApiCall, options: DeleteOptions, name: str = "", namespace: str = "") -> Deleted:
         """Delete one object, or mark it so that those who hold it let go."""
         row, core = call.row, self._core
         name, namespace = name or call.name, namespace or call.namespace
@@ -152,7 +152,7 @@ class Deleter:
                 await asyncio.sleep(0)
         raise errors.conflict(row, name)
 
-    async def _delete_once(self, call: Call, options: DeleteOptions, stored: Stored) -> Deleted:
+    async def _delete_once(self, call: ApiCall, options: DeleteOptions, stored: Stored) -> Deleted:
         row = call.row
         document = stored.document()
         self._check_preconditions(call, options, stored, document)
@@ -170,11 +170,11 @@ class Deleter:
         revision = await self._core.remove(stored, document)
         return Deleted(self._shown(call, stored, document, revision), is_gone=True)
 
-    def _shown(self, call: Call, stored: Stored, document: Document, revision: int) -> Stored:
+    def _shown(self, call: ApiCall, stored: Stored, document: Document, revision: int) -> Stored:
         cache = self._core.cache(call.row)
         return cache.make(stored.namespace, stored.name, to_value(document), revision, stored.created)
 
-    def _check_preconditions(self, call: Call, options: DeleteOptions, stored: Stored, document: Document) -> None:
+    def _check_preconditions(self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document) -> None:
         uid = document["metadata"].get("uid")
         if options.uid and options.uid != uid:
             raise errors.kind_conflict(
@@ -191,7 +191,7 @@ class Deleter:
                 f"ResourceVersion in record ({stored.revision}). The object might have been modified",
             )
 
-    def _mark(self, call: Call, options: DeleteOptions, document: Document) -> bool:
+    def _mark(self, call: ApiCall, options: DeleteOptions, document: Document) -> bool:
         """Changes the document as a deletion does; answers whether it has to stay for now."""
         if call.row.kind == "Namespace" and not call.row.group:
             return self._mark_namespace(options, document)
@@ -237,7 +237,7 @@ class Deleter:
         metadata["deletionTimestamp"] = rfc3339(self._core.clock.now() + timedelta(seconds=grace_s))
         metadata["deletionGracePeriodSeconds"] = grace_s
 
-    async def _keep_waiting(self, call: Call, options: DeleteOptions, stored: Stored, document: Document) -> Stored:
+    async def _keep_waiting(self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document) -> Stored:
         if document == stored.document():
             return stored
         value = to_value(document)
@@ -247,7 +247,7 @@ class Deleter:
         revision = await self._core.store.commit([Put(stored.key, value)], [Precondition(stored.key, stored.revision)])
         return cache.make(stored.namespace, stored.name, value, revision, stored.created)
 
-    async def delete_all(self, call: Call, options: DeleteOptions, chosen: list[Stored]) -> None:
+    async def delete_all(self, call: ApiCall, options: DeleteOptions, chosen: list[Stored]) -> None:
         """Every object of a selection; one that vanished meanwhile is no error."""
         for stored in chosen:
             try:

@@ -136,8 +136,12 @@ NAME_SUFFIX_LENGTH = 5
 MAX_NAME_PREFIX = 58
 
 
+def random_name_suffix(random: Random) -> str:
+    return "".join(random.choices(NAME_ALPHABET, k=NAME_SUFFIX_LENGTH))
+
+
 def fill_name(metadata: dict[str, Any], random: Random) -> None:
     """generateName becomes a name, unless there is one."""
     prefix = metadata.get("generateName")
     if prefix and not metadata.get("name"):
-        metadata["name"] = prefix[:MAX_NAME_PREFIX] + "".join(random.choices(NAME_ALPHABET, k=NAME_SUFFIX_LENGTH))
+        metadata["name"] = prefix[:MAX_NAME_PREFIX] + random_name_suffix(random)

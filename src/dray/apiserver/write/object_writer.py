@@ -25,7 +25,7 @@ from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.request.request_info import Call
+from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
     JSON,
@@ -118,19 +118,21 @@ class ObjectWriter:
 
     # --- what handlers call -------------------------------------------------------------------------------------------
 
-    async def create(self, call: Call) -> WriteOutcome:
+    async def create(self, call: ApiCall) -> WriteOutcome:
         options = write_options(call.query, "CreateOptions")
         decoded = self.decode(call, options)
         return await self.create_decoded(call, decoded, options)
 
-    def decode(self, call: Call, options: WriteOptions, kind: str = "", *, before: Document | None = None) -> Decoded:
+    def decode(
+        self, call: ApiCall, options: WriteOptions, kind: str = "", *, before: Document | None = None
+    ) -> Decoded:
         media_type = body_type(call.content_type)
         decoded = decode_object(call.request.body, media_type, call.row, call.version, kind, before)
         self.report(call, decoded.problems, options)
         drop_duplicate_owners(decoded.document["metadata"], call.warn)
         return decoded
 
-    def report(self, call: Call, problems: tuple[str, ...], options: WriteOptions) -> None:
+    def report(self, call: ApiCall, problems: tuple[str, ...], options: WriteOptions) -> None:
         """Strict refuses what it does not know, Warn says so, Ignore says nothing."""
         if not problems or options.field_validation == "Ignore":
             return
@@ -139,7 +141,7 @@ class ObjectWriter:
         for problem in problems[:100]:
             call.warn(problem)
 
-    async def create_decoded(self, call: Call, decoded: Decoded, options: WriteOptions) -> WriteOutcome:
+    async def create_decoded(self, call: ApiCall, decoded: Decoded, options: WriteOptions) -> WriteOutcome:
         row, core = call.row, self._core
         document = decoded.document
         metadata = document["metadata"]
@@ -157,7 +159,7 @@ class ObjectWriter:
         self._own_new(row, document, manager, now, decoded.resets_managers)
         return await self.insert(call, to_storage(row, document), dry_run=options.dry_run)
 
-    def _match_namespace(self, call: Call, metadata: Document) -> None:
+    def _match_namespace(self, call: ApiCall, metadata: Document) -> None:
         set_namespace(metadata, call.namespace, namespaced=call.row.namespaced)
         if call.row.namespaced and metadata["namespace"] != call.namespace:
             raise errors.bad_request(
@@ -177,7 +179,7 @@ class ObjectWriter:
         if entries:
             document["metadata"]["managedFields"] = entries
 
-    async def insert(self, call: Call, document: Document, *, dry_run: bool = False) -> WriteOutcome:
+    async def insert(self, call: ApiCall, document: Document, *, dry_run: bool = False) -> WriteOutcome:
         """A new object (storage version, owned) through admission, strategy and validation into the store."""
         row, core = call.row, self._core
         generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
@@ -197,14 +199,14 @@ class ObjectWriter:
                     raise self._exists(call, candidate["metadata"]["name"], clash, generated=generated) from None
         raise AssertionError("unreachable")
 
-    def _exists(self, call: Call, name: str, clash: AlreadyExists, *, generated: bool) -> errors.ApiError:
+    def _exists(self, call: ApiCall, name: str, clash: AlreadyExists, *, generated: bool) -> errors.ApiError:
         cache = self._core.cache(call.row)
         stored = cache.get(call.namespace, name)
         deleting = stored is not None and bool(stored.document()["metadata"].get("deletionTimestamp"))
         return errors.already_exists(call.row, name, deleting=deleting, generated=generated)
 
     async def _insert_named(
-        self, call: Call, document: Document, admission: Admission, *, dry_run: bool
+        self, call: ApiCall, document: Document, admission: Admission, *, dry_run: bool
     ) -> WriteOutcome:
         row, core = call.row, self._core
         strategy = strategy_of(row)
@@ -240,7 +242,7 @@ class ObjectWriter:
         await self._core.fresh()
         return cache.get(namespace, name)
 
-    async def replace(self, call: Call, subresource: str = "") -> WriteOutcome:
+    async def replace(self, call: ApiCall, subresource: str = "") -> WriteOutcome:
         """PUT."""
         options = write_options(call.query, "UpdateOptions")
         seen = self._seen(call)
@@ -261,19 +263,19 @@ class ObjectWriter:
 
         return await self.change(call, ObjectChange(build, subresource, options.dry_run, seen=seen))
 
-    def _seen(self, call: Call) -> ObservedObject | None:
+    def _seen(self, call: ApiCall) -> ObservedObject | None:
         """The object as the cache has it: most writes leave most of it alone, and that needs no second look."""
         if call.row.kind in NEWER_THAN_US or not is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
         stored = self._core.cache(call.row).get(call.namespace, call.name)
         return ObservedObject(stored, stored.document()) if stored else None
 
-    def _match_name(self, call: Call, metadata: Document) -> None:
+    def _match_name(self, call: ApiCall, metadata: Document) -> None:
         problem = name_problem(metadata, call.name)
         if problem:
             raise errors.bad_request(problem)
 
-    async def change(self, call: Call, change: ObjectChange) -> WriteOutcome:
+    async def change(self, call: ApiCall, change: ObjectChange) -> WriteOutcome:
         """Carry out a wish, again and again if others write in between and the wish does not forbid it."""
         cache = self._core.cache(call.row)
         for _ in range(MAX_ATTEMPTS):
@@ -287,7 +289,7 @@ class ObjectWriter:
                 await asyncio.sleep(0)
         raise errors.conflict(call.row, call.name)
 
-    async def _change_once(self, call: Call, change: ObjectChange, cache: KindCache, stored: Stored) -> WriteOutcome:
+    async def _change_once(self, call: ApiCall, change: ObjectChange, cache: KindCache, stored: Stored) -> WriteOutcome:
         row, core = call.row, self._core
         seen = change.seen
         old = seen.document if seen is not None and seen.stored is stored else stored.document()
@@ -326,7 +328,7 @@ class ObjectWriter:
         )
 
     def _raw_values(
-        self, call: Call, document: Document, stored: Stored | None = None, endpoint: str = ""
+        self, call: ApiCall, document: Document, stored: Stored | None = None, endpoint: str = ""
     ) -> RawValues | None:
         """The texts to store for the opaque values of the object; None where plain JSON will do."""
         if call.row.kind not in raw_json.KINDS:
@@ -348,7 +350,7 @@ class ObjectWriter:
             return PARTIAL_ENDPOINTS[endpoint](document, old)
         return strategy.update(document, old, setting)
 
-    def _check_identity(self, call: Call, document: Document, old: Document) -> str:
+    def _check_identity(self, call: ApiCall, document: Document, old: Document) -> str:
         """Refuses a body that means another object; answers the resourceVersion the body insists on."""
         metadata, row = document["metadata"], call.row
         uid, known = metadata.get("uid"), old["metadata"].get("uid")
@@ -363,7 +365,7 @@ class ObjectWriter:
             )
         return str(metadata.get("resourceVersion") or "")
 
-    def _check_revision(self, call: Call, named: str, stored: Stored, endpoint: str) -> None:
+    def _check_revision(self, call: ApiCall, named: str, stored: Stored, endpoint: str) -> None:
         if named:
             if named != str(stored.revision):
                 raise errors.conflict(call.row, call.name)
@@ -377,7 +379,7 @@ class ObjectWriter:
 
     async def _store(
         self,
-        call: Call,
+        call: ApiCall,
         cache: KindCache,
         stored: Stored,
         document: Document,
@@ -404,7 +406,7 @@ class ObjectWriter:
         return WriteOutcome(cache.make(stored.namespace, stored.name, value, revision, stored.created))
 
     async def _let_go(
-        self, call: Call, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool
+        self, call: ApiCall, cache: KindCache, stored: Stored, document: Document, *, dry_run: bool
     ) -> WriteOutcome:
         """The last finalizer is gone: the write becomes the deletion, and shows the object as it last was."""
         shown = cache.make(stored.namespace, stored.name, to_value(document), stored.revision, stored.created)
@@ -469,5 +471,5 @@ def _timeless(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _sent_options(call: Call) -> Document:
+def _sent_options(call: ApiCall) -> Document:
     return {name: call.query[name] for name in ("dryRun", "fieldManager", "fieldValidation") if name in call.query}

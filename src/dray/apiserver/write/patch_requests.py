@@ -15,7 +15,7 @@ from dray.api.shaping import empty_object, shape_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.request.request_info import Attributes, Call
+from dray.apiserver.request.request_info import ApiCall, Attributes
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
     JSON_PATCH,
@@ -57,7 +57,7 @@ class Patcher:
         self._writer = writer
         self._may_create = may_create
 
-    async def patch(self, call: Call, subresource: str = "") -> WriteOutcome:
+    async def patch(self, call: ApiCall, subresource: str = "") -> WriteOutcome:
         media_type = patch_type(call.content_type)
         is_apply = media_type == APPLY_PATCH
         options = write_options(call.query, "PatchOptions", is_apply=is_apply)
@@ -78,10 +78,10 @@ class Patcher:
 
         return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
 
-    def _api_version(self, call: Call) -> str:
+    def _api_version(self, call: ApiCall) -> str:
         return group_version(call.row.group, call.version)
 
-    def _schema(self, call: Call) -> StructSchema:
+    def _schema(self, call: ApiCall) -> StructSchema:
         schema = schema_for(self._api_version(call), call.row.kind)
         assert schema is not None
         return schema
@@ -89,7 +89,7 @@ class Patcher:
     # --- the three that change what is there --------------------------------------------------------------------------
 
     def _patch_function(
-        self, call: Call, media_type: str, options: WriteOptions
+        self, call: ApiCall, media_type: str, options: WriteOptions
     ) -> Callable[[Document], tuple[Any, Callable[[Any], str]]]:
         """How to turn a document into the patched one, and how an error message shows what came out."""
         body, problems = self._parsed(call)
@@ -113,7 +113,7 @@ class Patcher:
 
         return apply
 
-    def _parsed(self, call: Call) -> tuple[Any, tuple[str, ...]]:
+    def _parsed(self, call: ApiCall) -> tuple[Any, tuple[str, ...]]:
         try:
             body, duplicates = parse(call.request.body, "application/json")
         except DecodeError as error:
@@ -121,7 +121,7 @@ class Patcher:
         return body, tuple(f'duplicate field "{path}"' for path in duplicates)
 
     def _json_patch(
-        self, call: Call, body: Any, problems: tuple[str, ...], options: WriteOptions
+        self, call: ApiCall, body: Any, problems: tuple[str, ...], options: WriteOptions
     ) -> Callable[[Document], tuple[Any, Callable[[Any], str]]]:
         if not isinstance(body, list) or any(not isinstance(operation, dict) for operation in body):
             raise errors.bad_request(
@@ -147,7 +147,7 @@ class Patcher:
 
         return apply
 
-    def _report(self, call: Call, problems: tuple[str, ...], options: WriteOptions, shown: str) -> None:
+    def _report(self, call: ApiCall, problems: tuple[str, ...], options: WriteOptions, shown: str) -> None:
         if not problems or options.field_validation == "Ignore":
             return
         if options.field_validation == "Strict":
@@ -156,7 +156,12 @@ class Patcher:
             call.warn(problem)
 
     def _read_result(
-        self, call: Call, tree: Any, shown: Callable[[Any], str], options: WriteOptions, before: Document | None = None
+        self,
+        call: ApiCall,
+        tree: Any,
+        shown: Callable[[Any], str],
+        options: WriteOptions,
+        before: Document | None = None,
     ) -> tuple[Document, bool]:
         """The patched tree as an object of the kind; raises 422 where it is none. `before` is in shape already."""
         if not isinstance(tree, dict):
@@ -177,7 +182,7 @@ class Patcher:
         drop_duplicate_owners(decoded.document["metadata"], call.warn)
         return decoded.document, decoded.resets_managers
 
-    def _match(self, call: Call, document: Document, old: Document) -> None:
+    def _match(self, call: ApiCall, document: Document, old: Document) -> None:
         """A patch does not rename; and it insists on a resourceVersion only if it names one."""
         metadata = document["metadata"]
         problem = name_problem(metadata, call.name)
@@ -193,7 +198,7 @@ class Patcher:
 
     # --- apply --------------------------------------------------------------------------------------------------------
 
-    async def _apply(self, call: Call, options: WriteOptions, subresource: str) -> WriteOutcome:
+    async def _apply(self, call: ApiCall, options: WriteOptions, subresource: str) -> WriteOutcome:
         config = self._configuration(call, options)
         manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
 
@@ -214,7 +219,7 @@ class Patcher:
                     raise
         raise errors.conflict(call.row, call.name)
 
-    def _configuration(self, call: Call, options: WriteOptions) -> Document:
+    def _configuration(self, call: ApiCall, options: WriteOptions) -> Document:
         """The applied body, checked but not shaped: what it does not name it does not own."""
         row = call.row
         try:
@@ -252,11 +257,11 @@ class Patcher:
             ) from None
         return _without_nulls(tree)
 
-    def _place(self, call: Call) -> str:
+    def _place(self, call: ApiCall) -> str:
         where = f"{call.namespace}/{call.name}"
         return f"{where}; {call.row.group}/{call.version}, Kind={call.row.kind}"
 
-    def _checked(self, call: Call, config: Document) -> None:
+    def _checked(self, call: ApiCall, config: Document) -> None:
         metadata = config.get("metadata") or {}
         if (metadata.get("name") or call.name) != call.name:
             raise errors.bad_request(
@@ -269,7 +274,7 @@ class Patcher:
             )
 
     def _applied(
-        self, call: Call, config: Document, old: Document, manager: Manager, options: WriteOptions
+        self, call: ApiCall, config: Document, old: Document, manager: Manager, options: WriteOptions
     ) -> Document:
         self._checked(call, config)
         row, schema, now = call.row, self._schema(call), self._core.now()
@@ -294,7 +299,7 @@ class Patcher:
         return document
 
     async def _create_applied(
-        self, call: Call, config: Document, manager: Manager, options: WriteOptions
+        self, call: ApiCall, config: Document, manager: Manager, options: WriteOptions
     ) -> WriteOutcome:
         row, now = call.row, self._core.now()
         self._checked(call, config)
