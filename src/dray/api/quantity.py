@@ -317,5 +317,11 @@ def trimmed(text: str) -> str:
 def decoding_hook(wanted: type, value: Any) -> Any:
     """For decoders of structs with quantities. msgspec takes NotImplementedError for "I do not know this type"."""
     if wanted is Quantity:
-        return Quantity.parse(trimmed(value) if type(value) is str else value)
+        try:
+            return Quantity.parse(value)
+        except QuantityError:
+            # White space is rare, so it costs only texts that have some.
+            if type(value) is not str or trimmed(value) == value:
+                raise
+            return Quantity.parse(trimmed(value))
     raise NotImplementedError(wanted)
