@@ -17,6 +17,7 @@ from tests.scheduler.builders import (
     a_slice,
     with_claim_status,
 )
+from tests.scheduler.overdrawn import overdrawn
 
 from dray.api.core import Node, Pod
 from dray.api.meta import ObjectMeta
@@ -41,7 +42,6 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError
 from dray.clock import SimulatedClock
-from dray.scheduler.overdrawn import overdrawn
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.memory_cluster import (
     MemoryCluster,

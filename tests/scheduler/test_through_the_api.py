@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.scheduler.overdrawn import overdrawn
 from tests.waiting import eventually
 
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
 from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
-from dray.scheduler.overdrawn import overdrawn
 from dray.scheduler.queued_pods import Where
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions

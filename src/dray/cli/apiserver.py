@@ -10,7 +10,7 @@ import click
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
-from dray.cli.serving import Serving, serving_options
+from dray.cli.options import Serving, serving_options
 from dray.clock import RealClock
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,

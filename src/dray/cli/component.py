@@ -1,33 +1,31 @@
-"""What the scheduler and the controller manager have in common as processes: whom they talk to, where they say how they
-are, and what they do when they no longer lead."""
+"""What the scheduler and the controller manager share as processes: their connection, health and metrics, and leader election."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import socket
+import ssl
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
 
 from dray import __version__
-from dray.cli.gates import gate_options, gates_from
+from dray.apiserver.security.certificates import Authority
 from dray.cli.main import BrokenWorld
-from dray.client import (
-    Client,
-    Connection,
-    KubeconfigError,
-    LeaderElector,
-    LeadershipLost,
-    LeaseTiming,
-    load_connection,
-)
+from dray.cli.options import gate_options, gates_from
+from dray.client import Client, Connection, KubeconfigError, LeaderElector, LeadershipLost, LeaseTiming, load_connection
 from dray.event_loop import run_loop
 from dray.features import FeatureGates
+from dray.http.health import HealthAndMetrics, HealthCheck, HealthChecks
+from dray.http.server import HttpServer
 from dray.telemetry import Registry, set_up_logging
 
 log = logging.getLogger(__name__)
@@ -53,8 +51,6 @@ class Component:
         if not port:
             yield
             return
-        from dray.cli.health_server import health_server
-
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(health_server(host, port, registry, dict(checks)))
@@ -135,3 +131,39 @@ def run_as_leader(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             log.warning("%s; standing for election again", error)
         except KubeconfigError as error:
             raise BrokenWorld(str(error)) from None
+
+
+Checks = Mapping[str, Callable[[], bool]]
+
+
+@asynccontextmanager
+async def health_server(host: str, port: int, registry: Registry, checks: Checks) -> AsyncIterator[int]:
+    """Serves `/healthz`, `/readyz`, `/livez` and `/metrics` over TLS while the block runs; gives the port.
+
+    The certificate is self-signed and made on the spot.
+    """
+    health = HealthChecks({name: _as_coroutine(check) for name, check in checks.items()})
+    server = HttpServer(HealthAndMetrics(health, registry.text), _self_signed(host))
+    _, found = await server.start(host, port)
+    try:
+        yield found
+    finally:
+        await server.stop()
+
+
+def _as_coroutine(check: Callable[[], bool]) -> HealthCheck:
+    async def passes() -> bool:
+        return check()
+
+    return passes
+
+
+def _self_signed(host: str) -> ssl.SSLContext:
+    pair = Authority.create("dray-component").issue_server("dray-component", [host, "localhost", "127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "server.pem"
+        file.touch(0o600)
+        file.write_bytes(pair.certificate_pem + pair.key_pem)
+        context.load_cert_chain(file)
+    return context

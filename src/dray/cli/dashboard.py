@@ -8,9 +8,8 @@ import click
 
 from dray import __version__
 from dray.atomic_files import write_private
-from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
-from dray.cli.serving import parse_address
+from dray.cli.options import gate_options, gates_from, parse_address
 from dray.client import Client, Connection, CredentialsError, KubeconfigError, ServerUnreachable, load_connection
 from dray.client.transport import Call
 from dray.dashboard import Dashboard, dashboard_url, new_token
@@ -19,6 +18,7 @@ from dray.dashboard.application import DashboardServer
 from dray.event_loop import run_loop
 from dray.features import FeatureGates
 from dray.signals import stop_signal
+from dray.sim.pod_explanation import explain_live_pod
 from dray.telemetry import set_up_logging
 
 
@@ -68,7 +68,9 @@ async def _serve(connection: Connection, host: str, port: int, gates: FeatureGat
     try:
         await client.transport.request(Call("GET", "/version", timeout_s=10))
         token = new_token()
-        server = DashboardServer(Dashboard(client, token, gates=gates, title=connection.server))
+        server = DashboardServer(
+            Dashboard(client, token, explain=explain_live_pod, gates=gates, title=connection.server)
+        )
         address = dashboard_url(await server.start(host, port), token)
         if url_file is not None:
             write_private(url_file, f"{address}\n".encode())

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from dray.cli.cluster_source import load_dump, source_options
-from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO, BrokenWorld
+from dray.cli.options import gate_options, gates_from
 from dray.cli.output import write_document
 from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
 from dray.event_loop import until_signalled

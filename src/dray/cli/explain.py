@@ -9,8 +9,8 @@ import click
 
 from dray.api.core import Pod
 from dray.cli.cluster_source import default_namespace, fetch_dump, read_dump, source_options
-from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
+from dray.cli.options import gate_options, gates_from
 from dray.cli.output import write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
@@ -19,12 +19,8 @@ from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
 )
-from dray.explain.verdicts import PodVerdict
-from dray.sim.pod_explanation import (
-    ExplainOptions,
-    PodNotFound,
-    explain_pod,
-)
+from dray.explain.verdicts import PodNotFound, PodVerdict
+from dray.sim.pod_explanation import ExplainOptions, explain_pod
 from dray.validation import ValidationContext
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import BrokenWorld
+from dray.cli.options import gate_options, gates_from
 from dray.signals import stop_signal
 from dray.tasks import cancelled
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dray.cli.gates import gate_options, gates_from
+from dray.cli.options import gate_options, gates_from
 from dray.features import FeatureGates
 from dray.validation.lint import LintFinding
 from dray.validation.lint import lint as lint_manifest

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from dray.cli.cluster_source import read_dump
-from dray.cli.gates import gate_options, gates_from
 from dray.cli.main import EXIT_NO
+from dray.cli.options import gate_options, gates_from
 from dray.cli.output import ProgressLine, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates

@@ -13,8 +13,8 @@ import click
 
 from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
+from dray.cli.options import Serving, serving_options
 from dray.cli.output import ProgressLine
-from dray.cli.serving import Serving, serving_options
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
     raise_file_limit,
@@ -98,6 +98,7 @@ async def _serve(options: UpOptions) -> None:
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.loops_process import LoopsProcess
     from dray.sim.nodes import NodesOptions, make_nodes
+    from dray.sim.pod_explanation import explain_live_pod
 
     stopping = stop_signal()
     serving = options.serving
@@ -118,7 +119,9 @@ async def _serve(options: UpOptions) -> None:
     if loops:
         await loops.start()
     token = new_token()
-    dashboard = Dashboard(plane.client("dray-dashboard"), token, gates=serving.gates, title="dray up")
+    dashboard = Dashboard(
+        plane.client("dray-dashboard"), token, explain=explain_live_pod, gates=serving.gates, title="dray up"
+    )
     plane.running.mount(PREFIX, dashboard)
     url = await plane.listen(serving.host, serving.port)
     ca = plane.running.credentials.authority.certificate_pem

@@ -1,6 +1,6 @@
 """A web page over the same API as kubectl: devices by use, claims, the ledger, and why pods wait; live and read-only.
 
-    dashboard = Dashboard(client, token="...")       a handler for one path prefix, /ui
+    dashboard = Dashboard(client, token, explain=...)  a handler for one path prefix, /ui
     await dashboard.stop()                           ends open pages
 
 `watched_cluster` watches the objects through the client. `object_rows`, `device_rows` and `device_health` turn them into rows,

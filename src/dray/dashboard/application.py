@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from importlib import resources
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -20,11 +20,12 @@ from dray.dashboard.page_updates import (
     ClusterUpdates,
     SharedUpdates,
 )
+from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.verdicts import PodNotFound, PodVerdict
 from dray.features import FeatureGates
 from dray.http.connection import HttpRequest
 from dray.http.responses import TEXT, Response
 from dray.http.server import HttpServer, url_of
-from dray.sim.pod_explanation import ExplainOptions, PodNotFound, explain_pod
 
 log = logging.getLogger(__name__)
 
@@ -62,14 +63,29 @@ class PageRefused(Exception):
         self.status = status
 
 
-class Dashboard:
-    """`title` names the cluster on the page."""
+class PodExplainer(Protocol):
+    """Explains a pod of a live cluster; raises `PodNotFound` if there is no such pod."""
 
-    def __init__(self, client: Client, token: str, *, gates: FeatureGates | None = None, title: str = "") -> None:
+    def __call__(self, objects: ClusterObjects, namespace: str, name: str, gates: FeatureGates, /) -> PodVerdict: ...
+
+
+class Dashboard:
+    """`title` names the cluster on the page. `explain` answers why a pod waits; it runs in a thread."""
+
+    def __init__(
+        self,
+        client: Client,
+        token: str,
+        *,
+        explain: PodExplainer,
+        gates: FeatureGates | None = None,
+        title: str = "",
+    ) -> None:
         self._gates = gates or FeatureGates.default()
         self._access = DashboardAccess(token)
         self._title = title
         self._viewing = SharedUpdates(client, self._gates)
+        self._explainer = explain
         self._explaining = asyncio.Lock()
         self._assets = {
             each.name: each.read_bytes()
@@ -174,9 +190,8 @@ class Dashboard:
         namespace, _, name = query.get("pod", "").partition("/")
         async with self._explaining:
             world = live.cluster.world()
-            around = ExplainOptions(gates=self._gates, is_live=True)
             try:
-                verdict = await asyncio.to_thread(explain_pod, world, namespace, name, around)
+                verdict = await asyncio.to_thread(self._explainer, world, namespace, name, self._gates)
             except PodNotFound as problem:
                 raise PageRefused(404, str(problem)) from None
         return msgspec.json.encode(verdict.document())

@@ -37,6 +37,10 @@ _CODE_AT = {
 }
 
 
+class PodNotFound(LookupError):
+    """There is no pod of that name."""
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """One thing that keeps the pod off a node. `rows` are ledger rows that are short."""

@@ -25,7 +25,7 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError
 from dray.scheduler.cluster import ClusterState
-from dray.scheduler.overdrawn import overdrawn
+from dray.sim.memory_guard import MemoryGuard
 
 Key = tuple[str, str, str]
 ApiObject = Pod | Node | ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
@@ -63,7 +63,7 @@ class MemoryCluster:
         self.fault: Callable[[str, str], ApiError | None] = lambda verb, name: None
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
-        self._holders: dict[tuple[str, str, str], Key] = {}
+        self._guard = MemoryGuard()
         self._watchers: list[tuple[ClusterState, deque[Callable[[], None]]]] = []
         self._at_once = at_once
         self._uids = 0
@@ -109,7 +109,7 @@ class MemoryCluster:
         known = self._objects.pop(_key(obj), None)
         if known is not None:
             self.revision += 1
-            self._note_holder(known, None)
+            self._guard.record(known, None)
             self._tell(known, None)
 
     def _store(self, obj: Any) -> Any:
@@ -118,7 +118,7 @@ class MemoryCluster:
         stored = replace(obj, metadata=replace(obj.metadata, resource_version=str(self.revision)))
         old = self._objects.get(key)
         self._objects[key] = stored
-        self._note_holder(old, stored)
+        self._guard.record(old, stored)
         self._tell(old, stored)
         return stored
 
@@ -158,7 +158,9 @@ class MemoryCluster:
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
         self._begin("update claim status", claim.metadata.name)
         known = self._unchanged(claim)
-        self._guard(claim)
+        problem = self._guard.problem_with(known, claim)
+        if problem:
+            raise devices_held(problem)
         stored: ResourceClaim = self._store(replace(known, status=claim.status))
         return stored
 
@@ -182,24 +184,6 @@ class MemoryCluster:
         if known.metadata.resource_version != claim.metadata.resource_version:
             raise conflict(f"claim {claim.metadata.name}: the object has been modified")
         return known
-
-    def _guard(self, claim: ResourceClaim) -> None:
-        """What another claim holds is not given again: a device, and, where schedulers race, a capacity or a counter."""
-        for device in _held(claim):
-            if self._holders.get(device, _key(claim)) != _key(claim):
-                raise devices_held(f"device {'/'.join(device)} is held by claim {self._holders[device][2]}")
-        if len(self._watchers) > 1:
-            others = [other for other in self.all(ResourceClaim) if other.metadata.uid != claim.metadata.uid]
-            for problem in overdrawn([*others, claim], self.all(ResourceSlice)):
-                raise devices_held(problem)
-
-    def _note_holder(self, old: Any, new: Any) -> None:
-        if isinstance(old, ResourceClaim):
-            for device in _held(old):
-                self._holders.pop(device, None)
-        if isinstance(new, ResourceClaim):
-            for device in _held(new):
-                self._holders[device] = _key(new)
 
     async def patch_pod_status(self, pod: Pod, status: dict[str, Any], *, strategic: bool = True) -> None:
         self._begin("patch pod status", pod.metadata.name)
@@ -266,17 +250,6 @@ class MemoryCluster:
         self.events.append(
             RecordedEvent(pod.metadata.namespace, pod.metadata.name, event_type, reason, action, message)
         )
-
-
-def _held(claim: ResourceClaim) -> list[tuple[str, str, str]]:
-    """Devices that the claim holds for itself alone."""
-    if claim.status.allocation is None:
-        return []
-    return [
-        (result.driver, result.pool, result.device)
-        for result in claim.status.allocation.devices.results
-        if result.share_id is None and not result.admin_access
-    ]
 
 
 def _key(obj: Any) -> Key:

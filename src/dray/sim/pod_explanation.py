@@ -24,7 +24,7 @@ from dray.explain.reason_codes import (
     SCHEDULED,
 )
 from dray.explain.remedies import remedies_of
-from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodVerdict, Refusal, device_verdict
+from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
 from dray.explain.what_if import PodConditions, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
@@ -46,10 +46,6 @@ _OF_DEVICES = frozenset(
 )
 
 
-class PodNotFound(LookupError):
-    """There is no pod of that name."""
-
-
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
     """`nodes` are looked at in depth. `is_new`: the pod is not created yet, so nobody has made its claims. `is_live`: what
@@ -63,6 +59,11 @@ class ExplainOptions:
 
 
 DEFAULT_OPTIONS = ExplainOptions()
+
+
+def explain_live_pod(objects: ClusterObjects, namespace: str, name: str, gates: FeatureGates) -> PodVerdict:
+    """Explains a pod of a live cluster: an object that is not among `objects` does not exist."""
+    return explain_pod(objects, namespace, name, ExplainOptions(gates=gates, is_live=True))
 
 
 def explain_pod(

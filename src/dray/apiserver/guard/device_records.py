@@ -5,6 +5,7 @@ Nothing is written here. `claim_guard` reads the records, asks this module, and 
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -19,9 +20,17 @@ from dray.api.safe_get import (
     text,
     uid_of,
 )
-from dray.apiserver.guard.published_devices import WHOLE, CounterSetID, PublishedDevices, amount
+from dray.apiserver.guard.published_devices import WHOLE, CounterSetID, DeviceOffer, amount
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.stored_object import GUARD
+
+
+class PublishedOffers(Protocol):
+    """What slices offer now: `PublishedDevices` over the store, or the objects of a simulation."""
+
+    def offer(self, device: DeviceID) -> DeviceOffer | None: ...
+
+    def counters(self, counter_set: CounterSetID) -> dict[str, int] | None: ...
 
 
 def device_key(device: DeviceID) -> str:
@@ -139,7 +148,7 @@ def without_holder(record: DeviceRecord, claimant: Claimant, share_id: str | Non
 
 
 def with_holder(
-    record: DeviceRecord, claimant: Claimant, share: Share, published: PublishedDevices
+    record: DeviceRecord, claimant: Claimant, share: Share, published: PublishedOffers
 ) -> DeviceRecord | DeviceTaken:
     """The record with one more holder, or who stands in the way."""
     offer = published.offer(share.device)
@@ -184,7 +193,7 @@ def with_draw(
     device: DeviceID,
     draws: Mapping[str, int],
     counter_set: CounterSetID,
-    published: PublishedDevices,
+    published: PublishedOffers,
 ) -> CounterRecord | CounterShortage:
     """The counter set with one more device drawing from it, or which counter does not suffice."""
     others = {name: amounts for name, amounts in record.draws.items() if name != device[2]}

@@ -10,6 +10,7 @@ from dray.accounting import AccountingError, NodeLedger, as_quantity, pod_demand
 from dray.accounting.resources import PODS
 from dray.api.codec import to_document
 from dray.api.core import Pod
+from dray.api.dra.consumption import held_by_device
 from dray.api.resource import ResourceClaim
 from dray.explain.node_ledgers import claim_states_document
 from dray.explain.text_columns import columns
@@ -94,13 +95,7 @@ def _summary(
 
 
 def device_counts(simulation: Simulation) -> dict[str, int]:
-    taken = {
-        (result.driver, result.pool, result.device)
-        for claim in simulation.cluster.all(ResourceClaim)
-        if claim.status.allocation is not None
-        for result in claim.status.allocation.devices.results
-        if not result.admin_access
-    }
+    taken = held_by_device(simulation.cluster.all(ResourceClaim)).keys()
     published = simulation.published_devices()
     return {"published": len(published), "taken": len(taken & published)}
 

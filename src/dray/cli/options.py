@@ -1,4 +1,4 @@
-"""What `dray up` and `dray apiserver` are told about the API that they serve: the same options, read in one way."""
+"""Options that several commands share: feature gates, and how `dray up` and `dray apiserver` serve the API."""
 
 from __future__ import annotations
 
@@ -14,8 +14,24 @@ from typing import Any
 import click
 
 from dray.atomic_files import write_private
-from dray.cli.gates import gate_options, gates_from
-from dray.features import RELEASES, FeatureGates
+from dray.features import RELEASES, FeatureGateError, FeatureGates
+
+
+def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    command = click.option("--emulate", type=click.Choice(RELEASES), help="Gates as in this Kubernetes release.")(
+        command
+    )
+    return click.option("--feature-gates", default="", metavar="A=true,B=false", help="Switch gates on top of that.")(
+        command
+    )
+
+
+def gates_from(feature_gates: str, emulate: str | None) -> FeatureGates:
+    try:
+        gates = FeatureGates.for_release(emulate) if emulate else FeatureGates.default()
+        return FeatureGates.parse(feature_gates, gates) if feature_gates else gates
+    except FeatureGateError as problem:
+        raise click.UsageError(str(problem)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,173 @@
+"""The API server's guard over objects in memory: no write gives a device, a capacity or a counter twice.
+
+The decisions are those of `apiserver.guard.device_records`; here are only the records and the published slices.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dray.api.dra.consumption import held_results, plain_name
+from dray.api.dra.pools import DeviceID, PoolID, device_id, newest_of_pool, pool_id
+from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dray.apiserver.guard.device_records import (
+    Claimant,
+    ClaimHolder,
+    CounterRecord,
+    CounterShortage,
+    DeviceRecord,
+    DeviceTaken,
+    Share,
+    with_draw,
+    with_holder,
+    without_draw,
+    without_holder,
+)
+from dray.apiserver.guard.published_devices import WHOLE, CounterSetID, DeviceOffer
+
+
+class MemoryGuard:
+    """`problem_with` judges an allocation before it is written; `record` notes every write, allowed or not."""
+
+    def __init__(self) -> None:
+        self._published = _PublishedSlices()
+        self._devices: dict[DeviceID, DeviceRecord] = {}
+        self._counters: dict[CounterSetID, CounterRecord] = {}
+
+    def problem_with(self, old: ResourceClaim, new: ResourceClaim) -> str:
+        """Why the claim may not have the devices of its new status; empty if it may."""
+        claimant = _claimant(new)
+        devices: dict[DeviceID, DeviceRecord] = {}
+        counters: dict[CounterSetID, CounterRecord] = {}
+        before, after = _shares(old), _shares(new)
+        for share in (each for each in before if each not in after):
+            devices[share.device] = without_holder(self._device(share.device, devices), claimant, share.share_id)
+        for share in (each for each in after if each not in before):
+            answer = with_holder(self._device(share.device, devices), claimant, share, self._published)
+            if isinstance(answer, DeviceTaken):
+                return answer.message
+            devices[share.device] = answer
+        for device, record in devices.items():
+            if not record.holders:
+                for counter_set in _counter_sets(device, self._devices.get(device)):
+                    counters[counter_set] = without_draw(self._counter(counter_set, counters), device)
+        for device, record in devices.items():
+            for name, draws in record.draws.items() if record.holders else ():
+                counter_set = (device[0], device[1], name)
+                found = with_draw(self._counter(counter_set, counters), device, draws, counter_set, self._published)
+                if isinstance(found, CounterShortage):
+                    return found.message
+                counters[counter_set] = found
+        return ""
+
+    def record(self, old: Any, new: Any) -> None:
+        """Notes a write: of a slice what it offers, of a claim what it holds."""
+        if isinstance(new if new is not None else old, ResourceSlice):
+            self._published.replace(old, new)
+        if isinstance(old, ResourceClaim):
+            for share in _shares(old):
+                self._release(share.device, _claimant(old))
+        if isinstance(new, ResourceClaim):
+            for share in _shares(new):
+                self._hold(share, _claimant(new))
+
+    def _release(self, device: DeviceID, claimant: Claimant) -> None:
+        record = self._devices.get(device)
+        if record is None:
+            return
+        left = without_holder(record, claimant)
+        if left.holders:
+            self._devices[device] = left
+            return
+        for counter_set in _counter_sets(device, record):
+            self._counters[counter_set] = without_draw(self._counter(counter_set, {}), device)
+        del self._devices[device]
+
+    def _hold(self, share: Share, claimant: Claimant) -> None:
+        record = self._device(share.device, {})
+        draws = record.draws if record.holders else (self._published.offer(share.device) or WHOLE).draws
+        self._devices[share.device] = DeviceRecord((*record.holders, _holder(claimant, share)), draws)
+        for name, amounts in draws.items():
+            counter_set = (share.device[0], share.device[1], name)
+            known = self._counter(counter_set, {})
+            self._counters[counter_set] = CounterRecord({**known.draws, share.device[2]: dict(amounts)})
+
+    def _device(self, device: DeviceID, changed: dict[DeviceID, DeviceRecord]) -> DeviceRecord:
+        return changed.get(device) or self._devices.get(device) or DeviceRecord()
+
+    def _counter(self, counter_set: CounterSetID, changed: dict[CounterSetID, CounterRecord]) -> CounterRecord:
+        return changed.get(counter_set) or self._counters.get(counter_set) or CounterRecord()
+
+
+class _PublishedSlices:
+    """The newest slices of each pool, indexed by device and by counter set when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._slices: dict[PoolID, dict[str, ResourceSlice]] = {}
+        self._devices: dict[PoolID, dict[str, Device]] = {}
+
+    def replace(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                self._devices.pop(pool_id(each), None)
+        if old is not None:
+            self._slices[pool_id(old)].pop(old.metadata.name, None)
+        if new is not None:
+            self._slices.setdefault(pool_id(new), {})[new.metadata.name] = new
+
+    def offer(self, device: DeviceID) -> DeviceOffer | None:
+        driver, pool, name = device
+        found = self._devices_of((driver, pool)).get(name)
+        return None if found is None else _offer(found, driver)
+
+    def counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
+        driver, pool, name = counter_set
+        for each in self._newest((driver, pool)):
+            for found in each.spec.shared_counters:
+                if found.name == name:
+                    return {counter: amount.value.nanos for counter, amount in found.counters.items()}
+        return None
+
+    def _devices_of(self, pool: PoolID) -> dict[str, Device]:
+        known = self._devices.get(pool)
+        if known is None:
+            known = {device.name: device for each in self._newest(pool) for device in each.spec.devices}
+            self._devices[pool] = known
+        return known
+
+    def _newest(self, pool: PoolID) -> list[ResourceSlice]:
+        return newest_of_pool(self._slices.get(pool, {}).values())
+
+
+def _offer(device: Device, driver: str) -> DeviceOffer:
+    if not device.allow_multiple_allocations and not device.consumes_counters:
+        return WHOLE
+    return DeviceOffer(
+        bool(device.allow_multiple_allocations),
+        {plain_name(name, driver): amount.value.nanos for name, amount in device.capacity.items()},
+        {
+            draw.counter_set: {name: amount.value.nanos for name, amount in draw.counters.items()}
+            for draw in device.consumes_counters
+        },
+    )
+
+
+def _claimant(claim: ResourceClaim) -> Claimant:
+    return Claimant(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid)
+
+
+def _holder(claimant: Claimant, share: Share) -> ClaimHolder:
+    return ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, dict(share.capacity))
+
+
+def _shares(claim: ResourceClaim) -> list[Share]:
+    return [_share(result) for result in held_results(claim)]
+
+
+def _share(result: DeviceRequestAllocationResult) -> Share:
+    consumed = {plain_name(name, result.driver): amount.nanos for name, amount in result.consumed_capacity.items()}
+    return Share(device_id(result), result.share_id or "", tuple(sorted(consumed.items())))
+
+
+def _counter_sets(device: DeviceID, record: DeviceRecord | None) -> list[CounterSetID]:
+    return [(device[0], device[1], name) for name in record.draws] if record is not None else []
