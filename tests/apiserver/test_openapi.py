@@ -192,7 +192,8 @@ def test_the_second_version_in_protobuf_is_a_document_without_definitions() -> N
 # --- what kubectl explain says ---------------------------------------------------------------------------------------
 
 OF_NO_MEANING = {"the", "a", "an", "of", "this", "that", "is", "in", "for", "its", "s", "and", "to", "device"}
-DRA_TYPES = [name for name in struct_names() if name.startswith("resource.")]
+SHARED_TYPES = ["meta.v1.Condition", "meta.v1.ObjectMeta", "meta.v1.OwnerReference", "core.v1.NodeSelectorRequirement"]
+DRA_TYPES = [name for name in struct_names() if name.startswith("resource.")] + SHARED_TYPES
 
 
 def meaningful_words(text: str) -> set[str]:
