@@ -4,9 +4,9 @@ from tests.scheduler.builders import a_pod
 from tests.scheduler.test_queue import a_queue
 
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE
-from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS, Backlog
 from dray.scheduler.framework.status import unresolvable
 from dray.scheduler.queued_pods import Where
+from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS, Backlog
 
 
 def test_few_at_once_from_long_until_worked_off():

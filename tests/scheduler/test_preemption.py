@@ -6,7 +6,7 @@ from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_r
 
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, NodeAllocatableResourceMapping
-from dray.scheduler.plugins.victims import PreemptionPlan, best_plan
+from dray.scheduler.plugins.default_preemption import PreemptionPlan, best_plan
 
 
 async def test_lower_pod_leaves_and_the_higher_one_takes_its_place():

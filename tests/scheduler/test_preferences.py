@@ -19,7 +19,7 @@ from dray.scheduler.assembly import default_registry, make_profiles
 from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from dray.scheduler.plugins.soft_spread import HOSTNAME, IGNORED, SoftRow, SoftSpread, evenly
+from dray.scheduler.plugins.topology_spread import HOSTNAME, IGNORED, SoftRow, SoftSpread, evenly
 
 ZONE = "topology.kubernetes.io/zone"
 WEB = LabelSelector(match_labels={"app": "web"})

@@ -28,9 +28,14 @@ from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from dray.scheduler.plugins.dynamic_resources.plugin import score_of
-from dray.scheduler.plugins.node_affinity import scaled_to_best
-from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from dray.scheduler.plugins.resource_scores import ScoringShape, least_allocated, most_allocated, strategy_from
+from dray.scheduler.plugins.node_filters import scaled_to_best
+from dray.scheduler.plugins.node_resources_fit import (
+    NodeResourcesFit,
+    ScoringShape,
+    least_allocated,
+    most_allocated,
+    strategy_from,
+)
 
 BIG = a_class("big", 'device.attributes["gpu.example.com"].size == "big"')
 SMALL = a_class("small", 'device.attributes["gpu.example.com"].size == "small"')

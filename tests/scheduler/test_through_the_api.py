@@ -11,11 +11,11 @@ from tests.scheduler.overdrawn import overdrawn
 from tests.waiting import eventually
 
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
-from dray.scheduler.backlog import FEW_BINDINGS, LONG, MOST_BINDINGS
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.queued_pods import Where
 from dray.scheduler.service import SchedulerService
+from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 KINDS = {

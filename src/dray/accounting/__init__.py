@@ -36,14 +36,20 @@ from dray.accounting.device_charges import (
     manages_node_resources,
 )
 from dray.accounting.devices import DeviceIndex, DeviceNeed, IndexedDevice, device_needs
-from dray.accounting.enforcement import CgroupValues, container_cgroup, oom_score_adj, pod_cgroup
+from dray.accounting.enforcement import (
+    CgroupValues,
+    Enforcement,
+    container_cgroup,
+    oom_score_adj,
+    pod_cgroup,
+    qos_class,
+)
 from dray.accounting.errors import AccountingError
 from dray.accounting.fit import DoesNotFit, Fits, SharedClaim, Shortage, sharing_conflict
 from dray.accounting.ledger_rows import Row
 from dray.accounting.node_ledger import NodeLedger
 from dray.accounting.pod_requests import pod_limits, pod_requests
 from dray.accounting.policies import check_compatibility
-from dray.accounting.qos import Enforcement, qos_class
 from dray.accounting.resources import as_quantity
 from dray.api.dra.qos import QosClass
 

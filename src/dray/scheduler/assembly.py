@@ -16,19 +16,13 @@ from dray.scheduler.framework.profile import (
 )
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
-from dray.scheduler.plugins.default_binder import DefaultBinder
 from dray.scheduler.plugins.default_preemption import DefaultPreemption
 from dray.scheduler.plugins.device_packing import DevicePacking
 from dray.scheduler.plugins.dynamic_resources import DynamicResources
 from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from dray.scheduler.plugins.node_affinity import NodeAffinity
-from dray.scheduler.plugins.node_name import NodeName
-from dray.scheduler.plugins.node_ports import NodePorts
+from dray.scheduler.plugins.node_filters import NodeAffinity, NodeName, NodePorts, NodeUnschedulable, TaintToleration
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from dray.scheduler.plugins.node_unschedulable import NodeUnschedulable
-from dray.scheduler.plugins.priority_sort import PrioritySort
-from dray.scheduler.plugins.scheduling_gates import SchedulingGates
-from dray.scheduler.plugins.taint_toleration import TaintToleration
+from dray.scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort, SchedulingGates
 from dray.scheduler.plugins.topology_spread import PodTopologySpread
 
 OURS: Mapping[str, PluginFactory] = {

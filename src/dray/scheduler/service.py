@@ -26,13 +26,12 @@ from dray.client import (
 )
 from dray.client.kinds import Kind
 from dray.features import FeatureGates
-from dray.scheduler.backlog import Backlog
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import PluginRegistry
 from dray.scheduler.metrics import SchedulerMetrics
 from dray.scheduler.queued_pods import Where
 from dray.scheduler.scheduler import Scheduler
-from dray.scheduler.writer import ClientWriter
+from dray.scheduler.writer import Backlog, ClientWriter
 
 log = logging.getLogger(__name__)
 

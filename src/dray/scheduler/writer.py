@@ -1,5 +1,6 @@
-"""The writes that scheduling needs, as a small interface, and the same writes through a client."""
+"""The writes that scheduling needs, as a small interface, the same writes through a client, and how many pods are bound at once."""
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dray.api.core import Pod
@@ -7,7 +8,34 @@ from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, EventRecorder, reference_to
 from dray.client.rest import MERGE_PATCH, STRATEGIC_PATCH
 from dray.clock import rfc3339
-from dray.scheduler.backlog import Backlog
+
+MOST_BINDINGS = 32
+FEW_BINDINGS = 5
+LONG = 4 * MOST_BINDINGS
+
+
+@dataclass(slots=True)
+class Backlog:
+    """Limits how many pods are bound at once, and says when their writes go before those of others.
+
+    While few pods wait, all of them may be bound at once: writes that reach a server together cost it less. When many wait, binding
+    more of them at once binds none sooner; each takes longer, and a pod with a higher priority that comes later finds them ahead of it.
+    Then few are bound at once, and the server is asked to let their writes go first.
+    """
+
+    is_long: bool = False
+
+    def look(self, ready: int, coming: int) -> None:
+        """`ready` pods can be scheduled now, `coming` pods will be soon. A long backlog counts as long until it has been worked off."""
+        waiting = ready + coming
+        if waiting >= LONG:
+            self.is_long = True
+        elif waiting < FEW_BINDINGS:
+            self.is_long = False
+
+    @property
+    def most_bindings(self) -> int:
+        return FEW_BINDINGS if self.is_long else MOST_BINDINGS
 
 
 class ClusterWriter(Protocol):

@@ -1,20 +1,145 @@
-"""PostFilter: make room by removing pods of lower priority, and the devices that only they use."""
+"""PostFilter: makes room by removing pods of lower priority, and the devices that only they use.
 
-from collections.abc import Mapping
+Which pods would have to go is tried out on the snapshot and undone at once.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from dray.allocator import TimeLimits
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
+from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.plugin import PostFilterResult
+from dray.scheduler.framework.filtering import FilterRun, span
+from dray.scheduler.framework.plugin import DeviceFreeingPlugin, NodeNames, PostFilterResult
 from dray.scheduler.framework.profile import SchedulingProfile
-from dray.scheduler.framework.status import PluginStatus, StatusCode, error, unresolvable, unschedulable
+from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
+from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import counted_reasons
 from dray.scheduler.plugins.dynamic_resources.filter import deadlines
-from dray.scheduler.plugins.victims import DryRun, PreemptionPlan, best_plan, may_help
 from dray.scheduler.snapshot import Snapshot
+
+MOST_TRIED = 1000
+TRIED_IN_ONE_PIECE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionPlan:
+    """Without these pods, the node can take the preemptor. Victims are sorted by importance, highest first."""
+
+    node_name: str
+    victims: tuple[Pod, ...]
+
+
+def may_help(rejections: Mapping[PluginStatus, int], *, devices: bool) -> int:
+    """Nodes where removing pods may help; with `devices` also those that lack free devices."""
+    nodes = 0
+    for status, mask in rejections.items():
+        lacks_devices = devices and status.has_reason(LACKS_DEVICES)
+        if status.code is StatusCode.UNSCHEDULABLE or lacks_devices:
+            nodes |= mask
+    return nodes
+
+
+def importance(pod: Pod) -> tuple[int, str]:
+    """Sorts the most important first: higher priority, then the longer running."""
+    return (-(pod.spec.priority or 0), pod.status.start_time or "~")
+
+
+class DryRun:
+    """`notes` are written into the state of every trial, for the plugins that are asked."""
+
+    def __init__(self, pod: Pod, snapshot: Snapshot, profile: SchedulingProfile, *notes: object) -> None:
+        self._notes = notes
+        self._pod = pod
+        self._snapshot = snapshot
+        self._profile = profile
+
+    async def plans(self, candidates: int, wanted: int, start: int) -> tuple[list[PreemptionPlan], int]:
+        """Plans for up to `wanted` nodes from `start` on, and the candidates for which there is none.
+
+        Others have their turn in between: each node is tried out and put back in one piece. Where many nodes are tried in
+        vain, the rest wait for the next attempt, which starts elsewhere.
+        """
+        found: list[PreemptionPlan] = []
+        names = [self._snapshot.nodes[position].name for position in self._in_order(candidates, start)]
+        for tried, name in enumerate(names):
+            if len(found) >= wanted or tried >= MOST_TRIED:
+                break
+            if tried % TRIED_IN_ONE_PIECE == TRIED_IN_ONE_PIECE - 1:
+                await asyncio.sleep(0)
+                self._snapshot.refresh()
+            node = self._snapshot.nodes.get(name)
+            plan = self._plan_for(node) if node is not None else None
+            if plan is not None:
+                found.append(plan)
+        with_plan = self._snapshot.nodes.mask_of(plan.node_name for plan in found)
+        return found, self._snapshot.nodes.mask_of(names) & ~with_plan
+
+    def _in_order(self, candidates: int, start: int) -> Iterator[int]:
+        nodes = len(self._snapshot.nodes)
+        ahead = candidates & span(start, nodes - start, nodes)
+        yield from positions(ahead)
+        yield from positions(candidates & ~ahead)
+
+    def _plan_for(self, node: NodeState) -> PreemptionPlan | None:
+        priority = self._pod.spec.priority or 0
+        lower = sorted((placed.pod for placed in node.pods.values() if placed.priority < priority), key=importance)
+        if not lower or not self._fits_without(node, lower):
+            return None
+        victims = list(lower)
+        # The most important are spared first, as long as the preemptor still fits.
+        for pod in lower:
+            spared = [victim for victim in victims if victim is not pod]
+            if self._fits_without(node, spared):
+                victims = spared
+        return PreemptionPlan(node.name, tuple(victims))
+
+    def _fits_without(self, node: NodeState, gone: list[Pod]) -> bool:
+        with ExitStack() as hypothesis:
+            uids = [pod.metadata.uid for pod in gone]
+            hypothesis.enter_context(self._snapshot.hypothetically_without(uids, node.name))
+            for plugin in self._profile.at.filter:
+                if isinstance(plugin, DeviceFreeingPlugin):
+                    hypothesis.enter_context(plugin.hypothetically_without(gone))
+            return self._passes(node)
+
+    def _passes(self, node: NodeState) -> bool:
+        """PreFilter counts pods, so it is asked again for the changed world."""
+        cycle = CycleState()
+        for note in self._notes:
+            cycle.write(note)
+        for plugin in self._profile.at.pre_filter:
+            answer = plugin.pre_filter(cycle, self._pod, self._snapshot)
+            if isinstance(answer, NodeNames) or answer is None:
+                continue
+            if answer.code is StatusCode.SKIP:
+                cycle.skipped_filters.add(plugin.name)
+            elif answer.code is not StatusCode.SUCCESS:
+                return False
+        return FilterRun(self._profile.at.filter, cycle, self._pod, self._snapshot).on_one(node.position) is None
+
+
+def best_plan(plans: Iterable[PreemptionPlan]) -> PreemptionPlan | None:
+    """Least harm: the lowest top victim, then the lowest sum, the fewest, and the latest started."""
+    return min(plans, key=_harm, default=None)
+
+
+def _harm(plan: PreemptionPlan) -> tuple[int, int, int, tuple[int, ...]]:
+    priorities = [victim.spec.priority or 0 for victim in plan.victims]
+    top = max(priorities, default=0)
+    earliest = min(
+        (victim.status.start_time or "~" for victim in plan.victims if (victim.spec.priority or 0) == top), default="~"
+    )
+    newest_first = tuple(-ord(character) for character in earliest)
+    # Negative priorities must not make many victims look cheap.
+    return top, sum(priority + 2**31 for priority in priorities), len(priorities), newest_first
+
 
 DRY_RUNS_S = 0.5
 NOT_HELPFUL = unresolvable("Preemption is not helpful for scheduling")

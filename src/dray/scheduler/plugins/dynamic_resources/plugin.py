@@ -28,6 +28,8 @@ from dray.scheduler.plugins.dynamic_resources.pre_bind import (
     BindingProblem,
     bind_claims,
     clear_statuses,
+    reserve,
+    unreserve,
     write_statuses,
 )
 from dray.scheduler.plugins.dynamic_resources.pre_filter import (
@@ -37,8 +39,7 @@ from dray.scheduler.plugins.dynamic_resources.pre_filter import (
     sort_claims,
     variants_of,
 )
-from dray.scheduler.plugins.dynamic_resources.reserve import reserve, unreserve
-from dray.scheduler.plugins.node_affinity import scaled_to_best
+from dray.scheduler.plugins.node_filters import scaled_to_best
 from dray.scheduler.snapshot import Snapshot
 
 BEST_ALTERNATIVE = 8

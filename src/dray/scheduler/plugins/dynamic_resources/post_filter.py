@@ -13,8 +13,8 @@ from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.framework.status import PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources.pre_bind import is_group_placed
 from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
-from dray.scheduler.plugins.dynamic_resources.reserve import is_group_placed
 from dray.scheduler.pod_indexes import named_claims
 
 
