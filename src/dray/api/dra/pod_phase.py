@@ -9,11 +9,6 @@ from dray.api.core import Pod
 TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
-def is_terminal(phase: str) -> bool:
-    """Whether a pod in this phase never runs again."""
-    return phase in TERMINAL_PHASES
-
-
 def is_finished(pod: Pod) -> bool:
     """Whether all containers have ended and none starts again."""
     return pod.status.phase in TERMINAL_PHASES
