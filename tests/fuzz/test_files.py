@@ -20,7 +20,7 @@ from dray.client.kubeconfig import load_connection
 from dray.driver.checkpoint import Checkpoint
 from dray.kubelet.checkpoint import CheckpointCorrupt, CheckpointFile
 from dray.kubelet.claims import PreparedClaim
-from dray.kubelet.container_devices import CdiDirectories
+from dray.kubelet.container_specs import CdiDirectories
 from dray.kubelet.errors import ContainerError
 from dray.proof import History
 from dray.validation import ValidationContext

@@ -7,8 +7,7 @@ from dray.api import codec
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.kubelet.claims import ClaimCache
-from dray.kubelet.container_devices import CdiDirectories
-from dray.kubelet.container_specs import ContainerSpecs
+from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
 
 GI = 2**30
 NODE = {"cpu": Quantity.parse("16"), "memory": Quantity.parse("16Gi"), "hugepages-2Mi": Quantity.parse("1Gi")}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dray.kubelet.checkpoint import CheckpointFile
-from dray.kubelet.container_devices import CdiDirectories
+from dray.kubelet.container_specs import CdiDirectories
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.prepare import PodClaims
 from tests.kubelet.scripted_driver import ScriptedDriver

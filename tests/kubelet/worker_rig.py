@@ -11,8 +11,7 @@ from dray.client import ApiError, ServerUnreachable
 from dray.clock import SimulatedClock
 from dray.kubelet.admission import PodAdmission
 from dray.kubelet.claims import ClaimCache
-from dray.kubelet.container_devices import CdiDirectories
-from dray.kubelet.container_specs import ContainerSpecs
+from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.runtime.interface import Exit
 from tests.waiting import let_others_run

@@ -8,7 +8,7 @@ import grpc
 
 from dray.api.core import Container, Pod
 from dray.kubelet.claims import ClaimCache, ClaimRefused, PreparedClaim
-from dray.kubelet.container_devices import requests_of_created_claims
+from dray.kubelet.container_specs import requests_of_created_claims
 from dray.proto import podresources_v1_pb2 as messages
 from dray.proto import podresources_v1_pb2_grpc
 

@@ -15,8 +15,7 @@ from dray.clock import Clock
 from dray.features import FeatureGates
 from dray.kubelet.admission import PodAdmission
 from dray.kubelet.checkpoint import CheckpointFile
-from dray.kubelet.container_devices import CdiDirectories
-from dray.kubelet.container_specs import ContainerSpecs
+from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
 from dray.kubelet.device_health import DeviceHealthCache, DeviceKey, HealthFile
 from dray.kubelet.driver_client import (
     CALL_TIMEOUT_S,

@@ -16,7 +16,7 @@ from dray.api.core import Node
 from dray.client import CLAIMS, DEVICE_CLASSES, PODS, SLICES, ApiError, Client
 from dray.clock import RealClock
 from dray.kubelet.claims import CheckpointedDevice, PreparedClaim, new_claim_state
-from dray.kubelet.container_devices import CdiDirectories
+from dray.kubelet.container_specs import CdiDirectories
 from dray.kubelet.driver_client import DriverClient
 from dray.kubelet.drivers import Drivers
 from dray.kubelet.errors import ContainerError, DriverError
