@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from dray.api.core import Pod, ResourceHealth
+from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names_by_entry
 from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 
@@ -79,8 +80,7 @@ def reported_by(pod: Pod, claims: Mapping[tuple[str, str], ResourceClaim]) -> Re
 
 
 def _results(claim: ResourceClaim, request: str) -> Iterator[DeviceRequestAllocationResult]:
-    allocation = claim.status.allocation
-    for row in allocation.devices.results if allocation is not None else ():
+    for row in allocation_results(claim):
         if not request or row.request.partition("/")[0] == request:
             yield row
 

@@ -14,6 +14,7 @@ from dray.accounting import AccountingError, ClusterLedger, DeviceIndex, PodRef,
 from dray.accounting.device_charges import charges_of_placed
 from dray.allocator import Features, Inventory, Ledger
 from dray.api.core import Node, Pod
+from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names_by_entry
 from dray.api.dra.pod_phase import is_on_node
 from dray.api.dra.pools import PoolID
@@ -281,8 +282,7 @@ class WatchedCluster:
 
 
 def _pools_of(claim: ResourceClaim) -> set[str]:
-    allocation = claim.status.allocation
-    return {f"{row.driver}/{row.pool}" for row in allocation.devices.results} if allocation is not None else set()
+    return {f"{row.driver}/{row.pool}" for row in allocation_results(claim)}
 
 
 def _claims_of(pod: Pod) -> set[str]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dray.allocator import Allocation, Allocator, Deadline, Ledger
 from dray.allocator.node_report import NodeReport, taint_text
 from dray.api.core import Node
+from dray.api.dra.claim_users import user_names
 from dray.api.resource import (
     DeviceRequest,
     DeviceSubRequest,
@@ -234,7 +235,7 @@ def _name(claim: ResourceClaim) -> str:
 
 
 def _used_by(claim: ResourceClaim) -> str:
-    users = ", ".join(f"{claim.metadata.namespace}/{user.name}" for user in claim.status.reserved_for)
+    users = ", ".join(user_names(claim))
     return f", which pod {users} uses" if users else ", which no pod uses"
 
 

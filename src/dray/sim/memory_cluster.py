@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dray.accounting import DoesNotFit, NodeLedger, PodRef, pod_demand
 from dray.api.codec import to_document, to_object
 from dray.api.core import Node, Pod
+from dray.api.dra.claim_users import with_users
 from dray.api.dra.pod_phase import is_on_node
 from dray.api.meta import DEVICES_HELD, Status, StatusCause, StatusDetails
 from dray.api.resource import (
@@ -170,7 +171,7 @@ class MemoryCluster:
         if known is None or known.metadata.uid != claim.metadata.uid:
             raise not_found("resourceclaims.resource.k8s.io", claim.metadata.name)
         users = tuple(other for other in known.status.reserved_for if other.uid != user.uid)
-        stored: ResourceClaim = self._store(replace(known, status=replace(known.status, reserved_for=users)))
+        stored: ResourceClaim = self._store(with_users(known, users))
         return stored
 
     async def delete_claim(self, claim: ResourceClaim) -> None:

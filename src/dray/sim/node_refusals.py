@@ -14,6 +14,7 @@ from dray.accounting import (
 )
 from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
+from dray.api.dra.pools import device_id
 from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.host_ports import host_ports
 from dray.api.matching import matches_node, matches_requirement, only_names, required_nodes
@@ -124,7 +125,7 @@ def _elsewhere(on_node: PodOnNode) -> str:
         allocation = claim.status.allocation
         if allocation is None or matches_node(allocation.node_selector, on_node.node.node):
             continue
-        devices = ", ".join(f"{row.driver}/{row.pool}/{row.device}" for row in allocation.devices.results[:3])
+        devices = ", ".join(str(device_id(row)) for row in allocation.devices.results[:3])
         users = ", ".join(user.name for user in claim.status.reserved_for) or "no pod"
         name = f"{claim.metadata.namespace}/{claim.metadata.name}"
         names = only_names(allocation.node_selector)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_phase import is_finished
+from dray.api.dra.pools import device_id, published_devices
 from dray.api.resource import CLAIM_FINALIZER, DeviceRequest, ResourceClaim
 from dray.explain.doctor.finding import (
     CheckedCluster,
@@ -81,12 +83,12 @@ def idle_allocations(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 
 def double_allocations(e: CheckedCluster) -> Iterator[DoctorFinding]:
-    for device_id in e.holders.devices():
-        whole = [holder for holder in e.holders.of(device_id) if not holder.is_share]
+    for device in e.holders.devices():
+        whole = [holder for holder in e.holders.of(device) if not holder.is_share]
         if len(whole) > 1:
             yield error(
                 "double-allocation",
-                f"device {device_id}",
+                f"device {device}",
                 f"is held by {' and by '.join(holder.claim for holder in whole)}",
                 "delete the pods of all but one of these claims; look for a second scheduler or a manual status change",
             )
@@ -94,18 +96,16 @@ def double_allocations(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 def gone_devices(e: CheckedCluster) -> Iterator[DoctorFinding]:
     """A claim whose device is published no more: its pods cannot be prepared again."""
-    published = {
-        (each.spec.driver, each.spec.pool.name, device.name) for each in e.world.slices for device in each.spec.devices
-    }
+    published = {device for device, _ in published_devices(e.world.slices)}
     if not e.world.slices:
         return
     for claim in e.world.claims:
-        for row in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
-            if (row.driver, row.pool, row.device) not in published:
+        for row in allocation_results(claim):
+            if device_id(row) not in published:
                 yield warning(
                     "gone-device",
                     named(claim),
-                    f"holds {row.driver}/{row.pool}/{row.device}, which no slice has any more",
+                    f"holds {device_id(row)}, which no slice has any more",
                     "see whether the driver still runs there; restart the pods that use the claim",
                 )
 

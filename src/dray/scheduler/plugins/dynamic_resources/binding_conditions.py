@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dray.api.core import Pod
+from dray.api.dra.consumption import allocation_results
 from dray.api.meta import Condition
 from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
@@ -35,16 +36,14 @@ _PENDING = BindingState(BindingProgress.PENDING)
 
 
 def waits_for_conditions(claim: ResourceClaim) -> bool:
-    allocation = claim.status.allocation
-    return allocation is not None and any(result.binding_conditions for result in allocation.devices.results)
+    return any(result.binding_conditions for result in allocation_results(claim))
 
 
 def drivers_with_conditions(claims: Iterable[ResourceClaim]) -> Iterator[str]:
     for claim in claims:
-        if claim.status.allocation is not None:
-            for result in claim.status.allocation.devices.results:
-                if result.binding_conditions:
-                    yield result.driver
+        for result in allocation_results(claim):
+            if result.binding_conditions:
+                yield result.driver
 
 
 def binding_state(claim: ResourceClaim, now: datetime, timeout_s: float) -> BindingState:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from dray.api.core import Pod
+from dray.api.dra.claim_users import is_reserved_only_for
 from dray.api.resource import ResourceClaim, ResourceClaimStatus
 from dray.api.times import parse_time
 from dray.client.errors import ApiError, ServerUnreachable
@@ -28,7 +29,7 @@ def freed_claims(pods: Iterable[Pod], devices: DeviceState) -> list[ResourceClai
         claim = devices.claims.get(namespace, name)
         if claim is None or claim.status.allocation is None or claim.metadata.uid in devices.in_flight:
             continue
-        if claim.status.reserved_for and all(user.uid in leaving for user in claim.status.reserved_for):
+        if is_reserved_only_for(claim, leaving):
             found.append(claim)
     return found
 
