@@ -29,9 +29,14 @@ MAY_COMPARE_GENERATIONS = {
     "explain/doctor/device_findings.py",
 }
 
-# The compiled forms of counters in the allocator and the guard, and the driver's side, which publishes them.
+# The compiled forms of counters in the allocator and in both guards, and the driver's side, which publishes them.
 COUNTERS = ("consumes_counters", "shared_counters")
-MAY_READ_COUNTERS = {"allocator/pools.py", "allocator/device_kinds.py", "apiserver/guard/published_devices.py"}
+MAY_READ_COUNTERS = {
+    "allocator/pools.py",
+    "allocator/device_kinds.py",
+    "apiserver/guard/published_devices.py",
+    "sim/memory_guard.py",
+}
 
 
 def is_checked(name):
