@@ -25,7 +25,6 @@ from dray.apiserver.request.authentication.service_account_tokens import Service
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
-from dray.apiserver.request.request_info import MASTERS
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import Credentials, load_credentials
 from dray.apiserver.server import AccessControl, Server
@@ -137,7 +136,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         security.authenticator,
         security.authorizer,
         security.reviews,
-        PodLogs(core, credentials.client_pair(CLIENT_NAME, [MASTERS])),
+        PodLogs(core, credentials.client_pair(CLIENT_NAME)),
         security.token_requests,
         TokenIssuer(credentials.token_key),
     )

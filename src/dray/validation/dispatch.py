@@ -36,7 +36,7 @@ def _once(check: Callable[[Document, Errors], None]) -> Check:
 
 def _pods(new: Document, old: Document | None, context: ValidationContext, errors: Errors) -> None:
     if old is None:
-        pods.check_pod(new, context, errors)
+        pods.check_new_pod(new, context, errors)
     else:
         pods.check_pod_update(new, old, context, errors)
 

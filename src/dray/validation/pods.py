@@ -275,6 +275,12 @@ _UPDATE_RULE = (
 )
 
 
+def check_new_pod(document: Document, context: ValidationContext, errors: Errors) -> None:
+    check_pod(document, context, errors)
+    if (document.get("spec") or {}).get("ephemeralContainers"):
+        errors.forbidden("spec.ephemeralContainers", "cannot be set on create")
+
+
 def check_pod_update(new: Document, old: Document, context: ValidationContext, errors: Errors) -> None:
     """Checks the new spec, and that only a few of its fields changed."""
     check_pod(new, context, errors)

@@ -54,7 +54,8 @@ async def test_tolerations_of_the_pod_come_first(world: World) -> None:
 
 
 async def test_priorities_come_from_classes(world: World) -> None:
-    pod = await world.admit("pods", a_pod(priorityClassName="system-node-critical"))
+    await world.put("ServiceAccount", "default", "kube-system")
+    pod = await world.admit("pods", a_pod(priorityClassName="system-node-critical"), namespace="kube-system")
     assert pod is not None
     assert pod["spec"]["priority"] == 2000001000
     error = await world.refused("pods", a_pod(priorityClassName="none"))

@@ -92,12 +92,11 @@ async def test_scopes_choose_pods(world: World) -> None:
     assert "best-effort" in (await world.refused("pods", a_pod())).message
     await world.admit("pods", a_pod(resources={"requests": {"cpu": "1"}}))
     await world.admit("configmaps", {"metadata": meta("c")})
-    selector = {
-        "matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical"]}]
-    }
+    selector = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["team-critical"]}]}
+    await world.put("PriorityClass", "team-critical", value=1000)
     await a_quota(world, "critical", hard={"pods": "0"}, scopeSelector=selector)
-    critical = a_pod(resources={"requests": {"cpu": "1"}}, priorityClassName="system-node-critical")
-    assert "critical" in (await world.refused("pods", critical)).message
+    critical = a_pod(resources={"requests": {"cpu": "1"}}, priorityClassName="team-critical")
+    assert "exceeded quota: critical" in (await world.refused("pods", critical)).message
 
 
 async def test_any_kind_can_be_counted(world: World) -> None:

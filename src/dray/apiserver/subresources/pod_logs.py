@@ -1,16 +1,22 @@
-"""`pods/log`: passed on to the node agent of the pod's node, which knows where the output is."""
+"""`pods/log`: fetched from the kubelet of the pod's node.
+
+The address comes from the node's own status, so a node chooses it. Therefore only an IP address is accepted, the URL is built from its parts, redirects
+are not followed, and the server shows a certificate whose user may do nothing else.
+"""
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import ssl
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from dray.api import scheme
+from dray.api.safe_get import mapping, mappings, part, text
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.request.request_info import ApiCall
@@ -24,6 +30,8 @@ Document = dict[str, Any]
 CLIENT_NAME = "kube-apiserver-kubelet-client"
 PASSED_ON = ("follow", "previous", "tailLines", "limitBytes", "sinceSeconds", "sinceTime", "timestamps")
 CONNECT_TIMEOUT_S = 5.0
+# Of the text with which a kubelet refuses.
+MAX_REFUSAL_BYTES = 4096
 
 
 def container_of(pod: Document, wanted: str) -> str:
@@ -53,36 +61,53 @@ class PodLogs:
         node_name = pod.get("spec", {}).get("nodeName", "")
         if not node_name:
             return Response(200, b"", "text/plain")
-        url = self._url(pod, node_name, container)
         query = {name: call.query[name] for name in PASSED_ON if call.query.get(name)}
-        return await self._fetch(url, query)
-
-    def _url(self, pod: Document, node_name: str, container: str) -> str:
-        stored = self._core.cache(scheme.by_kind("Node", "")).get("", node_name)
-        status = stored.document().get("status", {}) if stored is not None else {}
-        port = status.get("daemonEndpoints", {}).get("kubeletEndpoint", {}).get("Port")
-        addresses = {each["type"]: each["address"] for each in status.get("addresses", ())}
-        if not port or "InternalIP" not in addresses:
-            raise errors.bad_request(f"node {node_name} does not say where its agent serves logs")
+        host, port = self._kubelet_address(node_name)
         metadata = pod["metadata"]
-        path = "/".join(quote(part, safe="") for part in (metadata["namespace"], metadata["name"], container))
-        return f"https://{addresses['InternalIP']}:{port}/containerLogs/{path}"
+        return await self._fetch(host, port, (metadata["namespace"], metadata["name"], container), query)
 
-    async def _fetch(self, url: str, query: dict[str, str]) -> Response:
+    def _kubelet_address(self, node_name: str) -> tuple[str, int]:
+        """IP address and port from the node's status; raises 400 where it names no usable ones."""
+        stored = self._core.cache(scheme.by_kind("Node", "")).get("", node_name)
+        status = mapping(stored.document(), "status") if stored is not None else {}
+        port = part(status, "daemonEndpoints", "kubeletEndpoint", "Port")
+        addresses = {text(each, "type"): text(each, "address") for each in mappings(status, "addresses")}
+        host = addresses.get("InternalIP", "")
+        if not port or not host:
+            raise errors.bad_request(f"node {node_name} does not say where its agent serves logs")
+        if not is_ip_literal(host) or not isinstance(port, int) or not 0 < port < 65536:
+            raise errors.bad_request(
+                f"node {node_name} does not name an IP address and a port where its agent serves logs"
+            )
+        return host, port
+
+    async def _fetch(self, host: str, port: int, names: tuple[str, ...], query: dict[str, str]) -> Response:
         import aiohttp
+        from yarl import URL
 
+        path = "/containerLogs/" + "/".join(quote(name, safe="") for name in names)
+        url = URL.build(scheme="https", host=host, port=port, path=path, query_string=urlencode(query), encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
         session = aiohttp.ClientSession(timeout=timeout)
         try:
-            answer = await session.get(url, params=query, ssl=self._tls)
+            answer = await session.get(url, ssl=self._tls, allow_redirects=False)
         except (aiohttp.ClientError, TimeoutError) as error:
             await session.close()
             raise errors.unavailable(f"the node agent does not answer: {error}") from error
         if answer.status != 200:
-            text = (await answer.text()).strip()
+            said = (await answer.content.read(MAX_REFUSAL_BYTES)).decode("utf-8", "replace").strip()
             await session.close()
-            raise errors.bad_request(text or f"the node agent answered with status {answer.status}")
+            raise errors.bad_request(said or f"the node agent answered with status {answer.status}")
         return Response(200, content_type="text/plain", stream=_chunks(session, answer))
+
+
+def is_ip_literal(host: str) -> bool:
+    """Whether this is an IPv4 or IPv6 address and nothing more: no name, port, path, user or zone."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return "%" not in host
 
 
 async def _chunks(session: Any, answer: Any) -> AsyncIterator[bytes]:
@@ -98,7 +123,7 @@ async def _chunks(session: Any, answer: Any) -> AsyncIterator[bytes]:
 
 
 def _client_context(identity: Pair) -> ssl.SSLContext:
-    """Node agents have certificates of their own making: they prove nothing, and only we prove who we are."""
+    """Kubelets sign their own certificates, which therefore prove nothing; only the server proves who it is."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

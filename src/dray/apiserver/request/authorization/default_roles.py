@@ -104,6 +104,8 @@ SYSTEM_ROLES: dict[str, list[Document]] = {
         rule(("create",), "authentication.k8s.io", "tokenreviews"),
         rule(("create",), "authorization.k8s.io", "subjectaccessreviews"),
     ],
+    # A kubelet asks whether the user that fetches container logs may do this; this server has nothing behind nodes/proxy.
+    "system:dray:container-logs": [rule(("get",), "", "nodes/proxy")],
     # What a kubelet may do is the node authorizer's; the role exists for who binds it by hand.
     "system:node": [
         rule(("create",), "authentication.k8s.io", "tokenreviews"),
@@ -252,6 +254,7 @@ BINDINGS: dict[str, list[Document]] = {
     ],
     "system:monitoring": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:monitoring"}],
     "system:service-account-issuer-discovery": [{"apiGroup": _RBAC, "kind": "Group", "name": "system:serviceaccounts"}],
+    "system:dray:container-logs": [{"apiGroup": _RBAC, "kind": "User", "name": "kube-apiserver-kubelet-client"}],
     "system:kube-scheduler": [{"apiGroup": _RBAC, "kind": "User", "name": "system:kube-scheduler"}],
     "system:kube-controller-manager": [{"apiGroup": _RBAC, "kind": "User", "name": "system:kube-controller-manager"}],
 }

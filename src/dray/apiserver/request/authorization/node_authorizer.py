@@ -11,7 +11,7 @@ import msgspec
 from dray.api.dra.pod_claims import mentioned_claim_names
 from dray.api.projections import (
     NodeSlice,
-    ReferencingEnvVarSource,
+    ReferencedName,
     ReferencingPod,
     ReferencingPodSpec,
     ReferencingPodStatus,
@@ -78,28 +78,38 @@ def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
     yield "serviceaccounts", namespace, spec.service_account_name or "default"
     for claim_name in mentioned_claim_names(spec, status):
         yield "resourceclaims", namespace, claim_name
-    for plural, name in _mounted(spec):
+    for plural, name in secrets_and_config_maps(spec):
         if name:
             yield plural, namespace, name
 
 
-def _mounted(spec: ReferencingPodSpec) -> Iterator[tuple[str, str]]:
+def secrets_and_config_maps(spec: ReferencingPodSpec) -> Iterator[tuple[str, str]]:
+    """Plural and name of every Secret and ConfigMap that a kubelet reads for this pod.
+
+    The node graph and NodeRestriction both use it, so that a node cannot refer to an object that only one of them sees.
+    """
     for pull in spec.image_pull_secrets or ():
         yield "secrets", pull.name
     for container in (*(spec.containers or ()), *(spec.init_containers or ()), *(spec.ephemeral_containers or ())):
-        for source in container.env_from or ():
-            yield "configmaps", source.config_map_ref.name if source.config_map_ref else ""
-            yield "secrets", source.secret_ref.name if source.secret_ref else ""
+        for origin in container.env_from or ():
+            yield from _named("configmaps", origin.config_map_ref)
+            yield from _named("secrets", origin.secret_ref)
         for variable in container.env or ():
-            origin = variable.value_from or ReferencingEnvVarSource()
-            yield "configmaps", origin.config_map_key_ref.name if origin.config_map_key_ref else ""
-            yield "secrets", origin.secret_key_ref.name if origin.secret_key_ref else ""
+            if variable.value_from is not None:
+                yield from _named("configmaps", variable.value_from.config_map_key_ref)
+                yield from _named("secrets", variable.value_from.secret_key_ref)
     for volume in spec.volumes or ():
-        yield "secrets", volume.secret.secret_name if volume.secret else ""
-        yield "configmaps", volume.config_map.name if volume.config_map else ""
-        for projected in (volume.projected.sources if volume.projected else None) or ():
-            yield "secrets", projected.secret.name if projected.secret else ""
-            yield "configmaps", projected.config_map.name if projected.config_map else ""
+        if volume.secret is not None:
+            yield "secrets", volume.secret.secret_name
+        yield from _named("configmaps", volume.config_map)
+        for source in (volume.projected.sources if volume.projected else None) or ():
+            yield from _named("secrets", source.secret)
+            yield from _named("configmaps", source.config_map)
+
+
+def _named(plural: str, reference: ReferencedName | None) -> Iterator[tuple[str, str]]:
+    if reference is not None:
+        yield plural, reference.name
 
 
 LEASE_NAMESPACE = "kube-node-lease"

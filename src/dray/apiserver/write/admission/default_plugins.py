@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
+from dray.apiserver.write.admission.claim_protection import ClaimProtection
 from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
 from dray.apiserver.write.admission.namespace_plugins import NamespaceLifecycle, ResourceQuotaAdmission
 from dray.apiserver.write.admission.node_plugins import NodeRestriction, TaintNodesByCondition
@@ -45,6 +46,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield Priority(objects)
     yield DefaultTolerationSeconds()
     yield ClaimStatusAuthorization(authorizer, gates)
+    yield ClaimProtection()
     yield RbacEscalation(authorizer.rbac, authorizer)
     yield PodResizeValidator(objects)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)

@@ -3,8 +3,11 @@
 The node authorizer (`dray.apiserver.request.authorization.node_authorizer`) has already looked at names; NodeRestriction looks at
 contents: a node writes only its own Node, the status of its own pods, its own lease and its own slices."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
+import msgspec
+
+from dray.api.projections import ReferencingPodSpec
 from dray.api.safe_get import (
     labels_of,
     mapping,
@@ -16,7 +19,7 @@ from dray.api.safe_get import (
 )
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.request.authorization.node_authorizer import LEASE_NAMESPACE
+from dray.apiserver.request.authorization.node_authorizer import LEASE_NAMESPACE, secrets_and_config_maps
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import Objects
 from dray.apiserver.write.admission.chain import (
@@ -263,33 +266,13 @@ def _changed_restricted_labels(new: Document | None, old: Document | None) -> li
     return [key for key in changed if is_restricted_label(key, on_creation=False)]
 
 
-def _references(spec: Document) -> list[str]:
+def _references(spec: Document) -> Iterator[str]:
     """Kinds of API objects the pod would make its node read."""
-    found = []
+    found = {plural for plural, _ in secrets_and_config_maps(msgspec.convert(spec, ReferencingPodSpec))}
     if text(spec, "serviceAccountName"):
-        found.append("a service account")
-    volumes = mappings(spec, "volumes")
-    sources = [source for volume in volumes for source in (volume, *mappings(volume, "projected", "sources"))]
-    containers = [*mappings(spec, "containers"), *mappings(spec, "initContainers")]
-    variables = [
-        source
-        for container in containers
-        for source in (
-            *mappings(container, "envFrom"),
-            *(mapping(variable, "valueFrom") for variable in mappings(container, "env")),
-        )
-    ]
-    everything = [*sources, *variables]
-    if mappings(spec, "imagePullSecrets") or _any(everything, "secret", "secretRef", "secretKeyRef"):
-        found.append("secrets")
-    if _any(everything, "configMap", "configMapRef", "configMapKeyRef"):
-        found.append("configmaps")
-    if any(volume.get("persistentVolumeClaim") for volume in volumes):
-        found.append("persistentvolumeclaims")
+        yield "a service account"
+    yield from sorted(found, reverse=True)
+    if any(volume.get("persistentVolumeClaim") for volume in mappings(spec, "volumes")):
+        yield "persistentvolumeclaims"
     if spec.get("resourceClaims"):
-        found.append("resourceclaims")
-    return found
-
-
-def _any(sources: list[Document], *fields: str) -> bool:
-    return any(source.get(field) for source in sources for field in fields)
+        yield "resourceclaims"

@@ -112,6 +112,9 @@ def _token_volume(name: str) -> Document:
 
 DEFAULT_PREEMPTION_POLICY = "PreemptLowerPriority"
 SCHEDULING_GROUP = "scheduling.k8s.io"
+# Pods of these classes preempt everything else, so they are not for tenants.
+SYSTEM_CLASS_PREFIX = "system-"
+SYSTEM_NAMESPACE = "kube-system"
 
 
 class Priority(AdmissionPlugin):
@@ -165,6 +168,8 @@ class Priority(AdmissionPlugin):
             if found:
                 spec["priorityClassName"] = name_of(found)
             return found
+        if name.startswith(SYSTEM_CLASS_PREFIX) and admission.attributes.namespace != SYSTEM_NAMESPACE:
+            raise forbidden(admission, f"PriorityClass {name} is only for pods in the namespace {SYSTEM_NAMESPACE}")
         found = await self._objects.get(SCHEDULING_GROUP, "priorityclasses", "", name)
         if found is None:
             raise forbidden(admission, f"no PriorityClass with name {name} was found")
