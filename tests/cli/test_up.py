@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -145,6 +146,25 @@ def test_an_address_that_cannot_be_had_is_a_broken_world(tmp_path: Path) -> None
     result = CliRunner().invoke(cli, ["up", "--listen", "192.0.2.1:0", "--data", str(tmp_path)])
     assert result.exit_code == 3
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["up", "apiserver"])
+def test_an_address_in_use_is_named(tmp_path: Path, command: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        result = CliRunner().invoke(cli, [command, "--listen", listen, "--data", str(tmp_path)])
+    assert result.exit_code == 3
+    assert f"--listen {listen}: " in result.output
+    assert "ddress already in use" in result.output
+
+
+def test_a_file_that_is_no_kubeconfig_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("- milk")
+    result = CliRunner().invoke(cli, ["up", "--nodes", "0", "--kubeconfig", str(file)])
+    assert result.exit_code == 3
+    assert f"--kubeconfig {file}: not a kubeconfig" in result.output
+    assert file.read_text() == "- milk"
 
 
 def _children(up: Up, command: bytes) -> list[int]:

@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
-from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options
 from dray.clock import RealClock
@@ -44,6 +43,7 @@ def apiserver(
     serving: Serving, token_file: Path | None, anonymous: bool, quota_counts_claims: bool, allow_overbooking: bool
 ) -> None:
     """Run the API server alone, without controllers."""
+    serving.check_kubeconfig()
     with serving.data_directory() as directory:
         options = ServerOptions(
             directory,
@@ -72,7 +72,10 @@ async def _serve(options: ServerOptions, serving: Serving) -> None:
         return  # Told to end before there was anything to serve; the loop ends what has begun.
     store, running = starting.result()
     try:
-        url = await running.listen(serving.host, serving.port)
+        try:
+            url = await running.listen(serving.host, serving.port)
+        except OSError as error:
+            raise serving.cannot_listen(error) from None
         _announce(running, url, serving)
         spare_the_collector(YOUNG_OF_A_SERVER)
         await stopped
@@ -99,7 +102,7 @@ async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, Runni
 
 def _announce(running: Running, url: str, serving: Serving) -> None:
     if serving.kubeconfig is not None:
-        write_private(serving.kubeconfig, running.credentials.admin_kubeconfig(url).encode())
+        serving.write_kubeconfig(serving.kubeconfig, running.credentials.admin_kubeconfig(url))
     click.echo(f"dray apiserver: {url}")
     if serving.kubeconfig is not None:
         click.echo(f"kubeconfig: {serving.kubeconfig}")

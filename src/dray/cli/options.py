@@ -14,6 +14,9 @@ from typing import Any
 import click
 
 from dray.atomic_files import write_private
+from dray.cli.main import BrokenWorld
+from dray.client.errors import KubeconfigError
+from dray.client.kubeconfig import merge_kubeconfig, parse_kubeconfig
 from dray.features import RELEASES, FeatureGateError, FeatureGates
 
 
@@ -69,6 +72,25 @@ class Serving:
         with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as directory:
             yield Path(directory)
 
+    def write_kubeconfig(self, path: Path, text: str) -> None:
+        """Adds the cluster to the file and makes it current; other clusters in it stay."""
+        try:
+            merged = merge_kubeconfig(path.read_text() if path.exists() else "", text)
+        except (KubeconfigError, UnicodeDecodeError) as error:
+            raise BrokenWorld(f"--kubeconfig {path}: {error}; the file is left as it is") from None
+        write_private(path, merged.encode())
+
+    def check_kubeconfig(self) -> None:
+        """Refuses a file that is no kubeconfig before anything is started."""
+        if self.kubeconfig is not None and self.kubeconfig.exists():
+            try:
+                parse_kubeconfig(self.kubeconfig.read_text())
+            except (KubeconfigError, UnicodeDecodeError) as error:
+                raise BrokenWorld(f"--kubeconfig {self.kubeconfig}: {error}; the file is left as it is") from None
+
+    def cannot_listen(self, error: OSError) -> BrokenWorld:
+        return BrokenWorld(f"--listen {self.host}:{self.port}: {error.strerror or error}")
+
     def write_url(self, url: str) -> None:
         if self.ready_file is not None:
             write_private(self.ready_file, f"{url}\n".encode())
@@ -87,7 +109,7 @@ _OPTIONS = (
         metavar="URL",
         help="sqlite:///FILE or etcd://HOST:PORT[,HOST:PORT...] (default: SQLite in the data directory).",
     ),
-    click.option("--kubeconfig", type=_FILE, help="Write the administrator's kubeconfig here once ready."),
+    click.option("--kubeconfig", type=_FILE, help="Add the administrator's context to this file once ready."),
     click.option("--ready-file", type=_FILE, help="Write the server's URL here once ready."),
     gate_options,
     click.option(

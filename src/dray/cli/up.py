@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options
 from dray.cli.output import ProgressLine
@@ -82,6 +81,7 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int)
         drivers = known_drivers([name for name in devices.split(",") if name and name != "none"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
+    serving.check_kubeconfig()
     with serving.data_directory() as directory:
         kubeconfig = serving.kubeconfig or directory / "kubeconfig"
         options = UpOptions(serving, nodes, drivers, directory, kubeconfig, processes, verbose)
@@ -123,7 +123,10 @@ async def _serve(options: UpOptions) -> None:
         plane.client("dray-dashboard"), token, explain=explain_live_pod, gates=serving.gates, title="dray up"
     )
     plane.running.mount(PREFIX, dashboard)
-    url = await plane.listen(serving.host, serving.port)
+    try:
+        url = await plane.listen(serving.host, serving.port)
+    except OSError as error:
+        raise serving.cannot_listen(error) from None
     ca = plane.running.credentials.authority.certificate_pem
     # Sockets have short names, and so must their directory; it is gone with the process.
     with tempfile.TemporaryDirectory(prefix="dray-n", ignore_cleanup_errors=True) as root:
@@ -150,7 +153,7 @@ async def _start(nodes: "RealNodes | SimulatedNodes", count: int) -> None:
 
 
 def _announce(options: UpOptions, url: str, kubeconfig: str, dashboard: str) -> None:
-    write_private(options.kubeconfig, kubeconfig.encode())
+    options.serving.write_kubeconfig(options.kubeconfig, kubeconfig)
     options.serving.write_url(url)
     nodes = f"{options.nodes} nodes" if options.nodes != 1 else "1 node"
     devices = f" with devices of {', '.join(options.drivers)}" if options.drivers and options.nodes else ""

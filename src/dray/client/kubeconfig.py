@@ -215,3 +215,46 @@ def _with_plugin_path(user: dict[str, Any], directory: Path) -> dict[str, Any]:
     if not isinstance(command, str) or os.sep not in command:
         return user
     return {**user, "exec": {**plugin, "command": str(directory / command)}}
+
+
+# --- writing
+
+
+def merge_kubeconfig(existing: str, ours: str) -> str:
+    """The existing kubeconfig with the cluster, user and context of ours, which becomes the current context.
+
+    Entries of the same names are replaced; all others stay as they are. A user of that name that belongs to another
+    cluster stays, too: ours then gets a name of its own. `KubeconfigError` where the existing text is no kubeconfig.
+    """
+    config, added = parse_kubeconfig(existing), parse_kubeconfig(ours)
+    if not config:
+        return ours
+    try:
+        (context,) = added["contexts"]
+        (user,) = added["users"]
+        cluster = context["context"]["cluster"]
+        if any(
+            row["context"].get("user") == user["name"] and row["context"].get("cluster") != cluster
+            for row in config.get("contexts") or ()
+        ):
+            user["name"] = context["context"]["user"] = f"{user['name']}-{cluster}"
+        for section in ("clusters", "users", "contexts"):
+            names = {row["name"] for row in added[section]}
+            kept = [row for row in config.get(section) or () if row["name"] not in names]
+            config[section] = [*kept, *added[section]]
+    except _MISSHAPEN as error:
+        raise KubeconfigError(f"not a kubeconfig: a field is not of the right kind: {error!r}") from None
+    return yaml.safe_dump({**config, "current-context": context["name"]}, sort_keys=False)
+
+
+def parse_kubeconfig(text: str) -> dict[str, Any]:
+    """The document of a kubeconfig; empty for an empty text. `KubeconfigError` for anything else."""
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise KubeconfigError("not a kubeconfig: no YAML") from None
+    if config is None:
+        return {}
+    if not isinstance(config, dict) or config.get("kind", "Config") != "Config":
+        raise KubeconfigError("not a kubeconfig")
+    return config
