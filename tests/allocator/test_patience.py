@@ -16,6 +16,7 @@ from dray.allocator import (
     TimeLimits,
     reasons,
 )
+from dray.allocator import allocator as allocator_module
 from dray.allocator.search import STEPS_PER_LOOK, Search
 from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice
 
@@ -206,13 +207,57 @@ def test_short_searches_do_not_look_at_the_time():
     assert looked in ([], ["turn"])
 
 
-def test_only_one_interrupted_search_is_kept():
-    allocator, limits = an_allocator(hard_devices(14, 60, 2)), TimeLimits(turn_is_over=Turn())
-    questions = [allocator.question([distinct_points(count)]) for count in (13, 14)]
-    for question in questions:
-        with pytest.raises(Paused):
-            question.on(a_node(), limits=limits)
-    assert [len(question.kind.interrupted) for question in questions] == [0, 1]
+def nodes_with_a_paused_search(turns=1):
+    """Three nodes of different kinds are asked one after another, each for some turns."""
+    allocator = an_allocator(hard_devices(14, 60, 2), nodes=3)
+    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
+    allocator.ledger.apply_claim(a_holder("d1", pool="node-3"))
+    question = allocator.question([distinct_points(14)])
+    for name in ("node-1", "node-2", "node-3"):
+        for _ in range(turns):
+            with pytest.raises(Paused):
+                question.on(a_node(name), limits=TimeLimits(turn_is_over=Turn()))
+    return sorted(question.kind.interrupted)
+
+
+def test_several_interrupted_searches_are_kept():
+    assert nodes_with_a_paused_search() == ["node-1", "node-2", "node-3"]
+
+
+def test_oldest_interrupted_searches_go_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(allocator_module, "MOST_INTERRUPTED", 2)
+    assert nodes_with_a_paused_search() == ["node-2", "node-3"]
+
+
+def test_oldest_interrupted_searches_go_when_they_remember_too_much(monkeypatch):
+    monkeypatch.setattr(allocator_module, "MOST_STATES", 0)
+    assert nodes_with_a_paused_search(turns=8) == ["node-3"]
+
+
+def test_every_kind_of_node_gets_its_answer_in_the_end():
+    """Each attempt asks three kinds of nodes and times out on all of them; each search continues in the next attempt."""
+    allocator = an_allocator(hard_devices(14, 60, 2), nodes=3)
+    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
+    allocator.ledger.apply_claim(a_holder("d1", pool="node-3"))
+    for _ in range(20):
+        question = allocator.question([distinct_points(14)])
+        looks = {}
+
+        def new_deadline(looks=looks):
+            number = len(looks)
+            looks[number] = 0
+
+            def deadline():
+                looks[number] += 1
+                return looks[number] > 20
+
+            return deadline
+
+        limits = TimeLimits(new_deadline)
+        answers = [question.on(a_node(f"node-{index}"), limits=limits) for index in (1, 2, 3)]
+        if all(isinstance(answer, NoFit) for answer in answers):
+            return
+    raise AssertionError("some search never ended")
 
 
 def test_reasons_of_a_hard_no_are_found_in_few_steps(monkeypatch):

@@ -25,6 +25,9 @@ from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 
 # InterchangeableDevices of pods whose questions are kept, each with a outcome per node; beyond that the ones asked longest ago go.
 MOST_QUESTIONS = 64
+# Interrupted searches that are kept, and the failed states that they may remember together (some 400 bytes each).
+MOST_INTERRUPTED = 64
+MOST_STATES = 200_000
 # Steps after which an answer is worth keeping for other nodes, even if there are none yet.
 MANY_STEPS = 1000
 
@@ -84,7 +87,8 @@ class Allocator:
         self.selectors = Selectors(self.features)
         self._classes: dict[str, DeviceClass] = {one.metadata.name: one for one in classes}
         self._caches: dict[Hashable, QuestionCache] = {}
-        self._interrupted: QuestionCache | None = None
+        # Searches to continue, oldest first, each by its question and node.
+        self._interrupted: list[tuple[QuestionCache, str]] = []
 
     @property
     def classes(self) -> Mapping[str, DeviceClass]:
@@ -112,11 +116,15 @@ class Allocator:
         return Question(self, claims, cache)
 
     def keep_interrupted(self, cache: QuestionCache, node_name: str, search: Search) -> None:
-        """To go on with it later. Only one is kept: what such a search remembers may be large."""
-        if self._interrupted is not None:
-            self._interrupted.interrupted.clear()
-        self._interrupted = cache
+        """Keeps a search so that it can continue later. What all of them remember is limited: the oldest ones go first."""
+        kept = [(each, name) for each, name in self._interrupted if name in each.interrupted]
         cache.interrupted[node_name] = search
+        kept.append((cache, node_name))
+        states = sum([each.interrupted[name].remembered_states for each, name in kept])
+        while len(kept) > MOST_INTERRUPTED or (states > MOST_STATES and len(kept) > 1):
+            oldest, name = kept.pop(0)
+            states -= oldest.interrupted.pop(name).remembered_states
+        self._interrupted = kept
 
     def fresh_question(self, claims: Sequence[ResourceClaim]) -> Question:
         """The same, with nothing remembered of claims like these."""

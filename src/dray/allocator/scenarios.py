@@ -12,7 +12,7 @@ from dray.allocator.allocator import Allocator, Question
 from dray.allocator.inventory import Inventory
 from dray.allocator.ledger import Ledger
 from dray.allocator.results import Allocation, Answer
-from dray.allocator.types import Failure, Features, ShareIDs
+from dray.allocator.types import Deadline, Failure, Features, ShareIDs
 from dray.api import codec
 from dray.api.base import ApiStruct
 from dray.api.core import Node
@@ -64,11 +64,11 @@ Reply = tuple[Answer, tuple[Any, ...]]
 """An answer with the AllocationResults it came to."""
 
 
-def ask(question: Question, scenario: Scenario) -> list[Reply]:
-    """The answer of each node, results assembled."""
+def ask(question: Question, scenario: Scenario, deadline: Deadline | None = None) -> list[Reply]:
+    """The answer of each node, results assembled. A search that passes the deadline ends in a failure."""
     replies: list[Reply] = []
     share_ids = numbered_shares()
-    for _, answer in question.on_nodes(scenario.asked):
+    for _, answer in question.on_nodes(scenario.asked, deadline):
         replies.append((answer, answer.results(share_ids) if isinstance(answer, Allocation) else ()))
     return replies
 

@@ -125,6 +125,11 @@ class Search:
         self.claim_counts = [0] * len(given.problem.claims)
         self.steps = 0
 
+    @property
+    def remembered_states(self) -> int:
+        """Failed states that the search keeps in memory."""
+        return len(self._failed_states)
+
     def run(
         self, deadline: Deadline | None = None, turn_is_over: Deadline | None = None
     ) -> list[tuple[Option, int]] | None:

@@ -19,7 +19,15 @@ from dray.sim.bench.scenario_timing import answer_scenario
 )
 @click.option("--timing", is_flag=True, help="Add coldMicros, warmMicros and steps to each result.")
 @click.option("--reasons", is_flag=True, help="Say why where nothing fits.")
-def allocate(source: BinaryIO, timing: bool, reasons: bool) -> None:
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Seconds after which a scenario ends in an error; 0 means never.",
+)
+def allocate(source: BinaryIO, timing: bool, reasons: bool, timeout_s: float) -> None:
     """Answer allocation scenarios, one JSON object per line in and out.
 
     Example: dray allocate --scenarios scenarios.ndjson --timing
@@ -32,5 +40,5 @@ def allocate(source: BinaryIO, timing: bool, reasons: bool) -> None:
             scenario = scenarios.read_scenario(line)
         except DecodeError as problem:
             raise click.UsageError(f"line {number}: {problem}") from None
-        out.write(msgspec.json.encode(answer_scenario(scenario, timing, reasons)) + b"\n")
+        out.write(msgspec.json.encode(answer_scenario(scenario, timing, reasons, timeout_s)) + b"\n")
     out.flush()
