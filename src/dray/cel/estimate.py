@@ -16,10 +16,7 @@ from dray.cel.ast import (
     Select,
     StructLiteral,
 )
-from dray.cel.deep_calls import DeepCall, run
-from dray.cel.environment import Environment
-from dray.cel.functions import Estimate, Overload
-from dray.cel.ranges import (
+from dray.cel.cost_ranges import (
     LIMIT,
     LIST_COST,
     MAP_COST,
@@ -31,6 +28,9 @@ from dray.cel.ranges import (
     Range,
     fixed,
 )
+from dray.cel.deep_calls import DeepCall, run
+from dray.cel.environment import Environment
+from dray.cel.functions import Estimate, Overload
 from dray.cel.types import is_scalar
 
 Path = tuple[str, ...]

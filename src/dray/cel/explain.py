@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from dray.cel import exact
+from dray.cel import code_generator
 from dray.cel.ast import NOT_CONSTANT, Bind, Call, Comprehension, Ident, Node, Select
-from dray.cel.chains import chain_of
+from dray.cel.constant_folding import nodes
 from dray.cel.device import CelDevice
 from dray.cel.errors import CelError, CelRuntimeError, CostExceeded
-from dray.cel.fold import nodes
 from dray.cel.program import Program
+from dray.cel.selection_chains import chain_of
 from dray.cel.values import type_name
 
 
@@ -90,10 +90,10 @@ def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
 
 
 @lru_cache(maxsize=64)
-def _traced_code(program: Program) -> tuple[exact.ExactCode, dict[int, Node]]:
+def _traced_code(program: Program) -> tuple[code_generator.GeneratedCode, dict[int, Node]]:
     """Code that tells the value of every node by number, and the nodes by number."""
     traced: dict[int, Node] = {}
-    return exact.generate(program.root, program.variables, program.environment.cost_limit, traced), traced
+    return code_generator.generate(program.root, program.variables, program.environment.cost_limit, traced), traced
 
 
 class _Decider:

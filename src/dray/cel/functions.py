@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from dray.cel.ast import Node
-from dray.cel.ranges import Range
+from dray.cel.cost_ranges import Range
 from dray.cel.types import Type
 from dray.cel.values import Duration, OpenMap, Optional, Timestamp, TypeValue, UInt, no_overload
 

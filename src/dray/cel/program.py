@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from dray.cel import exact
+from dray.cel import code_generator
 from dray.cel.ast import Node
 from dray.cel.checker import check
+from dray.cel.constant_folding import (
+    fold,
+    validate,
+)
 from dray.cel.device import CelDevice
 from dray.cel.environment import Environment
 from dray.cel.errors import CelError, CelRuntimeError, CompileFailure, CostExceeded, Issue, Refused
 from dray.cel.estimate import estimate
-from dray.cel.fold import fold, validate
 from dray.cel.parser import parse
 from dray.cel.types import BOOL, INT, SEMVER, STRING, Type
 from dray.cel.values import type_name
@@ -50,8 +53,8 @@ class Program:
         return estimate(self.root, self.environment)
 
     @cached_property
-    def _exact(self) -> exact.ExactCode:
-        return exact.generate(self.root, self.variables, self.environment.cost_limit)
+    def _code(self) -> code_generator.GeneratedCode:
+        return code_generator.generate(self.root, self.variables, self.environment.cost_limit)
 
     def evaluate(self, device: CelDevice) -> bool:
         """Whether a device matches; raises CelRuntimeError where there is no answer."""
@@ -87,7 +90,7 @@ class Program:
 
     def _run(self, *values: Any) -> Outcome:
         try:
-            value, cost = self._exact(0, *values)
+            value, cost = self._code(0, *values)
         except CostExceeded as exceeded:
             return Outcome(CelRuntimeError(str(exceeded), cost_exceeded=True), exceeded.cost)
         except (MemoryError, RecursionError) as exhausted:

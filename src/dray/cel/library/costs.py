@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    LIST_COST,
+    ONE,
+    REGEX_FACTOR,
+    STRING_FACTOR,
+    Range,
+    fixed,
+    traversal,
+)
 from dray.cel.functions import Estimate, Sizing
-from dray.cel.ranges import LIST_COST, ONE, REGEX_FACTOR, STRING_FACTOR, Range, fixed, traversal
 from dray.cel.values import is_list, is_map, size
 
 

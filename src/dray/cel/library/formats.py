@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    REGEX_FACTOR,
+    STRING_FACTOR,
+    traversal,
+)
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing, guard_name
 from dray.cel.library import costs
 from dray.cel.library.times import parse_timestamp
 from dray.cel.library.urls import parse_url
-from dray.cel.ranges import REGEX_FACTOR, STRING_FACTOR, traversal
 from dray.cel.types import FORMAT, STRING, list_of, optional_of
 from dray.cel.values import NONE, Optional, name_type, refuse_other_types, size
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    LIMIT,
+    STRING_FACTOR,
+    Range,
+    fixed,
+)
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
 from dray.cel.library import costs
 from dray.cel.library.operators import MAX_LIST, add
-from dray.cel.ranges import LIMIT, STRING_FACTOR, Range, fixed
 from dray.cel.types import (
     BOOL,
     BYTES,

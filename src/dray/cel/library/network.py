@@ -5,10 +5,15 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    ONE,
+    STRING_FACTOR,
+    Range,
+    traversal,
+)
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing, guard_name
 from dray.cel.library import costs
-from dray.cel.ranges import ONE, STRING_FACTOR, Range, traversal
 from dray.cel.types import BOOL, CIDR, INT, IP, STRING
 from dray.cel.values import name_type, refuse_other_types, size
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    ONE,
+    STRING_FACTOR,
+    Range,
+    traversal,
+)
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
-from dray.cel.ranges import ONE, STRING_FACTOR, Range, traversal
 from dray.cel.types import (
     BOOL,
     BYTES,

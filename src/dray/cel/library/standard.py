@@ -6,6 +6,11 @@ import math
 import re
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    STRING_FACTOR,
+    Range,
+    traversal,
+)
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
 from dray.cel.library import costs
@@ -13,7 +18,6 @@ from dray.cel.library.operators import checked_timestamp
 from dray.cel.library.regex import search
 from dray.cel.library.texts import to_string
 from dray.cel.library.times import parse_duration, parse_timestamp
-from dray.cel.ranges import STRING_FACTOR, Range, traversal
 from dray.cel.types import (
     BOOL,
     BYTES,

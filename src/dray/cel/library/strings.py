@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from dray.cel.cost_ranges import (
+    LIMIT,
+    STRING_FACTOR,
+    Range,
+    traversal,
+)
 from dray.cel.errors import CelError
 from dray.cel.functions import Estimate, Library, Sizing
 from dray.cel.library import costs
 from dray.cel.library.formatting import MAX_OUTPUT, format_string
 from dray.cel.library.texts import quote
-from dray.cel.ranges import LIMIT, STRING_FACTOR, Range, traversal
 from dray.cel.types import DYN, INT, STRING, list_of
 from dray.cel.values import is_list, size
 

@@ -23,16 +23,25 @@ from dray.cel.ast import (
     Select,
     StructLiteral,
 )
-from dray.cel.chains import Chain, Step, chain_of, is_conditional
+from dray.cel.code_writer import LoopText
+from dray.cel.cost_ranges import (
+    LIST_COST,
+    MAP_COST,
+    STRUCT_COST,
+)
 from dray.cel.errors import CelError, CostExceeded
-from dray.cel.exact_loops import LoopText
 from dray.cel.functions import caller
 from dray.cel.library.operators import has_key
-from dray.cel.ranges import LIST_COST, MAP_COST, STRUCT_COST
+from dray.cel.selection_chains import (
+    Chain,
+    Step,
+    chain_of,
+    is_conditional,
+)
 from dray.cel.types import is_scalar
 from dray.cel.values import MISSING, NONE, Optional, to_key
 
-ExactCode = Callable[..., tuple[Any, int]]
+GeneratedCode = Callable[..., tuple[Any, int]]
 
 _MAX_INDENT = 10
 # Nodes within nodes that are written as one function; writing each takes a few calls of ours.
@@ -51,7 +60,7 @@ _BASE: dict[str, Any] = {
 }
 
 
-def generate(root: Node, variables: list[str], limit: int, traced: dict[int, Node] | None = None) -> ExactCode:
+def generate(root: Node, variables: list[str], limit: int, traced: dict[int, Node] | None = None) -> GeneratedCode:
     """A function of the variables, giving (value or CelError, cost); raises CostExceeded.
 
     With `traced` it takes a last argument that is told the value of every node; `traced` receives the nodes by number.
