@@ -1,4 +1,7 @@
-"""The way of a write: decode, default, own fields, admit, validate, commit; and deletion.
+"""Writes: decode, default, track field owners, admit, validate, commit; and deletion.
+
+`object_writer` has the order of these steps. `decoding`, `protobuf` and `go_json_errors` read bodies; `object_checks` validates; `managed_fields` and
+`field_sets` track field owners; `patch_requests` and `patching` apply patches; `admission` and `policies` admit; `raw_json` keeps opaque values.
 
 What must hold across objects at the moment of the commit is in `dray.apiserver.guard`.
 """

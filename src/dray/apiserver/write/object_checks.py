@@ -52,7 +52,7 @@ def update_errors(
 
 
 def warnings_about(row: Resource, document: Document, endpoint: str = "") -> list[str]:
-    """What is allowed but unwise."""
+    """Warnings about fields that are valid but deprecated or probably a mistake."""
     if row.kind in POD_MAKERS and not endpoint:
         template = (document.get("spec") or {}).get("template") or {}
         return list(pod_warnings(template.get("spec") or {}, "spec.template.spec"))

@@ -1,4 +1,4 @@
-"""Creating and changing objects: the road every write takes to the store.
+"""Creates and changes objects: the steps of every write, from the request to the store.
 
 decode and default -> build the new object -> ownership -> mutating admission -> the kind's strategy -> validation -> validating
 admission -> store. A write that changes nothing stores nothing.
@@ -96,10 +96,10 @@ class ObservedObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange:
-    """A wish to change one object.
+    """A change of one object.
 
-    `build` turns the object now (storage version) into the one wished for, with managedFields already right. It may be
-    called again when somebody else was faster, unless the wish names a resourceVersion.
+    `build` turns the stored object (storage version) into the wanted one, with managedFields already right. It is
+    called again after a conflict, unless the request names a resourceVersion.
     """
 
     build: Callable[[Document], Awaitable[Document] | Document]
@@ -133,7 +133,7 @@ class ObjectWriter:
         return decoded
 
     def report(self, call: ApiCall, problems: tuple[str, ...], options: WriteOptions) -> None:
-        """Strict refuses what it does not know, Warn says so, Ignore says nothing."""
+        """Unknown and duplicate fields: Strict refuses them, Warn returns warnings, Ignore does nothing."""
         if not problems or options.field_validation == "Ignore":
             return
         if options.field_validation == "Strict":
@@ -264,7 +264,7 @@ class ObjectWriter:
         return await self.change(call, ObjectChange(build, subresource, options.dry_run, seen=seen))
 
     def _seen(self, call: ApiCall) -> ObservedObject | None:
-        """The object as the cache has it: most writes leave most of it alone, and that needs no second look."""
+        """The object in the cache; parts that the write leaves unchanged are not decoded and checked again."""
         if call.row.kind in NEWER_THAN_US or not is_stored_form(call.row, call.version):
             return None  # fields that we do not know must be named each time they are sent
         stored = self._core.cache(call.row).get(call.namespace, call.name)
@@ -276,7 +276,7 @@ class ObjectWriter:
             raise errors.bad_request(problem)
 
     async def change(self, call: ApiCall, change: ObjectChange) -> WriteOutcome:
-        """Carry out a wish, again and again if others write in between and the wish does not forbid it."""
+        """Makes the change; tries again after a conflict, unless the request names a resourceVersion."""
         cache = self._core.cache(call.row)
         for _ in range(MAX_ATTEMPTS):
             stored = await self.current(cache, call.namespace, call.name)

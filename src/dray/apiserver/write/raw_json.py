@@ -1,6 +1,6 @@
-"""How opaque values are spelled: parameters for drivers and their device data are kept as text, as they were sent.
+"""Keeps the text of opaque values (parameters for drivers, device data) as it was sent.
 
-Nobody reads them here, so they belong to who wrote them, spaces and all. A PUT stores the text that it brought; a patch goes
+The server does not read these values, so it stores their text unchanged, spaces included. A PUT stores the text that it brought; a patch goes
 over the whole object and leaves the plain spelling behind, some also the members in order. Text that changed is a change of the object, even where it means
 the same; whether a field that may not change did change is judged by its meaning.
 """
@@ -42,12 +42,12 @@ class RawValues:
 
 
 def may_have_spaces(data: bytes) -> bool:
-    """Whether some value might be spelled in another way than the plain one."""
+    """Whether the JSON may contain a value with spaces."""
     return _SPACED in data
 
 
 def raw_values_of(data: bytes) -> RawValues:
-    """Of an object as JSON; none for what is not the shape of one."""
+    """The opaque values in the JSON of an object; none if it is not the JSON of an object."""
     try:
         found = _read(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,8 +1,8 @@
-"""Whose write is begun next.
+"""Decides which write starts next: urgent writes of the scheduler go before the others.
 
-As a rule whatever has arrived is begun, in one turn of the event loop: writes that are committed together cost less. But then
-everybody waits for everybody, and a pod's way to its node is three writes of the scheduler, one after the other. So who is trusted
-may ask to go first. While such writes keep coming, one of the others is begun in each turn, in the order of arrival.
+Normally all writes that have arrived start in the same turn of the event loop, since writes that are committed together cost less. But a pod reaches its
+node by three writes of the scheduler, one after the other, and each would wait for all others. So a trusted user may mark a write as urgent. While urgent
+writes keep coming, one other write starts in each turn, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class WritePriority:
         self._hurry_until = 0.0
 
     async def wait(self, user: User, request: Request, what: RequestInfo) -> None:
-        """Returns when it is this request's turn."""
+        """Returns when the request may start."""
         if what.verb not in WRITE_VERBS or what.plural in NEVER_DELAYED:
             return
         loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class WritePriority:
         await turn
 
     def _begin(self) -> None:
-        """One of those that wait; all of them, if nobody is in a hurry any more."""
+        """Starts the oldest waiting write; all of them, if no urgent write came lately."""
         loop, waiting = asyncio.get_running_loop(), self._waiting
         in_a_hurry = loop.time() < self._hurry_until
         while waiting:

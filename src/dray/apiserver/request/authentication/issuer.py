@@ -1,4 +1,4 @@
-"""Who issues service account tokens, and the key that proves it: what others need to check a token by themselves (OIDC)."""
+"""The OIDC discovery documents: the issuer of service account tokens and its public key, for services that check tokens themselves."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Service account tokens: made on request, bound to objects, valid only while what they are bound to exists."""
+"""Issues and checks service account tokens. A token that is bound to an object is valid only while the object exists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which plugins a server runs, in Kubernetes' order: first what refuses a place, then what fills in, last what counts."""
+"""The admission plugins of a server, in Kubernetes' order."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from dray.store.interface import Store
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What plugins may know."""
+    """The parts of the server that plugins use."""
 
     store: Store
     objects: Objects
