@@ -44,11 +44,7 @@ def impure_calls(source: str, room: str) -> Iterator[str]:
             yield from (f"{node.lineno}: sys.{name.name}" for name in node.names if name.name not in ALLOWED_OF_SYS)
 
 
-# CEL still raises the recursion limit for deep expressions.
-MENDING = {"cel": pytest.mark.xfail(strict=False, reason="cel/program.py sets the recursion limit")}
-
-
-@pytest.mark.parametrize("room", [pytest.param(room, marks=MENDING.get(room, ())) for room in PURE_ROOMS])
+@pytest.mark.parametrize("room", PURE_ROOMS)
 def test_a_pure_room_changes_nothing_of_the_process(room: str) -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{call}"

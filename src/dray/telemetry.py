@@ -34,7 +34,7 @@ class Metric:
         return _line(self.name + suffix, pairs, number)
 
 
-class Counter(Metric):
+class CounterMetric(Metric):
     kind = "counter"
 
     def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
@@ -52,7 +52,7 @@ class Counter(Metric):
         return (self._line(values, number) for values, number in sorted(self._values.items()))
 
 
-class Gauge(Counter):
+class Gauge(CounterMetric):
     kind = "gauge"
 
     def set(self, number: float, *values: str) -> None:
@@ -115,8 +115,8 @@ class Registry:
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
 
-    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Counter:
-        return self._add(Counter(name, help_text, labels))
+    def counter(self, name: str, help_text: str, labels: Sequence[str] = ()) -> CounterMetric:
+        return self._add(CounterMetric(name, help_text, labels))
 
     def gauge(self, name: str, help_text: str, labels: Sequence[str] = ()) -> Gauge:
         return self._add(Gauge(name, help_text, labels))

@@ -6,6 +6,8 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.builders.manifests import a_claim, a_container, a_pod, a_result
+
 from dray.accounting import AllocatedClaim, ClaimCharge, DeviceIndex, DeviceLookup, claim_charges
 from dray.api.codec import to_object
 from dray.api.core import Node, Pod
@@ -70,16 +72,16 @@ class World:
         allocated = {}
         for entry in pod.spec.resource_claims:
             name = entry.resource_claim_name or entry.name
-            claim = self.claims.get(name) or a_claim(name)
+            claim = self.claims.get(name) or claim_named(name)
             allocated[entry.name] = AllocatedClaim(claim, self.allocations[name])
         return claim_charges(pod, allocated, self.inventory)
 
 
-def a_claim(name: str) -> ResourceClaim:
-    return to_object({"metadata": {"name": name}}, ResourceClaim)
+def claim_named(name: str) -> ResourceClaim:
+    return to_object(a_claim(name, namespace=""), ResourceClaim)
 
 
-def a_pod(
+def demanding_pod(
     name: str = "p",
     *,
     containers: dict[str, dict[str, Any]] | None = None,
@@ -93,19 +95,17 @@ def a_pod(
     def container(key: str, resources: dict[str, Any]) -> dict[str, Any]:
         resources = dict(resources)
         sidecar = {"restartPolicy": "Always"} if resources.pop("sidecar", False) else {}
-        listed = resources.pop("claims", [])
-        return {"name": key, **sidecar, "resources": {**resources, "claims": [{"name": each} for each in listed]}}
+        return a_container(key, uses=resources.pop("claims", []), resources=resources, **sidecar)
 
-    document = {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-        "spec": {
-            "containers": [container(*each) for each in (containers or {"c": {}}).items()],
-            "initContainers": [container(*each) for each in (init or {}).items()],
-            "resourceClaims": [{"name": key, "resourceClaimName": value} for key, value in (claims or {}).items()],
-            **spec,
-        },
-        "status": {"nodeAllocatableResourceClaimStatuses": status or []},
-    }
+    document = a_pod(
+        name,
+        *(container(*each) for each in (containers or {"c": {}}).items()),
+        uid=f"uid-{name}",
+        claims=claims,
+        initContainers=[container(*each) for each in (init or {}).items()],
+        status={"nodeAllocatableResourceClaimStatuses": status or []},
+        **spec,
+    )
     return to_object(document, Pod)
 
 
@@ -114,5 +114,7 @@ def quantities(**amounts: str) -> dict[str, Quantity]:
     return {name.replace("_", "-"): Quantity.parse(text) for name, text in amounts.items()}
 
 
-def a_result(device: str, driver: str = "dra.example.com", pool: str = "node-pool", **more: Any) -> dict[str, Any]:
-    return {"request": "req", "driver": driver, "pool": pool, "device": device, **more}
+def allocated_device(
+    device: str, driver: str = "dra.example.com", pool: str = "node-pool", **more: Any
+) -> dict[str, Any]:
+    return a_result(device, "req", driver, pool, **more)

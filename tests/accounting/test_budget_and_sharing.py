@@ -1,7 +1,7 @@
 """The pod-level budget, claims used by several pods, and the rows behind an amount."""
 
 import pytest
-from tests.accounting.builders import World, a_pod, a_result, quantities
+from tests.accounting.builders import World, allocated_device, demanding_pod, quantities
 
 from dray.accounting import NodeLedger, PodRef, budget_problems, charges_in_status, pod_demand, sharing_conflict
 from dray.api.codec import to_object
@@ -118,13 +118,13 @@ def container_text(name: str, container: str) -> str:
     ],
 )
 def test_budget(pod, expected):
-    built = a_pod(**pod)
+    built = demanding_pod(**pod)
     charges = charges_in_status(built.status.node_allocatable_resource_claim_statuses)
     assert texts(budget_problems(built, charges)) == expected
 
 
 def test_example_b_budget_of_5_for_6100m():
-    pod = a_pod(
+    pod = demanding_pod(
         init={"s": {"requests": {"cpu": "100m"}, "sidecar": True}, "i": {"requests": {"cpu": "2"}}},
         containers={"a": {"requests": {"cpu": "500m"}}, "b": {"requests": {"cpu": "250m"}}},
         overhead={"cpu": "50m"},
@@ -162,7 +162,7 @@ TEXT = "node allocatable resource claim x has a mapped device and cannot be shar
     ],
 )
 def test_sharing(status, reserved_for, expected):
-    (charge,) = charges_in_status(a_pod(status=[status]).status.node_allocatable_resource_claim_statuses)
+    (charge,) = charges_in_status(demanding_pod(status=[status]).status.node_allocatable_resource_claim_statuses)
     users = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved_for]
     claim = to_object({"metadata": {"name": "x"}, "status": {"reservedFor": users}}, ResourceClaim)
     conflict = sharing_conflict(claim, charge, {"me", "my-group"})
@@ -186,9 +186,9 @@ spec:
     - {name: core-1, nodeAllocatableResourceMappings: {cpu: {allocationMultiplier: "2"}}}
 """
     )
-    results = [a_result(f"core-{i}", driver="cpu.example.com", pool="node-1") for i in range(2)]
+    results = [allocated_device(f"core-{i}", driver="cpu.example.com", pool="node-1") for i in range(2)]
     world.allocate("cores", *results)
-    world.pods["web"] = a_pod(
+    world.pods["web"] = demanding_pod(
         "web",
         containers={"app": {"requests": {"cpu": "1"}, "claims": ["c"]}, "log": {}},
         claims={"c": "cores"},
@@ -207,7 +207,7 @@ spec:
 
 
 def test_rows_show_the_moment_that_counts():
-    pod = a_pod(
+    pod = demanding_pod(
         init={"s": {"requests": {"cpu": "1"}, "sidecar": True}, "i": {"requests": {"cpu": "5"}}},
         containers={"c": {"requests": {"cpu": "2"}}},
     )
@@ -217,7 +217,7 @@ def test_rows_show_the_moment_that_counts():
 
 
 def test_a_pool_is_one_row_of_all_its_pods():
-    pod = a_pod(containers={"c": {"requests": {"cpu": "1"}}}, status=[POOL | {"containers": ["c"]}])
+    pod = demanding_pod(containers={"c": {"requests": {"cpu": "1"}}}, status=[POOL | {"containers": ["c"]}])
     ledger = NodeLedger("n", quantities(cpu="8"))
     for name in ("a", "b"):
         ledger.add(PodRef("default", name), pod_demand(pod))

@@ -1,7 +1,8 @@
 """From allocations to quantities: all spellings, once per claim, and named errors for what cannot be counted."""
 
 import pytest
-from tests.accounting.builders import World, a_claim, a_pod, a_result
+from tests.accounting.builders import World, allocated_device, claim_named, demanding_pod
+from tests.builders.manifests import a_device
 
 from dray.accounting import (
     AllocatedClaim,
@@ -26,12 +27,12 @@ spec:
 """
 
 
-def a_slice(*devices: dict, name="s", driver="dra.example.com", pool="node-pool", generation=1) -> str:
+def slice_text(*devices: dict, name="s", driver="dra.example.com", pool="node-pool", generation=1) -> str:
     return SLICE.format(name=name, driver=driver, pool=pool, generation=generation, devices=list(devices))
 
 
-def a_device(name: str = "d", capacity: dict | None = None, **fields) -> dict:
-    return {"name": name, "capacity": {key: {"value": value} for key, value in (capacity or {}).items()}, **fields}
+def backed_device(name: str = "d", capacity: dict | None = None, **fields) -> dict:
+    return a_device(name, capacity=capacity or {}, **fields)
 
 
 def today(**resources) -> dict:
@@ -44,7 +45,7 @@ def kep(**resources) -> dict:
 
 def charges_of(slices: str, *results: dict, **pod):
     world = World.of(slices).allocate("x", *results)
-    world.pods["p"] = a_pod("p", claims={"x": "x"}, **pod)
+    world.pods["p"] = demanding_pod("p", claims={"x": "x"}, **pod)
     return world.charges("p")
 
 
@@ -55,14 +56,14 @@ def status_of(*args, **pod):
 def test_two_devices_and_overhead_as_example_a():
     """X: 2 devices of 2 cpu; G: memory overhead. Sidecar 100m, init 2, a 500m/1Gi, b 250m, overhead 50m."""
     world = World.of(
-        a_slice(
-            a_device("d0", **today(cpu={"mapping": {"deviceMultiplier": "2"}})),
-            a_device("d1", **today(cpu={"mapping": {"deviceMultiplier": "2"}})),
-            a_device("g", **today(memory={"overhead": {"perPod": "512Mi", "perContainer": "256Mi"}})),
+        slice_text(
+            backed_device("d0", **today(cpu={"mapping": {"deviceMultiplier": "2"}})),
+            backed_device("d1", **today(cpu={"mapping": {"deviceMultiplier": "2"}})),
+            backed_device("g", **today(memory={"overhead": {"perPod": "512Mi", "perContainer": "256Mi"}})),
         )
     )
-    world.allocate("x", a_result("d0"), a_result("d1")).allocate("g", a_result("g"))
-    world.pods["p"] = a_pod(
+    world.allocate("x", allocated_device("d0"), allocated_device("d1")).allocate("g", allocated_device("g"))
+    world.pods["p"] = demanding_pod(
         "p",
         init={"s": {"requests": {"cpu": "100m"}, "sidecar": True}, "i": {"requests": {"cpu": "2"}}},
         containers={
@@ -87,9 +88,9 @@ def test_two_devices_and_overhead_as_example_a():
 
 def test_status_keeps_the_spelling_of_the_device_and_sorts_resources():
     needs = {"memory": {"allocationMultiplier": "1Gi"}, "cpu": {"allocationMultiplier": "2"}}
-    assert status_of(a_slice(a_device(**kep(**needs))), a_result("d"), containers={"c": {"claims": ["x"]}}) == [
-        {"resourceClaimName": "x", "containers": ["c"], "resources": {"cpu": "2", "memory": "1Gi"}}
-    ]
+    assert status_of(
+        slice_text(backed_device(**kep(**needs))), allocated_device("d"), containers={"c": {"claims": ["x"]}}
+    ) == [{"resourceClaimName": "x", "containers": ["c"], "resources": {"cpu": "2", "memory": "1Gi"}}]
 
 
 @pytest.mark.parametrize(
@@ -102,11 +103,11 @@ def test_status_keeps_the_spelling_of_the_device_and_sorts_resources():
     ],
 )
 def test_capacity_key(consumed, expected):
-    device = a_device(
+    device = backed_device(
         capacity={"cores": "64", "other": "64"},
         **today(cpu={"mapping": {"capacityKey": "cores", "capacityMultiplier": "2"}}),
     )
-    statuses = status_of(a_slice(device), a_result("d", consumedCapacity=consumed))
+    statuses = status_of(slice_text(device), allocated_device("d", consumedCapacity=consumed))
     if expected is None:
         assert statuses == []
     else:
@@ -114,15 +115,19 @@ def test_capacity_key(consumed, expected):
 
 
 def test_product_keeps_the_unit_style_of_the_capacity():
-    device = a_device(capacity={"mem": "64Gi"}, **kep(memory={"capacityKey": "mem", "allocationMultiplier": "1.5"}))
-    assert status_of(a_slice(device), a_result("d", consumedCapacity={"mem": "4Gi"}))[0]["resources"] == {
+    device = backed_device(
+        capacity={"mem": "64Gi"}, **kep(memory={"capacityKey": "mem", "allocationMultiplier": "1.5"})
+    )
+    assert status_of(slice_text(device), allocated_device("d", consumedCapacity={"mem": "4Gi"}))[0]["resources"] == {
         "memory": "6Gi"
     }
 
 
 def test_two_entries_of_one_claim_count_once():
-    world = World.of(a_slice(a_device(**kep(cpu={"allocationMultiplier": "4"})))).allocate("x", a_result("d"))
-    world.pods["p"] = a_pod(
+    world = World.of(slice_text(backed_device(**kep(cpu={"allocationMultiplier": "4"})))).allocate(
+        "x", allocated_device("d")
+    )
+    world.pods["p"] = demanding_pod(
         "p", containers={"a": {"claims": ["one"]}, "b": {"claims": ["two"]}}, claims={"one": "x", "two": "x"}
     )
     (charge,) = world.charges("p")
@@ -131,15 +136,15 @@ def test_two_entries_of_one_claim_count_once():
 
 
 def test_a_container_that_lists_two_requests_of_a_claim_is_one_reference():
-    device = a_device(**today(cpu={"overhead": {"perContainer": "1"}}))
-    (charge,) = charges_of(a_slice(device), a_result("d"), containers={"c": {"claims": ["x", "x"]}})
+    device = backed_device(**today(cpu={"overhead": {"perContainer": "1"}}))
+    (charge,) = charges_of(slice_text(device), allocated_device("d"), containers={"c": {"claims": ["x", "x"]}})
     assert charge.containers == ("c",)
 
 
 def test_init_containers_come_first_in_the_list():
     (charge,) = charges_of(
-        a_slice(a_device(**kep(cpu={}))),
-        a_result("d"),
+        slice_text(backed_device(**kep(cpu={}))),
+        allocated_device("d"),
         containers={"c": {"claims": ["x"]}},
         init={"i": {"claims": ["x"]}},
     )
@@ -147,21 +152,21 @@ def test_init_containers_come_first_in_the_list():
 
 
 def test_devices_that_declare_nothing_give_no_charge():
-    assert charges_of(a_slice(a_device()), a_result("d")) == ()
+    assert charges_of(slice_text(backed_device()), allocated_device("d")) == ()
 
 
 def test_one_name_under_two_drivers_is_two_devices():
-    slices = a_slice(a_device(**kep(cpu={"allocationMultiplier": "1"})), name="a", driver="a.example.com") + (
-        "---" + a_slice(a_device(**kep(cpu={"allocationMultiplier": "5"})), name="b", driver="b.example.com")
+    slices = slice_text(backed_device(**kep(cpu={"allocationMultiplier": "1"})), name="a", driver="a.example.com") + (
+        "---" + slice_text(backed_device(**kep(cpu={"allocationMultiplier": "5"})), name="b", driver="b.example.com")
     )
-    (charge,) = charges_of(slices, a_result("d", driver="b.example.com"))
+    (charge,) = charges_of(slices, allocated_device("d", driver="b.example.com"))
     assert str(charge.mapped[0].quantity) == "5"
 
 
 def test_mapping_and_overhead_on_one_resource():
-    device = a_device(**today(cpu={"mapping": {"deviceMultiplier": "2"}, "overhead": {"perPod": "500m"}}))
-    charges = charges_of(a_slice(device), a_result("d"))
-    assert pod_demand(a_pod(), charges).milli_cpu == 2500
+    device = backed_device(**today(cpu={"mapping": {"deviceMultiplier": "2"}, "overhead": {"perPod": "500m"}}))
+    charges = charges_of(slice_text(device), allocated_device("d"))
+    assert pod_demand(demanding_pod(), charges).milli_cpu == 2500
 
 
 # --- what cannot be counted ------------------------------------------------------------------------------------------
@@ -212,19 +217,21 @@ BAD = [
 
 @pytest.mark.parametrize(("fields", "error", "message"), BAD)
 def test_named_errors(fields, error, message):
-    device = a_device(capacity={"big": "10E"}, **fields)
+    device = backed_device(capacity={"big": "10E"}, **fields)
     with pytest.raises(error, match=message):
-        charges_of(a_slice(device), a_result("d"))
+        charges_of(slice_text(device), allocated_device("d"))
 
 
 def test_storage_may_be_mapped_in_the_keps_spelling():
-    (charge,) = charges_of(a_slice(a_device(**kep(ephemeral_storage={"allocationMultiplier": "1Gi"}))), a_result("d"))
-    assert pod_demand(a_pod(), [charge]).ephemeral_storage == 2**30
+    (charge,) = charges_of(
+        slice_text(backed_device(**kep(ephemeral_storage={"allocationMultiplier": "1Gi"}))), allocated_device("d")
+    )
+    assert pod_demand(demanding_pod(), [charge]).ephemeral_storage == 2**30
 
 
 def test_one_of_two_devices_missing():
     with pytest.raises(problems.DeviceNotFound) as error:
-        charges_of(a_slice(a_device(**kep(cpu={}))), a_result("d"), a_result("gone"))
+        charges_of(slice_text(backed_device(**kep(cpu={}))), allocated_device("d"), allocated_device("gone"))
     assert not isinstance(error.value, problems.ClaimNotPublished)
     assert str(error.value) == (
         "claim /x, device gone, driver dra.example.com: "
@@ -233,20 +240,20 @@ def test_one_of_two_devices_missing():
 
 
 def test_no_device_of_the_claim_published():
-    world = World.of(a_slice(a_device())).allocate("x", a_result("gone"))
-    pod = world.pods["p"] = a_pod("p", claims={"x": "x"})
+    world = World.of(slice_text(backed_device())).allocate("x", allocated_device("gone"))
+    pod = world.pods["p"] = demanding_pod("p", claims={"x": "x"})
     with pytest.raises(problems.ClaimNotPublished):
         world.charges("p")
-    claims = {"x": AllocatedClaim(a_claim("x"), world.allocations["x"])}
+    claims = {"x": AllocatedClaim(claim_named("x"), world.allocations["x"])}
     assert claim_charges_of_published(pod, claims, world.inventory) == ()
 
 
 def test_device_of_another_node():
-    world = World.of(a_slice(a_device(**kep(cpu={})))).allocate("x", a_result("d"))
-    pod = a_pod("p", claims={"x": "x"})
+    world = World.of(slice_text(backed_device(**kep(cpu={})))).allocate("x", allocated_device("d"))
+    pod = demanding_pod("p", claims={"x": "x"})
     inventory = DeviceLookup(DeviceIndex(world.slices), {}, serves_node=lambda device: False)
     with pytest.raises(problems.DeviceNotOnNode, match="device d does not match node"):
-        claim_charges(pod, {"x": AllocatedClaim(a_claim("x"), world.allocations["x"])}, inventory)
+        claim_charges(pod, {"x": AllocatedClaim(claim_named("x"), world.allocations["x"])}, inventory)
 
 
 # --- the index -------------------------------------------------------------------------------------------------------
@@ -261,9 +268,9 @@ def test_index_follows_slices():
     old, new, changed = World.of(
         "---".join(
             [
-                a_slice(a_device(**kep(cpu={"allocationMultiplier": "1"})), name="old", generation=1),
-                a_slice(a_device(**kep(cpu={"allocationMultiplier": "2"})), name="new", generation=2),
-                a_slice(a_device(**kep(cpu={"allocationMultiplier": "3"})), name="new", generation=2),
+                slice_text(backed_device(**kep(cpu={"allocationMultiplier": "1"})), name="old", generation=1),
+                slice_text(backed_device(**kep(cpu={"allocationMultiplier": "2"})), name="new", generation=2),
+                slice_text(backed_device(**kep(cpu={"allocationMultiplier": "3"})), name="new", generation=2),
             ]
         )
     ).slices

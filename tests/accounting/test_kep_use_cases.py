@@ -1,7 +1,7 @@
 """The worked examples of both KEP-5517 texts, with the KEP's numbers, in both spellings where both are written."""
 
 import pytest
-from tests.accounting.builders import World, a_pod, a_result, quantities
+from tests.accounting.builders import World, allocated_device, demanding_pod, quantities
 
 from dray.accounting import DoesNotFit, Fits, NodeLedger, PodRef, budget_problems, pod_demand, pod_requests
 
@@ -51,7 +51,9 @@ spec:
 
 
 def of_socket(**consumed: str) -> dict:
-    return a_result("socket0", consumedCapacity={f"dra.example.com/{name}": text for name, text in consumed.items()})
+    return allocated_device(
+        "socket0", consumedCapacity={f"dra.example.com/{name}": text for name, text in consumed.items()}
+    )
 
 
 def placed(world: World, pod_name: str) -> NodeLedger:
@@ -73,7 +75,7 @@ def gi(amount: float) -> int:
 def test_use_case_1_standard_and_claimed_cpu_and_memory(socket):
     world = World.of(socket_slice(socket))
     world.allocate("cpu-mem-claim", of_socket(cpu="4", memory="8Gi"))
-    world.pods["dra-pod"] = a_pod(
+    world.pods["dra-pod"] = demanding_pod(
         "dra-pod",
         containers={
             "my-app1": {"requests": {"cpu": "100m", "memory": "100Mi"}, "claims": ["my-cpu-mem-claim"]},
@@ -92,7 +94,7 @@ def test_use_case_1_standard_and_claimed_cpu_and_memory(socket):
 @pytest.mark.parametrize(
     ("chosen", "cpu"),
     [
-        pytest.param(a_result("gpu0", driver="gpu.example.com"), 1000, id="scenario-A-gpu"),
+        pytest.param(allocated_device("gpu0", driver="gpu.example.com"), 1000, id="scenario-A-gpu"),
         pytest.param(of_socket(cpu="30"), 31000, id="scenario-B-cpu"),
     ],
 )
@@ -112,7 +114,7 @@ spec:
 """
     )
     world.allocate("gpu-or-cpu", chosen)
-    world.pods["fungible-pod"] = a_pod(
+    world.pods["fungible-pod"] = demanding_pod(
         "fungible-pod",
         containers={"my-app": {"requests": {"cpu": "1", "memory": "1Gi"}, "claims": ["gpu-or-cpu"]}},
         claims={"gpu-or-cpu": "gpu-or-cpu"},
@@ -162,9 +164,9 @@ spec:
 """
     )
     world.allocate("cpu-claim", of_socket(cpu="10"))
-    world.allocate("gpu-claim", a_result("gpu0", driver="gpu.example.com"))
+    world.allocate("gpu-claim", allocated_device("gpu0", driver="gpu.example.com"))
     both = ["my-cpu-claim", "my-gpu-claim"]
-    world.pods["combined-dra-pod"] = a_pod(
+    world.pods["combined-dra-pod"] = demanding_pod(
         "combined-dra-pod",
         containers={
             "my-app1": {"requests": {"cpu": "100m", "memory": "1Gi"}, "claims": both},
@@ -182,7 +184,7 @@ def test_use_case_4_pod_level_budget_with_shared_claim_and_sidecars(socket):
     world = World.of(socket_slice(socket))
     world.allocate("cpu-req-10-cpus", of_socket(cpu="10"))
     budget = {"cpu": "11", "memory": "10Gi"}
-    world.pods["plr"] = a_pod(
+    world.pods["plr"] = demanding_pod(
         "plr",
         containers={
             "my-app1": {"claims": ["cpu-req-10-cpus"]},
@@ -216,9 +218,9 @@ spec:
 {devices}
 """
     )
-    world.allocate("claim-a", *(a_result(f"cpu{i}") for i in range(4)))
-    world.allocate("claim-b", *(a_result(f"cpu{4 + i}") for i in range(2)))
-    world.pods["pod1"] = a_pod(
+    world.allocate("claim-a", *(allocated_device(f"cpu{i}") for i in range(4)))
+    world.allocate("claim-b", *(allocated_device(f"cpu{4 + i}") for i in range(2)))
+    world.pods["pod1"] = demanding_pod(
         "pod1",
         containers={
             "c1": {"requests": {"cpu": "1"}, "claims": ["a", "b"]},
@@ -232,7 +234,7 @@ spec:
 def test_unreferenced_claim_counts_once():
     world = World.of(socket_slice(NEW_SOCKET))
     world.allocate("exclusive", of_socket(cpu="4"))
-    world.pods["p"] = a_pod("p", containers={"c": {"requests": {"cpu": "1"}}}, claims={"x": "exclusive"})
+    world.pods["p"] = demanding_pod("p", containers={"c": {"requests": {"cpu": "1"}}}, claims={"x": "exclusive"})
     (charge,) = world.charges("p")
     assert charge.containers == ()
     assert pod_demand(world.pods["p"], [charge]).milli_cpu == 5000
@@ -261,8 +263,8 @@ spec:
 @pytest.mark.parametrize(("device", "cpu"), [("socket-0-l3-0", 8000), ("socket-0-numa-0", 32000)])
 def test_a_partition_counts_its_own_capacity(device, cpu):
     """A dedicated device has no consumed capacity in its allocation."""
-    world = World.of(PARTITIONS).allocate("part", a_result(device))
-    world.pods["p"] = a_pod("p", containers={"c": {"claims": ["x"]}}, claims={"x": "part"})
+    world = World.of(PARTITIONS).allocate("part", allocated_device(device))
+    world.pods["p"] = demanding_pod("p", containers={"c": {"claims": ["x"]}}, claims={"x": "part"})
     assert pod_demand(world.pods["p"], world.charges("p")).milli_cpu == cpu
 
 
@@ -288,8 +290,8 @@ spec:
   pool: {{name: node-pool, generation: 1, resourceSliceCount: 1}}
   devices: [{{name: xpu-model-x-001, {mappings}}}]
 """
-    ).allocate("xpu", a_result("xpu-model-x-001", driver="xpu.example.com"))
-    world.pods["p"] = a_pod("p", containers={"c": {"claims": ["x"]}}, claims={"x": "xpu"})
+    ).allocate("xpu", allocated_device("xpu-model-x-001", driver="xpu.example.com"))
+    world.pods["p"] = demanding_pod("p", containers={"c": {"claims": ["x"]}}, claims={"x": "xpu"})
     demand = pod_demand(world.pods["p"], world.charges("p"))
     assert (demand.milli_cpu, demand.memory) == (2000, gi(8))
 
@@ -316,8 +318,8 @@ spec:
   pool: {{name: node-pool, generation: 1, resourceSliceCount: 1}}
   devices: {devices}
 """
-    ).allocate("many", *(a_result(f"d{i}") for i in range(count)))
-    world.pods["p"] = a_pod("p", claims={"x": "many"})
+    ).allocate("many", *(allocated_device(f"d{i}") for i in range(count)))
+    world.pods["p"] = demanding_pod("p", claims={"x": "many"})
     assert pod_demand(world.pods["p"], world.charges("p")).amount(resource) == amount
 
 
@@ -338,8 +340,8 @@ spec:
       nodeAllocatableResourceMappings:
         cpu: {capacityKey: dra.example.com/cores, allocationMultiplier: "2"}
 """
-    ).allocate("cores", a_result("socket0", consumedCapacity={"dra.example.com/cores": "8"}))
-    world.pods["p"] = a_pod("p", claims={"x": "cores"})
+    ).allocate("cores", allocated_device("socket0", consumedCapacity={"dra.example.com/cores": "8"}))
+    world.pods["p"] = demanding_pod("p", claims={"x": "cores"})
     assert pod_demand(world.pods["p"], world.charges("p")).milli_cpu == 16000
 
 
@@ -391,10 +393,10 @@ OLD_CLASS_POLICY = (
 def pool_world(request) -> World:
     mapping, device_class = request.param
     world = World.of(POOL.replace("MAPPING", mapping).replace("CLASS", device_class))
-    result = a_result("shared-pool-instance-1", consumedCapacity={"dra.example.com/cpu": "100"})
+    result = allocated_device("shared-pool-instance-1", consumedCapacity={"dra.example.com/cpu": "100"})
     world.allocate("shared-cpu-claim", {**result, "request": "pool"})
     for name, container, cpu in (("pod1", "container-a", "10"), ("pod2", "container-b", "20"), ("big", "c", "71")):
-        world.pods[name] = a_pod(
+        world.pods[name] = demanding_pod(
             name,
             containers={container: {"requests": {"cpu": cpu}, "claims": ["my-pool"]}},
             claims={"my-pool": "shared-cpu-claim"},
@@ -437,5 +439,5 @@ def test_pods_draw_from_a_shared_cpu_pool(pool_world, first_to_go):
 def test_the_pool_is_not_for_pods_outside_it(pool_world):
     ledger = NodeLedger("node1", quantities(cpu="128", memory="1Gi", pods="110"))
     ledger.add(PodRef("default", "pod1"), pod_demand(pool_world.pods["pod1"], pool_world.charges("pod1")))
-    outside = pod_demand(a_pod("outside", containers={"c": {"requests": {"cpu": "29"}}}))
+    outside = pod_demand(demanding_pod("outside", containers={"c": {"requests": {"cpu": "29"}}}))
     assert isinstance(ledger.fits(outside), DoesNotFit)

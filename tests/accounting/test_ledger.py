@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from tests.accounting.builders import a_pod, quantities
+from tests.accounting.builders import demanding_pod, quantities
+from tests.builders.manifests import a_node
 
 from dray.accounting import ClusterLedger, Demand, DoesNotFit, Fits, NodeLedger, PodRef, pod_demand
 from dray.accounting.errors import AlreadyPlaced, LedgerInconsistent, NegativeAmount, NotAssumed
@@ -23,7 +24,7 @@ def asking(*, mapped: str | None = None, claim: str = "x", **requests: str) -> D
     """A pod with one container, and a claim that maps cpu to it."""
     status = [{"resourceClaimName": claim, "containers": ["c"], "mapping": [{"name": "cpu", "quantity": mapped}]}]
     names = {name.replace("_", "-"): text for name, text in requests.items()}
-    return pod_demand(a_pod(containers={"c": {"requests": names}}, status=status if mapped else None))
+    return pod_demand(demanding_pod(containers={"c": {"requests": names}}, status=status if mapped else None))
 
 
 def ref(name: str) -> PodRef:
@@ -106,7 +107,7 @@ def test_a_mapped_claim_belongs_to_one_pod():
 
 def test_overhead_may_be_shared_and_is_charged_to_each_pod():
     status = [{"resourceClaimName": "g", "containers": ["c"], "overhead": [{"name": "cpu", "perPod": "1"}]}]
-    demand = pod_demand(a_pod(status=status))
+    demand = pod_demand(demanding_pod(status=status))
     ledger = a_ledger()
     ledger.add(ref("a"), demand)
     assert ledger.fits(demand) == Fits()
@@ -116,13 +117,15 @@ def test_overhead_may_be_shared_and_is_charged_to_each_pod():
 
 def test_amounts_are_rounded_up_per_pod():
     """Kubernetes rounds what a pod asks for together, not each container."""
-    pod = a_pod(containers={"a": {"requests": {"cpu": "1n", "memory": "100m"}}, "b": {"requests": {"cpu": "1n"}}})
+    pod = demanding_pod(
+        containers={"a": {"requests": {"cpu": "1n", "memory": "100m"}}, "b": {"requests": {"cpu": "1n"}}}
+    )
     demand = pod_demand(pod)
     assert (demand.milli_cpu, demand.memory) == (1, 1)
 
 
 def test_non_zero_amounts_for_scoring():
-    demand = pod_demand(a_pod(containers={"a": {}, "b": {"requests": {"cpu": "0"}}}))
+    demand = pod_demand(demanding_pod(containers={"a": {}, "b": {"requests": {"cpu": "0"}}}))
     assert (demand.milli_cpu, demand.memory) == (0, 0)
     assert (demand.non_zero_milli_cpu, demand.non_zero_memory) == (100, 400 * 2**20)
     ledger = a_ledger()
@@ -131,7 +134,7 @@ def test_non_zero_amounts_for_scoring():
 
 
 def test_pods_that_ask_for_the_same_share_one_demand():
-    one, other = (pod_demand(a_pod(name, containers={"c": {"requests": {"cpu": "3"}}})) for name in ("a", "b"))
+    one, other = (pod_demand(demanding_pod(name, containers={"c": {"requests": {"cpu": "3"}}})) for name in ("a", "b"))
     assert one is other
 
 
@@ -170,7 +173,7 @@ def test_a_shrunken_node_keeps_its_pods_and_says_so():
 
 def test_an_extended_resource_that_devices_serve_is_not_the_nodes_to_run_out_of():
     ledger = a_ledger()
-    demand = pod_demand(a_pod(containers={"c": {"requests": {"cpu": "1", "example.com/gpu": "1"}}}))
+    demand = pod_demand(demanding_pod(containers={"c": {"requests": {"cpu": "1", "example.com/gpu": "1"}}}))
     ledger.add(ref("a"), demand)
     assert ledger.overcommitted() == []
     assert [line.resource for line in lines_of(ledger)] == ["cpu", "memory"]
@@ -211,7 +214,7 @@ def test_check_sees_a_total_that_drifted():
 )
 def test_negative_amounts_never_reach_the_ledger(pod):
     with pytest.raises(NegativeAmount, match="below zero"):
-        pod_demand(a_pod(**pod))
+        pod_demand(demanding_pod(**pod))
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -243,7 +246,7 @@ def demands(draw) -> Demand:
         for claim in draw(st.lists(st.sampled_from(sorted(CLAIMS)), unique=True, max_size=3))
     ]
     spec = draw(st.sampled_from([{}, {"overhead": {"cpu": "50m"}}, {"resources": {"requests": {"cpu": "9"}}}]))
-    return pod_demand(a_pod(containers=containers, init=init, status=status, **spec))
+    return pod_demand(demanding_pod(containers=containers, init=init, status=status, **spec))
 
 
 def totals(ledger: NodeLedger) -> dict[str, int]:
@@ -371,15 +374,15 @@ TestLedgerMachine.settings = settings(max_examples=40, stateful_step_count=25, d
 # --- the cluster -----------------------------------------------------------------------------------------------------
 
 
-def a_node(name: str, cpu: str) -> Node:
-    return to_object({"metadata": {"name": name}, "status": {"allocatable": {"cpu": cpu, "pods": "110"}}}, Node)
+def node_with(name: str, cpu: str) -> Node:
+    return to_object(a_node(name, {"cpu": cpu, "pods": "110"}), Node)
 
 
 def test_cluster_takes_events_in_any_order():
     cluster = ClusterLedger()
     cluster.add("n1", ref("early"), asking(cpu="1"))
     assert list(cluster) == [], "a node that is only named is not there yet"
-    cluster.set_node(a_node("n1", "4"))
+    cluster.set_node(node_with("n1", "4"))
     (ledger,) = cluster
     assert (ledger.milli_cpu, ledger.allocatable_milli_cpu) == (1000, 4000)
     cluster.remove_node("n1")
@@ -392,7 +395,7 @@ def test_cluster_takes_events_in_any_order():
 def test_cluster_knows_where_a_pod_is():
     cluster = ClusterLedger()
     for name in ("n1", "n2"):
-        cluster.set_node(a_node(name, "4"))
+        cluster.set_node(node_with(name, "4"))
     cluster.assume("n1", ref("a"), asking(cpu="1"))
     assert cluster.node_of(ref("a")) == "n1"
     cluster.add("n2", ref("a"), asking(cpu="1"))

@@ -1,7 +1,7 @@
 """QoS class, cgroup values and OOM score: by Kubernetes' rules of today, and with claims as KEP-5517 asks."""
 
 import pytest
-from tests.accounting.builders import a_pod
+from tests.accounting.builders import demanding_pod
 
 from dray.accounting import Enforcement, container_cgroup, oom_score_adj, pod_cgroup, qos_class
 from dray.accounting.enforcement import cpu_quota, cpu_shares, cpu_weight, kernel_page_size, runtime_cpu_weight
@@ -87,14 +87,14 @@ def both(cpu: str, memory: str) -> dict:
     ],
 )
 def test_qos_class(containers, status, today, kep):
-    pod = a_pod(containers=containers, status=status)
+    pod = demanding_pod(containers=containers, status=status)
     assert qos_class(pod, TODAY) == today
     assert qos_class(pod) == kep
 
 
 def test_pod_level_resources_decide_the_class_alone():
     level = both("8", "8Gi")
-    pod = a_pod(status=[claim("c", cpu="4")], resources={"requests": level, "limits": level})
+    pod = demanding_pod(status=[claim("c", cpu="4")], resources={"requests": level, "limits": level})
     assert qos_class(pod) == qos_class(pod, TODAY) == "Guaranteed"
 
 
@@ -118,7 +118,7 @@ def test_cpu_values(milli, shares, weight, runtime_weight, quota):
     assert cpu_quota(milli) == quota
 
 
-WORKED = a_pod(
+WORKED = demanding_pod(
     containers={
         "c1": {"requests": both("1", "1Gi"), "limits": both("2", "2Gi")},
         "c2": {"requests": both("500m", "512Mi"), "limits": both("1", "1Gi")},
@@ -163,39 +163,47 @@ def test_worked_case_with_claims_in_the_weights_and_memory_protected():
 @pytest.mark.parametrize(
     ("pod", "enforcement", "cpu_max", "memory_max"),
     [
-        pytest.param(a_pod(), KEP, "max 100000", None, id="best-effort"),
+        pytest.param(demanding_pod(), KEP, "max 100000", None, id="best-effort"),
         pytest.param(
-            a_pod(containers={"c": {"requests": both("1", "1Gi")}}), KEP, "max 100000", None, id="burstable-no-limit"
+            demanding_pod(containers={"c": {"requests": both("1", "1Gi")}}),
+            KEP,
+            "max 100000",
+            None,
+            id="burstable-no-limit",
         ),
         pytest.param(
-            a_pod(containers={"c": {"limits": both("1", "1Gi")}, "d": {"limits": {"cpu": "1"}}}),
+            demanding_pod(containers={"c": {"limits": both("1", "1Gi")}, "d": {"limits": {"cpu": "1"}}}),
             KEP,
             "200000 100000",
             None,
             id="memory-limit-of-one-container-only",
         ),
         pytest.param(
-            a_pod(resources={"requests": both("1", "1Gi"), "limits": both("3", "2Gi")}),
+            demanding_pod(resources={"requests": both("1", "1Gi"), "limits": both("3", "2Gi")}),
             KEP,
             "300000 100000",
             2 * GI,
             id="pod-level",
         ),
         pytest.param(
-            a_pod(status=[claim("c", cpu="4", memory="8Gi")]), KEP, "400000 100000", 8 * GI, id="claims-are-the-limit"
+            demanding_pod(status=[claim("c", cpu="4", memory="8Gi")]),
+            KEP,
+            "400000 100000",
+            8 * GI,
+            id="claims-are-the-limit",
         ),
         pytest.param(
-            a_pod(status=[claim("c", cpu="4", memory="8Gi")]), TODAY, "max 100000", None, id="best-effort-today"
+            demanding_pod(status=[claim("c", cpu="4", memory="8Gi")]), TODAY, "max 100000", None, id="best-effort-today"
         ),
         pytest.param(
-            a_pod(status=[claim("c", overhead=[{"name": "memory", "perPod": "1Gi"}])]),
+            demanding_pod(status=[claim("c", overhead=[{"name": "memory", "perPod": "1Gi"}])]),
             KEP,
             "max 100000",
             None,
             id="overhead-sets-no-limit",
         ),
         pytest.param(
-            a_pod(
+            demanding_pod(
                 containers={"c": {"requests": {"cpu": "10"}, "limits": {"cpu": "10"}}},
                 status=[claim("c", policy="ConsumeFrom", cpu="100")],
             ),
@@ -212,13 +220,15 @@ def test_pod_limits_in_the_cgroup(pod, enforcement, cpu_max, memory_max):
 
 
 def test_a_pool_weighs_what_the_pod_draws():
-    pod = a_pod(containers={"c": {"requests": {"cpu": "10"}}}, status=[claim("c", policy="ConsumeFrom", cpu="100")])
+    pod = demanding_pod(
+        containers={"c": {"requests": {"cpu": "10"}}}, status=[claim("c", policy="ConsumeFrom", cpu="100")]
+    )
     assert pod_cgroup(pod).cpu_shares == 10_240
     assert container_cgroup(pod, pod.spec.containers[0]).cpu_shares == 10_240
 
 
 def test_hugepages():
-    pod = a_pod(
+    pod = demanding_pod(
         containers={"c": {"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}}, "d": {}},
         status=[claim("c", "d", **{"hugepages-2Mi": "64Mi"})],
     )
@@ -230,7 +240,9 @@ def test_hugepages():
 
 def test_pod_level_hugepages_hold_for_containers_without_a_limit():
     level = {"hugepages-2Mi": "128Mi", "cpu": "1"}
-    pod = a_pod(status=[claim("c", **{"hugepages-2Mi": "64Mi"})], resources={"requests": level, "limits": level})
+    pod = demanding_pod(
+        status=[claim("c", **{"hugepages-2Mi": "64Mi"})], resources={"requests": level, "limits": level}
+    )
     assert container_cgroup(pod, pod.spec.containers[0], TODAY).hugetlb == {"2MB": 128 * 2**20}
 
 
@@ -241,28 +253,30 @@ def test_page_sizes_as_the_kernel_names_them():
 @pytest.mark.parametrize(
     ("pod", "today", "kep"),
     [
-        pytest.param(a_pod(), 1000, 1000, id="best-effort"),
+        pytest.param(demanding_pod(), 1000, 1000, id="best-effort"),
         pytest.param(
-            a_pod(containers={"c": {"requests": both("1", "1Gi"), "limits": both("1", "1Gi")}}),
+            demanding_pod(containers={"c": {"requests": both("1", "1Gi"), "limits": both("1", "1Gi")}}),
             -997,
             -997,
             id="guaranteed",
         ),
-        pytest.param(a_pod(priorityClassName="system-node-critical"), -997, -997, id="node-critical"),
-        pytest.param(a_pod(containers={"c": {"requests": {"cpu": "1"}}}), 999, 999, id="burstable-without-memory"),
-        pytest.param(a_pod(containers={"c": {"requests": {"memory": "64Gi"}}}), 3, 3, id="more-than-the-node"),
+        pytest.param(demanding_pod(priorityClassName="system-node-critical"), -997, -997, id="node-critical"),
         pytest.param(
-            a_pod(containers={"c": {"requests": {"memory": "4Gi"}}}, status=[claim("c", memory="4Gi")]),
+            demanding_pod(containers={"c": {"requests": {"cpu": "1"}}}), 999, 999, id="burstable-without-memory"
+        ),
+        pytest.param(demanding_pod(containers={"c": {"requests": {"memory": "64Gi"}}}), 3, 3, id="more-than-the-node"),
+        pytest.param(
+            demanding_pod(containers={"c": {"requests": {"memory": "4Gi"}}}, status=[claim("c", memory="4Gi")]),
             500,
             500,
             id="claim-adds",
         ),
-        pytest.param(a_pod(status=[claim("c", memory="4Gi")]), 1000, 750, id="claim-alone"),
+        pytest.param(demanding_pod(status=[claim("c", memory="4Gi")]), 1000, 750, id="claim-alone"),
         pytest.param(
-            a_pod(status=[claim("c", cpu="1", memory="4Gi")]), 1000, -997, id="claims-that-make-it-guaranteed"
+            demanding_pod(status=[claim("c", cpu="1", memory="4Gi")]), 1000, -997, id="claims-that-make-it-guaranteed"
         ),
         pytest.param(
-            a_pod(
+            demanding_pod(
                 containers={"c": {"requests": {"memory": "1Gi"}}, "d": {}}, resources={"requests": {"memory": "9Gi"}}
             ),
             1000 - 1000 * 5 // 16,
@@ -278,7 +292,7 @@ def test_oom_score(pod, today, kep):
 
 
 def test_a_sidecar_outlives_the_smallest_container():
-    pod = a_pod(
+    pod = demanding_pod(
         init={"s": {"requests": {"memory": "1Gi"}, "sidecar": True}, "i": {"requests": {"memory": "1Gi"}}},
         containers={"a": {"requests": {"memory": "8Gi"}}, "b": {"requests": {"memory": "4Gi"}}},
     )

@@ -1,7 +1,7 @@
 """The four policies: what each does to a pod's amounts, where it comes from, and what may meet in one container."""
 
 import pytest
-from tests.accounting.builders import World, a_pod, a_result, quantities
+from tests.accounting.builders import World, allocated_device, demanding_pod, quantities
 
 from dray.accounting import (
     DoesNotFit,
@@ -55,14 +55,14 @@ def a_world(*claims: tuple[str, Policy, int]) -> World:
     }
     world = World.of("\n---\n".join(slices.values()))
     for i, (driver, policy, cpus) in enumerate(claims):
-        result = a_result("d", driver=f"{driver}-{policy.lower()}", consumedCapacity={"amount": str(cpus)})
+        result = allocated_device("d", driver=f"{driver}-{policy.lower()}", consumedCapacity={"amount": str(cpus)})
         world.allocate(f"c{i}", result)
     return world
 
 
 def cpu_of(world: World, containers: dict[str, dict], **more) -> int:
     names = {f"c{i}": f"c{i}" for i in range(len(world.allocations))}
-    world.pods["p"] = a_pod("p", containers=containers, claims=names, **more)
+    world.pods["p"] = demanding_pod("p", containers=containers, claims=names, **more)
     charges = world.charges("p")
     requests = pod_requests(world.pods["p"], charges=charges)
     return requests["cpu"].milli()
@@ -88,7 +88,7 @@ def test_arithmetic_of_a_claim_of_3_used_by_containers_of_2_and_5(policy, cpu):
 
 def test_a_pool_of_3_cannot_serve_containers_of_2_and_5():
     world = a_world(("x", Policy.CONSUME_FROM, 3))
-    world.pods["p"] = a_pod("p", containers=C1_C2, claims={"c0": "c0"})
+    world.pods["p"] = demanding_pod("p", containers=C1_C2, claims={"c0": "c0"})
     ledger = NodeLedger("n", quantities(cpu="100", pods="10"))
     refused = ledger.fits(pod_demand(world.pods["p"], world.charges("p")))
     assert isinstance(refused, DoesNotFit)
@@ -123,7 +123,7 @@ def test_max_and_added_claims_meet():
 def test_pool_and_added_claims_meet():
     """The container's request comes from the pool, the GPU's need from the node."""
     world = a_world(("cpu", Policy.CONSUME_FROM, 40), ("gpu", Policy.ADD_PER_REFERENCE, 2))
-    world.pods["p"] = a_pod(
+    world.pods["p"] = demanding_pod(
         "p",
         containers={"c": {"requests": {"cpu": "12"}, "claims": ["c0", "c1"]}, "d": {"requests": {"cpu": "1"}}},
         claims={"c0": "c0", "c1": "c1"},
@@ -146,7 +146,7 @@ def test_max_claim_of_an_init_container_stays_taken_afterwards():
 
 def test_pool_draws_follow_init_containers_and_sidecars():
     world = a_world(("x", Policy.CONSUME_FROM, 40))
-    world.pods["p"] = a_pod(
+    world.pods["p"] = demanding_pod(
         "p",
         init={
             "s": {"requests": {"cpu": "2"}, "claims": ["c0"], "sidecar": True},
@@ -164,7 +164,7 @@ def test_a_container_with_two_pools_fills_the_first_then_the_second():
     ledger = NodeLedger("n", quantities(cpu="100", pods="10"))
     refs = []
     for name, cpu in (("a", "7"), ("b", "8"), ("c", "6")):
-        world.pods[name] = a_pod(
+        world.pods[name] = demanding_pod(
             name,
             containers={"c": {"requests": {"cpu": cpu}, "claims": ["c0", "c1"]}},
             claims={"c0": "c0", "c1": "c1"},
@@ -187,7 +187,7 @@ def test_a_container_with_two_pools_fills_the_first_then_the_second():
 
 def test_pod_level_budget_covers_what_comes_from_a_pool():
     world = a_world(("x", Policy.CONSUME_FROM, 40))
-    world.pods["p"] = a_pod(
+    world.pods["p"] = demanding_pod(
         "p",
         containers={"c": {"requests": {"cpu": "12"}, "claims": ["c0"]}},
         claims={"c0": "c0"},
@@ -204,8 +204,8 @@ def policy_found(device_policy: str, class_spec: str, request: str = EXACT, resu
     device = f", accountingPolicy: {device_policy}" if device_policy else ""
     text = SLICE.format(driver="drv", policy=device) + CLASS.format(spec=class_spec, request=request)
     world = World.of(text)
-    world.allocate("x", {**a_result("d", driver="drv"), "request": result_request})
-    world.pods["p"] = a_pod("p", claims={"x": "x"})
+    world.allocate("x", {**allocated_device("d", driver="drv"), "request": result_request})
+    world.pods["p"] = demanding_pod("p", claims={"x": "x"})
     ((amount,),) = (charge.mapped for charge in world.charges("p"))
     return amount.policy
 
@@ -287,7 +287,7 @@ MAX, FROM, ADD, REF = Policy.MAX, Policy.CONSUME_FROM, Policy.ADD_PER_CLAIM, Pol
 )
 def test_compatibility_in_one_container(one, other, message):
     world = a_world((*one, 4), (*other, 8))
-    world.pods["p"] = a_pod("p", containers={"c": {"claims": ["c0", "c1"]}}, claims={"c0": "c0", "c1": "c1"})
+    world.pods["p"] = demanding_pod("p", containers={"c": {"claims": ["c0", "c1"]}}, claims={"c0": "c0", "c1": "c1"})
     charges = world.charges("p")
     if message is None:
         check_compatibility(charges)
@@ -299,7 +299,7 @@ def test_compatibility_in_one_container(one, other, message):
 def test_claims_of_different_containers_do_not_meet():
     world = a_world(("x", MAX, 4), ("y", FROM, 8))
     containers = {"c": {"claims": ["c0"]}, "d": {"claims": ["c1"]}}
-    world.pods["p"] = a_pod("p", containers=containers, claims={"c0": "c0", "c1": "c1"})
+    world.pods["p"] = demanding_pod("p", containers=containers, claims={"c0": "c0", "c1": "c1"})
     check_compatibility(world.charges("p"))
 
 
@@ -311,7 +311,7 @@ def test_a_restarted_scheduler_counts_the_same(policy):
     """What the charges become in the pod's status brings back the same demand."""
     world = a_world(("x", policy, 30), ("y", Policy.ADD_PER_CLAIM, 2))
     containers = {"c1": {"requests": {"cpu": "2"}, "claims": ["c0", "c1"]}, "c2": {"claims": ["c0"]}}
-    world.pods["p"] = a_pod("p", containers=containers, claims={"c0": "c0", "c1": "c1"})
+    world.pods["p"] = demanding_pod("p", containers=containers, claims={"c0": "c0", "c1": "c1"})
     charges = world.charges("p")
     again = charges_in_status(claim_statuses(charges))
     before, after = pod_demand(world.pods["p"], charges), pod_demand(world.pods["p"], again)

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from tests.accounting.builders import a_pod, quantities
+from tests.accounting.builders import demanding_pod, quantities
 
 from dray.accounting import NodeLedger, PodRef, pod_demand
 from dray.api.core import ContainerStatus, Pod, PodStatus, ResourceRequirements
@@ -34,7 +34,7 @@ def claim(policy: str, cpu: str) -> list[dict]:
     ],
 )
 def test_the_highest_reading_counts(wanted, granted, in_force, milli):
-    pod = a_pod(containers={"c": {"requests": {"cpu": wanted}}}, status=claim("AddPerClaim", "4"))
+    pod = demanding_pod(containers={"c": {"requests": {"cpu": wanted}}}, status=claim("AddPerClaim", "4"))
     demand = pod_demand(resizing(pod, granted, in_force))
     assert demand.milli_cpu == milli
     ledger = NodeLedger("n", quantities(cpu="16"))
@@ -43,14 +43,14 @@ def test_the_highest_reading_counts(wanted, granted, in_force, milli):
 
 
 def test_a_pool_serves_what_is_in_force_too():
-    pod = a_pod(containers={"c": {"requests": {"cpu": "10"}}}, status=claim("ConsumeFrom", "100"))
+    pod = demanding_pod(containers={"c": {"requests": {"cpu": "10"}}}, status=claim("ConsumeFrom", "100"))
     demand = pod_demand(resizing(pod, "12", "12"))
     assert demand.milli_cpu == 0
     assert [draw.amount for draw in demand.draws] == [12_000]
 
 
 def test_pod_level_status_beside_a_pool():
-    pod = a_pod(containers={"c": {"requests": {"cpu": "10"}}}, status=claim("ConsumeFrom", "100"))
+    pod = demanding_pod(containers={"c": {"requests": {"cpu": "10"}}}, status=claim("ConsumeFrom", "100"))
     seen = ResourceRequirements(requests=quantities(cpu="11"))
     pod = resizing(pod, "10", "10", allocated_resources=quantities(cpu="10"), resources=seen)
     demand = pod_demand(pod)
@@ -61,11 +61,11 @@ def test_pod_level_status_beside_a_pool():
 
 
 def test_a_settled_pod_costs_no_more_than_its_spec():
-    pod = a_pod(containers={"c": {"requests": {"cpu": "2"}}})
+    pod = demanding_pod(containers={"c": {"requests": {"cpu": "2"}}})
     assert pod_demand(resizing(pod, "2", "2")) is pod_demand(pod)
 
 
 def test_other_status_says_nothing_about_resources():
-    pod = a_pod(containers={"c": {"requests": {"cpu": "2"}}})
+    pod = demanding_pod(containers={"c": {"requests": {"cpu": "2"}}})
     running = msgspec.structs.replace(pod, status=PodStatus(container_statuses=(ContainerStatus(name="c"),)))
     assert pod_demand(running) is pod_demand(pod)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dray.allocator import TIMED_OUT, Allocation, Allocator, Failure, Inventory, Ledger, scenarios
-from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, an_option
+from tests.allocator.builders import an_option, any_request, claim_object, class_object, node_object, slice_object
+from tests.builders.manifests import a_device
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 from allocator_worlds import as_line, workloads
@@ -32,29 +33,29 @@ def test_the_staircase_has_one_solution():
 
 def ask(claims, devices, deadline=None, **spec):
     inventory = Inventory()
-    inventory.apply_slice(a_slice(devices, **spec))
-    allocator = Allocator(inventory, Ledger(), [a_class()])
-    return allocator.fresh_question(claims).on(a_node(), deadline)
+    inventory.apply_slice(slice_object(devices, **spec))
+    allocator = Allocator(inventory, Ledger(), [class_object()])
+    return allocator.fresh_question(claims).on(node_object(), deadline)
 
 
 def test_many_alternatives_that_all_fail():
     alternatives = [{"name": f"s{i}", **an_option(1 + i)} for i in range(8)]
     requests = [{"name": f"r{n}", "firstAvailable": alternatives} for n in range(12)]
-    answer = ask([a_claim(*requests)], 11)
+    answer = ask([claim_object(*requests)], 11)
     assert not isinstance(answer, Allocation)
     assert answer.steps < 300
 
 
 def test_shares_that_do_not_fit_together():
     devices = [a_device(f"d{i}", capacity={"memory": "10"}, allowMultipleAllocations=True) for i in range(6)]
-    requests = [a_request(f"r{n}", capacity={"memory": "6"}) for n in range(7)]
-    answer = ask([a_claim(*requests)], devices)
+    requests = [any_request(f"r{n}", capacity={"memory": "6"}) for n in range(7)]
+    answer = ask([claim_object(*requests)], devices)
     assert not isinstance(answer, Allocation)
     assert answer.steps < 300
 
 
 def test_several_claims_fight_over_too_few_devices():
-    claims = [a_claim(*[a_request(f"r{n}") for n in range(8)], name=f"claim-{c}") for c in range(4)]
+    claims = [claim_object(*[any_request(f"r{n}") for n in range(8)], name=f"claim-{c}") for c in range(4)]
     answer = ask(claims, 31)
     assert not isinstance(answer, Allocation)
     assert answer.steps < 200
@@ -76,10 +77,10 @@ def test_many_partitions_of_cards_whose_slices_differ():
         for n in slices
     ]
     inventory = Inventory()
-    inventory.apply_slice(a_slice([], name="counters", sharedCounters=sets, count=2))
-    inventory.apply_slice(a_slice(whole + parts, name="devices", count=2))
-    allocator = Allocator(inventory, Ledger(), [a_class()])
-    answer = allocator.fresh_question([a_claim(a_request(count=32))]).on(a_node())
+    inventory.apply_slice(slice_object([], name="counters", sharedCounters=sets, count=2))
+    inventory.apply_slice(slice_object(whole + parts, name="devices", count=2))
+    allocator = Allocator(inventory, Ledger(), [class_object()])
+    answer = allocator.fresh_question([claim_object(any_request(count=32))]).on(node_object())
     assert isinstance(answer, Allocation)
     names = [each.device_id.device for each in answer.devices()[0]]
     assert names[:4] == ["card-0", "card-1", "card-2", "card-3"]
@@ -91,8 +92,8 @@ def test_distinct_values_run_out():
     devices = [a_device(f"d{i}", attributes={"slot": i % 31}) for i in range(62)]
     limits = [{"distinctAttribute": "gpu.example.com/slot"}]
     for claim in (
-        a_claim(a_request(count=32), constraints=limits),
-        a_claim(*[a_request(f"r{n}") for n in range(32)], constraints=limits),
+        claim_object(any_request(count=32), constraints=limits),
+        claim_object(*[any_request(f"r{n}") for n in range(32)], constraints=limits),
     ):
         answer = ask([claim], devices)
         assert not isinstance(answer, Allocation)
@@ -107,7 +108,7 @@ def test_deadline_is_honoured_in_mid_search():
         return len(asked) > 1
 
     devices = [a_device(f"d{i}", attributes={"root": min(i // 31, 3)}) for i in range(125)]
-    claim = a_claim(a_request(count=32), constraints=[{"matchAttribute": "gpu.example.com/root"}])
+    claim = claim_object(any_request(count=32), constraints=[{"matchAttribute": "gpu.example.com/root"}])
     answer = ask([claim], devices, passed)
     assert isinstance(answer, Failure)
     assert answer.code == TIMED_OUT

@@ -18,7 +18,8 @@ from dray.allocator import (
 )
 from dray.allocator import allocator as allocator_module
 from dray.allocator.search import STEPS_PER_LOOK, Search
-from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice
+from tests.allocator.builders import any_request, claim_object, class_object, holder_object, node_object, slice_object
+from tests.builders.manifests import a_device
 
 
 def hard_devices(values, count, seed):
@@ -30,8 +31,8 @@ def hard_devices(values, count, seed):
 
 
 def distinct_points(count):
-    return a_claim(
-        a_request(count=count), constraints=[{"distinctAttribute": f"gpu.example.com/{axis}"} for axis in "abc"]
+    return claim_object(
+        any_request(count=count), constraints=[{"distinctAttribute": f"gpu.example.com/{axis}"} for axis in "abc"]
     )
 
 
@@ -39,8 +40,8 @@ def an_allocator(devices, nodes=1):
     inventory = Inventory()
     for index in range(1, nodes + 1):
         name = f"node-{index}"
-        inventory.apply_slice(a_slice(devices, name=f"slice-{name}", node=name, pool=name))
-    return Allocator(inventory, Ledger(), [a_class()])
+        inventory.apply_slice(slice_object(devices, name=f"slice-{name}", node=name, pool=name))
+    return Allocator(inventory, Ledger(), [class_object()])
 
 
 def in_turns(question, node, limits):
@@ -75,9 +76,9 @@ LONG = [
 @pytest.mark.parametrize(("devices", "count", "steps"), LONG)
 def test_pieces_come_to_the_same_answer_in_the_same_steps(devices, count, steps):
     claims = [distinct_points(count)]
-    whole = an_allocator(devices).question(claims).on(a_node())
+    whole = an_allocator(devices).question(claims).on(node_object())
     limits = TimeLimits(turn_is_over=Turn())
-    answer, pauses = in_turns(an_allocator(devices).question(claims), a_node(), limits)
+    answer, pauses = in_turns(an_allocator(devices).question(claims), node_object(), limits)
     assert type(answer) is type(whole)
     assert answer.steps == whole.steps
     if steps is not None:
@@ -94,7 +95,7 @@ def test_questions_asked_anew_go_on_where_the_search_stopped():
     while True:
         turns += 1
         try:
-            answer = allocator.question([distinct_points(14)]).on(a_node(), limits=limits)
+            answer = allocator.question([distinct_points(14)]).on(node_object(), limits=limits)
             break
         except Paused:
             assert turns < 2602 // STEPS_PER_LOOK + 2
@@ -107,9 +108,9 @@ def test_search_starts_again_when_its_node_has_changed():
     claims, limits = [distinct_points(14)], TimeLimits(turn_is_over=Turn())
     for _ in range(5):
         with pytest.raises(Paused):
-            allocator.question(claims).on(a_node(), limits=limits)
-    allocator.ledger.apply_claim(a_holder("d0", pool="node-1"))
-    answer, pauses = in_turns(allocator.question(claims), a_node(), limits)
+            allocator.question(claims).on(node_object(), limits=limits)
+    allocator.ledger.apply_claim(holder_object("d0", pool="node-1"))
+    answer, pauses = in_turns(allocator.question(claims), node_object(), limits)
     assert isinstance(answer, NoFit)
     assert answer.steps == 2496, "of the search without d0 alone"
     assert pauses == 2496 // (2 * STEPS_PER_LOOK)
@@ -119,9 +120,9 @@ def test_search_goes_on_when_another_node_has_changed():
     allocator = an_allocator(hard_devices(14, 60, 2), nodes=2)
     claims, limits = [distinct_points(14)], TimeLimits(turn_is_over=Turn())
     with pytest.raises(Paused):
-        allocator.question(claims).on(a_node(), limits=limits)
-    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
-    answer, pauses = in_turns(allocator.question(claims), a_node(), limits)
+        allocator.question(claims).on(node_object(), limits=limits)
+    allocator.ledger.apply_claim(holder_object("d0", pool="node-2"))
+    answer, pauses = in_turns(allocator.question(claims), node_object(), limits)
     assert answer.steps == 2602
     assert pauses < 2602 // STEPS_PER_LOOK
 
@@ -137,7 +138,7 @@ def test_nodes_of_a_kind_share_one_deadline():
 
     limits = TimeLimits(lambda: deadline)
     question = allocator.question([distinct_points(20)])
-    answers = [question.on(a_node(f"node-{index}"), limits=limits) for index in range(1, 51)]
+    answers = [question.on(node_object(f"node-{index}"), limits=limits) for index in range(1, 51)]
     assert {(type(answer), answer.code) for answer in answers} == {(Failure, TIMED_OUT)}
     assert sum(answer.steps for answer in answers) == answers[0].steps <= 12 * STEPS_PER_LOOK
     assert len(looks) == 11
@@ -145,8 +146,8 @@ def test_nodes_of_a_kind_share_one_deadline():
 
 def test_another_kind_of_node_gets_a_deadline_of_its_own():
     allocator = an_allocator(hard_devices(20, 120, 0), nodes=2)
-    allocator.inventory.apply_slice(a_slice(20, name="easy", node="node-3", pool="node-3"))
-    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
+    allocator.inventory.apply_slice(slice_object(20, name="easy", node="node-3", pool="node-3"))
+    allocator.ledger.apply_claim(holder_object("d0", pool="node-2"))
     given = []
 
     def new_deadline():
@@ -161,7 +162,7 @@ def test_another_kind_of_node_gets_a_deadline_of_its_own():
     limits = TimeLimits(new_deadline)
     question = allocator.question([distinct_points(20)])
     for name in ("node-1", "node-2"):
-        assert question.on(a_node(name), limits=limits).code == TIMED_OUT
+        assert question.on(node_object(name), limits=limits).code == TIMED_OUT
     assert given == [6, 6]
 
 
@@ -178,7 +179,7 @@ def test_next_attempt_goes_on_after_a_timeout():
             return len(looks) > 20
 
         answer = allocator.question([distinct_points(14)]).on(
-            a_node(), limits=TimeLimits(lambda deadline=deadline: deadline)
+            node_object(), limits=TimeLimits(lambda deadline=deadline: deadline)
         )
         if not isinstance(answer, Failure):
             break
@@ -191,32 +192,32 @@ def test_next_attempt_goes_on_after_a_timeout():
 def test_long_search_is_remembered_for_a_later_node_of_the_kind():
     allocator = an_allocator(hard_devices(14, 60, 2), nodes=2)
     question = allocator.question([distinct_points(14)])
-    assert question.on(a_node("node-1")).steps == 2602
-    assert question.on(a_node("node-2")).steps == 0
+    assert question.on(node_object("node-1")).steps == 2602
+    assert question.on(node_object("node-2")).steps == 0
 
 
 def test_short_searches_do_not_look_at_the_time():
     allocator = an_allocator(8)
     looked = []
     limits = TimeLimits(lambda: lambda: looked.append("deadline"), lambda: bool(looked.append("turn")))
-    simple = allocator.question([a_claim(a_request(count=4))])
-    assert isinstance(simple.on(a_node(), limits=limits), Allocation)
+    simple = allocator.question([claim_object(any_request(count=4))])
+    assert isinstance(simple.on(node_object(), limits=limits), Allocation)
     assert looked == []
-    constrained = a_claim(a_request(count=1), constraints=[{"distinctAttribute": "gpu.example.com/a"}])
-    allocator.question([constrained]).on(a_node(), limits=limits)
+    constrained = claim_object(any_request(count=1), constraints=[{"distinctAttribute": "gpu.example.com/a"}])
+    allocator.question([constrained]).on(node_object(), limits=limits)
     assert looked in ([], ["turn"])
 
 
 def nodes_with_a_paused_search(turns=1):
     """Three nodes of different kinds are asked one after another, each for some turns."""
     allocator = an_allocator(hard_devices(14, 60, 2), nodes=3)
-    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
-    allocator.ledger.apply_claim(a_holder("d1", pool="node-3"))
+    allocator.ledger.apply_claim(holder_object("d0", pool="node-2"))
+    allocator.ledger.apply_claim(holder_object("d1", pool="node-3"))
     question = allocator.question([distinct_points(14)])
     for name in ("node-1", "node-2", "node-3"):
         for _ in range(turns):
             with pytest.raises(Paused):
-                question.on(a_node(name), limits=TimeLimits(turn_is_over=Turn()))
+                question.on(node_object(name), limits=TimeLimits(turn_is_over=Turn()))
     return sorted(question.kind.interrupted)
 
 
@@ -237,8 +238,8 @@ def test_oldest_interrupted_searches_go_when_they_remember_too_much(monkeypatch)
 def test_every_kind_of_node_gets_its_answer_in_the_end():
     """Each attempt asks three kinds of nodes and times out on all of them; each search continues in the next attempt."""
     allocator = an_allocator(hard_devices(14, 60, 2), nodes=3)
-    allocator.ledger.apply_claim(a_holder("d0", pool="node-2"))
-    allocator.ledger.apply_claim(a_holder("d1", pool="node-3"))
+    allocator.ledger.apply_claim(holder_object("d0", pool="node-2"))
+    allocator.ledger.apply_claim(holder_object("d1", pool="node-3"))
     for _ in range(20):
         question = allocator.question([distinct_points(14)])
         looks = {}
@@ -254,7 +255,7 @@ def test_every_kind_of_node_gets_its_answer_in_the_end():
             return deadline
 
         limits = TimeLimits(new_deadline)
-        answers = [question.on(a_node(f"node-{index}"), limits=limits) for index in (1, 2, 3)]
+        answers = [question.on(node_object(f"node-{index}"), limits=limits) for index in (1, 2, 3)]
         if all(isinstance(answer, NoFit) for answer in answers):
             return
     raise AssertionError("some search never ended")
@@ -272,7 +273,7 @@ def test_reasons_of_a_hard_no_are_found_in_few_steps(monkeypatch):
             searches.append(self)
 
     monkeypatch.setattr(reasons, "Search", Counted)
-    answer = an_allocator(hard_devices(30, 128, 0)).question([distinct_points(30)]).on(a_node())
+    answer = an_allocator(hard_devices(30, 128, 0)).question([distinct_points(30)]).on(node_object())
     assert answer.steps > 5000
     assert {reason.code for reason in answer.reasons} == {"chosen-already", "constraint"}
     assert searches[-1].steps <= reasons.ENOUGH_STEPS + 2 * STEPS_PER_LOOK

@@ -9,14 +9,22 @@ from dray.allocator import Allocation, Failure, Features, NoFit, allocate
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
 from dray.api.meta import ObjectMeta
-from tests.allocator.builders import a_claim, a_class, a_device, a_node, a_request, a_slice, a_taint_rule
+from tests.allocator.builders import (
+    any_request,
+    claim_object,
+    class_object,
+    node_object,
+    slice_object,
+    taint_rule_object,
+)
+from tests.builders.manifests import a_device
 
-ALL = a_claim(a_request(count=0))
-ONE = a_claim(a_request())
+ALL = claim_object(any_request(count=0))
+ONE = claim_object(any_request())
 
 
 def ask(slices, claim=ONE, node=None):
-    return allocate(node or a_node(zone="a"), [claim], slices=slices, classes=[a_class()])
+    return allocate(node or node_object(zone="a"), [claim], slices=slices, classes=[class_object()])
 
 
 def names(answer) -> list[str]:
@@ -25,7 +33,7 @@ def names(answer) -> list[str]:
 
 
 def wide(name="slice-1", devices=2, **spec):
-    return a_slice(devices, name=name, node=None, **spec)
+    return slice_object(devices, name=name, node=None, **spec)
 
 
 ZONE_A = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}
@@ -35,32 +43,34 @@ ZONE_B = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator"
 @pytest.mark.parametrize(
     ("slices", "expected"),
     [
-        pytest.param([a_slice()], ["pool/dev-0"], id="own"),
-        pytest.param([a_slice(node="node-2")], NoFit, id="another-node's"),
+        pytest.param([slice_object()], ["pool/dev-0"], id="own"),
+        pytest.param([slice_object(node="node-2")], NoFit, id="another-node's"),
         pytest.param([wide(allNodes=True)], ["pool/dev-0"], id="all-nodes"),
         pytest.param([wide(nodeSelector=ZONE_A)], ["pool/dev-0"], id="selector-matches"),
         pytest.param([wide(nodeSelector=ZONE_B)], NoFit, id="selector-does-not-match"),
         pytest.param([wide()], NoFit, id="no-node-at-all"),
-        pytest.param([a_slice(count=2)], NoFit, id="incomplete"),
-        pytest.param([a_slice(), a_slice(name="slice-2", devices=["x"])], NoFit, id="too-many-slices"),
-        pytest.param([a_slice(["d", "d"])], Failure, id="invalid"),
+        pytest.param([slice_object(count=2)], NoFit, id="incomplete"),
+        pytest.param([slice_object(), slice_object(name="slice-2", devices=["x"])], NoFit, id="too-many-slices"),
+        pytest.param([slice_object(["d", "d"])], Failure, id="invalid"),
         pytest.param(
-            [a_slice(["old"]), a_slice(["new"], name="slice-2", generation=2)], ["pool/new"], id="newest-generation"
+            [slice_object(["old"]), slice_object(["new"], name="slice-2", generation=2)],
+            ["pool/new"],
+            id="newest-generation",
         ),
         pytest.param(
-            [a_slice(["old"], count=2), a_slice(["new"], name="slice-2", generation=2, node="node-2")],
+            [slice_object(["old"], count=2), slice_object(["new"], name="slice-2", generation=2, node="node-2")],
             NoFit,
             id="obsolete-here",
         ),
         pytest.param(
-            [a_slice(["a"], count=2), a_slice(["b"], name="slice-2", count=2, node="node-2")],
+            [slice_object(["a"], count=2), slice_object(["b"], name="slice-2", count=2, node="node-2")],
             ["pool/a"],
             id="one-pool-on-two-nodes",
         ),
         pytest.param(
             [
-                a_slice([a_device("a", bindingConditions=["x"])], name="s1", pool="a"),
-                a_slice(["b"], name="s2", pool="b"),
+                slice_object([a_device("a", bindingConditions=["x"])], name="s1", pool="a"),
+                slice_object(["b"], name="s2", pool="b"),
             ],
             ["b/b"],
             id="binding-conditions-last",
@@ -85,16 +95,16 @@ def test_what_a_node_sees(slices, expected):
         assert isinstance(answer, expected)
 
 
-@pytest.mark.parametrize("slices", [[a_slice(count=2)], [a_slice(["d", "d"])]], ids=["incomplete", "invalid"])
+@pytest.mark.parametrize("slices", [[slice_object(count=2)], [slice_object(["d", "d"])]], ids=["incomplete", "invalid"])
 def test_all_devices_wait_for_every_pool(slices):
-    answer = ask([a_slice(["x"], name="other", pool="other"), *slices], ALL)
+    answer = ask([slice_object(["x"], name="other", pool="other"), *slices], ALL)
     assert isinstance(answer, Failure)
     assert not answer.for_this_node_only
 
 
 def test_invalid_pool_matters_only_where_nothing_else_fits():
-    invalid = a_slice(["d", "d"], name="bad", pool="bad")
-    assert names(ask([a_slice(), invalid])) == ["pool/dev-0"]
+    invalid = slice_object(["d", "d"], name="bad", pool="bad")
+    assert names(ask([slice_object(), invalid])) == ["pool/dev-0"]
     answer = ask([invalid])
     assert isinstance(answer, Failure)
     assert answer.for_this_node_only
@@ -111,10 +121,10 @@ def test_invalid_pool_matters_only_where_nothing_else_fits():
 )
 def test_counters_that_contradict_make_the_pool_invalid(drawn, sets):
     consumes = [{"counterSet": drawn, "counters": {"slots": {"value": "1"}}}]
-    published = [a_slice([a_device("d", consumesCounters=consumes)], count=1 + bool(sets))]
+    published = [slice_object([a_device("d", consumesCounters=consumes)], count=1 + bool(sets))]
     if sets:
         shared = [{"name": name, "counters": {"slots": {"value": "1"}}} for name in sets]
-        published.append(a_slice([], name="slice-2", count=2, sharedCounters=shared))
+        published.append(slice_object([], name="slice-2", count=2, sharedCounters=shared))
     assert isinstance(ask(published), Failure)
 
 
@@ -139,7 +149,7 @@ def test_node_selector_of_the_result():
         return answer.results(lambda: "share")[0].node_selector
 
     assert selector_of(ask([wide(allNodes=True)])) is None
-    local = selector_of(ask([a_slice()]))
+    local = selector_of(ask([slice_object()]))
     assert local.node_selector_terms[0].match_fields[0].values == ("node-1",)
     wanted = selector_of(ask([wide(nodeSelector=ZONE_A)]))
     assert wanted.node_selector_terms[0].match_expressions[0].key == "zone"
@@ -148,12 +158,12 @@ def test_node_selector_of_the_result():
 
 
 def test_slices_with_one_list_of_devices_share_its_kinds_until_a_rule_taints_one():
-    first = a_slice([a_device("a"), a_device("b")])
+    first = slice_object([a_device("a"), a_device("b")])
     second = msgspec.structs.replace(first, metadata=ObjectMeta(name="slice-2"))
     kinds = KindTable()
     one, two = CompiledSlice(first, kinds, ()), CompiledSlice(second, kinds, ())
     assert one.kinds is two.kinds
-    tainted = CompiledSlice(second, kinds, [a_taint_rule(device="a")])
+    tainted = CompiledSlice(second, kinds, [taint_rule_object(device="a")])
     assert [kind is other for kind, other in zip(tainted.kinds, one.kinds, strict=True)] == [False, True]
     del one, two, tainted
     gc.collect()
@@ -162,21 +172,23 @@ def test_slices_with_one_list_of_devices_share_its_kinds_until_a_rule_taints_one
 
 def test_only_devices_that_draw_counters_are_left_out_while_counters_are_off():
     drawing = a_device("drawing", consumesCounters=[{"counterSet": "set", "counters": {"c": {"value": "1"}}}])
-    published = a_slice([drawing, "plain"])
+    published = slice_object([drawing, "plain"])
     off = Features(partitionable_devices=False)
-    answer = allocate(a_node(), [a_claim()], slices=[published], classes=[a_class()], features=off)
+    answer = allocate(node_object(), [claim_object()], slices=[published], classes=[class_object()], features=off)
     assert isinstance(answer, Allocation)
     assert answer.devices()[0][0].device_id.device == "plain"
-    answer = allocate(a_node(), [a_claim(a_request(count=2))], slices=[published], classes=[a_class()], features=off)
+    answer = allocate(
+        node_object(), [claim_object(any_request(count=2))], slices=[published], classes=[class_object()], features=off
+    )
     assert isinstance(answer, NoFit)
     assert [reason.code for reason in answer.reasons] == ["chosen-already", "counters-off"]
 
 
 def test_a_slice_with_counter_sets_completes_its_pool_while_counters_are_off():
     slices = [
-        a_slice(1, count=2),
-        a_slice([], name="slice-2", count=2, sharedCounters=[{"name": "set", "counters": {"c": {"value": "1"}}}]),
+        slice_object(1, count=2),
+        slice_object([], name="slice-2", count=2, sharedCounters=[{"name": "set", "counters": {"c": {"value": "1"}}}]),
     ]
     off = Features(partitionable_devices=False)
-    answer = allocate(a_node(), [a_claim()], slices=slices, classes=[a_class()], features=off)
+    answer = allocate(node_object(), [claim_object()], slices=slices, classes=[class_object()], features=off)
     assert isinstance(answer, Allocation)

@@ -3,7 +3,8 @@
 import pytest
 
 from dray.allocator import NoFit, allocate
-from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice
+from tests.allocator.builders import any_request, claim_object, class_object, holder_object, node_object, slice_object
+from tests.builders.manifests import a_device
 
 PICKY = 'device.attributes["gpu.example.com"].model == "b"'
 CARD = [{"name": "card", "counters": {"slots": {"value": "1"}}}]
@@ -13,10 +14,10 @@ TAINT = [{"key": "sick", "value": "yes", "effect": "NoSchedule"}]
 
 def why(devices, *requests, held=(), classes=None, slices=(), **claim) -> NoFit:
     answer = allocate(
-        a_node(),
-        [a_claim(*requests, **claim)],
-        slices=[a_slice(devices, count=1 + len(slices)), *slices],
-        classes=classes or [a_class()],
+        node_object(),
+        [claim_object(*requests, **claim)],
+        slices=[slice_object(devices, count=1 + len(slices)), *slices],
+        classes=classes or [class_object()],
         allocated=held,
     )
     assert isinstance(answer, NoFit)
@@ -30,15 +31,15 @@ def codes(answer: NoFit) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("world", "expected"),
     [
-        pytest.param({"devices": 2, "held": [a_holder("dev-0", "dev-1")]}, {"in-use": 2}, id="in-use"),
-        pytest.param({"devices": 2, "classes": [a_class("any", "false")]}, {"class-selector": 2}, id="class"),
+        pytest.param({"devices": 2, "held": [holder_object("dev-0", "dev-1")]}, {"in-use": 2}, id="in-use"),
+        pytest.param({"devices": 2, "classes": [class_object("any", "false")]}, {"class-selector": 2}, id="class"),
         pytest.param(
-            {"devices": [a_device("d", attributes={"model": "a"})], "request": a_request(selectors=[PICKY])},
+            {"devices": [a_device("d", attributes={"model": "a"})], "request": any_request(selectors=[PICKY])},
             {"request-selector": 1},
             id="selector",
         ),
         pytest.param(
-            {"devices": [a_device("d", capacity={"memory": "1"})], "request": a_request(capacity={"memory": "2"})},
+            {"devices": [a_device("d", capacity={"memory": "1"})], "request": any_request(capacity={"memory": "2"})},
             {"capacity": 1},
             id="capacity",
         ),
@@ -46,7 +47,7 @@ def codes(answer: NoFit) -> dict[str, int]:
         pytest.param(
             {
                 "devices": [a_device("d", consumesCounters=DRAWS)],
-                "slices": [a_slice([], name="slice-2", count=2, sharedCounters=CARD)],
+                "slices": [slice_object([], name="slice-2", count=2, sharedCounters=CARD)],
             },
             {"counters": 1},
             id="counters",
@@ -57,11 +58,11 @@ def codes(answer: NoFit) -> dict[str, int]:
             id="constraint",
         ),
         pytest.param({"devices": []}, {"no-devices": 0}, id="nothing-there"),
-        pytest.param({"devices": 2, "request": a_request(count=3)}, {"chosen-already": 2}, id="too-few"),
+        pytest.param({"devices": 2, "request": any_request(count=3)}, {"chosen-already": 2}, id="too-few"),
     ],
 )
 def test_reason_codes(world, expected):
-    request = world.pop("request", a_request())
+    request = world.pop("request", any_request())
     answer = why(world.pop("devices"), request, **world)
     assert codes(answer) == expected
     assert all(reason.facts["claim"] == "default/claim" and reason.facts["request"] == "r" for reason in answer.reasons)
@@ -73,7 +74,7 @@ def test_nearest_miss_passed_the_most_tests():
         a_device("sick", taints=TAINT, attributes={"model": "b"}),
         a_device("other", attributes={"model": "a"}),
     ]
-    answer = why(devices, a_request(selectors=[PICKY]), held=[a_holder("used")])
+    answer = why(devices, any_request(selectors=[PICKY]), held=[holder_object("used")])
     assert codes(answer) == {"in-use": 1, "request-selector": 1, "taint": 1}
     assert answer.nearest_miss is not None
     assert answer.nearest_miss.device_id.device == "sick"
@@ -84,20 +85,20 @@ def test_nearest_miss_passed_the_most_tests():
 
 
 def test_the_deepest_place_is_named():
-    answer = why(2, a_request("a"), a_request("b"), a_request("c"))
+    answer = why(2, any_request("a"), any_request("b"), any_request("c"))
     assert {reason.facts["request"] for reason in answer.reasons} == {"c"}
 
 
 def test_constraint_says_both_values():
     devices = [a_device("d0", attributes={"root": "x"}), a_device("d1", attributes={"root": "y"})]
-    answer = why(devices, a_request(count=2), constraints=[{"matchAttribute": "gpu.example.com/root"}])
+    answer = why(devices, any_request(count=2), constraints=[{"matchAttribute": "gpu.example.com/root"}])
     assert answer.nearest_miss is not None
     assert "'y'" in answer.nearest_miss.detail
     assert "'x'" in answer.nearest_miss.detail
 
 
 def test_incomplete_pools_are_mentioned():
-    answer = allocate(a_node(), [a_claim()], slices=[a_slice(2, count=3)], classes=[a_class()])
+    answer = allocate(node_object(), [claim_object()], slices=[slice_object(2, count=3)], classes=[class_object()])
     assert isinstance(answer, NoFit)
     assert [reason.code for reason in answer.reasons] == ["no-devices", "incomplete-pool"]
     assert "1 of 3 slices" in str(answer)

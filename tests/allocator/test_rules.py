@@ -4,15 +4,24 @@ import pytest
 
 from dray.allocator import Allocation, Failure, Features, NoFit, allocate
 from dray.allocator.policies import POLICIES
-from tests.allocator.builders import a_claim, a_class, a_device, a_holder, a_node, a_request, a_slice, an_option
+from tests.allocator.builders import (
+    an_option,
+    any_request,
+    claim_object,
+    class_object,
+    holder_object,
+    node_object,
+    slice_object,
+)
+from tests.builders.manifests import a_device
 
 
 def ask(devices, *requests, held=(), node=None, features=None, policy="first-fit", slices=(), **claim):
     return allocate(
-        node or a_node(),
-        [a_claim(*requests, **claim)],
-        slices=[a_slice(devices, count=1 + len(slices)), *slices],
-        classes=[a_class()],
+        node or node_object(),
+        [claim_object(*requests, **claim)],
+        slices=[slice_object(devices, count=1 + len(slices)), *slices],
+        classes=[class_object()],
         allocated=held,
         features=features,
         policy=policy,
@@ -53,7 +62,7 @@ VALUES = {"default": "4", "validValues": ["1", "4", "8"]}
 def test_amounts(policy, asked, expected):
     published = {"value": "20"} | ({"requestPolicy": policy} if policy else {})
     device = a_device("d", capacity={"units": published}, allowMultipleAllocations=True)
-    answer = ask([device], a_request(**({"capacity": {"units": asked}} if asked else {})))
+    answer = ask([device], any_request(**({"capacity": {"units": asked}} if asked else {})))
     if expected is None:
         assert isinstance(answer, NoFit)
     else:
@@ -68,7 +77,7 @@ def test_amounts_that_cannot_be_represented_are_fatal(asked):
     plain = {"value": "100"}
     device = a_device("d", capacity={"units": plain if asked.startswith("-") else published})
     other = a_device("e", capacity={"units": {"value": "1e25"}})
-    assert isinstance(ask([device, other], a_request(capacity={"units": asked})), Failure)
+    assert isinstance(ask([device, other], any_request(capacity={"units": asked})), Failure)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +94,7 @@ def test_amounts_that_cannot_be_represented_are_fatal(asked):
 )
 def test_tolerations(toleration, fits):
     tainted = a_device("d", taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
-    answer = ask([tainted], a_request(tolerations=[toleration]))
+    answer = ask([tainted], any_request(tolerations=[toleration]))
     assert isinstance(answer, Allocation) == fits
 
 
@@ -96,71 +105,71 @@ def test_partitions_draw_from_one_card():
         return a_device(name, consumesCounters=[{"counterSet": "card", "counters": {"slots": {"value": str(slots)}}}])
 
     devices = [part("full", 8), part("h0", 4), part("h1", 4)]
-    sets = [a_slice([], name="slice-2", count=2, sharedCounters=card)]
-    assert chosen(ask(devices, a_request(), slices=sets)) == ["r:full"]
-    assert chosen(ask(devices, a_request(), slices=sets, held=[a_holder("h0")])) == ["r:h1"]
-    assert chosen(ask(devices, a_request("a"), a_request("b"), slices=sets)) == ["a:h0", "b:h1"]
-    assert chosen(ask(devices, a_request(count=3), slices=sets)) == "NoFit"
+    sets = [slice_object([], name="slice-2", count=2, sharedCounters=card)]
+    assert chosen(ask(devices, any_request(), slices=sets)) == ["r:full"]
+    assert chosen(ask(devices, any_request(), slices=sets, held=[holder_object("h0")])) == ["r:h1"]
+    assert chosen(ask(devices, any_request("a"), any_request("b"), slices=sets)) == ["a:h0", "b:h1"]
+    assert chosen(ask(devices, any_request(count=3), slices=sets)) == "NoFit"
 
 
 def test_lists_match_by_intersection():
     devices = [a_device(f"d{i}", attributes={"numa": {"ints": ints}}) for i, ints in enumerate([[0, 1], [1, 2], [2]])]
     limits = [{"matchAttribute": "gpu.example.com/numa"}]
-    assert chosen(ask(devices, a_request(count=2), constraints=limits)) == ["r:d0", "r:d1"]
-    assert chosen(ask(devices, a_request(count=3), constraints=limits)) == "NoFit"
+    assert chosen(ask(devices, any_request(count=2), constraints=limits)) == ["r:d0", "r:d1"]
+    assert chosen(ask(devices, any_request(count=3), constraints=limits)) == "NoFit"
     off = Features(list_type_attributes=False)
-    assert chosen(ask(devices, a_request(), constraints=limits, features=off)) == ["r:d0"]
-    assert chosen(ask(devices, a_request(count=2), constraints=limits, features=off)) == "NoFit"
+    assert chosen(ask(devices, any_request(), constraints=limits, features=off)) == ["r:d0"]
+    assert chosen(ask(devices, any_request(count=2), constraints=limits, features=off)) == "NoFit"
     apart = [{"distinctAttribute": "gpu.example.com/numa"}]
-    assert chosen(ask(devices, a_request(count=2), constraints=apart)) == ["r:d0", "r:d2"]
+    assert chosen(ask(devices, any_request(count=2), constraints=apart)) == ["r:d0", "r:d2"]
 
 
 def test_admin_access_and_the_order_of_claims():
-    published = [a_slice(2)]
-    admin, normal = a_claim(a_request(adminAccess=True), name="admin"), a_claim(name="normal")
+    published = [slice_object(2)]
+    admin, normal = claim_object(any_request(adminAccess=True), name="admin"), claim_object(name="normal")
     for claims, expected in (([normal, admin], ["dev-0", "dev-0"]), ([admin, normal], ["dev-0", "dev-1"])):
-        answer = allocate(a_node(), claims, slices=published, classes=[a_class()])
+        answer = allocate(node_object(), claims, slices=published, classes=[class_object()])
         assert [devices[0].device_id.device for devices in answer.devices()] == expected
 
 
 def test_alternatives_are_chosen_by_the_rest_of_the_problem():
     request = {"name": "r", "firstAvailable": [{"name": "two", **an_option(2)}, {"name": "one", **an_option(1)}]}
-    assert chosen(ask(2, request, a_request("s"))) == ["r/one:dev-0", "s:dev-1"]
-    answer = ask(3, request, a_request("s"))
+    assert chosen(ask(2, request, any_request("s"))) == ["r/one:dev-0", "s:dev-1"]
+    answer = ask(3, request, any_request("s"))
     assert chosen(answer) == ["r/two:dev-0", "r/two:dev-1", "s:dev-2"]
     assert answer.score == 8
 
 
 def test_more_than_32_devices_of_an_alternative():
     request = {"name": "r", "firstAvailable": [{"name": "many", **an_option(31)}, {"name": "few", **an_option(1)}]}
-    answer = ask(40, a_request("s", count=2), request)
+    answer = ask(40, any_request("s", count=2), request)
     assert chosen(answer)[-1] == "r/few:dev-2"
 
 
 def test_errors_are_lazy():
-    picky = a_request(selectors=['device.attributes["gpu.example.com"].model == "a"'])
+    picky = any_request(selectors=['device.attributes["gpu.example.com"].model == "a"'])
     devices = [a_device("good", attributes={"model": "a"}), a_device("bad")]
     assert chosen(ask(devices, picky)) == ["r:good"]
     failed = ask(devices[::-1], picky)
     assert isinstance(failed, Failure)
     assert "device gpu.example.com/pool/bad" in failed.message
     assert failed.message.startswith("claim default/claim: selector #0")
-    assert chosen(ask(devices[::-1], picky, held=[a_holder("bad")])) == ["r:good"]
+    assert chosen(ask(devices[::-1], picky, held=[holder_object("bad")])) == ["r:good"]
 
 
 def test_best_fit_takes_the_smallest_that_suffices():
     devices = [a_device(f"d{gi}", capacity={"memory": f"{gi}Gi"}) for gi in (80, 20, 40)]
-    asked = a_request(capacity={"memory": "30Gi"})
+    asked = any_request(capacity={"memory": "30Gi"})
     assert chosen(ask(devices, asked)) == ["r:d80"]
     assert chosen(ask(devices, asked, policy="best-fit")) == ["r:d40"]
-    both = [asked, a_request("s", capacity={"memory": "30Gi"})]
+    both = [asked, any_request("s", capacity={"memory": "30Gi"})]
     assert chosen(ask(devices, *both, policy="best-fit")) == ["r:d40", "s:d80"]
 
 
 def test_least_fragmentation_fills_what_is_shared_already():
     devices = [a_device(f"d{i}", capacity={"memory": "10"}, allowMultipleAllocations=True) for i in range(3)]
-    held = [a_holder({"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "4"}})]
-    asked = a_request(capacity={"memory": "5"})
+    held = [holder_object({"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "4"}})]
+    asked = any_request(capacity={"memory": "5"})
     assert chosen(ask(devices, asked, held=held)) == ["r:d0"]
     assert chosen(ask(devices, asked, held=held, policy="least-fragmentation")) == ["r:d2"]
 
@@ -169,7 +178,7 @@ def test_least_fragmentation_fills_what_is_shared_already():
 def test_policies_find_a_solution_wherever_there_is_one(policy):
     devices = [a_device(f"d{i}", attributes={"root": i // 3}, capacity={"memory": str(9 - i)}) for i in range(7)]
     limits = [{"matchAttribute": "gpu.example.com/root"}]
-    answer = ask(devices, a_request(count=3, capacity={"memory": "1"}), constraints=limits, policy=policy)
+    answer = ask(devices, any_request(count=3, capacity={"memory": "1"}), constraints=limits, policy=policy)
     assert isinstance(answer, Allocation)
     assert len(chosen(answer)) == 3
-    assert chosen(ask(devices, a_request(count=4), constraints=limits, policy=policy)) == "NoFit"
+    assert chosen(ask(devices, any_request(count=4), constraints=limits, policy=policy)) == "NoFit"

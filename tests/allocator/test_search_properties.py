@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from dray.allocator import Allocation, Allocator, Failure, Inventory, Ledger, NoFit, allocator, search
 from dray.api import codec
 from dray.api.resource import ResourceSlice
-from tests.allocator.builders import a_class, a_holder, a_node
+from tests.allocator.builders import class_object, holder_object, node_object
 from tests.allocator.plain_search import Chosen, PlainSearch, World, Wrong
 from tests.allocator.worlds import as_text, crowded_worlds, worlds
 
@@ -36,14 +36,14 @@ def devices_of(answer) -> list[Chosen] | str:
 
 
 def our_answer(allocator: Allocator, wanted) -> list[Chosen] | str:
-    return devices_of(allocator.fresh_question(wanted).on(a_node()))
+    return devices_of(allocator.fresh_question(wanted).on(node_object()))
 
 
 def an_allocator(published, held) -> Allocator:
     inventory = Inventory()
     for one in published:
         inventory.apply_slice(one)
-    return Allocator(inventory, Ledger(inventory.features, held), [a_class()])
+    return Allocator(inventory, Ledger(inventory.features, held), [class_object()])
 
 
 @settings(RELAXED, max_examples=300)
@@ -92,7 +92,7 @@ def test_inputs_and_ledger_are_unchanged(world):
 @given(worlds())
 def test_every_no_has_reasons(world):
     published, held, wanted = world
-    answer = an_allocator(published, held).fresh_question(wanted).on(a_node())
+    answer = an_allocator(published, held).fresh_question(wanted).on(node_object())
     if isinstance(answer, NoFit):
         assert answer.reasons
         assert all(reason.text and reason.code for reason in answer.reasons)
@@ -120,8 +120,8 @@ def test_nodes_that_share_answers_get_the_right_ones(data, world):
     held = []
     for number in range(5):
         for device in data.draw(st.lists(st.sampled_from(devices), max_size=2, unique=True)):
-            held.append(a_holder(device, name=f"h{len(held)}", pool=f"p{number}"))
-    nodes = [a_node(f"node-{number}") for number in range(5)]
+            held.append(holder_object(device, name=f"h{len(held)}", pool=f"p{number}"))
+    nodes = [node_object(f"node-{number}") for number in range(5)]
     shared = an_allocator(everywhere, held).question(wanted)
     together = [devices_of(answer) for _, answer in shared.on_nodes(nodes)]
     apart = [devices_of(an_allocator(everywhere, held).fresh_question(wanted).on(node)) for node in nodes]
@@ -146,4 +146,4 @@ def test_what_is_remembered_never_differs_from_a_fresh_look(data, world):
         if data.draw(st.booleans()):
             allocator.inventory.apply_slice(data.draw(st.sampled_from(published)))
         allocator.ledger.check(present.values())
-        assert devices_of(asked.on(a_node())) == our_answer(an_allocator(published, present.values()), wanted)
+        assert devices_of(asked.on(node_object())) == our_answer(an_allocator(published, present.values()), wanted)

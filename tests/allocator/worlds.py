@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from dray.api import codec
 from dray.api.resource import ResourceClaim, ResourceSlice
-from tests.allocator.builders import DRIVER, a_claim, a_device, a_holder, a_slice, an_option
+from tests.allocator.builders import DRIVER, an_option, claim_object, holder_object, slice_object
 from tests.allocator.plain_search import SELECTORS
+from tests.builders.manifests import a_device
 
 MODELS = ["a", "a", "b", None]
 
@@ -46,11 +47,11 @@ def slices(draw: st.DrawFn, most: int = 5) -> list[ResourceSlice]:
             listed.append(draw(devices(index, counters)))
             index += 1
         count = 2 if counters else 1
-        published.append(a_slice(listed, name=f"{pool}-1", pool=pool, count=count))
+        published.append(slice_object(listed, name=f"{pool}-1", pool=pool, count=count))
         if counters:
             total = {"slots": {"value": str(draw(st.integers(1, 5)))}}
             sets = [{"name": "card", "counters": total}]
-            published.append(a_slice([], name=f"{pool}-2", pool=pool, count=count, sharedCounters=sets))
+            published.append(slice_object([], name=f"{pool}-2", pool=pool, count=count, sharedCounters=sets))
     return published
 
 
@@ -91,7 +92,7 @@ def claims(draw: st.DrawFn) -> list[ResourceClaim]:
         names = [f"r{i}" for i in range(draw(st.integers(1, 3)))]
         asked = [draw(requests(name)) for name in names]
         limits = [draw(constraints(names)) for _ in range(draw(st.integers(0, 2)))]
-        made.append(a_claim(*asked, name=f"claim-{index}", constraints=limits))
+        made.append(claim_object(*asked, name=f"claim-{index}", constraints=limits))
     return made
 
 
@@ -106,7 +107,7 @@ def holders(draw: st.DrawFn, published: list[ResourceSlice]) -> list[ResourceCla
                     held["shareID"] = f"00000000-0000-4000-8000-{len(made):012d}"
                     if device.capacity:
                         held["consumedCapacity"] = {"memory": str(draw(st.integers(0, 2)))}
-                made.append(a_holder(held, name=f"holder-{len(made)}", pool=one.spec.pool.name))
+                made.append(holder_object(held, name=f"holder-{len(made)}", pool=one.spec.pool.name))
     return made
 
 
@@ -143,14 +144,14 @@ def crowded_worlds(draw: st.DrawFn) -> tuple[list[ResourceSlice], list[ResourceC
             fields["consumesCounters"] = [{"counterSet": "card", "counters": drawn}]
         listed.append(a_device(f"d{index}", **fields))
     count = 2 if counters else 1
-    published = [a_slice(listed, name="p-1", pool="p", count=count)]
+    published = [slice_object(listed, name="p-1", pool="p", count=count)]
     if counters:
         sets = [{"name": "card", "counters": {"slots": {"value": draw(st.sampled_from("23456"))}}}]
-        published.append(a_slice([], name="p-2", pool="p", count=count, sharedCounters=sets))
+        published.append(slice_object([], name="p-2", pool="p", count=count, sharedCounters=sets))
     names = [f"r{i}" for i in range(draw(st.integers(1, 4)))]
     asked = [{"name": name, "exactly": draw(crowded_options(capacity))} for name in names]
     limits = [draw(constraints(names)) for _ in range(draw(st.integers(0, 1)))]
-    return published, [], [a_claim(*asked, name="claim-0", constraints=limits)]
+    return published, [], [claim_object(*asked, name="claim-0", constraints=limits)]
 
 
 @st.composite

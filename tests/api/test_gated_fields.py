@@ -1,6 +1,7 @@
 import copy
 
 import pytest
+from tests.builders.manifests import a_claim, a_slice
 
 from dray.api.gated_fields import drop_disabled_fields, dropped_features
 from dray.features import FeatureGates
@@ -8,26 +9,26 @@ from dray.features import FeatureGates
 ALL = FeatureGates.default()
 
 
-def a_slice(**device: object) -> dict:
-    return {"kind": "ResourceSlice", "spec": {"devices": [{"name": "d", **device}]}}
+def slice_with(**device: object) -> dict:
+    return a_slice("s", {"name": "d", **device})
 
 
-def a_claim(**exactly: object) -> dict:
-    return {"kind": "ResourceClaim", "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
+def claim_with(**exactly: object) -> dict:
+    return a_claim("c", {"name": "r", "exactly": exactly})
 
 
 @pytest.mark.parametrize(
     ("gate", "document", "left"),
     [
-        ("DRADeviceTaints", a_slice(taints=[{"key": "k"}]), a_slice()),
-        ("DRADeviceTaints", a_claim(tolerations=[{"key": "k"}]), a_claim()),
-        ("DRAPartitionableDevices", a_slice(consumesCounters=[{}], nodeName="n"), a_slice()),
-        ("DRAConsumableCapacity", a_slice(allowMultipleAllocations=True), a_slice()),
-        ("DRAConsumableCapacity", a_claim(capacity={"requests": {"a": "1"}}), a_claim()),
-        ("DRAListTypeAttributes", a_slice(attributes={"a": {"ints": [1]}}), a_slice(attributes={"a": {}})),
-        ("DRANodeAllocatableResources", a_slice(nodeAllocatableResourceMappings={"cpu": {}}), a_slice()),
-        ("DRAAdminAccess", a_claim(adminAccess=True), a_claim()),
-        ("DRADerivedAttributes", a_claim(derivedAttributes=[{"name": "a/b"}]), a_claim()),
+        ("DRADeviceTaints", slice_with(taints=[{"key": "k"}]), slice_with()),
+        ("DRADeviceTaints", claim_with(tolerations=[{"key": "k"}]), claim_with()),
+        ("DRAPartitionableDevices", slice_with(consumesCounters=[{}], nodeName="n"), slice_with()),
+        ("DRAConsumableCapacity", slice_with(allowMultipleAllocations=True), slice_with()),
+        ("DRAConsumableCapacity", claim_with(capacity={"requests": {"a": "1"}}), claim_with()),
+        ("DRAListTypeAttributes", slice_with(attributes={"a": {"ints": [1]}}), slice_with(attributes={"a": {}})),
+        ("DRANodeAllocatableResources", slice_with(nodeAllocatableResourceMappings={"cpu": {}}), slice_with()),
+        ("DRAAdminAccess", claim_with(adminAccess=True), claim_with()),
+        ("DRADerivedAttributes", claim_with(derivedAttributes=[{"name": "a/b"}]), claim_with()),
     ],
 )
 def test_fields_of_a_disabled_feature(gate, document, left):
@@ -42,7 +43,7 @@ def test_fields_of_a_disabled_feature(gate, document, left):
 
 
 def test_driver_parameters_are_never_touched():
-    document = a_claim(tolerations=[{}])
+    document = claim_with(tolerations=[{}])
     document["spec"]["devices"]["config"] = [{"opaque": {"parameters": {"tolerations": [1]}}}]
     made = drop_disabled_fields(document, None, ALL.without("DRADeviceTaints"))
     assert made["spec"]["devices"]["config"] == document["spec"]["devices"]["config"]
@@ -50,7 +51,7 @@ def test_driver_parameters_are_never_touched():
 
 
 def test_templates_and_pods():
-    template = {"kind": "ResourceClaimTemplate", "spec": {"spec": a_claim(adminAccess=True)["spec"]}}
-    assert drop_disabled_fields(template, None, ALL.without("DRAAdminAccess"))["spec"]["spec"] == a_claim()["spec"]
+    template = {"kind": "ResourceClaimTemplate", "spec": {"spec": claim_with(adminAccess=True)["spec"]}}
+    assert drop_disabled_fields(template, None, ALL.without("DRAAdminAccess"))["spec"]["spec"] == claim_with()["spec"]
     pod = {"kind": "Pod", "status": {"nodeAllocatableResourceClaimStatuses": [{}]}}
     assert drop_disabled_fields(pod, None, ALL.without("DRANodeAllocatableResources"))["status"] == {}

@@ -1,4 +1,5 @@
 import pytest
+from tests.builders.manifests import a_slice
 
 from dray.api.codec import shape_document
 from dray.api.errors import DecodeError
@@ -7,8 +8,8 @@ from dray.api.kep_field_names import uses_old_spelling
 V1 = "resource.k8s.io/v1"
 
 
-def a_slice(**device: object) -> dict:
-    return {"apiVersion": V1, "kind": "ResourceSlice", "spec": {"devices": [{"name": "d", **device}]}}
+def slice_with(**device: object) -> dict:
+    return a_slice("s", {"name": "d", **device})
 
 
 def device_of(document: dict) -> dict:
@@ -30,8 +31,8 @@ def device_of(document: dict) -> dict:
 )
 @pytest.mark.parametrize("field", ["nativeResourceMappings", "nodeAllocatableResourceMappings"])
 def test_the_oldest_device_fields_come_back_canonical(field, old, new):
-    assert uses_old_spelling(a_slice(**{field: {"cpu": old}}))
-    assert device_of(a_slice(**{field: {"cpu": old}})) == {
+    assert uses_old_spelling(slice_with(**{field: {"cpu": old}}))
+    assert device_of(slice_with(**{field: {"cpu": old}})) == {
         "name": "d",
         "nodeAllocatableResourceMappings": {"cpu": new},
     }
@@ -49,7 +50,7 @@ def test_under_basic_as_well():
 @pytest.mark.parametrize("other", ["nodeAllocatableResources", "nodeAllocatableResourceMappings"])
 def test_two_spellings_on_one_device_are_refused(other):
     with pytest.raises(DecodeError, match="use one of them"):
-        shape_document(a_slice(nativeResourceMappings={"cpu": {}}, **{other: {"cpu": {}}}))
+        shape_document(slice_with(nativeResourceMappings={"cpu": {}}, **{other: {"cpu": {}}}))
 
 
 def test_classes():
@@ -77,12 +78,12 @@ def test_pod_status():
 
 
 def test_canonical_documents_pass_untouched():
-    document = a_slice(nodeAllocatableResourceMappings={"cpu": {"capacityKey": "x"}})
+    document = slice_with(nodeAllocatableResourceMappings={"cpu": {"capacityKey": "x"}})
     assert not uses_old_spelling(document)
 
 
 def test_what_is_malformed_is_named_where_it_stands():
     with pytest.raises(DecodeError):
-        shape_document(a_slice(nativeResourceMappings={"cpu": 1}))
-    reading = shape_document(a_slice(nativeResourceMappings=[]))
+        shape_document(slice_with(nativeResourceMappings={"cpu": 1}))
+    reading = shape_document(slice_with(nativeResourceMappings=[]))
     assert reading.unknown_fields == ("spec.devices[0].nativeResourceMappings",)

@@ -15,7 +15,7 @@ def claim(api_version: str, *requests: dict) -> dict:
     return {"apiVersion": api_version, "kind": "ResourceClaim", "spec": {"devices": {"requests": list(requests)}}}
 
 
-def a_slice(api_version: str, *devices: dict, **spec: object) -> dict:
+def versioned_slice(api_version: str, *devices: dict, **spec: object) -> dict:
     return {"apiVersion": api_version, "kind": "ResourceSlice", "spec": {"devices": list(devices), **spec}}
 
 
@@ -33,8 +33,10 @@ def a_slice(api_version: str, *devices: dict, **spec: object) -> dict:
             id="alternatives-have-no-exactly",
         ),
         pytest.param(
-            a_slice(V1BETA1, {"name": "d", "basic": {"attributes": {"a": {"int": 1}}}}, {"name": "e", "basic": {}}),
-            a_slice(V1, {"name": "d", "attributes": {"a": {"int": 1}}}, {"name": "e"}),
+            versioned_slice(
+                V1BETA1, {"name": "d", "basic": {"attributes": {"a": {"int": 1}}}}, {"name": "e", "basic": {}}
+            ),
+            versioned_slice(V1, {"name": "d", "attributes": {"a": {"int": 1}}}, {"name": "e"}),
             id="devices-lose-basic",
         ),
     ],
@@ -45,8 +47,8 @@ def test_v1beta1_both_ways(old, new):
 
 
 def test_zero_values_of_an_old_slice_mean_unset():
-    assert to_storage(a_slice(V1BETA1, nodeName="", allNodes=False))["spec"] == {"devices": []}
-    assert to_storage(a_slice(V1BETA1, {"name": "no-basic"}))["spec"]["devices"] == [{"name": "no-basic"}]
+    assert to_storage(versioned_slice(V1BETA1, nodeName="", allNodes=False))["spec"] == {"devices": []}
+    assert to_storage(versioned_slice(V1BETA1, {"name": "no-basic"}))["spec"]["devices"] == [{"name": "no-basic"}]
 
 
 def test_templates_convert_inside():
@@ -108,7 +110,7 @@ devices = st.fixed_dictionaries(
 @given(
     st.one_of(
         st.lists(requests, max_size=3).map(lambda r: claim(V1, *r)),
-        st.lists(devices, max_size=3).map(lambda d: a_slice(V1, *d)),
+        st.lists(devices, max_size=3).map(lambda d: versioned_slice(V1, *d)),
     )
 )
 def test_nothing_is_lost_on_the_way_through_an_old_version(document):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.manifests import a_claim, a_request
 from tests.waiting import eventually_blocking
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
@@ -107,13 +108,8 @@ def read(response: Response) -> Answer:
     return Answer(response.status, body, headers, response.warnings, response.stream)
 
 
-def a_claim(name: str = "c", **metadata: Any) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, **metadata},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gold"}}]}},
-    }
+def gold_claim(name: str = "c", **metadata: Any) -> Document:
+    return a_claim(name, a_request(device_class="gold"), namespace="", **metadata)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 import urllib3
-from tests.apiserver.conftest import CLAIMS, Live, a_claim
+from tests.apiserver.conftest import CLAIMS, Live, gold_claim
 from tests.apiserver.exchanges import Server
 
 MIB = 2**20
@@ -67,7 +67,7 @@ BODIES = {
     "many keys": json.dumps({"metadata": {"labels": {f"k{i}": "v" for i in range(20_000)}}}).encode(),
     "unknown fields": json.dumps({f"x{i}": 1 for i in range(20_000)}).encode(),
     "long CEL": json.dumps(
-        {**a_claim("x"), "spec": {"devices": {"requests": [{"name": "r", "exactly": {
+        {**gold_claim("x"), "spec": {"devices": {"requests": [{"name": "r", "exactly": {
             "deviceClassName": "c", "selectors": [{"cel": {"expression": "(" * 4000 + "true" + ")" * 4000}}]}}]}}}
     ).encode(),
 }  # fmt: skip
@@ -92,7 +92,7 @@ BAD_PATCHES = [name for name in BODIES if name not in ("a list", "many keys")]
 )
 @pytest.mark.parametrize("body", [BODIES[name] for name in BAD_PATCHES], ids=BAD_PATCHES)
 def test_patches(server: Server, kind: str, body: bytes) -> None:
-    send(server, "POST", CLAIMS, json.dumps(a_claim("patched")).encode())
+    send(server, "POST", CLAIMS, json.dumps(gold_claim("patched")).encode())
     answer = send(
         server,
         "PATCH",
@@ -285,7 +285,7 @@ def test_pipelined_requests_are_answered_in_order(live: Live) -> None:
 def test_expressions_cannot_burn_the_server(server: Server) -> None:
     """A selector whose cost has no bound is refused."""
     bomb = "device.attributes['a'].x" + "".join(f" == device.attributes['a'].y{i} ? 'a' : 'b'" for i in range(300))
-    document = a_claim("bomb")
+    document = gold_claim("bomb")
     document["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": bomb}}]
     started = time.monotonic()
     assert send(server, "POST", CLAIMS, json.dumps(document).encode()).status in (201, 422)

@@ -296,14 +296,14 @@ async def test_bootstrap_repairs_and_leaves_alone(server: Server) -> None:
 N1 = User("system:node:n1", ("system:nodes", "system:authenticated"))
 
 
-async def a_pod(server: Server, name: str, node: str, **spec: Any) -> None:
+async def put_pod(server: Server, name: str, node: str, **spec: Any) -> None:
     status = spec.pop("status", {})
     await server.put("Pod", name, "ns", spec={"nodeName": node, "containers": [], **spec}, status=status)
 
 
 async def test_a_node_reads_the_claims_of_its_pods_and_no_others(server: Server) -> None:
-    await a_pod(server, "p1", "n1", resourceClaims=[{"name": "a", "resourceClaimName": "direct"}])
-    await a_pod(
+    await put_pod(server, "p1", "n1", resourceClaims=[{"name": "a", "resourceClaimName": "direct"}])
+    await put_pod(
         server,
         "p2",
         "n1",
@@ -313,7 +313,7 @@ async def test_a_node_reads_the_claims_of_its_pods_and_no_others(server: Server)
             "extendedResourceClaimStatus": {"resourceClaimName": "extended", "requestMappings": []},
         },
     )
-    await a_pod(server, "p3", "n2", resourceClaims=[{"name": "a", "resourceClaimName": "foreign"}])
+    await put_pod(server, "p3", "n2", resourceClaims=[{"name": "a", "resourceClaimName": "foreign"}])
     claims = f"{DRA}:resourceclaims"
     for name in ("direct", "generated", "extended"):
         assert await server.may(N1, "get", claims, namespace="ns", name=name)
@@ -330,7 +330,7 @@ async def test_a_node_reads_the_claims_of_its_pods_and_no_others(server: Server)
 
 async def test_a_claim_of_two_pods_stays_readable_until_both_are_gone(server: Server) -> None:
     for name in ("p1", "p2"):
-        await a_pod(server, name, "n1", resourceClaims=[{"name": "a", "resourceClaimName": "shared"}])
+        await put_pod(server, name, "n1", resourceClaims=[{"name": "a", "resourceClaimName": "shared"}])
     await server.remove("Pod", "p1", "ns")
     assert await server.may(N1, "get", f"{DRA}:resourceclaims", namespace="ns", name="shared")
     await server.remove("Pod", "p2", "ns")
@@ -338,7 +338,7 @@ async def test_a_claim_of_two_pods_stays_readable_until_both_are_gone(server: Se
 
 
 async def test_secrets_config_maps_and_tokens_follow_the_pods(server: Server) -> None:
-    await a_pod(
+    await put_pod(
         server,
         "p",
         "n1",
@@ -393,8 +393,8 @@ async def test_slices_belong_to_their_node(server: Server) -> None:
 
 
 async def test_nodes_pods_leases(server: Server) -> None:
-    await a_pod(server, "mine", "n1")
-    await a_pod(server, "theirs", "n2")
+    await put_pod(server, "mine", "n1")
+    await put_pod(server, "theirs", "n2")
     assert await server.may(N1, "get", "nodes", name="n1")
     assert not await server.may(N1, "get", "nodes", name="n2")
     assert not await server.may(N1, "list", "nodes")
@@ -422,7 +422,7 @@ async def test_nodes_pods_leases(server: Server) -> None:
     ],
 )
 async def test_half_an_identity_is_no_node(server: Server, impostor: User) -> None:
-    await a_pod(server, "p", "n1", resourceClaims=[{"name": "a", "resourceClaimName": "c"}])
+    await put_pod(server, "p", "n1", resourceClaims=[{"name": "a", "resourceClaimName": "c"}])
     assert not await server.may(impostor, "get", f"{DRA}:resourceclaims", namespace="ns", name="c")
     assert not await server.may(impostor, "create", f"{DRA}:resourceslices")
 

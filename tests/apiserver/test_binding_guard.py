@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.apiserver.conftest import Answer, Client
+from tests.builders.manifests import a_container, a_pod, claim_entries
 from tests.store.conftest import free_port, start_etcd
 
 from dray.apiserver.assembly import ServerOptions, start_server
@@ -31,22 +32,18 @@ async def add_node(server: Client, name: str = "n1", **allocatable: str) -> None
     assert answer.status == 200, answer.body
 
 
-def a_pod(name: str, *, node: str = "", claim: str = "", **requests: str) -> Document:
+def pod_that_asks(name: str, *, node: str = "", claim: str = "", **requests: str) -> Document:
     amounts = {key.replace("__", "/").replace("_", "."): value for key, value in requests.items()}
     limits = {key: value for key, value in amounts.items() if "/" in key}
-    container: Document = {"name": "c", "image": "i", "resources": {"requests": amounts, "limits": limits}}
-    spec: Document = {"containers": [container]}
-    if node:
-        spec["nodeName"] = node
-    if claim:
-        spec["resourceClaims"] = [{"name": "own", "resourceClaimName": claim}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+    container = a_container("c", resources={"requests": amounts, "limits": limits})
+    entries = {"resourceClaims": claim_entries({"own": claim})} if claim else {}
+    return a_pod(name, container, namespace="", node=node, **entries)
 
 
 async def add_pod(server: Client, name: str, **options: Any) -> Document:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
     await server.post("/api/v1/namespaces/default/serviceaccounts", account)
-    answer = await server.post(PODS, a_pod(name, **options))
+    answer = await server.post(PODS, pod_that_asks(name, **options))
     assert answer.status == 201, answer.body
     return dict(answer.body)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.manifests import a_claim, a_result, a_slice, an_allocation
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
@@ -59,35 +60,6 @@ class Cluster:
         return answer
 
 
-def a_slice(name: str, node: str) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
-            "driver": "gpu.example.com",
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
-        },
-    }
-
-
-def a_claim(name: str) -> Document:
-    requests = [{"name": "r", "exactly": {"deviceClassName": "gold"}}]
-    metadata = {"name": name, "namespace": "default"}
-    spec = {"devices": {"requests": requests}}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
-
-
-def an_allocation(device: str = "gpu-0", node: str = "n1") -> Document:
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    return {
-        "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": node, "device": device}]},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-    }
-
-
 CLAIMS = f"{DRA}/namespaces/default/resourceclaims"
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
@@ -98,8 +70,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     store = SqliteStore(tmp_path / "dray.db")
     running = await start_server(store, ServerOptions(tmp_path))
     cluster = Cluster(running)
-    await cluster.make(f"{DRA}/resourceslices", a_slice("mine", "n1"))
-    await cluster.make(f"{DRA}/resourceslices", a_slice("theirs", "n2"))
+    await cluster.make(f"{DRA}/resourceslices", a_slice("mine", "gpu-0", "gpu-1", node="n1"))
+    await cluster.make(f"{DRA}/resourceslices", a_slice("theirs", "gpu-0", "gpu-1", node="n2"))
     await cluster.make(CLAIMS, a_claim("used"))
     await cluster.make(CLAIMS, a_claim("other"))
     await cluster.make("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
@@ -121,12 +93,17 @@ async def test_a_node_cannot_touch_another_nodes_slices(cluster: Cluster) -> Non
     before = await cluster.read(f"{DRA}/resourceslices/theirs")
     mine = await cluster.read(f"{DRA}/resourceslices/mine")
     attempts: list[tuple[str, str, Any, str]] = [
-        ("POST", f"{DRA}/resourceslices", a_slice("new", "n2"), "application/json"),
+        ("POST", f"{DRA}/resourceslices", a_slice("new", "gpu-0", "gpu-1", node="n2"), "application/json"),
         ("PUT", f"{DRA}/resourceslices/theirs", before, "application/json"),
         ("PATCH", f"{DRA}/resourceslices/theirs", {"spec": {"devices": []}}, MERGE),
-        ("PATCH", f"{DRA}/resourceslices/theirs?fieldManager=x&force=true", a_slice("theirs", "n2"), APPLY),
-        ("PATCH", f"{DRA}/resourceslices/fresh?fieldManager=x", a_slice("fresh", "n2"), APPLY),
-        ("PATCH", f"{DRA}/resourceslices/fresh?fieldManager=x", a_slice("fresh", "n1"), APPLY),
+        (
+            "PATCH",
+            f"{DRA}/resourceslices/theirs?fieldManager=x&force=true",
+            a_slice("theirs", "gpu-0", "gpu-1", node="n2"),
+            APPLY,
+        ),
+        ("PATCH", f"{DRA}/resourceslices/fresh?fieldManager=x", a_slice("fresh", "gpu-0", "gpu-1", node="n2"), APPLY),
+        ("PATCH", f"{DRA}/resourceslices/fresh?fieldManager=x", a_slice("fresh", "gpu-0", "gpu-1", node="n1"), APPLY),
         ("DELETE", f"{DRA}/resourceslices/theirs", None, "application/json"),
         ("DELETE", f"{DRA}/resourceslices", None, "application/json"),
         ("DELETE", f"{DRA}/resourceslices?fieldSelector=spec.nodeName=n2", None, "application/json"),
@@ -151,7 +128,9 @@ async def test_a_node_cannot_touch_another_nodes_slices(cluster: Cluster) -> Non
 async def test_a_node_keeps_its_own_slices(cluster: Cluster) -> None:
     status, listed = await cluster.send(N1, "GET", f"{DRA}/resourceslices?fieldSelector=spec.nodeName=n1")
     assert (status, [entry["metadata"]["name"] for entry in listed["items"]]) == (200, ["mine"])
-    assert (await cluster.send(N1, "POST", f"{DRA}/resourceslices", a_slice("more", "n1")))[0] == 201
+    assert (await cluster.send(N1, "POST", f"{DRA}/resourceslices", a_slice("more", "gpu-0", "gpu-1", node="n1")))[
+        0
+    ] == 201
     assert (await cluster.send(N1, "PATCH", f"{DRA}/resourceslices/mine", {"metadata": {"labels": {"a": "b"}}}, MERGE))[
         0
     ] == 200
@@ -165,7 +144,7 @@ async def test_a_node_cannot_write_any_claim(cluster: Cluster) -> None:
     assert (await cluster.send(N1, "GET", f"{CLAIMS}/other"))[0] == 403
     assert (await cluster.send(N1, "GET", CLAIMS))[0] == 403
     claim = await cluster.read(f"{CLAIMS}/used")
-    status = {"status": {"allocation": an_allocation()}}
+    status = {"status": {"allocation": an_allocation(a_result(), node="n1")}}
     for method, path, body, kind in (
         ("PUT", f"{CLAIMS}/used/status", {**claim, **status}, "application/json"),
         ("PATCH", f"{CLAIMS}/used/status", status, MERGE),
@@ -213,11 +192,11 @@ async def test_a_driver_speaks_for_its_own_driver_and_node(cluster: Cluster) -> 
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "driver"},
     }
     await cluster.make(f"{RBAC}/clusterrolebindings", binding)
-    allocate = {"status": {"allocation": an_allocation()}}
+    allocate = {"status": {"allocation": an_allocation(a_result(), node="n1")}}
     code, answer = await cluster.send(DRIVER, "PATCH", f"{CLAIMS}/used/status", allocate, MERGE)
     assert (code, "resourceclaims/binding" in answer["message"]) == (422, True)
     assert (await cluster.send(SCHEDULER, "PATCH", f"{CLAIMS}/used/status", allocate, MERGE))[0] == 200
-    foreign = {"status": {"allocation": an_allocation(node="n2")}}
+    foreign = {"status": {"allocation": an_allocation(a_result(pool="n2"), node="n2")}}
     assert (await cluster.send(SCHEDULER, "PATCH", f"{CLAIMS}/other/status", foreign, MERGE))[0] == 200
 
     def report(node: str, driver: str = "gpu.example.com") -> Document:
@@ -235,7 +214,7 @@ async def test_a_driver_speaks_for_its_own_driver_and_node(cluster: Cluster) -> 
 
 
 async def test_no_device_is_given_twice(cluster: Cluster) -> None:
-    allocate = {"status": {"allocation": an_allocation()}}
+    allocate = {"status": {"allocation": an_allocation(a_result(), node="n1")}}
     assert (await cluster.send(SCHEDULER, "PATCH", f"{CLAIMS}/used/status", allocate, MERGE))[0] == 200
     for path in (f"{CLAIMS}/other/status", f"{CLAIMS}/other/status?dryRun=All"):
         code, answer = await cluster.send(SCHEDULER, "PATCH", path, allocate, MERGE)
@@ -334,7 +313,7 @@ async def test_admin_access_needs_a_marked_namespace(cluster: Cluster) -> None:
     wants["spec"]["devices"]["requests"][0]["exactly"]["adminAccess"] = True
     code, answer = await cluster.send(LOOPBACK, "POST", CLAIMS, wants)
     assert (code, answer["details"]["causes"][0]["field"]) == (422, "spec.devices.requests[0].adminAccess")
-    granted = an_allocation()
+    granted = an_allocation(a_result(), node="n1")
     granted["devices"]["results"][0]["adminAccess"] = True
     patch = {"status": {"allocation": granted}}
     assert (await cluster.send(SCHEDULER, "PATCH", f"{CLAIMS}/used/status", patch, MERGE))[0] == 422

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.builders.manifests import a_claim, a_result, a_slice
 from tests.waiting import let_others_run
 
 from dray.apiserver.errors import ApiError
@@ -29,43 +30,17 @@ Document = dict[str, Any]
 GROUP = "resource.k8s.io"
 
 
-def a_claim(name: str, *results: Document, namespace: str = "ns", uid: str = "") -> Document:
-    claim: Document = {
-        "kind": "ResourceClaim",
-        "apiVersion": "resource.k8s.io/v1",
-        "metadata": {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}"},
-        "spec": {"devices": {"requests": []}},
-    }
-    if results:
-        claim["status"] = {"allocation": {"devices": {"results": list(results)}}}
-    return claim
+def stored_claim(name: str, *results: Document, namespace: str = "ns", uid: str = "") -> Document:
+    return a_claim(name, namespace=namespace, uid=uid or f"uid-{name}", results=results)
 
 
-def a_result(device: str, *, share: str = "", admin: bool = False, **capacity: str) -> Document:
-    found: Document = {"request": "r", "driver": "gpu.example.com", "pool": "p", "device": device}
-    if share:
-        found["shareID"] = share
-    if admin:
-        found["adminAccess"] = True
-    if capacity:
-        found["consumedCapacity"] = capacity
-    return found
+def taken(device: str, *, share: str = "", admin: bool = False, **capacity: str) -> Document:
+    optional = {"shareID": share, "adminAccess": admin, "consumedCapacity": capacity}
+    return a_result(device, pool="p", **{key: value for key, value in optional.items() if value})
 
 
-def a_slice(name: str, *devices: Document, generation: int = 1, counters: Document | None = None) -> Document:
-    spec: Document = {
-        "driver": "gpu.example.com",
-        "pool": {"name": "p", "generation": generation, "resourceSliceCount": 1},
-        "allNodes": True,
-    }
-    if devices:
-        spec["devices"] = list(devices)
-    if counters:
-        spec["sharedCounters"] = [
-            {"name": set_name, "counters": {key: {"value": value} for key, value in values.items()}}
-            for set_name, values in counters.items()
-        ]
-    return {"kind": "ResourceSlice", "apiVersion": "resource.k8s.io/v1", "metadata": {"name": name}, "spec": spec}
+def pool_slice(name: str, *devices: Document, generation: int = 1, counters: Document | None = None) -> Document:
+    return a_slice(name, *devices, node=None, pool="p", generation=generation, counters=counters)
 
 
 class World:
@@ -123,29 +98,29 @@ async def refused(world: World, claim: Document, *says: str) -> None:
 
 
 async def test_a_device_belongs_to_one_claim_until_it_lets_go(world: World) -> None:
-    await world.write(a_claim("a", a_result("gpu-0"), a_result("gpu-1")))
+    await world.write(stored_claim("a", taken("gpu-0"), taken("gpu-1")))
     await refused(
         world,
-        a_claim("b", a_result("gpu-2"), a_result("gpu-1")),
+        stored_claim("b", taken("gpu-2"), taken("gpu-1")),
         'Operation cannot be fulfilled on resourceclaims.resource.k8s.io "b": ',
         "device gpu.example.com/p/gpu-1 is already allocated to claim ns/a",
     )
     assert await world.store.get(object_key(GROUP, "resourceclaims", "ns", "b")) is None
-    await world.write(a_claim("a"))
+    await world.write(stored_claim("a"))
     assert await world.guard_keys() == []
-    await world.write(a_claim("b", a_result("gpu-1")))
-    await refused(world, a_claim("a", a_result("gpu-1")), "claim ns/b")
+    await world.write(stored_claim("b", taken("gpu-1")))
+    await refused(world, stored_claim("a", taken("gpu-1")), "claim ns/b")
 
 
 async def test_a_deleted_claim_frees_its_devices(world: World) -> None:
-    first = a_claim("a", a_result("gpu-0"))
+    first = stored_claim("a", taken("gpu-0"))
     await world.write(first)
     await world.delete(first)
-    await world.write(a_claim("a", a_result("gpu-0"), uid="another-uid"))
+    await world.write(stored_claim("a", taken("gpu-0"), uid="another-uid"))
 
 
 async def test_writes_that_do_not_touch_the_allocation_pass(world: World) -> None:
-    claim = a_claim("a", a_result("gpu-0"))
+    claim = stored_claim("a", taken("gpu-0"))
     await world.write(claim)
     claim["status"]["reservedFor"] = [{"resource": "pods", "name": "p", "uid": "u"}]
     await world.write(claim)
@@ -153,41 +128,41 @@ async def test_writes_that_do_not_touch_the_allocation_pass(world: World) -> Non
 
 
 async def test_admin_access_neither_holds_nor_minds(world: World) -> None:
-    await world.write(a_claim("a", a_result("gpu-0")))
-    await world.write(a_claim("monitor", a_result("gpu-0", admin=True)))
-    await world.write(a_claim("b", a_result("gpu-1")))
-    await world.delete(a_claim("a"))
-    await world.write(a_claim("c", a_result("gpu-0")))
+    await world.write(stored_claim("a", taken("gpu-0")))
+    await world.write(stored_claim("monitor", taken("gpu-0", admin=True)))
+    await world.write(stored_claim("b", taken("gpu-1")))
+    await world.delete(stored_claim("a"))
+    await world.write(stored_claim("c", taken("gpu-0")))
 
 
 async def test_shares_of_one_device_may_not_exceed_its_capacity(world: World) -> None:
     device = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "40Gi"}}}
-    await world.publish(a_slice("s", device))
-    await world.write(a_claim("a", a_result("gpu-0", share="1", memory="30Gi")))
+    await world.publish(pool_slice("s", device))
+    await world.write(stored_claim("a", taken("gpu-0", share="1", memory="30Gi")))
     await refused(
         world,
-        a_claim("b", a_result("gpu-0", share="2", memory="20Gi")),
+        stored_claim("b", taken("gpu-0", share="2", memory="20Gi")),
         "capacity memory: 20Gi wanted, 10Gi of 40Gi free; the rest is held by claim ns/a",
     )
-    qualified = a_result("gpu-0", share="2")
+    qualified = taken("gpu-0", share="2")
     qualified["consumedCapacity"] = {"gpu.example.com/memory": "10Gi"}
-    await world.write(a_claim("b", qualified))
-    await refused(world, a_claim("c", a_result("gpu-0", share="3", memory="1")), "held by claim ns/a, ns/b")
-    await world.write(a_claim("c", a_result("gpu-0", share="3", memory="0")))
-    await refused(world, a_claim("d", a_result("gpu-0", share="3", memory="0")), "claim ns/c")
-    await refused(world, a_claim("d", a_result("gpu-0")), "is already allocated")
+    await world.write(stored_claim("b", qualified))
+    await refused(world, stored_claim("c", taken("gpu-0", share="3", memory="1")), "held by claim ns/a, ns/b")
+    await world.write(stored_claim("c", taken("gpu-0", share="3", memory="0")))
+    await refused(world, stored_claim("d", taken("gpu-0", share="3", memory="0")), "claim ns/c")
+    await refused(world, stored_claim("d", taken("gpu-0")), "is already allocated")
 
 
 async def test_an_exclusive_device_is_not_shared_by_calling_it_a_share(world: World) -> None:
-    await world.publish(a_slice("s", {"name": "gpu-0"}))
-    await world.write(a_claim("a", a_result("gpu-0", share="1")))
-    await refused(world, a_claim("b", a_result("gpu-0", share="2")), "claim ns/a")
+    await world.publish(pool_slice("s", {"name": "gpu-0"}))
+    await world.write(stored_claim("a", taken("gpu-0", share="1")))
+    await refused(world, stored_claim("b", taken("gpu-0", share="2")), "claim ns/a")
 
 
 async def test_of_an_unpublished_device_the_allocation_says_whether_it_is_shared(world: World) -> None:
-    await world.write(a_claim("a", a_result("gpu-0", share="1")))
-    await world.write(a_claim("b", a_result("gpu-0", share="2")))
-    await refused(world, a_claim("c", a_result("gpu-0")), "claim ns/a, ns/b")
+    await world.write(stored_claim("a", taken("gpu-0", share="1")))
+    await world.write(stored_claim("b", taken("gpu-0", share="2")))
+    await refused(world, stored_claim("c", taken("gpu-0")), "claim ns/a, ns/b")
 
 
 def partition(name: str, slots: str) -> Document:
@@ -196,90 +171,90 @@ def partition(name: str, slots: str) -> Document:
 
 async def test_counters_are_not_overdrawn(world: World) -> None:
     await world.publish(
-        a_slice("counters", counters={"card": {"slots": "4"}}),
-        a_slice("devices", partition("half-0", "2"), partition("half-1", "2"), partition("whole", "4")),
+        pool_slice("counters", counters={"card": {"slots": "4"}}),
+        pool_slice("devices", partition("half-0", "2"), partition("half-1", "2"), partition("whole", "4")),
     )
-    await world.write(a_claim("a", a_result("half-0")))
+    await world.write(stored_claim("a", taken("half-0")))
     await refused(
         world,
-        a_claim("b", a_result("whole")),
+        stored_claim("b", taken("whole")),
         "counter slots of counter set gpu.example.com/p/card: 4 wanted by device whole, 2 of 4 free",
         "held by claim ns/a",
     )
-    await world.write(a_claim("b", a_result("half-1")))
-    await refused(world, a_claim("c", a_result("whole")), "claim ns/a, ns/b")
-    await world.delete(a_claim("a"))
-    await world.write(a_claim("b"))
+    await world.write(stored_claim("b", taken("half-1")))
+    await refused(world, stored_claim("c", taken("whole")), "claim ns/a, ns/b")
+    await world.delete(stored_claim("a"))
+    await world.write(stored_claim("b"))
     assert await world.guard_keys() == []
-    await world.write(a_claim("c", a_result("whole")))
+    await world.write(stored_claim("c", taken("whole")))
 
 
 async def test_one_claim_may_not_overdraw_a_counter_by_itself(world: World) -> None:
     await world.publish(
-        a_slice("counters", counters={"card": {"slots": "4"}}),
-        a_slice("devices", partition("half-0", "2"), partition("whole", "4")),
+        pool_slice("counters", counters={"card": {"slots": "4"}}),
+        pool_slice("devices", partition("half-0", "2"), partition("whole", "4")),
     )
-    await refused(world, a_claim("a", a_result("half-0"), a_result("whole")), "counter slots")
+    await refused(world, stored_claim("a", taken("half-0"), taken("whole")), "counter slots")
 
 
 async def test_shares_draw_their_counters_once(world: World) -> None:
     shared = {**partition("half", "3"), "allowMultipleAllocations": True}
-    await world.publish(a_slice("counters", counters={"card": {"slots": "4"}}), a_slice("devices", shared))
-    await world.write(a_claim("a", a_result("half", share="1")))
-    await world.write(a_claim("b", a_result("half", share="2")))
-    await world.write(a_claim("a"))
+    await world.publish(pool_slice("counters", counters={"card": {"slots": "4"}}), pool_slice("devices", shared))
+    await world.write(stored_claim("a", taken("half", share="1")))
+    await world.write(stored_claim("b", taken("half", share="2")))
+    await world.write(stored_claim("a"))
     assert "/guard/counters/gpu.example.com/p/card" in await world.guard_keys()
-    await world.write(a_claim("b"))
+    await world.write(stored_claim("b"))
     assert await world.guard_keys() == []
 
 
 async def test_counters_are_freed_even_if_the_slice_is_gone(world: World) -> None:
     await world.publish(
-        a_slice("counters", counters={"card": {"slots": "4"}}), a_slice("devices", partition("half", "2"))
+        pool_slice("counters", counters={"card": {"slots": "4"}}), pool_slice("devices", partition("half", "2"))
     )
-    await world.write(a_claim("a", a_result("half")))
+    await world.write(stored_claim("a", taken("half")))
     for name in ("counters", "devices"):
         await world.store.commit([Delete(object_key(GROUP, "resourceslices", "", name))])
     await let_others_run(SEEN_AFTER_TURNS)
-    await world.write(a_claim("a"))
+    await world.write(stored_claim("a"))
     assert await world.guard_keys() == []
 
 
 async def test_only_the_newest_generation_counts(world: World) -> None:
     shareable = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "10"}}}
     larger = {"name": "gpu-0", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "20"}}}
-    await world.publish(a_slice("old", shareable), a_slice("new", larger, generation=2))
-    await world.write(a_claim("a", a_result("gpu-0", share="1", memory="15")))
+    await world.publish(pool_slice("old", shareable), pool_slice("new", larger, generation=2))
+    await world.write(stored_claim("a", taken("gpu-0", share="1", memory="15")))
 
 
 async def test_a_record_whose_claim_is_gone_does_not_block(world: World) -> None:
-    await world.write(a_claim("a", a_result("gpu-0")))
+    await world.write(stored_claim("a", taken("gpu-0")))
     await world.store.commit([Delete(object_key(GROUP, "resourceclaims", "ns", "a"))])
-    await world.write(a_claim("b", a_result("gpu-0")))
-    await refused(world, a_claim("c", a_result("gpu-0")), "claim ns/b")
+    await world.write(stored_claim("b", taken("gpu-0")))
+    await refused(world, stored_claim("c", taken("gpu-0")), "claim ns/b")
 
 
 async def test_claims_without_records_get_them_at_the_next_start(world: World) -> None:
-    await world.write(a_claim("a", a_result("gpu-0")))
+    await world.write(stored_claim("a", taken("gpu-0")))
     await world.store.commit([Delete(key) for key in await world.guard_keys()])
     assert await world.guard.repair() == 1
     assert await world.guard.repair() == 0
-    await refused(world, a_claim("b", a_result("gpu-0")), "claim ns/a")
+    await refused(world, stored_claim("b", taken("gpu-0")), "claim ns/a")
 
 
 async def test_a_dry_run_hears_the_same(world: World) -> None:
-    await world.write(a_claim("a", a_result("gpu-0")))
+    await world.write(stored_claim("a", taken("gpu-0")))
     with pytest.raises(ApiError, match="already allocated to claim ns/a"):
-        await world.guard.changes(None, a_claim("b", a_result("gpu-0")))
-    await world.guard.changes(None, a_claim("b", a_result("gpu-1")))
+        await world.guard.changes(None, stored_claim("b", taken("gpu-0")))
+    await world.guard.changes(None, stored_claim("b", taken("gpu-1")))
 
 
 async def storm(worlds: list[World], seed: int) -> None:
     """Many claims grab and drop devices through several servers; afterwards every promise holds."""
     random_source = random.Random(seed)
     await worlds[0].publish(
-        a_slice("counters", counters={"card": {"slots": "6"}}),
-        a_slice(
+        pool_slice("counters", counters={"card": {"slots": "6"}}),
+        pool_slice(
             "devices",
             *(partition(f"part-{number}", "2") for number in range(5)),
             *({"name": f"gpu-{number}"} for number in range(4)),
@@ -292,17 +267,17 @@ async def storm(worlds: list[World], seed: int) -> None:
         wins = 0
         world = worlds[number % len(worlds)]
         for step in range(6):
-            results = [a_result(name) for name in random_source.sample(names, 2)]
-            results.append(a_result("shared", share=f"{number}-{step}", memory=str(random_source.randint(1, 6))))
+            results = [taken(name) for name in random_source.sample(names, 2)]
+            results.append(taken("shared", share=f"{number}-{step}", memory=str(random_source.randint(1, 6))))
             try:
-                await world.write(a_claim(f"c{number}", *results))
+                await world.write(stored_claim(f"c{number}", *results))
                 wins += 1
             except ApiError:
                 continue
             await asyncio.sleep(0)
             await check_promises(world.store)
             if random_source.random() < 0.7:
-                await world.write(a_claim(f"c{number}"))
+                await world.write(stored_claim(f"c{number}"))
         return wins
 
     wins = await asyncio.gather(*(claim_and_drop(number) for number in range(10)))
@@ -331,5 +306,5 @@ async def check_promises(store: Store) -> None:
 async def test_a_storm_of_claims_keeps_every_promise(world: World) -> None:
     await storm([world], seed=1)
     for number in range(10):
-        await world.write(a_claim(f"c{number}"))
+        await world.write(stored_claim(f"c{number}"))
     assert await world.guard_keys() == []

@@ -6,13 +6,13 @@ import base64
 import json
 
 import pytest
-from tests.apiserver.conftest import CLAIMS, Client, a_claim
+from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 
 async def fill(server: Client, count: int = 7) -> None:
     for number in range(count):
         labels = {"odd": str(number % 2), "n": str(number)}
-        answer = await server.post(CLAIMS, a_claim(f"c{number}", labels=labels))
+        answer = await server.post(CLAIMS, gold_claim(f"c{number}", labels=labels))
         assert answer.status == 201
 
 
@@ -25,7 +25,7 @@ async def test_pages_show_one_moment(server: Client) -> None:
     first = await server.get(f"{CLAIMS}?limit=3")
     assert (names(first), first.body["metadata"]["remainingItemCount"]) == (["c0", "c1", "c2"], 4)
     await server.send("DELETE", f"{CLAIMS}/c4")
-    await server.post(CLAIMS, a_claim("c35"))
+    await server.post(CLAIMS, gold_claim("c35"))
     second = await server.get(f"{CLAIMS}?limit=3&continue={first.body['metadata']['continue']}")
     third = await server.get(f"{CLAIMS}?limit=3&continue={second.body['metadata']['continue']}")
     assert names(second) + names(third) == ["c3", "c4", "c5", "c6"]
@@ -38,7 +38,7 @@ async def test_pages_with_a_selector_say_no_remaining_count(server: Client) -> N
     first = await server.get(f"{CLAIMS}?limit=2&labelSelector=odd=0")
     assert names(first) == ["c0", "c2"]
     assert "remainingItemCount" not in first.body["metadata"]
-    await server.post(CLAIMS, a_claim("zz"))
+    await server.post(CLAIMS, gold_claim("zz"))
     second = await server.get(f"{CLAIMS}?limit=2&labelSelector=odd=0&continue={first.body['metadata']['continue']}")
     assert names(second) == ["c4", "c6"]
 
@@ -100,5 +100,5 @@ async def test_a_continue_token_cannot_leave_its_list(server: Client) -> None:
 async def test_what_was_acknowledged_is_listed(server: Client) -> None:
     """A list without a revision is never older than the last answered write."""
     for number in range(50):
-        await server.post(CLAIMS, a_claim(f"c{number}"))
+        await server.post(CLAIMS, gold_claim(f"c{number}"))
         assert len(names(await server.get(CLAIMS))) == number + 1

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.apiserver.conftest import CLAIMS, Client, a_claim
+from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 from dray.apiserver.write import field_sets
 
@@ -41,7 +41,7 @@ def config(**labels: str) -> dict[str, Any]:
 
 
 async def test_two_appliers(server: Client) -> None:
-    made = await server.patch(f"{CLAIMS}/c?fieldManager=one", {**a_claim("c"), **config(a="1", b="1")}, "apply")
+    made = await server.patch(f"{CLAIMS}/c?fieldManager=one", {**gold_claim("c"), **config(a="1", b="1")}, "apply")
     assert made.status == 201
     refused = await server.patch(f"{CLAIMS}/c?fieldManager=two", config(a="2"), "apply")
     assert (refused.status, refused.body["details"]["causes"][0]["field"]) == (409, ".metadata.labels.a")
@@ -50,14 +50,14 @@ async def test_two_appliers(server: Client) -> None:
     taken = await server.patch(f"{CLAIMS}/c?fieldManager=two&force=true", config(a="2"), "apply")
     assert taken.body["metadata"]["labels"] == {"a": "2", "b": "1"}
     # `one` no longer owns a: leaving it out does not remove it
-    left = await server.patch(f"{CLAIMS}/c?fieldManager=one", {**a_claim("c"), **config(b="1")}, "apply")
+    left = await server.patch(f"{CLAIMS}/c?fieldManager=one", {**gold_claim("c"), **config(b="1")}, "apply")
     assert left.body["metadata"]["labels"] == {"a": "2", "b": "1"}
     gone = await server.patch(f"{CLAIMS}/c?fieldManager=two", config(), "apply")
     assert gone.body["metadata"]["labels"] == {"b": "1"}
 
 
 async def test_several_conflicts_are_listed_by_owner(server: Client) -> None:
-    await server.post(f"{CLAIMS}?fieldManager=maker", a_claim("c", labels={"a": "1", "b": "1"}))
+    await server.post(f"{CLAIMS}?fieldManager=maker", gold_claim("c", labels={"a": "1", "b": "1"}))
     refused = await server.patch(f"{CLAIMS}/c?fieldManager=m", config(a="2", b="2"), "apply")
     assert refused.body["message"] == (
         'Apply failed with 2 conflicts: conflicts with "maker" using resource.k8s.io/v1:\n'
@@ -79,7 +79,7 @@ async def test_managed_fields_cannot_be_applied(server: Client) -> None:
 
 
 async def test_updates_take_ownership_of_what_they_change(server: Client) -> None:
-    await server.post(f"{CLAIMS}?fieldManager=one", a_claim("c", labels={"a": "1", "b": "1"}))
+    await server.post(f"{CLAIMS}?fieldManager=one", gold_claim("c", labels={"a": "1", "b": "1"}))
     answer = await server.patch(f"{CLAIMS}/c?fieldManager=two", {"metadata": {"labels": {"a": "2"}}})
     owned = {
         entry["manager"]: entry["fieldsV1"].get("f:metadata") for entry in answer.body["metadata"]["managedFields"]
@@ -88,7 +88,7 @@ async def test_updates_take_ownership_of_what_they_change(server: Client) -> Non
 
 
 async def test_objects_nobody_tracked(server: Client) -> None:
-    made = (await server.post(CLAIMS, a_claim("c", labels={"a": "1"}))).body
+    made = (await server.post(CLAIMS, gold_claim("c", labels={"a": "1"}))).body
     made["metadata"]["managedFields"] = [{}]
     await server.send("PUT", f"{CLAIMS}/c", made)
     refused = await server.patch(f"{CLAIMS}/c?fieldManager=m", config(a="2"), "apply")

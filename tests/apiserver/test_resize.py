@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.apiserver import manifests
 from tests.apiserver.conftest import Client
-from tests.apiserver.test_writes import PODS, a_pod
+from tests.apiserver.test_writes import PODS, created_pod
 
 from dray.apiserver.assembly import ServerOptions, start_server
 from dray.store.sqlite import SqliteStore
@@ -22,7 +22,7 @@ def sized(cpu: str) -> dict[str, Any]:
 
 async def test_resize(server: Client) -> None:
     container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
-    await a_pod(server, containers=[container], resourceClaims=[])
+    await created_pod(server, containers=[container], resourceClaims=[])
     resized = await server.patch(f"{PODS}/p/resize", sized("2"), "strategic-merge")
     assert resized.status == 200, resized.body
     assert resized.body["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
@@ -35,7 +35,7 @@ async def test_resize(server: Client) -> None:
 
 async def test_pods_with_claims_on_node_resources_are_not_resized(server: Client) -> None:
     container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
-    await a_pod(server, containers=[container])
+    await created_pod(server, containers=[container])
     entry = {"resourceClaimName": "c", "containers": ["main"], "mapping": [{"name": "cpu", "quantity": "1"}]}
     claims = [{"name": "gpu", "resourceClaimName": "c"}]
     status = {"resourceClaimStatuses": claims, "nodeAllocatableResourceClaimStatuses": [entry]}
@@ -58,7 +58,7 @@ async def kubernetes(tmp_path: Path) -> AsyncIterator[Client]:
 
 async def test_what_a_resize_ignores_changes_nothing_and_belongs_to_nobody(server: Client) -> None:
     container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
-    made = await a_pod(server, containers=[container], resourceClaims=[])
+    made = await created_pod(server, containers=[container], resourceClaims=[])
     ignored = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "other"}]}}
     same = await server.patch(f"{PODS}/p/resize", ignored, "strategic-merge")
     assert same.status == 200, same.body
@@ -66,7 +66,7 @@ async def test_what_a_resize_ignores_changes_nothing_and_belongs_to_nobody(serve
 
 
 async def test_containers_do_not_come_or_go_with_a_resize(server: Client) -> None:
-    await a_pod(server)
+    await created_pod(server)
     added = {"spec": {"containers": [{"name": "more", "image": "i"}]}}
     refused = await server.patch(f"{PODS}/p/resize", added, "strategic-merge")
     assert refused.status == 422
@@ -77,7 +77,7 @@ async def test_a_pod_does_not_outgrow_its_node(server: Client) -> None:
     node = {**manifests.node("n"), "status": {"allocatable": {"cpu": "3", "memory": "8Gi", "pods": "9"}}}
     await server.post("/api/v1/nodes", node)
     container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
-    await a_pod(server, containers=[container], resourceClaims=[], nodeName="n")
+    await created_pod(server, containers=[container], resourceClaims=[], nodeName="n")
     assert (await server.patch(f"{PODS}/p/resize", sized("3"), "strategic-merge")).status == 200
     refused = await server.patch(f"{PODS}/p/resize", sized("3500m"), "strategic-merge")
     assert (refused.status, refused.body["reason"]) == (403, "Forbidden")
@@ -90,7 +90,7 @@ async def test_a_pod_level_budget_covers_claims_after_a_resize(kubernetes: Clien
     """As in Kubernetes: pods with claims may be resized as long as the budget of the pod holds."""
     container = {"name": "main", "image": "i", **sized("1")["spec"]["containers"][0]}
     budget = {"requests": {"cpu": "3", "memory": "2Gi"}, "limits": {"cpu": "6", "memory": "4Gi"}}
-    await a_pod(kubernetes, containers=[container], resources=budget)
+    await created_pod(kubernetes, containers=[container], resources=budget)
     entry = {"resourceClaimName": "c", "containers": ["main"], "mapping": [{"name": "cpu", "quantity": "1"}]}
     claims = [{"name": "gpu", "resourceClaimName": "c"}]
     status = {"resourceClaimStatuses": claims, "nodeAllocatableResourceClaimStatuses": [entry]}
@@ -121,7 +121,7 @@ async def test_a_pod_level_budget_covers_claims_after_a_resize(kubernetes: Clien
     ],
 )
 async def test_containers_for_a_look(server: Client, container: dict[str, Any], expected: str) -> None:
-    await a_pod(server)
+    await created_pod(server)
     body = {"spec": {"ephemeralContainers": [container]}}
     refused = await server.patch(f"{PODS}/p/ephemeralcontainers", body, "strategic-merge")
     assert refused.status == 422

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.apiserver import manifests
 from tests.apiserver.conftest import CLAIMS, Client
+from tests.builders.manifests import a_class
 
 from dray.apiserver.write.raw_json import (
     RawValues,
@@ -19,11 +20,9 @@ CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 PARAMETERS = {"kind": "K", "apiVersion": "x/v1", "size": 1.50, "list": [1, 2]}
 
 
-def a_class(**metadata: Any) -> dict[str, Any]:
-    document = manifests.device_class("c")
-    document["metadata"] |= metadata
-    document["spec"]["config"] = [{"opaque": {"driver": "d.example.com", "parameters": PARAMETERS}}]
-    return document
+def class_with_parameters(**metadata: Any) -> dict[str, Any]:
+    config = [{"opaque": {"driver": "d.example.com", "parameters": PARAMETERS}}]
+    return a_class("c", config=config, **metadata)
 
 
 def state(body: dict[str, Any]) -> tuple[int, str]:
@@ -35,8 +34,8 @@ def plainly(document: dict[str, Any]) -> bytes:
 
 
 async def test_a_patch_leaves_the_plain_spelling_behind(server: Client) -> None:
-    made = (await server.post(CLASSES, a_class())).body
-    same = (await server.send("PUT", f"{CLASSES}/c", a_class())).body
+    made = (await server.post(CLASSES, class_with_parameters())).body
+    same = (await server.send("PUT", f"{CLASSES}/c", class_with_parameters())).body
     assert state(same) == state(made)
     patched = (await server.patch(f"{CLASSES}/c", {"metadata": {"labels": {"a": "b"}}})).body
     assert patched["metadata"]["generation"] == 2
@@ -46,16 +45,16 @@ async def test_a_patch_leaves_the_plain_spelling_behind(server: Client) -> None:
 
 
 async def test_putting_the_same_in_other_words_is_a_change(server: Client) -> None:
-    made = (await server.send("POST", CLASSES, plainly(a_class()))).body
-    assert state((await server.send("PUT", f"{CLASSES}/c", plainly(a_class()))).body) == state(made)
-    spaced = (await server.send("PUT", f"{CLASSES}/c", a_class())).body
+    made = (await server.send("POST", CLASSES, plainly(class_with_parameters()))).body
+    assert state((await server.send("PUT", f"{CLASSES}/c", plainly(class_with_parameters()))).body) == state(made)
+    spaced = (await server.send("PUT", f"{CLASSES}/c", class_with_parameters())).body
     assert spaced["metadata"]["generation"] == 2
-    assert state((await server.send("PUT", f"{CLASSES}/c", a_class())).body) == state(spaced)
+    assert state((await server.send("PUT", f"{CLASSES}/c", class_with_parameters())).body) == state(spaced)
 
 
 @pytest.mark.parametrize(("kind", "generation"), [("json", 1), ("merge", 1), ("strategic-merge", 2), ("apply", 2)])
 async def test_some_patches_put_members_in_order(server: Client, kind: str, generation: int) -> None:
-    made = (await server.send("POST", CLASSES, plainly(a_class()))).body
+    made = (await server.send("POST", CLASSES, plainly(class_with_parameters()))).body
     assert list(made["spec"]["config"][0]["opaque"]["parameters"]) == list(PARAMETERS)
     patch: Any = {"metadata": {"labels": {"a": "b"}}}
     if kind == "json":
@@ -83,7 +82,7 @@ async def test_what_may_not_change_is_judged_by_its_meaning(server: Client) -> N
 
 
 async def test_a_watch_sends_one_line_however_a_value_was_sent(server: Client) -> None:
-    body = json.dumps(a_class(), indent="\t").encode()
+    body = json.dumps(class_with_parameters(), indent="\t").encode()
     made = await server.send("POST", CLASSES, body)
     assert made.status == 201
     watch = await server.watch(f"{CLASSES}?watch=true")
@@ -101,7 +100,7 @@ def test_what_is_no_object_has_no_spelling(data: bytes) -> None:
 
 
 def test_a_spelling_that_does_not_fit_is_left_out() -> None:
-    document = {**a_class(), "kind": "DeviceClass", "apiVersion": "resource.k8s.io/v1"}
+    document = {**class_with_parameters(), "kind": "DeviceClass", "apiVersion": "resource.k8s.io/v1"}
     plain = with_raw_values(document, RawValues())
     assert with_raw_values(document, RawValues((b"1", b"2"))) == plain
     assert with_raw_values(document, RawValues((b'{"a": 1}',))) != plain

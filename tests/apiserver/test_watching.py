@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from tests.apiserver.conftest import CLAIMS, Client, a_claim
+from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 from dray.api.scheme import by_kind
 from dray.apiserver.assembly import ServerOptions, start_server
@@ -25,18 +25,18 @@ async def revision_of(server: Client) -> str:
 
 async def test_changes_after_a_revision(server: Client) -> None:
     start = await revision_of(server)
-    await server.post(CLAIMS, a_claim("a"))
+    await server.post(CLAIMS, gold_claim("a"))
     await server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"x": "1"}}})
     await server.send("DELETE", f"{CLAIMS}/a")
     events = await server.watch(f"{CLAIMS}?watch=true&resourceVersion={start}")
     assert await events.take(3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-    await server.post(CLAIMS, a_claim("b"))
+    await server.post(CLAIMS, gold_claim("b"))
     assert await events.take(1) == [("ADDED", "b")]
     await events.close()
 
 
 async def test_a_deleted_object_carries_its_last_state_and_a_new_revision(server: Client) -> None:
-    made = (await server.post(CLAIMS, a_claim("a"))).body
+    made = (await server.post(CLAIMS, gold_claim("a"))).body
     events = await server.watch(f"{CLAIMS}?watch=true&resourceVersion={made['metadata']['resourceVersion']}")
     await server.send("DELETE", f"{CLAIMS}/a")
     event = await events.next()
@@ -48,7 +48,7 @@ async def test_a_deleted_object_carries_its_last_state_and_a_new_revision(server
 
 async def test_objects_start_and_stop_to_match(server: Client) -> None:
     events = await server.watch(f"{CLAIMS}?watch=true&labelSelector=keep=yes")
-    await server.post(CLAIMS, a_claim("a"))
+    await server.post(CLAIMS, gold_claim("a"))
     await server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"keep": "yes"}}})
     await server.patch(f"{CLAIMS}/a", {"metadata": {"labels": {"keep": "no"}}})
     assert await events.take(2) == [("ADDED", "a"), ("DELETED", "a")]
@@ -71,18 +71,18 @@ async def test_a_node_sees_its_own_pods_only(server: Client) -> None:
 
 
 async def test_a_write_that_changes_nothing_makes_no_event(server: Client) -> None:
-    made = (await server.post(CLAIMS, a_claim("a"))).body
+    made = (await server.post(CLAIMS, gold_claim("a"))).body
     events = await server.watch(f"{CLAIMS}?watch=true&resourceVersion={made['metadata']['resourceVersion']}")
     again = await server.send("PUT", f"{CLAIMS}/a", made)
     assert again.body["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
-    await server.post(CLAIMS, a_claim("b"))
+    await server.post(CLAIMS, gold_claim("b"))
     assert await events.take(1) == [("ADDED", "b")]
     await events.close()
 
 
 async def test_the_past_is_kept_without_its_encoded_lines(server: Client) -> None:
     watched = await server.watch(f"{CLAIMS}?watch=true")
-    await server.post(CLAIMS, a_claim("one"))
+    await server.post(CLAIMS, gold_claim("one"))
     assert [name for _, name in await watched.take(1)] == ["one"]
     past = list(server.core.cache(by_kind("ResourceClaim")).events_after(0))
     assert past
@@ -92,7 +92,7 @@ async def test_the_past_is_kept_without_its_encoded_lines(server: Client) -> Non
 
 async def test_events_are_encoded_once(server: Client) -> None:
     streams = [(await server.get(f"{CLAIMS}?watch=true")).stream for _ in range(20)]
-    await server.post(CLAIMS, a_claim("a"))
+    await server.post(CLAIMS, gold_claim("a"))
     chunks = [await stream.__anext__() for stream in streams]
     assert all(chunk is chunks[0] for chunk in chunks)
     for stream in streams:
@@ -112,7 +112,7 @@ async def test_nothing_is_kept_of_watches_that_are_over(server: Client) -> None:
 
 
 async def test_initial_events_and_their_end(server: Client) -> None:
-    await server.post(CLAIMS, a_claim("a"))
+    await server.post(CLAIMS, gold_claim("a"))
     query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
     events = await server.watch(f"{CLAIMS}?{query}")
     assert await events.take(1) == [("ADDED", "a")]
@@ -126,7 +126,7 @@ async def test_initial_events_and_their_end(server: Client) -> None:
 async def test_a_revision_that_was_forgotten_is_an_error_event(server: Client) -> None:
     start = await revision_of(server)
     for name in "abc":
-        await server.post(CLAIMS, a_claim(name))
+        await server.post(CLAIMS, gold_claim(name))
     await server.store.compact(int(await revision_of(server)))
     for cache in server.core.caches():
         cache.complete_after = await server.store.current_revision()
@@ -142,7 +142,7 @@ async def test_a_reader_that_does_not_read_is_cut_off(server: Client, monkeypatc
     monkeypatch.setattr(watchers, "MAX_PENDING_BYTES", 5_000)
     slow, quick = await server.watch(f"{CLAIMS}?watch=true"), await server.watch(f"{CLAIMS}?watch=true")
     for number in range(20):
-        await server.post(CLAIMS, a_claim(f"c{number}"))
+        await server.post(CLAIMS, gold_claim(f"c{number}"))
         await quick.take(1)
     assert await slow.next() is None
 
@@ -159,14 +159,14 @@ async def test_watches_go_on_after_a_restart(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     first = Client(await start_server(store, ServerOptions(tmp_path)), store)
     start = await revision_of(first)
-    await first.post(CLAIMS, a_claim("a"))
+    await first.post(CLAIMS, gold_claim("a"))
     await first.send("DELETE", f"{CLAIMS}/a")
     await first.running.stop()
     await store.close()
     store = SqliteStore(tmp_path / "store.db")
     second = Client(await start_server(store, ServerOptions(tmp_path)), store)
     events = await second.watch(f"{CLAIMS}?watch=true&resourceVersion={start}")
-    await second.post(CLAIMS, a_claim("b"))
+    await second.post(CLAIMS, gold_claim("b"))
     assert await events.take(3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "b")]
     await second.running.stop()
     await store.close()
@@ -191,7 +191,7 @@ async def test_bookmarks_and_timeouts_by_the_clock(tmp_path: Path) -> None:
 
 async def test_one_stream_is_in_revision_order(server: Client) -> None:
     events = await server.watch(f"{CLAIMS}?watch=true")
-    await asyncio.gather(*(server.post(CLAIMS, a_claim(f"c{number}")) for number in range(60)))
+    await asyncio.gather(*(server.post(CLAIMS, gold_claim(f"c{number}")) for number in range(60)))
     revisions = []
     for _ in range(60):
         event = await events.next()
@@ -203,7 +203,7 @@ async def test_one_stream_is_in_revision_order(server: Client) -> None:
 
 async def test_old_versions_share_the_watch(server: Client) -> None:
     old = await server.watch(CLAIMS.replace("/v1/", "/v1beta1/") + "?watch=true")
-    await server.post(CLAIMS, a_claim("a"))
+    await server.post(CLAIMS, gold_claim("a"))
     event = await old.next()
     assert event is not None
     assert json.dumps(event["object"]["spec"]).count("exactly") == 0

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 from tests.apiserver import manifests
-from tests.apiserver.conftest import CLAIMS, Client, a_claim
+from tests.apiserver.conftest import CLAIMS, Client, gold_claim
 
 PODS = "/api/v1/namespaces/default/pods"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 RULES = "/apis/resource.k8s.io/v1/devicetaintrules"
 
 
-async def a_pod(server: Client, name: str = "p", **spec: Any) -> dict[str, Any]:
+async def created_pod(server: Client, name: str = "p", **spec: Any) -> dict[str, Any]:
     await server.post("/api/v1/namespaces/default/serviceaccounts", manifests.service_account())
     answer = await server.post(PODS, manifests.pod(name, **spec))
     assert answer.status == 201, answer.body
@@ -74,7 +74,7 @@ async def test_the_effect_of_a_rule_counts_from_its_change(server: Client) -> No
 
 
 async def test_generated_names(server: Client) -> None:
-    body = a_claim()
+    body = gold_claim()
     body["metadata"] = {"generateName": "g" * 70}
     answer = await server.post(CLAIMS, body)
     name = answer.body["metadata"]["name"]
@@ -83,22 +83,22 @@ async def test_generated_names(server: Client) -> None:
 
 
 async def test_a_dry_run_stores_nothing(server: Client) -> None:
-    answer = await server.post(f"{CLAIMS}?dryRun=All", a_claim("d"))
+    answer = await server.post(f"{CLAIMS}?dryRun=All", gold_claim("d"))
     assert answer.status == 201
     assert "resourceVersion" not in answer.body["metadata"]
     assert (await server.get(f"{CLAIMS}/d")).status == 404
-    await server.post(CLAIMS, a_claim("d"))
+    await server.post(CLAIMS, gold_claim("d"))
     assert (await server.send("DELETE", f"{CLAIMS}/d?dryRun=All")).status == 200
     assert (await server.get(f"{CLAIMS}/d")).status == 200
-    refused = await server.post(f"{CLAIMS}?dryRun=Some", a_claim("e"))
+    refused = await server.post(f"{CLAIMS}?dryRun=Some", gold_claim("e"))
     assert (refused.status, refused.body["details"]["kind"]) == (422, "CreateOptions")
 
 
 async def test_finalizers_hold_an_object(server: Client) -> None:
-    await server.post(CLAIMS, a_claim("f", finalizers=["example.com/hold"]))
+    await server.post(CLAIMS, gold_claim("f", finalizers=["example.com/hold"]))
     waiting = await server.send("DELETE", f"{CLAIMS}/f")
     assert waiting.body["metadata"]["deletionGracePeriodSeconds"] == 0
-    again = await server.post(CLAIMS, a_claim("f"))
+    again = await server.post(CLAIMS, gold_claim("f"))
     assert again.body["message"].startswith("object is being deleted: ")
     released = await server.patch(f"{CLAIMS}/f", {"metadata": {"finalizers": None}})
     assert released.status == 200
@@ -106,7 +106,7 @@ async def test_finalizers_hold_an_object(server: Client) -> None:
 
 
 async def test_pods_go_slowly_once_they_have_a_node(server: Client) -> None:
-    await a_pod(server, nodeName="n1")
+    await created_pod(server, nodeName="n1")
     going = await server.send("DELETE", f"{PODS}/p")
     assert going.body["metadata"]["deletionGracePeriodSeconds"] == 30
     longer = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=60")
@@ -116,7 +116,7 @@ async def test_pods_go_slowly_once_they_have_a_node(server: Client) -> None:
 
 
 async def test_a_negative_grace_means_one_second(server: Client) -> None:
-    await a_pod(server, nodeName="n1")
+    await created_pod(server, nodeName="n1")
     going = await server.send("DELETE", f"{PODS}/p?gracePeriodSeconds=-5")
     assert going.body["metadata"]["deletionGracePeriodSeconds"] == 1
 
@@ -129,7 +129,7 @@ async def test_a_negative_grace_means_one_second(server: Client) -> None:
     ],
 )
 async def test_pods_that_cannot_be_bound(server: Client, change: dict[str, Any], why: str) -> None:
-    await a_pod(server, **change)
+    await created_pod(server, **change)
     binding = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n2"}}
     refused = await server.post(f"{PODS}/p/binding", binding)
     assert (refused.status, refused.body["details"]["kind"]) == (409, "pods/binding")
@@ -137,7 +137,7 @@ async def test_pods_that_cannot_be_bound(server: Client, change: dict[str, Any],
 
 
 async def test_binding_brings_labels_and_annotations(server: Client) -> None:
-    await a_pod(server)
+    await created_pod(server)
     metadata = {"name": "p", "labels": {"zone": "z"}, "annotations": {"a": "b"}}
     answer = await server.post(f"{PODS}/p/binding", {"metadata": metadata, "target": {"name": "n1"}})
     assert answer.status == 201
@@ -147,14 +147,14 @@ async def test_binding_brings_labels_and_annotations(server: Client) -> None:
 
 
 async def test_the_old_path_of_bindings(server: Client) -> None:
-    await a_pod(server)
+    await created_pod(server)
     body = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n1"}}
     assert (await server.post("/api/v1/namespaces/default/bindings", body)).status == 201
     assert (await server.get(f"{PODS}/p")).body["spec"]["nodeName"] == "n1"
 
 
 async def test_claim_lists_of_a_pod_status(server: Client) -> None:
-    await a_pod(server)
+    await created_pod(server)
     entries = [{"name": "gpu", "resourceClaimName": "x"}]
     await server.patch(f"{PODS}/p/status", {"status": {"resourceClaimStatuses": entries}})
     pod = (await server.get(f"{PODS}/p")).body
@@ -167,7 +167,7 @@ async def test_claim_lists_of_a_pod_status(server: Client) -> None:
 
 
 async def test_eviction_respects_budgets(server: Client) -> None:
-    await a_pod(server, nodeName="n1")
+    await created_pod(server, nodeName="n1")
     await server.patch(f"{PODS}/p", {"metadata": {"labels": {"app": "a"}}})
     await server.patch(f"{PODS}/p/status", {"status": {"phase": "Running"}})
     budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
@@ -216,7 +216,7 @@ async def test_lost_updates_are_noticed(server: Client) -> None:
 
 
 async def test_patches_do_not_lose_each_other(server: Client) -> None:
-    await server.post(CLAIMS, a_claim("c"))
+    await server.post(CLAIMS, gold_claim("c"))
     patches = (server.patch(f"{CLAIMS}/c", {"metadata": {"labels": {f"l{n}": "x"}}}) for n in range(10))
     answers = await asyncio.gather(*patches)
     assert {answer.status for answer in answers} == {200}
@@ -239,7 +239,7 @@ async def test_methods_that_a_path_does_not_have(server: Client, method: str, pa
 
 async def test_a_method_in_small_letters_is_answered(server: Client) -> None:
     """No client sends it, and nothing may break over it."""
-    await server.post(CLAIMS, a_claim("x"))
+    await server.post(CLAIMS, gold_claim("x"))
     assert (await server.send("get", f"{CLAIMS}/x/status", {})).status in (200, 405)
 
 
@@ -298,7 +298,7 @@ async def test_unwise_pods_are_warned_about(server: Client) -> None:
 
 async def test_an_owner_named_twice_counts_once(server: Client) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
-    made = await server.post(CLAIMS, a_claim("c", ownerReferences=[owner, owner]))
+    made = await server.post(CLAIMS, gold_claim("c", ownerReferences=[owner, owner]))
     assert made.body["metadata"]["ownerReferences"] == [owner]
     assert made.warnings[0].endswith("please fix your requests; duplicate UID(s) observed: u")
     patch = [{"op": "add", "path": "/metadata/ownerReferences/-", "value": owner}]
@@ -325,7 +325,7 @@ async def test_a_namespace_with_a_generated_name_wears_it_as_a_label(server: Cli
 
 
 async def test_an_update_with_a_value_of_another_type_is_refused_although_python_calls_it_equal(server: Client) -> None:
-    made = (await server.post(CLAIMS, a_claim())).body
+    made = (await server.post(CLAIMS, gold_claim())).body
     request = made["spec"]["devices"]["requests"][0]["exactly"]
     assert request["count"] == 1
     request["count"] = True
@@ -334,7 +334,7 @@ async def test_an_update_with_a_value_of_another_type_is_refused_although_python
 
 
 async def test_an_update_that_leaves_the_spec_alone_keeps_it_and_names_unknown_fields(server: Client) -> None:
-    made = (await server.post(CLAIMS, a_claim())).body
+    made = (await server.post(CLAIMS, gold_claim())).body
     made["metadata"]["labels"] = {"a": "b"}
     made["surprise"] = 1
     changed = await server.send("PUT", f"{CLAIMS}/c", made)
@@ -354,7 +354,7 @@ async def test_an_update_that_leaves_the_spec_alone_keeps_it_and_names_unknown_f
     ],
 )
 async def test_a_deletion_with_options_that_are_none(server: Client, body: bytes, expected: str) -> None:
-    await server.post(CLAIMS, a_claim("c"))
+    await server.post(CLAIMS, gold_claim("c"))
     refused = await server.send("DELETE", f"{CLAIMS}/c", body)
     assert refused.status == 400
     assert refused.body["message"].startswith(expected)

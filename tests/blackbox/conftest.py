@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dray.testing import Cluster, cluster
+from tests.builders.manifests import a_class, a_container, a_pod, a_request, a_template
 from tests.kubectl import KUBECTL, Kubectl
 
 
@@ -27,35 +28,13 @@ def kubectl(running_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) 
     return tool
 
 
-def a_class(name: str, expression: str = 'device.driver == "gpu.example.com"', **spec: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}}], **spec},
-    }
+def script_pod(name: str, *script: str, **spec: Any) -> dict[str, Any]:
+    container = a_container(command=["sh", "-c", *script]) if script else a_container()
+    return a_pod(name, container, namespace="", **{"terminationGracePeriodSeconds": 1, **spec})
 
 
-def a_pod(name: str, *script: str, **spec: Any) -> dict[str, Any]:
-    container: dict[str, Any] = {"name": "main", "image": "image"}
-    if script:
-        container["command"] = ["sh", "-c", *script]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container], "terminationGracePeriodSeconds": 1, **spec},
-    }
-
-
-def a_template(name: str, **exactly: Any) -> dict[str, Any]:
-    request = {"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": [request]}}},
-    }
+def one_request_template(name: str, **exactly: Any) -> dict[str, Any]:
+    return a_template(name, a_request(**exactly), namespace="")
 
 
 def with_claim(template: str) -> dict[str, Any]:

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.blackbox.conftest import a_pod, a_template
+from tests.blackbox.conftest import one_request_template, script_pod
+from tests.builders.manifests import a_pod_group
 from tests.kubectl import Kubectl
 
 
-def a_group(name: str, *claims: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name},
-        "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": list(claims)},
-    }
-
-
 def a_member(name: str, group: str, entry: dict[str, Any]) -> dict[str, Any]:
-    pod = a_pod(name, "sleep 1000", schedulingGroup={"podGroupName": group}, resourceClaims=[entry])
+    pod = script_pod(name, "sleep 1000", schedulingGroup={"podGroupName": group}, resourceClaims=[entry])
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": entry["name"]}]}
     return pod
 
 
 def test_pods_of_a_group_share_one_claim_until_the_group_is_gone(kubectl: Kubectl) -> None:
     entry = {"name": "gpu", "resourceClaimTemplateName": "shared"}
-    kubectl.apply(a_template("shared"), a_group("team", entry))
+    kubectl.apply(one_request_template("shared"), a_pod_group("team", entry, namespace=""))
     names = ["team-a", "team-b", "team-c"]
     kubectl.apply(*(a_member(name, "team", entry) for name in names))
     kubectl.run("wait", "--for=condition=Ready", *(f"pod/{name}" for name in names), "--timeout=40s")
@@ -45,9 +37,9 @@ def test_pods_of_a_group_share_one_claim_until_the_group_is_gone(kubectl: Kubect
 
 def test_a_member_waits_for_its_group(kubectl: Kubectl) -> None:
     entry = {"name": "gpu", "resourceClaimTemplateName": "shared"}
-    kubectl.apply(a_template("shared"), a_member("early", "late", entry))
+    kubectl.apply(one_request_template("shared"), a_member("early", "late", entry))
     kubectl.until("FailedResourceClaimCreation", "describe", "pod", "early")
-    kubectl.apply(a_group("late", entry))
+    kubectl.apply(a_pod_group("late", entry, namespace=""))
     kubectl.run("wait", "--for=condition=Ready", "pod/early", "--timeout=40s")
     kubectl.run("delete", "pod", "early", "--now")
     kubectl.run("delete", "podgroup", "late")

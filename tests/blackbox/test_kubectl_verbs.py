@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.blackbox.conftest import a_class, a_pod, a_template, with_claim
+from tests.blackbox.conftest import one_request_template, script_pod, with_claim
+from tests.builders.manifests import a_class
 from tests.kubectl import Kubectl
 
 DRA_KINDS = (
@@ -24,7 +25,7 @@ DRA_KINDS = (
 @pytest.fixture(scope="module")
 def claimant(kubectl: Kubectl) -> str:
     """A pod that runs with a device."""
-    kubectl.apply(a_template("one"), a_pod("claimant", "sleep 1000", **with_claim("one")))
+    kubectl.apply(one_request_template("one"), script_pod("claimant", "sleep 1000", **with_claim("one")))
     kubectl.run("wait", "--for=condition=Ready", "pod/claimant", "--timeout=60s")
     return "claimant"
 
@@ -84,12 +85,12 @@ def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:
 
 
 def test_diff_replace_and_apply(kubectl: Kubectl) -> None:
-    template = a_template("changing")
+    template = one_request_template("changing")
     kubectl.apply(template)
     labelled: dict[str, Any] = {**template, "metadata": {"name": "changing", "labels": {"a": "b"}}}
     assert "+    a: b" in kubectl.run("diff", "-f", "-", stdin=json.dumps(labelled), fails=True)
     kubectl.run("diff", "-f", "-", stdin=json.dumps(template))
-    other = a_template("changing", count=2)
+    other = one_request_template("changing", count=2)
     assert "immutable" in kubectl.run("apply", "-f", "-", stdin=json.dumps(other), fails=True)
     kubectl.run("replace", "--force", "-f", "-", stdin=json.dumps(other))
     request = kubectl.json("resourceclaimtemplate", "changing")["spec"]["spec"]["devices"]["requests"][0]
@@ -100,7 +101,7 @@ def test_diff_replace_and_apply(kubectl: Kubectl) -> None:
 
 
 def test_a_node_is_taken_out_and_put_back(kubectl: Kubectl) -> None:
-    kubectl.apply(a_pod("passenger", "sleep 1000", nodeName="node-2"))
+    kubectl.apply(script_pod("passenger", "sleep 1000", nodeName="node-2"))
     kubectl.run("wait", "--for=condition=Ready", "pod/passenger", "--timeout=60s")
     kubectl.run("taint", "node", "node-2", "a=b:PreferNoSchedule")
     kubectl.run("taint", "node", "node-2", "a-")
@@ -157,7 +158,7 @@ def test_what_cannot_be_says_why(kubectl: Kubectl, claimant: str, words: tuple[s
 def test_a_directory_of_everything(kubectl: Kubectl, tmp_path: Path) -> None:
     documents = [
         a_class("dir"),
-        a_template("dir"),
+        one_request_template("dir"),
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",

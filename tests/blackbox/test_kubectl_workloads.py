@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tests.blackbox.conftest import a_class, a_pod, a_template, with_claim
+from tests.blackbox.conftest import one_request_template, script_pod, with_claim
+from tests.builders.manifests import a_class
 from tests.kubectl import Kubectl
 
 
 def test_following_logs_ends_with_the_container(kubectl: Kubectl) -> None:
-    kubectl.apply(a_pod("talker", "echo first; sleep 1; echo last", restartPolicy="Never"))
+    kubectl.apply(script_pod("talker", "echo first; sleep 1; echo last", restartPolicy="Never"))
     kubectl.run("wait", "--for=condition=Ready", "pod/talker", "--timeout=20s")
     assert kubectl.run("logs", "-f", "talker").split() == ["first", "last"]
     kubectl.until("Completed", "get", "pod", "talker")
@@ -15,20 +16,20 @@ def test_following_logs_ends_with_the_container(kubectl: Kubectl) -> None:
 
 def test_a_finished_pod_with_a_sidecar_is_completed(kubectl: Kubectl) -> None:
     sidecar = {"name": "side", "image": "image", "restartPolicy": "Always", "command": ["sleep", "100"]}
-    kubectl.apply(a_pod("with-sidecar", "exit 0", restartPolicy="Never", initContainers=[sidecar]))
+    kubectl.apply(script_pod("with-sidecar", "exit 0", restartPolicy="Never", initContainers=[sidecar]))
     kubectl.run("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/with-sidecar", "--timeout=20s")
     assert kubectl.run("get", "pod", "with-sidecar", "--no-headers").split()[1:3] == ["0/2", "Completed"]
 
 
 def test_a_crashed_container_restarts_at_once_the_first_time(kubectl: Kubectl) -> None:
-    kubectl.apply(a_pod("crasher", "echo ran; exit 1"))
+    kubectl.apply(script_pod("crasher", "echo ran; exit 1"))
     kubectl.run("wait", "--for=jsonpath={.status.containerStatuses[0].restartCount}=1", "pod/crasher", "--timeout=8s")
     assert kubectl.run("logs", "crasher", "--previous").strip() == "ran"
     kubectl.run("delete", "pod", "crasher", "--now")
 
 
 def test_a_gated_pod_says_so(kubectl: Kubectl) -> None:
-    kubectl.apply(a_pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
+    kubectl.apply(script_pod("gated", schedulingGates=[{"name": "example.com/wait"}]))
     assert "SchedulingGated" in kubectl.run("get", "pod", "gated")
     (condition,) = kubectl.json("pod", "gated")["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "SchedulingGated")
@@ -55,13 +56,13 @@ def test_rollouts_go_on_and_back(kubectl: Kubectl) -> None:
 
 
 def test_a_claim_for_very_many_partitions_does_not_hold_up_anybody(kubectl: Kubectl) -> None:
-    kubectl.apply(a_template("many", count=32), a_pod("hungry", **with_claim("many")))
+    kubectl.apply(one_request_template("many", count=32), script_pod("hungry", **with_claim("many")))
     kubectl.run("wait", "--for=condition=PodScheduled", "pod/hungry", "--timeout=15s")
     kubectl.run("delete", "pod", "hungry", "--now")
 
 
 def test_a_class_that_comes_later_serves_waiting_pods(kubectl: Kubectl) -> None:
-    pod = a_pod("extended")
+    pod = script_pod("extended")
     pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/late": "1"}}
     kubectl.apply(pod)
     kubectl.until("Insufficient example.com/late", "get", "pod", "extended", "-o", "yaml")

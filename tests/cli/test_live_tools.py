@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from tests.explain.manifests import a_class, a_request
+from tests.builders.manifests import a_class
+from tests.explain.manifests import gpu_request
 
 from dray.cli.main import cli
 from dray.testing import Cluster, cluster
@@ -38,7 +39,7 @@ def a_pod_for_nics(name: str, count: int) -> list[dict[str, Any]]:
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name},
-        "spec": {"spec": {"devices": {"requests": [a_request("nic", deviceClassName="wire", count=count)]}}},
+        "spec": {"spec": {"devices": {"requests": [gpu_request("nic", deviceClassName="wire", count=count)]}}},
     }
     pod = {
         "apiVersion": "v1",

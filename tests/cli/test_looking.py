@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from tests.explain.manifests import DRIVER, Cluster, a_claim, a_device, a_node, a_pod, a_request, a_slice, held
+from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
 
 from dray.cli.devices import devices
 from dray.cli.explain import explain
@@ -28,8 +28,8 @@ def written(cluster: Cluster, path: Path) -> str:
 
 def busy() -> Cluster:
     cluster = Cluster()
-    taken = held(a_claim("taken", a_request(count=2)), "gpu-0", "gpu-1")
-    cluster.add(taken, a_pod("other", "taken", nodeName="node-1"))
+    taken = held(gpu_claim("taken", gpu_request(count=2)), "gpu-0", "gpu-1")
+    cluster.add(taken, gpu_pod("other", "taken", nodeName="node-1"))
     return cluster
 
 
@@ -60,7 +60,7 @@ def test_a_pod_that_fits(tmp_path: Path) -> None:
 
 def test_a_pod_that_has_a_node(tmp_path: Path) -> None:
     cluster = busy()
-    cluster.add(a_node("node-2"))
+    cluster.add(gpu_node("node-2"))
     result = asked("pod/other", "-f", written(cluster, tmp_path))
     assert result.exit_code == 0
     assert result.stdout.startswith("default/other is on node node-1")
@@ -72,14 +72,14 @@ def test_a_pod_that_is_not_created_yet(tmp_path: Path) -> None:
     cluster = busy()
     dump = written(cluster, tmp_path)
     manifest = tmp_path / "new.yaml"
-    pod = a_pod("new", "")
+    pod = gpu_pod("new", "")
     del pod["metadata"]["uid"]
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "fresh"}]
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": "fresh"},
-        "spec": {"spec": {"devices": {"requests": [a_request("gpu")]}}},
+        "spec": {"spec": {"devices": {"requests": [gpu_request("gpu")]}}},
     }
     manifest.write_text(yaml.safe_dump_all([pod, template]))
     result = asked("pod/new", "-f", dump, "-f", str(manifest), "-o", "json")
@@ -111,7 +111,7 @@ def test_documents_have_the_promised_fields(tmp_path: Path) -> None:
 
 def test_one_node_in_depth(tmp_path: Path) -> None:
     cluster = busy()
-    cluster.add(a_node("node-2"), a_slice("node-2", [a_device("gpu-0", taints=[{"key": "x", "effect": "NoSchedule"}])]))
+    cluster.add(gpu_node("node-2"), gpu_slice("node-2", [gpu("gpu-0", taints=[{"key": "x", "effect": "NoSchedule"}])]))
     result = asked("pod/train", "-f", written(cluster, tmp_path), "--node", "node-2", "-o", "json")
     verdict = json.loads(result.stdout)
     assert [(row["node"], row["code"]) for row in verdict["nodes"]] == [("node-2", "taint")]
@@ -122,7 +122,7 @@ def test_many_nodes_are_cut_short(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.request["deviceClassName"] = "gpu"
     cluster.without.add("ResourceSlice")
-    cluster.add(*(a_node(f"worker-{number}") for number in range(40)))
+    cluster.add(*(gpu_node(f"worker-{number}") for number in range(40)))
     result = asked("pod/train", "-f", written(cluster, tmp_path))
     assert "... and 33 more nodes; -o wide shows them" in result.stdout
     wide = asked("pod/train", "-f", written(cluster, tmp_path), "-o", "wide")
@@ -151,7 +151,9 @@ def test_without_a_cluster(tmp_path: Path) -> None:
         assert len(result.output.strip().splitlines()) == 1
     manifest = tmp_path / "pod.yaml"
     manifest.write_text(
-        yaml.safe_dump({key: value for key, value in a_pod().items() if key != "status"}).replace("uid: uid-train", "")
+        yaml.safe_dump({key: value for key, value in gpu_pod().items() if key != "status"}).replace(
+            "uid: uid-train", ""
+        )
     )
     assert asked("-f", str(manifest)).exit_code == 3
 
@@ -161,7 +163,7 @@ def test_without_a_cluster(tmp_path: Path) -> None:
 
 def test_devices_with_holders(tmp_path: Path) -> None:
     cluster = busy()
-    cluster.devices.append(a_device("gpu-2", taints=[{"key": "hot", "effect": "NoSchedule"}]))
+    cluster.devices.append(gpu("gpu-2", taints=[{"key": "hot", "effect": "NoSchedule"}]))
     file = written(cluster, tmp_path)
     result = CliRunner().invoke(devices, ["-f", file])
     assert result.exit_code == 0
@@ -188,9 +190,9 @@ def test_devices_with_holders(tmp_path: Path) -> None:
 
 def test_many_devices_that_are_alike_share_a_row(tmp_path: Path) -> None:
     cluster = Cluster()
-    cluster.slice["spec"]["devices"] = [a_device(f"gpu-{number}") for number in range(9)]
+    cluster.slice["spec"]["devices"] = [gpu(f"gpu-{number}") for number in range(9)]
     cluster.devices[8]["taints"] = [{"key": "example.com/hot", "effect": "NoSchedule"}]
-    cluster.add(held(a_claim("taken"), "gpu-3"))
+    cluster.add(held(gpu_claim("taken"), "gpu-3"))
     file = written(cluster, tmp_path)
     lines = CliRunner().invoke(devices, ["-f", file]).stdout.splitlines()
     assert [" ".join(line.split()[2:6]) for line in lines[1:4]] == [
@@ -205,9 +207,9 @@ def test_many_devices_that_are_alike_share_a_row(tmp_path: Path) -> None:
 
 def test_shares_and_devices_that_are_gone(tmp_path: Path) -> None:
     cluster = Cluster()
-    cluster.slice["spec"]["devices"] = [a_device("gpu-0", allowMultipleAllocations=True)]
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0", allowMultipleAllocations=True)]
     share = {"shareID": "11111111-1111-4111-8111-111111111111", "consumedCapacity": {"memory": "30Gi"}}
-    cluster.add(held(a_claim("share"), "gpu-0", **share), held(a_claim("lost"), "gpu-9"))
+    cluster.add(held(gpu_claim("share"), "gpu-0", **share), held(gpu_claim("lost"), "gpu-9"))
     result = CliRunner().invoke(devices, ["-f", written(cluster, tmp_path)])
     assert "memory 30Gi of 40Gi" in result.stdout
     assert result.stdout.splitlines()[-1] == "2 devices: 1 shared, 1 gone"
@@ -242,7 +244,7 @@ def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
     )
 
     cluster = busy()
-    cluster.add(*(a_node(f"worker-{number}") for number in range(50)))
+    cluster.add(*(gpu_node(f"worker-{number}") for number in range(50)))
     view = overview_of(read_dump([written(cluster, tmp_path)]).world())
     for lines in (1, 3, 10, 24):
         assert len(text_of(view, lines).splitlines()) <= lines

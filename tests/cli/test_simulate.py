@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner, Result
-from tests.explain.manifests import RESOURCE, a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice, held
+from tests.builders.manifests import a_class, a_template
+from tests.explain.manifests import gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
 
 from dray.cli.simulate import simulate
 from dray.sim.reports.plots import distribution
@@ -19,17 +20,12 @@ from dray.sim.reports.plots import distribution
 Document = dict[str, Any]
 
 
-def a_template(name: str = "one-gpu", *requests: Document) -> Document:
-    return {
-        "apiVersion": RESOURCE,
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"spec": {"devices": {"requests": list(requests) or [a_request()]}}},
-    }
+def gpu_template(name: str = "one-gpu", *requests: Document) -> Document:
+    return a_template(name, *(requests or [gpu_request()]))
 
 
 def a_waiting_pod(name: str, *, created: str = "", priority: int | None = None, template: str = "one-gpu") -> Document:
-    pod = a_pod(name, "")
+    pod = gpu_pod(name, "")
     del pod["metadata"]["uid"]
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
     if created:
@@ -56,7 +52,7 @@ def where(document: Document) -> dict[str, str]:
     return {row["name"]: row["node"] for row in document["pods"]}
 
 
-BASE = [a_node(), a_slice(), a_class(), a_template()]
+BASE = [gpu_node(), gpu_slice(), a_class(), gpu_template()]
 
 
 def test_the_contract_of_the_document(tmp_path: Path) -> None:
@@ -99,8 +95,8 @@ def test_priority_classes_and_preemption(tmp_path: Path) -> None:
     important = a_waiting_pod("important")
     important["spec"]["priorityClassName"] = "urgent"
     urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
-    victim = a_pod("victim", "taken", nodeName="node-1")
-    both = held(a_claim("taken", a_request(count=2)), "gpu-0", "gpu-1", pod="victim")
+    victim = gpu_pod("victim", "taken", nodeName="node-1")
+    both = held(gpu_claim("taken", gpu_request(count=2)), "gpu-0", "gpu-1", pod="victim")
     document = simulated(tmp_path, [*BASE, urgent, both, victim, important])
     assert where(document) == {"important": "node-1"}
     assert document["summary"]["preempted"] == ["default/victim"]
@@ -119,8 +115,8 @@ def test_codes_say_why(tmp_path: Path) -> None:
 
 
 def test_claims_that_take_cpu_appear_in_demand_and_ledger(tmp_path: Path) -> None:
-    devices = [a_device("gpu-0", nodeAllocatableResourceMappings={"cpu": {"allocationMultiplier": "2"}})]
-    document = simulated(tmp_path, [a_node(), a_slice(devices=devices), *BASE[2:], a_waiting_pod("train")])
+    devices = [gpu("gpu-0", nodeAllocatableResourceMappings={"cpu": {"allocationMultiplier": "2"}})]
+    document = simulated(tmp_path, [gpu_node(), gpu_slice(devices=devices), *BASE[2:], a_waiting_pod("train")])
     assert document["pods"][0]["demand"] == {"cpu": "3"}
     assert document["nodes"][0]["requested"]["cpu"] == "3"
 
@@ -137,9 +133,9 @@ def test_more_nodes_like_one_of_the_dump(tmp_path: Path) -> None:
 
 def test_more_nodes_from_a_file(tmp_path: Path) -> None:
     template = tmp_path / "big.yaml"
-    big = a_slice("big", devices=[a_device(f"gpu-{number}") for number in range(8)])
-    template.write_text(yaml.safe_dump_all([a_node("big"), big]))
-    documents = [a_class(), a_template(), *(a_waiting_pod(f"pod-{number}") for number in range(7))]
+    big = gpu_slice("big", devices=[gpu(f"gpu-{number}") for number in range(8)])
+    template.write_text(yaml.safe_dump_all([gpu_node("big"), big]))
+    documents = [a_class(), gpu_template(), *(a_waiting_pod(f"pod-{number}") for number in range(7))]
     document = simulated(tmp_path, documents, "--add-nodes", f"{template}=1")
     assert set(where(document).values()) == {"big-new-1"}
 
@@ -152,16 +148,16 @@ def test_autoscaling_finds_the_smallest_number(tmp_path: Path) -> None:
 
 
 def test_autoscaling_with_two_templates_takes_what_each_kind_of_pod_needs(tmp_path: Path) -> None:
-    cpu_node = a_node("cpu-node")
+    cpu_node = gpu_node("cpu-node")
     cpu_node["metadata"]["labels"]["kind"] = "cpu"
-    gpu_node = a_node("gpu-node")
+    node_with_gpus = gpu_node("gpu-node")
     workers = []
     for number in range(5):
-        worker = a_pod(f"worker-{number}", "", cpu="6", nodeSelector={"kind": "cpu"})
+        worker = gpu_pod(f"worker-{number}", "", cpu="6", nodeSelector={"kind": "cpu"})
         del worker["metadata"]["uid"]
         workers.append(worker)
     documents = [
-        *(cpu_node, gpu_node, a_slice("gpu-node"), a_class(), a_template()),
+        *(cpu_node, node_with_gpus, gpu_slice("gpu-node"), a_class(), gpu_template()),
         *(a_waiting_pod(f"pod-{number}") for number in range(5)),
         *workers,
     ]
@@ -172,14 +168,14 @@ def test_autoscaling_with_two_templates_takes_what_each_kind_of_pod_needs(tmp_pa
 
 
 def test_autoscaling_gives_up_on_pods_that_fit_nowhere(tmp_path: Path) -> None:
-    documents = [*BASE[:3], a_template("nine", a_request(count=9)), a_waiting_pod("huge", template="nine")]
+    documents = [*BASE[:3], gpu_template("nine", gpu_request(count=9)), a_waiting_pod("huge", template="nine")]
     document = simulated(tmp_path, documents, "--autoscale")
     assert document["summary"]["addedNodes"] == []
     assert document["summary"]["unschedulable"] == 1
 
 
 def test_daemons_come_along_with_a_new_node(tmp_path: Path) -> None:
-    daemon = a_pod("daemon", "", cpu="7", nodeName="node-1")
+    daemon = gpu_pod("daemon", "", cpu="7", nodeName="node-1")
     owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
     daemon["metadata"]["ownerReferences"] = [owner]
     big = a_waiting_pod("big")
@@ -189,9 +185,9 @@ def test_daemons_come_along_with_a_new_node(tmp_path: Path) -> None:
 
 
 def test_difference_between_policies(tmp_path: Path) -> None:
-    nodes = [a_node(f"node-{number}") for number in range(2)]
-    slices = [a_slice(f"node-{number}") for number in range(2)]
-    documents = [*nodes, *slices, a_class(), a_template(), a_waiting_pod("a"), a_waiting_pod("b")]
+    nodes = [gpu_node(f"node-{number}") for number in range(2)]
+    slices = [gpu_slice(f"node-{number}") for number in range(2)]
+    documents = [*nodes, *slices, a_class(), gpu_template(), a_waiting_pod("a"), a_waiting_pod("b")]
     diff = simulated(tmp_path, documents, "--diff", "best-fit")["diff"]
     assert diff["to"]["name"] == "best-fit"
     [row] = diff["pods"]
@@ -201,7 +197,9 @@ def test_difference_between_policies(tmp_path: Path) -> None:
 def test_difference_between_dumps(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    (other / "dump.yaml").write_text(yaml.safe_dump_all([a_node(), a_class(), a_template(), a_waiting_pod("train")]))
+    (other / "dump.yaml").write_text(
+        yaml.safe_dump_all([gpu_node(), a_class(), gpu_template(), a_waiting_pod("train")])
+    )
     diff = simulated(tmp_path, [*BASE, a_waiting_pod("train")], "--diff", str(other))["diff"]
     assert diff["pods"][0]["from"]["outcome"] == "scheduled"
     assert diff["pods"][0]["to"]["outcome"] == "unschedulable"
@@ -224,14 +222,20 @@ def test_the_report_is_one_file_without_links(tmp_path: Path) -> None:
 def test_devices_that_others_block_are_not_called_free(tmp_path: Path) -> None:
     counters = {"memory": {"value": "40Gi"}}
     devices = [
-        a_device(name, consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": amount}}}])
+        gpu(name, consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": amount}}}])
         for name, amount in (("gpu-0", "40Gi"), ("part-0", "20Gi"), ("part-1", "20Gi"))
     ]
-    pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 2}
-    sets = a_slice(devices=[], pool=pool, sharedCounters=[{"name": "card", "counters": counters}])
+    sets = gpu_slice(devices=[], slices=2, sharedCounters=[{"name": "card", "counters": counters}])
     sets["metadata"]["name"] = "counters"
     del sets["spec"]["devices"]
-    documents = [a_node(), a_class(), a_template(), sets, a_slice(devices=devices, pool=pool), a_waiting_pod("train")]
+    documents = [
+        gpu_node(),
+        a_class(),
+        gpu_template(),
+        sets,
+        gpu_slice(devices=devices, slices=2),
+        a_waiting_pod("train"),
+    ]
     report = tmp_path / "report.html"
     run(tmp_path, documents, "--report", str(report))
     text = report.read_text()
@@ -283,17 +287,17 @@ def test_versions_may_be_mixed(tmp_path: Path) -> None:
             "devices": [{"name": "gpu-0", "basic": {"capacity": {"memory": {"value": "1Gi"}}}}],
         },
     }
-    template = a_template()
+    template = gpu_template()
     template["apiVersion"] = "resource.k8s.io/v1beta1"
     template["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", "deviceClassName": "gpu"}]
     device_class = a_class()
     device_class["apiVersion"] = "resource.k8s.io/v1beta2"
-    document = simulated(tmp_path, [a_node(), old, template, device_class, a_waiting_pod("train")])
+    document = simulated(tmp_path, [gpu_node(), old, template, device_class, a_waiting_pod("train")])
     assert where(document) == {"train": "node-1"}
 
 
 def test_an_invalid_object_is_named_with_its_file(tmp_path: Path) -> None:
-    bad = a_claim("bad", a_request(count=-1))
+    bad = gpu_claim("bad", gpu_request(count=-1))
     result = run(tmp_path, [*BASE, bad, a_waiting_pod("train")])
     assert result.exit_code == 1
     assert "dump.json: ResourceClaim default/bad: spec.devices.requests[0].exactly.count" in result.output
@@ -301,7 +305,7 @@ def test_an_invalid_object_is_named_with_its_file(tmp_path: Path) -> None:
 
 
 def test_keep_going_leaves_it_out(tmp_path: Path) -> None:
-    bad = a_claim("bad", a_request(count=-1))
+    bad = gpu_claim("bad", gpu_request(count=-1))
     document = simulated(tmp_path, [*BASE, bad, a_waiting_pod("train")], "--keep-going")
     assert where(document) == {"train": "node-1"}
     assert len(document["summary"]["leftOut"]) == 1
@@ -361,7 +365,7 @@ def test_large_lists_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
 def test_anchors_may_reach_from_one_item_to_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dray.explain.dump.WORTH_CUTTING", 1)
     labels: Document = {"shared": "yes"}
-    nodes = [a_node("node-1"), a_node("node-2")]
+    nodes = [gpu_node("node-1"), gpu_node("node-2")]
     for node in nodes:
         node["metadata"]["labels"] = labels
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [*nodes, *BASE[1:], a_waiting_pod("train")]})

@@ -1,129 +1,76 @@
-"""Objects for tests, as documents: each case says only what it is about."""
+"""Objects of the namespace `ns`, as the controllers' tests need them: the shared builders with other defaults."""
 
 from __future__ import annotations
 
 from typing import Any
 
-Document = dict[str, Any]
+from tests.builders.manifests import (
+    Document,
+    a_claim,
+    a_node,
+    a_pod,
+    a_pod_group,
+    a_request,
+    a_result,
+    a_slice,
+    a_template,
+    an_allocation,
+    claim_entries,
+)
 
 CLASS = "gpu"
 DRIVER = "gpu.example.com"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 
 
-def a_namespace(name: str = "ns", **labels: str) -> Document:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
-
-
-def a_device_request(name: str = "req", **fields: Any) -> Document:
-    return {"name": name, "exactly": {"deviceClassName": CLASS, **fields}}
-
-
-def a_template(
+def ns_template(
     name: str = "template", namespace: str = "ns", metadata: Document | None = None, **request: Any
 ) -> Document:
-    spec = {"devices": {"requests": [a_device_request(**request)]}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"metadata": metadata or {}, "spec": spec},
-    }
+    return a_template(name, a_request("req", **request), namespace=namespace, claim_metadata=metadata)
 
 
-def a_claim(name: str = "claim", namespace: str = "ns", **metadata: Any) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"devices": {"requests": [a_device_request()]}},
-    }
+def ns_claim(name: str = "claim", namespace: str = "ns", **metadata: Any) -> Document:
+    return a_claim(name, a_request("req"), namespace=namespace, **metadata)
 
 
-def a_pod(
+def ns_pod(
     name: str = "pod",
     namespace: str = "ns",
     *,
     templates: dict[str, str] | None = None,
     claims: dict[str, str] | None = None,
     node: str = "",
-    **metadata: Any,
+    **fields: Any,
 ) -> Document:
-    """`templates` and `claims` map the pod claim's name to a template or claim."""
-    entries = _entries(templates, claims)
-    spec: Document = {"containers": [{"name": "main", "image": "image"}], "resourceClaims": entries}
-    if node:
-        spec["nodeName"] = node
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": spec,
-    }
+    """`templates` and `claims` map the pod's claim entries to names; no container uses them."""
+    entries = claim_entries(claims, templates)
+    return a_pod(name, namespace=namespace, node=node, resourceClaims=entries, **fields)
 
 
-def _entries(templates: dict[str, str] | None, claims: dict[str, str] | None) -> list[Document]:
-    entries = [{"name": entry, "resourceClaimTemplateName": name} for entry, name in (templates or {}).items()]
-    return entries + [{"name": entry, "resourceClaimName": name} for entry, name in (claims or {}).items()]
-
-
-def a_group(
+def ns_group(
     name: str = "group",
     namespace: str = "ns",
     *,
     templates: dict[str, str] | None = None,
     claims: dict[str, str] | None = None,
-    **metadata: Any,
+    **fields: Any,
 ) -> Document:
-    return {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"schedulingPolicy": {"basic": {}}, "resourceClaims": _entries(templates, claims)},
-    }
+    return a_pod_group(name, *claim_entries(claims, templates), namespace=namespace, **fields)
 
 
-def a_node(name: str = "node", ready: str = "True", taints: list[Document] | None = None, **labels: str) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": taints or []},
-        "status": {"conditions": [{"type": "Ready", "status": ready}]},
-    }
+def node_with_ready(
+    name: str = "node", ready: str = "True", taints: list[Document] | None = None, **labels: str
+) -> Document:
+    return a_node(name, ready=ready, taints=taints or [], labels=labels)
 
 
-def an_allocation(device: str = "dev", pool: str = "pool", node: str = "", tolerations: Any = ()) -> Document:
-    result: Document = {"request": "req", "driver": DRIVER, "pool": pool, "device": device}
-    if tolerations:
-        result["tolerations"] = list(tolerations)
-    allocation: Document = {"devices": {"results": [result]}}
-    if node:
-        field = {"key": "metadata.name", "operator": "In", "values": [node]}
-        allocation["nodeSelector"] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    return allocation
+def one_device(device: str = "dev", pool: str = "pool", node: str = "", tolerations: Any = ()) -> Document:
+    optional = {"tolerations": list(tolerations)} if tolerations else {}
+    return an_allocation(a_result(device, "req", pool=pool, **optional), node=node)
 
 
-def a_slice(
+def pool_slice(
     name: str = "slice", devices: list[Document] | None = None, pool: str = "pool", generation: int = 1, count: int = 1
 ) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": name},
-        "spec": {
-            "driver": DRIVER,
-            "pool": {"name": pool, "generation": generation, "resourceSliceCount": count},
-            "nodeName": "node",
-            "devices": devices if devices is not None else [{"name": "dev"}],
-        },
-    }
-
-
-def a_rule(name: str = "rule", effect: str = "NoExecute", key: str = "sick", **selector: str) -> Document:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "DeviceTaintRule",
-        "metadata": {"name": name},
-        "spec": {"deviceSelector": selector, "taint": {"key": key, "effect": effect}},
-    }
+    published = [{"name": "dev"}] if devices is None else devices
+    return a_slice(name, *published, node="node", pool=pool, generation=generation, slices=count)

@@ -13,7 +13,8 @@ from dray.clock import Clock, RealClock
 from dray.controllers.context import ControllerContext
 from dray.features import FeatureGates
 from dray.telemetry import Registry
-from tests.controllers.builders import FINALIZER, a_namespace, an_allocation
+from tests.builders.manifests import a_namespace
+from tests.controllers.builders import FINALIZER, one_device
 from tests.controllers.interleaving import Interleaving
 from tests.waiting import eventually
 
@@ -145,5 +146,5 @@ class Cluster:
         consumers = [{"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid} for pod in pods]
         document = await self.client.get_document(CLAIMS, name, namespace)
         allocation.setdefault("device", f"dev-{namespace}-{name}"[:63])
-        document["status"] = {"allocation": an_allocation(**allocation), "reservedFor": consumers}
+        document["status"] = {"allocation": one_device(**allocation), "reservedFor": consumers}
         return await self.client.update_status(CLAIMS, document)

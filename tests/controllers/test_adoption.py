@@ -4,7 +4,7 @@ from dray.client import PODS, REPLICA_SETS
 from dray.controllers.discovery import discover
 from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.replica_sets import ReplicaSetController
-from tests.controllers.builders import a_pod
+from tests.controllers.builders import ns_pod
 from tests.controllers.test_workloads import a_workload, active, has_pods
 
 
@@ -13,8 +13,8 @@ def owners(pod):
 
 
 async def test_a_pod_without_an_owner_is_taken_in_and_counted(cluster):
-    await cluster.client.create(PODS, a_pod("stray", labels={"app": "app"}))
-    await cluster.client.create(PODS, a_pod("other", labels={"app": "other"}))
+    await cluster.client.create(PODS, ns_pod("stray", labels={"app": "app"}))
+    await cluster.client.create(PODS, ns_pod("other", labels={"app": "other"}))
     await cluster.start(ReplicaSetController)
     await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=2))
     await has_pods(cluster, 3)
@@ -26,7 +26,7 @@ async def test_a_pod_that_comes_to_match_is_surplus(cluster):
     await cluster.start(ReplicaSetController)
     await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=1))
     await has_pods(cluster, 1)
-    await cluster.client.create(PODS, a_pod("stray"))
+    await cluster.client.create(PODS, ns_pod("stray"))
     await has_pods(cluster, 2)
     await cluster.client.patch(PODS, "stray", {"metadata": {"labels": {"app": "app"}}}, "ns")
     await has_pods(cluster, 1)
@@ -34,7 +34,7 @@ async def test_a_pod_that_comes_to_match_is_surplus(cluster):
 
 async def test_a_pod_of_somebody_else_is_left_alone(cluster):
     owner = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "thing", "uid": "u", "controller": True}
-    await cluster.client.create(PODS, a_pod("foreign", labels={"app": "app"}, ownerReferences=[owner]))
+    await cluster.client.create(PODS, ns_pod("foreign", labels={"app": "app"}, ownerReferences=[owner]))
     await cluster.start(ReplicaSetController)
     await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=1))
     await has_pods(cluster, 2)
@@ -77,7 +77,7 @@ async def test_a_set_that_is_made_again_finds_its_pods(cluster):
 
 async def test_a_set_on_its_way_out_takes_nobody_in(cluster):
     """It is deleted between the decision and the question whether it is still there."""
-    await cluster.client.create(PODS, a_pod("stray", labels={"app": "app"}))
+    await cluster.client.create(PODS, ns_pod("stray", labels={"app": "app"}))
     document = a_workload("ReplicaSet", replicas=1)
     document["metadata"]["finalizers"] = ["example.com/keep"]
     await cluster.client.create(REPLICA_SETS, document)
@@ -88,7 +88,7 @@ async def test_a_set_on_its_way_out_takes_nobody_in(cluster):
 
 
 async def test_of_two_sets_that_want_a_pod_one_gets_it(cluster):
-    await cluster.client.create(PODS, a_pod("stray", labels={"app": "app"}))
+    await cluster.client.create(PODS, ns_pod("stray", labels={"app": "app"}))
     for name in ("one", "two"):
         document = a_workload("ReplicaSet", "app", replicas=1)
         document["metadata"]["name"] = name

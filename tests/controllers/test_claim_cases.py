@@ -4,7 +4,7 @@ import pytest
 
 from dray.client import CLAIMS, NAMESPACES, PODS, TEMPLATES
 from dray.controllers.claims import ClaimController
-from tests.controllers.builders import a_claim, a_pod, a_template
+from tests.controllers.builders import ns_claim, ns_pod, ns_template
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 CREATES = "dynamic_resource_allocation_resourceclaim_creates_total"
@@ -29,13 +29,13 @@ async def shown(cluster, line):
 
 async def an_admin_template(cluster):
     await cluster.namespace("admin", **{ADMIN_LABEL: "true"})
-    await cluster.client.create(TEMPLATES, a_template(namespace="admin", adminAccess=True))
+    await cluster.client.create(TEMPLATES, ns_template(namespace="admin", adminAccess=True))
 
 
 async def test_admin_access_is_handed_on_and_counted(cluster):
     await cluster.start(ClaimController)
     await an_admin_template(cluster)
-    await cluster.client.create(PODS, a_pod(namespace="admin", templates={"gpu": "template"}))
+    await cluster.client.create(PODS, ns_pod(namespace="admin", templates={"gpu": "template"}))
 
     async def recorded():
         return (await cluster.recorded(namespace="admin")).get("gpu")
@@ -52,7 +52,7 @@ async def test_admin_access_in_a_namespace_that_lost_its_label_is_told_and_count
     await an_admin_template(cluster)
     await cluster.client.patch(NAMESPACES, "admin", {"metadata": {"labels": {ADMIN_LABEL: None}}})
     await cluster.start(ClaimController)
-    await cluster.client.create(PODS, a_pod(namespace="admin", templates={"gpu": "template"}))
+    await cluster.client.create(PODS, ns_pod(namespace="admin", templates={"gpu": "template"}))
 
     async def told():
         return await cluster.events("FailedResourceClaimCreation", "admin")
@@ -83,9 +83,9 @@ async def test_keys_of_what_is_gone_are_done(cluster, key):
 )
 async def test_the_gauge_follows_a_claim_through_its_life(cluster, annotations, source):
     await cluster.start(ClaimController)
-    await cluster.client.create(CLAIMS, a_claim(annotations=annotations))
+    await cluster.client.create(CLAIMS, ns_claim(annotations=annotations))
     await shown(cluster, gauge("false", source=source))
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await cluster.allocate("claim", pod)
     await shown(cluster, gauge("true", source=source))
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
@@ -101,13 +101,13 @@ async def test_the_gauge_follows_a_claim_through_its_life(cluster, annotations, 
 @pytest.mark.parametrize("end", ["Succeeded", "Failed", "deleted"])
 async def test_a_pod_with_a_claim_of_its_own_and_one_for_extended_resources_gives_both_back(cluster, end):
     await cluster.start(ClaimController)
-    document = a_pod(claims={"gpu": "claim"}, node="node")
+    document = ns_pod(claims={"gpu": "claim"}, node="node")
     amount = {"example.com/gpu": "1"}
     document["spec"]["containers"][0]["resources"] = {"requests": amount, "limits": amount}
     pod = await cluster.client.create(PODS, document)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
-    await cluster.client.create(CLAIMS, a_claim())
-    await cluster.client.create(CLAIMS, a_claim("extended", ownerReferences=[owner], annotations=EXTENDED))
+    await cluster.client.create(CLAIMS, ns_claim())
+    await cluster.client.create(CLAIMS, ns_claim("extended", ownerReferences=[owner], annotations=EXTENDED))
     mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "req"}
     status = {"resourceClaimName": "extended", "requestMappings": [mapping]}
     patch = {"status": {"phase": "Running", "extendedResourceClaimStatus": status}}
@@ -132,10 +132,10 @@ async def test_a_pod_with_a_claim_of_its_own_and_one_for_extended_resources_give
 
 async def test_a_claim_that_its_user_has_to_make_is_not_made_and_used_once_it_is_there(cluster):
     controller = await cluster.start(ClaimController)
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await cluster.quiet()
     assert cluster.wire.writes == []
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.allocate("claim")
 
     async def reserved():

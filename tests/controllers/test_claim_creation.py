@@ -12,14 +12,14 @@ from dray.client import CLAIMS, PODS, TEMPLATES, Hopeless
 from dray.controllers.claims import ClaimController
 from dray.controllers.claims.creating import ClaimNotCreated
 from dray.features import FeatureGates
-from tests.controllers.builders import a_claim, a_pod, a_template
+from tests.controllers.builders import ns_claim, ns_pod, ns_template
 
 CREATES = "dynamic_resource_allocation_resourceclaim_creates_total"
 
 
 async def a_pod_with_template(cluster, **fields):
-    await cluster.client.create(TEMPLATES, a_template())
-    return await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}, **fields))
+    await cluster.client.create(TEMPLATES, ns_template())
+    return await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}, **fields))
 
 
 async def recorded_claim(cluster, entry="gpu", name="pod"):
@@ -32,8 +32,8 @@ async def recorded_claim(cluster, entry="gpu", name="pod"):
 
 async def test_a_claim_is_made_for_the_pod_and_recorded(cluster):
     metadata = {"labels": {"a": "b"}, "annotations": {"c": "d"}}
-    await cluster.client.create(TEMPLATES, a_template(metadata=metadata, count=2))
-    pod = await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+    await cluster.client.create(TEMPLATES, ns_template(metadata=metadata, count=2))
+    pod = await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
     await cluster.start(ClaimController)
     claim = await recorded_claim(cluster)
     assert claim.metadata.name.startswith("pod-gpu-")
@@ -61,9 +61,9 @@ async def test_two_writes_a_pod_and_then_silence(cluster):
 
 
 async def test_all_entries_are_recorded_together_and_sorted(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     names = {"z": "template", "a": "template", "m": "template"}
-    await cluster.client.create(PODS, a_pod(templates=names, claims={"mine": "own"}))
+    await cluster.client.create(PODS, ns_pod(templates=names, claims={"mine": "own"}))
     await cluster.start(ClaimController)
     await recorded_claim(cluster, "z")
     await cluster.quiet()
@@ -84,8 +84,8 @@ async def test_a_recorded_claim_that_exists_needs_nothing(cluster):
 
 
 async def test_an_entry_that_needs_no_claim_is_left_alone(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
-    await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+    await cluster.client.create(TEMPLATES, ns_template())
+    await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
     patch = {"status": {"resourceClaimStatuses": [{"name": "gpu"}]}}
     await cluster.client.patch(PODS, "pod", patch, "ns", subresource="status")
     await cluster.start(ClaimController)
@@ -96,8 +96,8 @@ async def test_an_entry_that_needs_no_claim_is_left_alone(cluster):
 @pytest.mark.parametrize(
     "pod",
     [
-        pytest.param(a_pod(), id="no-claims"),
-        pytest.param(a_pod(claims={"gpu": "missing"}), id="direct-reference-to-nothing"),
+        pytest.param(ns_pod(), id="no-claims"),
+        pytest.param(ns_pod(claims={"gpu": "missing"}), id="direct-reference-to-nothing"),
     ],
 )
 async def test_pods_that_need_nothing(cluster, pod):
@@ -132,7 +132,7 @@ async def test_B3_a_lost_claim_is_made_again(cluster):
 
 async def test_B4_a_foreign_claim_under_the_recorded_name_is_not_used(cluster):
     pod = await a_pod_with_template(cluster)
-    foreign = await cluster.client.create(CLAIMS, a_claim("foreign"))
+    foreign = await cluster.client.create(CLAIMS, ns_claim("foreign"))
     patch = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "foreign"}]}}
     await cluster.client.patch(PODS, "pod", patch, "ns", subresource="status")
     await cluster.start(ClaimController)
@@ -149,7 +149,7 @@ async def test_B4_a_foreign_claim_under_the_recorded_name_is_not_used(cluster):
 async def test_a_claim_of_the_same_pod_for_another_entry_is_not_taken(cluster):
     pod = await a_pod_with_template(cluster)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
-    other = a_claim("other", ownerReferences=[owner], annotations={ANNOTATION: "something-else"})
+    other = ns_claim("other", ownerReferences=[owner], annotations={ANNOTATION: "something-else"})
     await cluster.client.create(CLAIMS, other)
     await cluster.start(ClaimController)
     assert (await recorded_claim(cluster)).metadata.name != "other"
@@ -158,7 +158,7 @@ async def test_a_claim_of_the_same_pod_for_another_entry_is_not_taken(cluster):
 async def test_a_claim_with_the_annotation_but_another_owner_is_not_taken(cluster):
     await a_pod_with_template(cluster)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": "another-uid", "controller": True}
-    await cluster.client.create(CLAIMS, a_claim("other", ownerReferences=[owner], annotations={ANNOTATION: "gpu"}))
+    await cluster.client.create(CLAIMS, ns_claim("other", ownerReferences=[owner], annotations={ANNOTATION: "gpu"}))
     await cluster.start(ClaimController)
     assert (await recorded_claim(cluster)).metadata.name != "other"
 
@@ -168,7 +168,7 @@ async def test_B6_template_edits_do_not_touch_existing_claims(cluster):
     await cluster.start(ClaimController)
     claim = await recorded_claim(cluster)
     await cluster.client.delete(TEMPLATES, "template", "ns")
-    await cluster.client.create(TEMPLATES, a_template(count=7))
+    await cluster.client.create(TEMPLATES, ns_template(count=7))
     await cluster.quiet()
     assert (await cluster.claims()) == [claim]
 
@@ -177,7 +177,7 @@ async def test_B6_template_edits_do_not_touch_existing_claims(cluster):
 
 
 async def test_B5_a_missing_template_is_told_and_waited_for(cluster):
-    await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+    await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
     await cluster.start(ClaimController)
 
     async def told():
@@ -188,14 +188,14 @@ async def test_B5_a_missing_template_is_told_and_waited_for(cluster):
     assert event.message.startswith('PodResourceClaim gpu: resource claim template "template": ')
     assert "not found" in event.message
     assert (event.source.component, event.involved_object.kind) == ("resource_claim", "Pod")
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await recorded_claim(cluster)
 
 
 async def test_a_template_in_another_namespace_does_not_count(cluster):
     await cluster.namespace("other")
-    await cluster.client.create(TEMPLATES, a_template(namespace="other"))
-    await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+    await cluster.client.create(TEMPLATES, ns_template(namespace="other"))
+    await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
     controller = await cluster.start(ClaimController)
 
     async def failing():
@@ -210,14 +210,14 @@ async def test_a_template_in_another_namespace_does_not_count(cluster):
     [
         pytest.param(
             "DRAAdminAccess",
-            a_template(adminAccess=True),
+            ns_template(adminAccess=True),
             "admin access is requested, but the feature is disabled",
             id="admin-access",
         ),
         pytest.param(
             "DRAPrioritizedList",
             {
-                **a_template(),
+                **ns_template(),
                 "spec": {
                     "spec": {
                         "devices": {
@@ -235,7 +235,7 @@ async def test_templates_with_features_that_are_off(cluster, gate, template, mes
     await cluster.namespace("admin", **{"resource.kubernetes.io/admin-access": "true"})
     template = {**template, "metadata": {"name": "template", "namespace": "admin"}}
     await cluster.client.create(TEMPLATES, template)
-    await cluster.client.create(PODS, a_pod(namespace="admin", templates={"gpu": "template"}))
+    await cluster.client.create(PODS, ns_pod(namespace="admin", templates={"gpu": "template"}))
     await cluster.start(ClaimController, gates=FeatureGates(FeatureGates.default().on - {gate}))
 
     async def told():
@@ -276,8 +276,8 @@ async def test_B7_a_refused_creation_is_told_counted_and_tried_again(cluster):
 
 
 async def test_B7_earlier_claims_survive_the_failure_of_a_later_one(cluster):
-    await cluster.client.create(TEMPLATES, a_template("good"))
-    await cluster.client.create(PODS, a_pod(templates={"a": "good", "b": "late"}))
+    await cluster.client.create(TEMPLATES, ns_template("good"))
+    await cluster.client.create(PODS, ns_pod(templates={"a": "good", "b": "late"}))
     controller = await cluster.start(ClaimController)
 
     async def failing():
@@ -285,7 +285,7 @@ async def test_B7_earlier_claims_survive_the_failure_of_a_later_one(cluster):
 
     await cluster.eventually(failing)
     (first,) = await cluster.claims()
-    await cluster.client.create(TEMPLATES, a_template("late"))
+    await cluster.client.create(TEMPLATES, ns_template("late"))
     await recorded_claim(cluster, "b")
     names = await cluster.recorded()
     assert names["a"] == first.metadata.name
@@ -349,9 +349,9 @@ def test_generated_names(pod, claim, expected):
 
 
 async def test_B23_long_names_are_cut_by_the_server_to_63(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     name, entry = "p" * 60, "c" * 60
-    await cluster.client.create(PODS, a_pod(name, templates={entry: "template"}))
+    await cluster.client.create(PODS, ns_pod(name, templates={entry: "template"}))
     await cluster.start(ClaimController)
     claim = await recorded_claim(cluster, entry, name)
     assert len(claim.metadata.name) <= 63
@@ -360,8 +360,8 @@ async def test_B23_long_names_are_cut_by_the_server_to_63(cluster):
 
 
 async def test_the_template_is_not_changed_by_making_claims(cluster):
-    await cluster.client.create(TEMPLATES, a_template(metadata={"annotations": {"c": "d"}}))
-    pod = await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+    await cluster.client.create(TEMPLATES, ns_template(metadata={"annotations": {"c": "d"}}))
+    pod = await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
     template = await cluster.client.get(TEMPLATES, "template", "ns")
     claim_from_template(pod, "gpu", template)
     assert template.spec.metadata.annotations == {"c": "d"}

@@ -7,13 +7,13 @@ from dray.api.resource import POD_CLAIM_NAME_ANNOTATION as ANNOTATION
 from dray.client import CLAIMS, PODS, TEMPLATES, Answer, ApiError, ServerUnreachable
 from dray.controllers.claims import ClaimController
 from dray.controllers.claims.releasing import DeletedUids
-from tests.controllers.builders import FINALIZER, a_claim, a_pod, a_template
+from tests.controllers.builders import FINALIZER, ns_claim, ns_pod, ns_template
 from tests.waiting import eventually
 
 
 async def a_template_pod(cluster, **fields):
-    await cluster.client.create(TEMPLATES, a_template())
-    return await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}, **fields))
+    await cluster.client.create(TEMPLATES, ns_template())
+    return await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}, **fields))
 
 
 async def recorded(cluster, entry="gpu"):
@@ -63,7 +63,7 @@ async def test_B2_a_recorded_claim_known_only_to_the_server_is_found_by_asking(c
     controller = await cluster.prepare(ClaimController)
     cluster.wire.hold(CLAIMS)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
-    await cluster.client.create(CLAIMS, a_claim("made", ownerReferences=[owner], annotations={ANNOTATION: "gpu"}))
+    await cluster.client.create(CLAIMS, ns_claim("made", ownerReferences=[owner], annotations={ANNOTATION: "gpu"}))
     patch = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}]}}
     await cluster.client.patch(PODS, "pod", patch, "ns", subresource="status")
     await seen(controller._pods.get, "ns/pod", lambda obj: bool(obj.status.resource_claim_statuses))
@@ -111,8 +111,8 @@ async def test_a_failing_existence_check_makes_no_claim(cluster):
     ],
 )
 async def test_B8_a_failed_status_write_is_repeated_and_loses_no_entry(cluster, trouble):
-    await cluster.client.create(TEMPLATES, a_template())
-    await cluster.client.create(PODS, a_pod(templates={"a": "template", "b": "template"}))
+    await cluster.client.create(TEMPLATES, ns_template())
+    await cluster.client.create(PODS, ns_pod(templates={"a": "template", "b": "template"}))
     cluster.wire.fail("PATCH", "/status$", trouble, times=2)
     await cluster.start(ClaimController)
     await recorded(cluster, "b")
@@ -123,9 +123,9 @@ async def test_B8_a_failed_status_write_is_repeated_and_loses_no_entry(cluster, 
 
 async def test_B8_a_new_entry_does_not_push_out_a_recorded_one(cluster):
     """The pod our copy shows has entry a recorded; only b is missing; the apply must carry both."""
-    await cluster.client.create(TEMPLATES, a_template("early"))
-    await cluster.client.create(PODS, a_pod(templates={"a": "early", "b": "late"}))
-    await cluster.client.create(TEMPLATES, a_template("late"))
+    await cluster.client.create(TEMPLATES, ns_template("early"))
+    await cluster.client.create(PODS, ns_pod(templates={"a": "early", "b": "late"}))
+    await cluster.client.create(TEMPLATES, ns_template("late"))
     await cluster.start(ClaimController)
     first = await recorded(cluster, "b")
     names = await cluster.recorded()
@@ -146,7 +146,7 @@ async def test_the_status_of_a_pod_that_was_replaced_is_not_written(cluster):
 
     async def replace():
         await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
-        await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+        await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
 
     cluster.wire.before("PATCH", "/pods/pod/status$", replace)
     with pytest.raises(Exception, match="update pod ns/pod ResourceClaimStatuses: "):
@@ -158,14 +158,14 @@ async def test_the_status_of_a_pod_that_was_replaced_is_not_written(cluster):
 
 
 async def a_claim_in_use(cluster, *pods):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     return await cluster.allocate("claim", *pods)
 
 
 async def test_B9_the_reservation_of_a_replaced_pod_is_dropped_and_the_new_one_kept(cluster):
-    old = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    old = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
-    new = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    new = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, old, new)
     await cluster.start(ClaimController)
 
@@ -179,7 +179,7 @@ async def test_B9_the_reservation_of_a_replaced_pod_is_dropped_and_the_new_one_k
 async def test_B10_a_pod_that_only_the_server_knows_keeps_its_reservation(cluster):
     controller = await cluster.prepare(ClaimController)
     cluster.wire.hold(PODS)
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, pod)
     await seen(controller.claims.get, "ns/claim", lambda claim: claim is not None and claim.status.reserved_for)
     await controller.sync("claim:ns/claim")
@@ -191,7 +191,7 @@ async def test_B10_a_pod_that_only_the_server_knows_keeps_its_reservation(cluste
 async def test_B11_an_unreachable_server_drops_nothing(cluster):
     controller = await cluster.prepare(ClaimController)
     cluster.wire.hold(PODS)
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, pod)
     await seen(controller.claims.get, "ns/claim", lambda claim: claim is not None and claim.status.reserved_for)
     for trouble in (ServerUnreachable("down"), ServerUnreachable("down"), ApiError(500, "InternalError", "x")):
@@ -206,8 +206,8 @@ async def test_B11_an_unreachable_server_drops_nothing(cluster):
 
 
 async def test_B12_a_reservation_added_in_between_survives(cluster):
-    first = await cluster.client.create(PODS, a_pod("first", claims={"gpu": "claim"}, node="node"))
-    second = await cluster.client.create(PODS, a_pod("second", claims={"gpu": "claim"}, node="node"))
+    first = await cluster.client.create(PODS, ns_pod("first", claims={"gpu": "claim"}, node="node"))
+    second = await cluster.client.create(PODS, ns_pod("second", claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, first)
     controller = await cluster.prepare(ClaimController)
     await cluster.client.delete(PODS, "first", "ns", grace_seconds=0)
@@ -233,7 +233,7 @@ async def test_B12_a_reservation_added_in_between_survives(cluster):
 
 
 async def test_B13_a_crash_between_deallocation_and_unlocking_is_made_good(cluster):
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, pod)
     controller = await cluster.prepare(ClaimController)
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
@@ -256,12 +256,12 @@ async def test_B13_a_crash_between_deallocation_and_unlocking_is_made_good(clust
 
 async def test_an_allocation_made_while_unlocking_keeps_its_finalizer(cluster):
     """Freed, and at once allocated again by a scheduler: the second write must not unlock it."""
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, pod)
     controller = await cluster.prepare(ClaimController)
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
     await seen(controller._pods.get, "ns/pod", lambda obj: obj is None)
-    other = await cluster.client.create(PODS, a_pod("other", claims={"gpu": "claim"}))
+    other = await cluster.client.create(PODS, ns_pod("other", claims={"gpu": "claim"}))
 
     async def allocate_again():
         await cluster.allocate("claim", other)
@@ -277,7 +277,7 @@ async def test_an_allocation_made_while_unlocking_keeps_its_finalizer(cluster):
 
 async def test_A2_a_claim_re_created_under_the_same_name_is_not_touched(cluster):
     """The old claim was judged free; before the write arrives, another one has its name."""
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
     await a_claim_in_use(cluster, pod)
     controller = await cluster.prepare(ClaimController)
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
@@ -288,7 +288,7 @@ async def test_A2_a_claim_re_created_under_the_same_name_is_not_touched(cluster)
         document["metadata"]["finalizers"] = []
         await cluster.client.update(CLAIMS, document)
         await cluster.client.delete(CLAIMS, "claim", "ns")
-        await cluster.client.create(CLAIMS, a_claim())
+        await cluster.client.create(CLAIMS, ns_claim())
         await cluster.allocate("claim", device="other")
 
     cluster.wire.before("PUT", "/status$", replace)
@@ -309,7 +309,7 @@ async def test_a_generated_claim_is_deleted_by_uid(cluster):
 
     async def replace():
         await cluster.client.delete(CLAIMS, claim.metadata.name, "ns")
-        await cluster.client.create(CLAIMS, a_claim(claim.metadata.name))
+        await cluster.client.create(CLAIMS, ns_claim(claim.metadata.name))
 
     cluster.wire.before("DELETE", "resourceclaims", replace)
     with pytest.raises(Exception, match="delete unused generated claim"):
@@ -322,9 +322,9 @@ async def test_a_generated_claim_is_deleted_by_uid(cluster):
 
 async def test_B21_many_pods_deleted_while_the_controller_was_down(cluster):
     names = [f"p{number}" for number in range(12)]
-    pods = [await cluster.client.create(PODS, a_pod(name, claims={"gpu": name}, node="node")) for name in names]
+    pods = [await cluster.client.create(PODS, ns_pod(name, claims={"gpu": name}, node="node")) for name in names]
     for name, pod in zip(names, pods, strict=True):
-        await cluster.client.create(CLAIMS, a_claim(name))
+        await cluster.client.create(CLAIMS, ns_claim(name))
         await cluster.allocate(name, pod)
     for name in names:
         await cluster.client.delete(PODS, name, "ns", grace_seconds=0)
@@ -349,15 +349,15 @@ def test_B21_the_memory_of_deleted_pods_is_bounded():
 
 async def test_impossible_objects_end_in_events_and_backoff_not_in_a_crash_loop(cluster):
     """A claim owned by another pod, a template that vanished, a status edited by hand: all at once."""
-    await cluster.client.create(TEMPLATES, a_template("good"))
+    await cluster.client.create(TEMPLATES, ns_template("good"))
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "x", "controller": True}
-    await cluster.client.create(CLAIMS, a_claim("theirs", ownerReferences=[owner]))
-    await cluster.client.create(PODS, a_pod("edited", templates={"gpu": "good"}))
+    await cluster.client.create(CLAIMS, ns_claim("theirs", ownerReferences=[owner]))
+    await cluster.client.create(PODS, ns_pod("edited", templates={"gpu": "good"}))
     patch = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "theirs"}]}}
     await cluster.client.patch(PODS, "edited", patch, "ns", subresource="status")
-    await cluster.client.create(PODS, a_pod("vanished", templates={"gpu": "gone"}))
+    await cluster.client.create(PODS, ns_pod("vanished", templates={"gpu": "gone"}))
     controller = await cluster.start(ClaimController)
-    await cluster.client.create(PODS, a_pod("fine", templates={"gpu": "good"}))
+    await cluster.client.create(PODS, ns_pod("fine", templates={"gpu": "good"}))
 
     async def fine():
         return (await cluster.recorded("fine")).get("gpu") and (await cluster.recorded("edited"))["gpu"] != "theirs"
@@ -385,8 +385,8 @@ async def test_an_answer_that_cannot_be_read_is_an_error_like_any_other(cluster)
 
 async def test_finalizer_removal_does_not_lose_fields(cluster):
     """What the controller writes back is the whole claim, also what it does not look at."""
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
-    document = a_claim(labels={"a": "b"})
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
+    document = ns_claim(labels={"a": "b"})
     document["spec"]["devices"]["config"] = [
         {"opaque": {"driver": "gpu.example.com", "parameters": {"deep": [1, {"x": None}], "n": 0}}}
     ]

@@ -6,16 +6,16 @@ import pytest
 from dray.client import CLAIMS, PODS, TEMPLATES
 from dray.controllers.claims import ClaimController
 from dray.features import FeatureGates
-from tests.controllers.builders import FINALIZER, a_claim, a_pod, a_template
+from tests.controllers.builders import FINALIZER, ns_claim, ns_pod, ns_template
 
 
 async def a_user(cluster, name="pod", node="node", **fields):
     """A pod that uses the claim `claim`, on a node."""
-    return await cluster.client.create(PODS, a_pod(name, claims={"gpu": "claim"}, node=node, **fields))
+    return await cluster.client.create(PODS, ns_pod(name, claims={"gpu": "claim"}, node=node, **fields))
 
 
 async def a_claim_in_use(cluster, *pods, **allocation):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     return await cluster.allocate("claim", *pods, **allocation)
 
 
@@ -138,7 +138,7 @@ async def test_B18_users_that_are_no_pods_are_never_removed(cluster):
 
 async def test_a_claim_without_the_finalizer_keeps_its_allocation(cluster):
     pod = await a_user(cluster)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.allocate("claim", pod, protect=False)
     await cluster.start(ClaimController)
     await remove(cluster)
@@ -171,7 +171,7 @@ async def test_a_deleted_claim_in_use_stays_until_its_user_is_over(cluster):
 
 
 async def test_a_deleted_unallocated_claim_loses_the_finalizer(cluster):
-    await cluster.client.create(CLAIMS, a_claim(finalizers=[FINALIZER]))
+    await cluster.client.create(CLAIMS, ns_claim(finalizers=[FINALIZER]))
     await cluster.start(ClaimController)
     await cluster.client.delete(CLAIMS, "claim", "ns")
     await gone(cluster)
@@ -179,7 +179,7 @@ async def test_a_deleted_unallocated_claim_loses_the_finalizer(cluster):
 
 async def test_other_finalizers_are_kept(cluster):
     pod = await a_user(cluster)
-    await cluster.client.create(CLAIMS, a_claim(finalizers=["example.com/mine"]))
+    await cluster.client.create(CLAIMS, ns_claim(finalizers=["example.com/mine"]))
     await cluster.allocate("claim", pod)
     await cluster.start(ClaimController)
     await remove(cluster)
@@ -191,8 +191,8 @@ async def test_other_finalizers_are_kept(cluster):
 
 
 async def a_generated_claim(cluster, node="node"):
-    await cluster.client.create(TEMPLATES, a_template())
-    pod = await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}, node=node))
+    await cluster.client.create(TEMPLATES, ns_template())
+    pod = await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}, node=node))
 
     async def recorded():
         return (await cluster.recorded()).get("gpu")
@@ -233,8 +233,8 @@ async def test_the_generated_claim_of_a_missing_pod_is_left_to_the_garbage_colle
 
 async def test_B14_the_generated_claim_of_an_unscheduled_deleted_pod_goes_at_once(cluster):
     await cluster.start(ClaimController)
-    await cluster.client.create(TEMPLATES, a_template())
-    pod = a_pod(templates={"gpu": "template"}, finalizers=["example.com/keep"])
+    await cluster.client.create(TEMPLATES, ns_template())
+    pod = ns_pod(templates={"gpu": "template"}, finalizers=["example.com/keep"])
     await cluster.client.create(PODS, pod)
 
     async def recorded():
@@ -261,13 +261,13 @@ async def test_a_failed_deletion_says_so_and_is_tried_again(cluster, caplog):
 
 async def an_extended_claim(cluster, phase="Running"):
     """A pod whose claim the scheduler made for extended resources: it is in the status only."""
-    document = a_pod(node="node")
+    document = ns_pod(node="node")
     amount = {"example.com/gpu": "1"}
     document["spec"]["containers"][0]["resources"] = {"requests": amount, "limits": amount}
     pod = await cluster.client.create(PODS, document)
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
     annotations = {"resource.kubernetes.io/extended-resource-claim": "true"}
-    claim = a_claim("pod-extended-resources-x", ownerReferences=[owner], annotations=annotations)
+    claim = ns_claim("pod-extended-resources-x", ownerReferences=[owner], annotations=annotations)
     await cluster.client.create(CLAIMS, claim)
     mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "req"}
     status = {"resourceClaimName": "pod-extended-resources-x", "requestMappings": [mapping]}
@@ -320,7 +320,7 @@ async def test_B20_a_pod_placed_by_hand_is_reserved_for_an_allocated_claim(clust
 
 
 async def test_B20_a_pod_placed_by_hand_never_gets_an_allocation(cluster):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.start(ClaimController)
     await a_user(cluster)
     await cluster.quiet()
@@ -330,8 +330,8 @@ async def test_B20_a_pod_placed_by_hand_never_gets_an_allocation(cluster):
 
 
 async def test_a_template_pod_placed_by_hand_gets_its_claim(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
-    await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}, node="node"))
+    await cluster.client.create(TEMPLATES, ns_template())
+    await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}, node="node"))
     await cluster.start(ClaimController)
 
     async def recorded():
@@ -341,7 +341,7 @@ async def test_a_template_pod_placed_by_hand_gets_its_claim(cluster):
 
 
 async def test_A9_a_full_claim_takes_no_more_users(cluster):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.allocate("claim")
     document = await cluster.client.get_document(CLAIMS, "claim", "ns")
     document["status"]["reservedFor"] = [
@@ -361,7 +361,7 @@ async def test_A9_a_full_claim_takes_no_more_users(cluster):
 async def test_the_gauge_counts_claims_by_state_and_source(cluster):
     await cluster.start(ClaimController)
     pod, _ = await a_generated_claim(cluster)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.quiet()
     text = cluster.registry.text()
     name = "dynamic_resource_allocation_resource_claims"

@@ -9,7 +9,7 @@ from dray.controllers.claims import ClaimController
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.service import SchedulerService
-from tests.controllers.builders import CLASS, FINALIZER, a_claim, a_node, a_pod, a_slice
+from tests.controllers.builders import CLASS, FINALIZER, node_with_ready, ns_claim, ns_pod, pool_slice
 from tests.controllers.interleaving import Interleaving
 
 CLAIM_WRITE, STATUS_WRITE = "/resourceclaims/claim$", "/resourceclaims/claim/status$"
@@ -40,11 +40,11 @@ class Schedulers:
 
 @pytest.fixture
 async def schedulers(cluster):
-    node = a_node()
+    node = node_with_ready()
     node["status"] |= {"allocatable": {"pods": "110", "cpu": "8"}, "capacity": {"pods": "110", "cpu": "8"}}
     await cluster.client.create(NODES, node)
     await cluster.client.patch(NODES, "node", {"spec": {"taints": None}})
-    await cluster.client.create(SLICES, a_slice(devices=[{"name": "dev-0"}, {"name": "dev-1"}]))
+    await cluster.client.create(SLICES, pool_slice(devices=[{"name": "dev-0"}, {"name": "dev-1"}]))
     device_class = {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": CLASS}, "spec": {}}
     await cluster.client.create(DEVICE_CLASSES, device_class)
     schedulers = Schedulers(cluster)
@@ -53,7 +53,7 @@ async def schedulers(cluster):
 
 
 def a_user(name="pod", scheduler="default-scheduler", **claims):
-    pod = a_pod(name, claims=claims or {"gpu": "claim"})
+    pod = ns_pod(name, claims=claims or {"gpu": "claim"})
     pod["spec"] |= {"schedulerName": scheduler, "terminationGracePeriodSeconds": 0}
     return pod
 
@@ -81,14 +81,14 @@ async def gone(cluster, name="claim"):
 async def test_A1_a_claim_deleted_before_it_is_locked_is_not_allocated(cluster, schedulers):
     wire = await schedulers.start()
     await cluster.start(ClaimController)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     wire.before("PUT", CLAIM_WRITE, lambda: cluster.client.delete(CLAIMS, "claim", "ns"))
     await cluster.client.create(PODS, a_user())
 
     await gone(cluster)
     assert not (await cluster.pod()).spec.node_name
     # The next one under that name serves the pod.
-    again = await cluster.client.create(CLAIMS, a_claim())
+    again = await cluster.client.create(CLAIMS, ns_claim())
     await bound(cluster)
     claim = await cluster.claim()
     assert claim.metadata.uid == again.metadata.uid
@@ -98,7 +98,7 @@ async def test_A1_a_claim_deleted_before_it_is_locked_is_not_allocated(cluster, 
 async def test_A1_a_claim_deleted_after_it_was_locked_goes_when_nobody_uses_it(cluster, schedulers):
     wire = await schedulers.start()
     await cluster.start(ClaimController)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     wire.before("PUT", STATUS_WRITE, lambda: cluster.client.delete(CLAIMS, "claim", "ns"))
     await cluster.client.create(PODS, a_user())
 
@@ -113,12 +113,12 @@ async def test_A1_a_claim_deleted_after_it_was_locked_goes_when_nobody_uses_it(c
 
 async def test_A2_a_claim_replaced_while_it_is_locked_is_started_over_with(cluster, schedulers):
     wire = await schedulers.start()
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     made = []
 
     async def replace():
         await cluster.client.delete(CLAIMS, "claim", "ns")
-        made.append(await cluster.client.create(CLAIMS, a_claim()))
+        made.append(await cluster.client.create(CLAIMS, ns_claim()))
 
     wire.before("PUT", CLAIM_WRITE, replace)
     await cluster.client.create(PODS, a_user())
@@ -133,7 +133,7 @@ async def test_A2_a_claim_replaced_while_it_is_locked_is_started_over_with(clust
 async def test_A3_A4_two_schedulers_write_one_claim_and_no_entry_is_lost(cluster, schedulers, state):
     """The first holds its write back until the second has bound its pod."""
     first, _ = await schedulers.start("one"), await schedulers.start("two")
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     if state == "A3-allocated":
         await cluster.allocate("claim", device="dev-0", node="node")
     first.before("PUT", STATUS_WRITE, lambda: bound(cluster, "b"))
@@ -157,7 +157,7 @@ async def test_A5_a_second_user_of_a_claim_that_is_being_freed_gets_it_whole(clu
     """The scheduler reserves for the next pod between the controller's decision to deallocate and its write."""
     await schedulers.start()
     await cluster.start(ClaimController)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     first = await cluster.client.create(PODS, a_user("first"))
     await bound(cluster, "first")
 
@@ -181,7 +181,7 @@ async def test_A5_a_second_user_of_a_claim_that_is_being_freed_gets_it_whole(clu
 async def test_A5_a_user_that_comes_after_the_claim_was_freed_gets_it_anew(cluster, schedulers):
     await schedulers.start()
     await cluster.start(ClaimController)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     first = await cluster.client.create(PODS, a_user("first"))
     await bound(cluster, "first")
 
@@ -202,7 +202,7 @@ async def test_A6_pods_that_hold_what_the_other_needs_both_run_in_the_end(cluste
     wire = await schedulers.start()
     await cluster.start(ClaimController)
     for name in ("a", "b"):
-        await cluster.client.create(CLAIMS, a_claim(name))
+        await cluster.client.create(CLAIMS, ns_claim(name))
         wire.fail("PUT", f"/resourceclaims/{name}/status$", ApiError(500, "InternalError", "no luck"))
     await cluster.client.create(PODS, a_user("one", first="a", second="b"))
     await cluster.client.create(PODS, a_user("two", first="b", second="a"))
@@ -214,7 +214,7 @@ async def test_A6_pods_that_hold_what_the_other_needs_both_run_in_the_end(cluste
 async def test_A7_a_claim_torn_away_from_its_user_leaves_the_pod_alone(cluster, schedulers):
     await schedulers.start()
     await cluster.start(ClaimController)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     pod = await cluster.client.create(PODS, a_user())
     await bound(cluster)
     await cluster.set_phase(pod, "Running")
@@ -230,14 +230,14 @@ async def test_A7_a_claim_torn_away_from_its_user_leaves_the_pod_alone(cluster, 
 
 async def test_A10_a_pod_whose_source_was_lost_on_the_way_is_refused(cluster):
     """As a webhook with an old schema would leave it."""
-    pod = a_pod(claims={"gpu": "claim"})
+    pod = ns_pod(claims={"gpu": "claim"})
     del pod["spec"]["resourceClaims"][0]["resourceClaimName"]
     with pytest.raises(ApiError, match="must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"):
         await cluster.client.create(PODS, pod)
 
 
 async def test_A11_an_old_client_that_writes_the_status_takes_nothing_away(cluster):
-    await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}, claims={"own": "claim"}))
+    await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}, claims={"own": "claim"}))
     statuses = [{"name": "gpu", "resourceClaimName": "pod-gpu-x"}]
     amounts = [{"resourceClaimName": "pod-gpu-x", "resources": {"cpu": "2"}}]
     status = {"resourceClaimStatuses": statuses, "nodeAllocatableResourceClaimStatuses": amounts}

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from dray.cli.controller_manager import controller_manager
 from dray.client import LEASES, NAMESPACES, SERVICE_ACCOUNTS
-from tests.controllers.builders import a_namespace
+from tests.builders.manifests import a_namespace
 from tests.controllers.cluster import Cluster
 from tests.controllers.serving import EmbeddedServer
 from tests.waiting import eventually

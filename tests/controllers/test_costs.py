@@ -6,7 +6,7 @@ import pytest
 
 from dray.client import NODES, PODS, SLICES, TEMPLATES
 from dray.controllers.claims import ClaimController
-from tests.controllers.builders import a_node, a_pod, a_slice, a_template
+from tests.controllers.builders import node_with_ready, ns_pod, ns_template, pool_slice
 from tests.waiting import eventually
 
 PODS_MADE = 10
@@ -45,10 +45,10 @@ async def quiet(machine):
 
 async def pods_with_claims(machine, **fields):
     cluster = machine.cluster
-    await machine.client.create(TEMPLATES, a_template())
+    await machine.client.create(TEMPLATES, ns_template())
     names = [f"pod-{number}" for number in range(PODS_MADE)]
     for name in names:
-        await machine.client.create(PODS, a_pod(name, templates={"gpu": "template"}, **fields))
+        await machine.client.create(PODS, ns_pod(name, templates={"gpu": "template"}, **fields))
 
     async def recorded():
         return all([(await cluster.recorded(name)).get("gpu") for name in names])
@@ -80,7 +80,7 @@ async def furnished(machine, monkeypatch):
     # On a busy machine the garbage collector must not come before the claim is released, or both have to try again.
     monkeypatch.setattr("dray.controllers.garbage_collector.SETTLE_S", 2.0)
     await machine.furnish()
-    node = a_node()
+    node = node_with_ready()
     node["status"] |= {"allocatable": {"pods": "110"}, "capacity": {"pods": "110"}}
     await machine.client.create(NODES, node)
     await quiet(machine)
@@ -130,9 +130,9 @@ async def test_pods_without_claims_and_slices_cost_nothing(furnished):
     wire, before = furnished.wire, len(furnished.wire.calls)
     for number in range(PODS_MADE):
         name = f"plain-{number}"
-        pod = await furnished.client.create(PODS, a_pod(name))
+        pod = await furnished.client.create(PODS, ns_pod(name))
         await furnished.client.bind(pod, "node")
-        await furnished.client.create(SLICES, a_slice(name, pool=name))
+        await furnished.client.create(SLICES, pool_slice(name, pool=name))
         await furnished.cluster.set_phase(pod, "Succeeded")
         await furnished.client.delete(PODS, name, "ns", grace_seconds=0)
         await furnished.client.delete(SLICES, name)

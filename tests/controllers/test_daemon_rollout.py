@@ -28,28 +28,36 @@ def pod(uid):
     return Pod(metadata=ObjectMeta(name=uid, uid=uid), status=PodStatus(phase="Running"))
 
 
-def a_node(new=None, old=None, *, stopping=False):
+def node_pods(new=None, old=None, *, stopping=False):
     return NodePods(pod(new) if new else None, pod(old) if old else None, (), stopping)
 
 
 @pytest.mark.parametrize(
     ("nodes", "available", "unavailable", "surge", "deleted", "created"),
     [
-        pytest.param({"a": a_node(old="a1"), "b": a_node(old="b1")}, "a1 b1", 1, 0, "a1", "", id="one-at-a-time"),
+        pytest.param({"a": node_pods(old="a1"), "b": node_pods(old="b1")}, "a1 b1", 1, 0, "a1", "", id="one-at-a-time"),
         pytest.param(
-            {"a": a_node(stopping=True), "b": a_node(old="b1")}, "b1", 1, 0, "", "", id="waits-for-it-to-stop"
+            {"a": node_pods(stopping=True), "b": node_pods(old="b1")}, "b1", 1, 0, "", "", id="waits-for-it-to-stop"
         ),
-        pytest.param({"a": a_node(), "b": a_node(old="b1")}, "b1", 1, 0, "", "a", id="then-the-new-one"),
-        pytest.param({"a": a_node("a2"), "b": a_node(old="b1")}, "b1", 1, 0, "", "", id="which-has-to-work-first"),
-        pytest.param({"a": a_node("a2"), "b": a_node(old="b1")}, "a2 b1", 1, 0, "b1", "", id="before-the-next"),
-        pytest.param({"a": a_node(old="a1"), "b": a_node(old="b1")}, "b1", 1, 0, "a1", "", id="broken-ones-first"),
+        pytest.param({"a": node_pods(), "b": node_pods(old="b1")}, "b1", 1, 0, "", "a", id="then-the-new-one"),
         pytest.param(
-            {name: a_node(old=f"{name}1") for name in "abcd"}, "a1 b1 c1 d1", 2, 0, "a1 b1", "", id="two-at-a-time"
+            {"a": node_pods("a2"), "b": node_pods(old="b1")}, "b1", 1, 0, "", "", id="which-has-to-work-first"
         ),
-        pytest.param({"a": a_node(old="a1"), "b": a_node(old="b1")}, "a1 b1", 0, 1, "", "a", id="a-second-one-beside"),
-        pytest.param({"a": a_node("a2", "a1"), "b": a_node(old="b1")}, "a1 b1", 0, 1, "", "", id="not-yet-ready"),
-        pytest.param({"a": a_node("a2", "a1"), "b": a_node(old="b1")}, "a1 a2 b1", 0, 1, "a1", "", id="takes-over"),
-        pytest.param({"a": a_node("a2")}, "a2", 1, 0, "", "", id="done"),
+        pytest.param({"a": node_pods("a2"), "b": node_pods(old="b1")}, "a2 b1", 1, 0, "b1", "", id="before-the-next"),
+        pytest.param(
+            {"a": node_pods(old="a1"), "b": node_pods(old="b1")}, "b1", 1, 0, "a1", "", id="broken-ones-first"
+        ),
+        pytest.param(
+            {name: node_pods(old=f"{name}1") for name in "abcd"}, "a1 b1 c1 d1", 2, 0, "a1 b1", "", id="two-at-a-time"
+        ),
+        pytest.param(
+            {"a": node_pods(old="a1"), "b": node_pods(old="b1")}, "a1 b1", 0, 1, "", "a", id="a-second-one-beside"
+        ),
+        pytest.param({"a": node_pods("a2", "a1"), "b": node_pods(old="b1")}, "a1 b1", 0, 1, "", "", id="not-yet-ready"),
+        pytest.param(
+            {"a": node_pods("a2", "a1"), "b": node_pods(old="b1")}, "a1 a2 b1", 0, 1, "a1", "", id="takes-over"
+        ),
+        pytest.param({"a": node_pods("a2")}, "a2", 1, 0, "", "", id="done"),
     ],
 )
 def test_rolling_plans(nodes, available, unavailable, surge, deleted, created):
@@ -59,7 +67,7 @@ def test_rolling_plans(nodes, available, unavailable, surge, deleted, created):
 
 
 def test_manual_plans():
-    nodes = {"a": a_node(old="a1"), "b": a_node(), "c": a_node("c2", "c1")}
+    nodes = {"a": node_pods(old="a1"), "b": node_pods(), "c": node_pods("c2", "c1")}
     plan = manual_plan(nodes)
     assert [item.metadata.uid for item in plan.delete] == ["c1"]
     assert plan.create_on == ["b"]

@@ -32,17 +32,19 @@ def ago(seconds):
 # --- availability
 
 
-def a_pod(ready="True", since=None):
+def pod_with_ready(ready="True", since=None):
     return Pod(status=PodStatus(conditions=(PodCondition(type="Ready", status=ready, last_transition_time=since),)))
 
 
 @pytest.mark.parametrize(
     ("pods", "min_ready_s", "expected"),
     [
-        pytest.param([a_pod(), a_pod("False")], 0, Availability(1, 1, None), id="at-once"),
-        pytest.param([a_pod(since=ago(10)), a_pod(since=ago(3))], 5, Availability(2, 1, 2.0), id="one-waits"),
-        pytest.param([a_pod(since=ago(5))], 5, Availability(1, 1, None), id="just-now"),
-        pytest.param([a_pod()], 5, Availability(1, 0, None), id="since-when-is-unknown"),
+        pytest.param([pod_with_ready(), pod_with_ready("False")], 0, Availability(1, 1, None), id="at-once"),
+        pytest.param(
+            [pod_with_ready(since=ago(10)), pod_with_ready(since=ago(3))], 5, Availability(2, 1, 2.0), id="one-waits"
+        ),
+        pytest.param([pod_with_ready(since=ago(5))], 5, Availability(1, 1, None), id="just-now"),
+        pytest.param([pod_with_ready()], 5, Availability(1, 0, None), id="since-when-is-unknown"),
         pytest.param([Pod()], 5, Availability(0, 0, None), id="says-nothing"),
     ],
 )

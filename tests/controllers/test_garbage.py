@@ -5,7 +5,7 @@ import pytest
 from dray.client import CLAIMS, CONFIG_MAPS, NODES, PODS, SLICES
 from dray.controllers.discovery import discover
 from dray.controllers.garbage_collector import GarbageCollector
-from tests.controllers.builders import a_claim, a_node, a_pod, a_slice
+from tests.controllers.builders import node_with_ready, ns_claim, ns_pod, pool_slice
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -66,11 +66,11 @@ async def test_chains_go_link_by_link(cluster, collector):
 
 
 async def test_M4_generated_claims_go_with_their_pod_and_slices_with_their_node(cluster, collector):
-    pod = await cluster.client.create(PODS, a_pod())
+    pod = await cluster.client.create(PODS, ns_pod())
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "pod", "uid": pod.metadata.uid, "controller": True}
-    await cluster.client.create(CLAIMS, a_claim(ownerReferences=[owner]))
-    node = await cluster.client.create(NODES, a_node())
-    resource_slice = a_slice()
+    await cluster.client.create(CLAIMS, ns_claim(ownerReferences=[owner]))
+    node = await cluster.client.create(NODES, node_with_ready())
+    resource_slice = pool_slice()
     resource_slice["metadata"]["ownerReferences"] = [
         {"apiVersion": "v1", "kind": "Node", "name": "node", "uid": node.metadata.uid}
     ]
@@ -100,7 +100,7 @@ async def test_an_owner_of_the_same_name_with_another_uid_is_no_owner(cluster, c
 
 async def test_an_owner_that_our_watch_has_not_shown_is_asked_for(cluster, collector):
     cluster.wire.hold(NODES)
-    node = await cluster.client.create(NODES, a_node())
+    node = await cluster.client.create(NODES, node_with_ready())
     await make(cluster, "dependent", of(node, "Node"))
 
     async def asked():

@@ -13,7 +13,8 @@ from dray.controllers.root_ca_publisher import (
     RootCaController,
 )
 from dray.controllers.service_accounts import ServiceAccountController
-from tests.controllers.builders import a_claim, a_namespace, a_node, a_pod
+from tests.builders.manifests import a_namespace
+from tests.controllers.builders import node_with_ready, ns_claim, ns_pod
 
 # --- namespaces
 
@@ -32,10 +33,10 @@ async def namespace_gone(cluster, name="ns"):
 
 
 async def test_a_deleted_namespace_takes_everything_with_it(cluster, namespaces):
-    await cluster.client.create(CLAIMS, a_claim())
-    await cluster.client.create(PODS, a_pod())
+    await cluster.client.create(CLAIMS, ns_claim())
+    await cluster.client.create(PODS, ns_pod())
     await cluster.namespace("other")
-    await cluster.client.create(CLAIMS, a_claim(namespace="other"))
+    await cluster.client.create(CLAIMS, ns_claim(namespace="other"))
     await cluster.client.delete(NAMESPACES, "ns")
     await namespace_gone(cluster)
     assert await cluster.claims("other")
@@ -43,13 +44,13 @@ async def test_a_deleted_namespace_takes_everything_with_it(cluster, namespaces)
 
 
 async def test_an_active_namespace_is_left_alone(cluster, namespaces):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.quiet()
     assert cluster.wire.writes == []
 
 
 async def test_a_namespace_waits_for_finalizers_and_says_so(cluster, namespaces):
-    await cluster.client.create(CLAIMS, a_claim(finalizers=["example.com/slow"]))
+    await cluster.client.create(CLAIMS, ns_claim(finalizers=["example.com/slow"]))
     await cluster.client.delete(NAMESPACES, "ns")
 
     async def told():
@@ -72,7 +73,7 @@ async def test_a_namespace_waits_for_finalizers_and_says_so(cluster, namespaces)
 async def test_a_namespace_whose_emptying_fails_is_tried_again(cluster, namespaces):
     from dray.client import ApiError
 
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     cluster.wire.fail("PUT", "/finalize$", ApiError(409, "Conflict", "changed"), times=2)
     await cluster.client.delete(NAMESPACES, "ns")
     await namespace_gone(cluster)
@@ -139,7 +140,7 @@ async def collected(cluster, collector, name="pod"):
 
 async def a_stuck_pod(cluster, node="node"):
     """Being deleted, and kept alive by nobody."""
-    await cluster.client.create(PODS, a_pod(node=node))
+    await cluster.client.create(PODS, ns_pod(node=node))
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=30)
 
 
@@ -157,7 +158,7 @@ async def a_collector(cluster, **options):
     ],
 )
 async def test_pods_stuck_on_lost_nodes_are_removed(cluster, ready, taints, expected):
-    await cluster.client.create(NODES, a_node(ready=ready, taints=taints))
+    await cluster.client.create(NODES, node_with_ready(ready=ready, taints=taints))
     await cluster.client.patch(
         NODES, "node", {"status": {"conditions": [{"type": "Ready", "status": ready}]}}, subresource="status"
     )
@@ -171,13 +172,13 @@ async def test_pods_stuck_on_lost_nodes_are_removed(cluster, ready, taints, expe
 
 
 async def test_a_pod_that_is_not_being_deleted_stays_on_the_lost_node(cluster):
-    await cluster.client.create(NODES, a_node(ready="False", taints=[OUT_OF_SERVICE]))
-    await cluster.client.create(PODS, a_pod(node="node"))
+    await cluster.client.create(NODES, node_with_ready(ready="False", taints=[OUT_OF_SERVICE]))
+    await cluster.client.create(PODS, ns_pod(node="node"))
     assert not await collected(cluster, await a_collector(cluster))
 
 
 async def test_an_unscheduled_pod_being_deleted_is_failed_and_removed(cluster):
-    await cluster.client.create(PODS, a_pod(finalizers=["example.com/keep"]))
+    await cluster.client.create(PODS, ns_pod(finalizers=["example.com/keep"]))
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=30)
     collector = await a_collector(cluster)
     await collector.collect()
@@ -186,7 +187,7 @@ async def test_an_unscheduled_pod_being_deleted_is_failed_and_removed(cluster):
 
 
 async def test_pods_of_a_missing_node_go_after_a_quarantine_and_not_before(cluster):
-    await cluster.client.create(PODS, a_pod(node="lost", finalizers=["example.com/keep"]))
+    await cluster.client.create(PODS, ns_pod(node="lost", finalizers=["example.com/keep"]))
     clock = SimulatedClock()
     collector = await a_collector(cluster)
     collector._clock = clock
@@ -208,19 +209,19 @@ async def test_pods_of_a_missing_node_go_after_a_quarantine_and_not_before(clust
 
 
 async def test_a_node_that_comes_back_ends_the_quarantine(cluster):
-    await cluster.client.create(PODS, a_pod(node="node"))
+    await cluster.client.create(PODS, ns_pod(node="node"))
     clock = SimulatedClock()
     collector = await a_collector(cluster)
     collector._clock = clock
     await collector.collect()
     await clock.advance(60)
-    await cluster.client.create(NODES, a_node())
+    await cluster.client.create(NODES, node_with_ready())
     await collector.collect()
     assert await cluster.pod()
 
 
 async def test_a_server_that_cannot_be_asked_about_a_node_saves_its_pods(cluster):
-    await cluster.client.create(PODS, a_pod(node="lost"))
+    await cluster.client.create(PODS, ns_pod(node="lost"))
     clock = SimulatedClock()
     collector = await a_collector(cluster)
     collector._clock = clock
@@ -234,9 +235,9 @@ async def test_a_server_that_cannot_be_asked_about_a_node_saves_its_pods(cluster
 
 async def test_finished_pods_beyond_the_threshold_go_oldest_first(cluster):
     for name in ("a", "b", "c"):
-        await cluster.client.create(PODS, a_pod(name))
+        await cluster.client.create(PODS, ns_pod(name))
         await cluster.set_phase(await cluster.pod(name), "Succeeded")
-    await cluster.client.create(PODS, a_pod("running"))
+    await cluster.client.create(PODS, ns_pod("running"))
     collector = await a_collector(cluster, terminated_threshold=1)
     await collector.collect()
     left = [pod.metadata.name for pod in (await cluster.client.list(PODS, "ns")).items]
@@ -247,7 +248,7 @@ async def test_finished_pods_beyond_the_threshold_go_oldest_first(cluster):
 async def test_a_failing_removal_is_counted_and_tried_again(cluster):
     from dray.client import ApiError
 
-    await cluster.client.create(NODES, a_node(ready="False", taints=[OUT_OF_SERVICE]))
+    await cluster.client.create(NODES, node_with_ready(ready="False", taints=[OUT_OF_SERVICE]))
     await a_stuck_pod(cluster)
     collector = await a_collector(cluster)
     cluster.wire.fail("DELETE", "/pods/pod$", ApiError(500, "InternalError", "x"))
@@ -262,7 +263,7 @@ async def test_a_failing_removal_is_counted_and_tried_again(cluster):
 
 
 async def test_a_silent_node_turns_unknown_and_is_tainted_and_recovers(cluster):
-    await cluster.client.create(NODES, a_node())
+    await cluster.client.create(NODES, node_with_ready())
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     await cluster.client.patch(NODES, "node", ready, subresource="status")
     lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {"holderIdentity": "node"}}
@@ -291,7 +292,7 @@ async def test_a_silent_node_turns_unknown_and_is_tainted_and_recovers(cluster):
 
 
 async def test_a_lease_that_lasts_longer_than_the_grace_period_is_believed(cluster):
-    await cluster.client.create(NODES, a_node())
+    await cluster.client.create(NODES, node_with_ready())
     lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {"leaseDurationSeconds": 3600}}
     await cluster.client.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
     clock = SimulatedClock()
@@ -302,7 +303,7 @@ async def test_a_lease_that_lasts_longer_than_the_grace_period_is_believed(clust
 
 
 async def test_a_node_written_by_hand_loses_its_taint_and_never_falls_silent(cluster):
-    await cluster.client.create(NODES, a_node())
+    await cluster.client.create(NODES, node_with_ready())
     clock = SimulatedClock()
     await cluster.start(lambda context: NodeLifecycleController(context, grace_s=0.05), clock=clock)
     await clock.advance(60)

@@ -26,11 +26,9 @@ from dray.client import (
     LeaderElector,
 )
 from dray.controllers.context import ControllerContext
-from dray.controllers.controller_manager import (
-    ControllerManager,
-    ControllerOptions,
-)
-from tests.controllers.builders import DRIVER, a_claim, a_group, a_node, a_pod, a_rule, a_slice, a_template
+from dray.controllers.controller_manager import ControllerManager, ControllerOptions
+from tests.builders.manifests import a_taint_rule
+from tests.controllers.builders import DRIVER, node_with_ready, ns_claim, ns_group, ns_pod, ns_template, pool_slice
 from tests.controllers.cluster import Cluster
 from tests.controllers.interleaving import Interleaving
 from tests.controllers.test_workloads import a_job, a_workload
@@ -83,8 +81,8 @@ async def test_the_role_of_the_controller_manager_suffices(managed_cluster):
     hard = {"count/resourceclaims.resource.k8s.io": "100", "pods": "100"}
     quota = {"metadata": {"name": "q", "namespace": "ns"}, "spec": {"hard": hard}}
     await client.create(QUOTAS, {"apiVersion": "v1", "kind": "ResourceQuota", **quota})
-    await client.create(TEMPLATES, a_template())
-    pod = await client.create(PODS, a_pod(templates={"gpu": "template"}, node="node"))
+    await client.create(TEMPLATES, ns_template())
+    pod = await client.create(PODS, ns_pod(templates={"gpu": "template"}, node="node"))
 
     async def recorded():
         return (await cluster.recorded()).get("gpu")
@@ -97,18 +95,18 @@ async def test_the_role_of_the_controller_manager_suffices(managed_cluster):
 
     await cluster.eventually(reserved)
     # A group gets its claim as well.
-    await client.create(POD_GROUPS, a_group(templates={"gpu": "template"}))
+    await client.create(POD_GROUPS, ns_group(templates={"gpu": "template"}))
 
     async def group_served():
         return (await client.get(POD_GROUPS, "group", "ns")).status.resource_claim_statuses
 
     await cluster.eventually(group_served)
     # A taint rule evicts the pod; its claim is freed and collected.
-    await client.create(NODES, a_node())
+    await client.create(NODES, node_with_ready())
     lease = {"metadata": {"name": "node", "namespace": "kube-node-lease"}, "spec": {}}
     await client.create(LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **lease})
-    await client.create(SLICES, a_slice())
-    await client.create(TAINT_RULES, a_rule(driver=DRIVER))
+    await client.create(SLICES, pool_slice())
+    await client.create(TAINT_RULES, a_taint_rule(driver=DRIVER))
 
     async def evicted():
         found = await cluster.pod()
@@ -145,7 +143,7 @@ async def test_the_role_of_the_controller_manager_suffices(managed_cluster):
         return (await client.get(POOL_STATUS_REQUESTS, "look")).status
 
     await cluster.eventually(answered)
-    await client.create(CLAIMS, a_claim(finalizers=["example.com/keep"]))
+    await client.create(CLAIMS, ns_claim(finalizers=["example.com/keep"]))
     await client.delete(NAMESPACES, "ns")
 
     async def claim_is_going():

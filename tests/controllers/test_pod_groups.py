@@ -7,7 +7,7 @@ import pytest
 from dray.client import CLAIMS, POD_GROUPS, PODS, TEMPLATES, ApiError, Hopeless, ServerUnreachable
 from dray.controllers.claims import ClaimController
 from dray.features import FeatureGates
-from tests.controllers.builders import FINALIZER, a_claim, a_group, a_pod, a_template
+from tests.controllers.builders import FINALIZER, ns_claim, ns_group, ns_pod, ns_template
 
 FOLLOWING_GROUPS = partial(ClaimController, groups=POD_GROUPS)
 WITHOUT_SHARING = FeatureGates(FeatureGates.default().on - {"DRAWorkloadResourceClaims"})
@@ -16,7 +16,7 @@ GROUP_USER = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": 
 
 
 def a_member(name="pod", group="group", **fields):
-    pod = a_pod(name, **fields)
+    pod = ns_pod(name, **fields)
     pod["spec"]["schedulingGroup"] = {"podGroupName": group}
     return pod
 
@@ -27,7 +27,7 @@ async def start(cluster, gates=None):
 
 async def make_group(cluster, **fields):
     fields = fields or {"templates": {"gpu": "template"}}
-    return await cluster.client.create(POD_GROUPS, a_group(**fields))
+    return await cluster.client.create(POD_GROUPS, ns_group(**fields))
 
 
 async def group_claims(cluster):
@@ -71,7 +71,7 @@ async def freed(cluster, name="claim"):
 
 async def test_a_claim_is_made_for_the_group_and_recorded(cluster):
     await start(cluster)
-    template = a_template(metadata={"labels": {"l": "1"}, "annotations": {"a": "2"}})
+    template = ns_template(metadata={"labels": {"l": "1"}, "annotations": {"a": "2"}})
     await cluster.client.create(TEMPLATES, template)
     group = await make_group(cluster)
     name = await shared_claim(cluster)
@@ -90,7 +90,7 @@ async def test_a_claim_is_made_for_the_group_and_recorded(cluster):
 
 async def test_pods_of_the_group_use_its_claim_and_get_none_of_their_own(cluster):
     await start(cluster)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await make_group(cluster)
     for name in ("a", "b"):
         await cluster.client.create(PODS, a_member(name, templates={"gpu": "template"}))
@@ -109,8 +109,8 @@ async def test_pods_of_the_group_use_its_claim_and_get_none_of_their_own(cluster
 
 async def test_an_entry_that_differs_from_the_groups_is_the_pods_own(cluster):
     await start(cluster)
-    await cluster.client.create(TEMPLATES, a_template())
-    await cluster.client.create(TEMPLATES, a_template("other"))
+    await cluster.client.create(TEMPLATES, ns_template())
+    await cluster.client.create(TEMPLATES, ns_template("other"))
     await make_group(cluster)
     await cluster.client.create(PODS, a_member(templates={"gpu": "other", "second": "template"}))
 
@@ -125,7 +125,7 @@ async def test_an_entry_that_differs_from_the_groups_is_the_pods_own(cluster):
 
 async def test_a_pod_that_comes_before_its_group_is_told_and_waits(cluster):
     controller = await start(cluster)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await cluster.client.create(PODS, a_member(templates={"gpu": "template"}))
 
     async def told():
@@ -145,15 +145,15 @@ async def test_a_pod_that_comes_before_its_group_is_told_and_waits(cluster):
 
 async def test_a_group_that_needs_no_claim_gets_none(cluster):
     await start(cluster)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await make_group(cluster, claims={"gpu": "claim", "absent": "missing"})
     await cluster.quiet()
     assert cluster.wire.writes == []
 
 
 async def test_a_group_being_deleted_gets_no_claim(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
-    await cluster.client.create(POD_GROUPS, a_group(templates={"gpu": "template"}, finalizers=["example.com/keep"]))
+    await cluster.client.create(TEMPLATES, ns_template())
+    await cluster.client.create(POD_GROUPS, ns_group(templates={"gpu": "template"}, finalizers=["example.com/keep"]))
     await cluster.client.delete(POD_GROUPS, "group", "ns")
     await start(cluster)
     await cluster.quiet()
@@ -170,13 +170,13 @@ async def test_a_missing_template_is_told_on_the_group_and_waited_for(cluster):
     (event,) = await cluster.eventually(told)
     assert event.involved_object.kind == "PodGroup"
     assert event.message.startswith('PodGroupResourceClaim gpu: resource claim template "template": ')
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await shared_claim(cluster)
 
 
 async def test_a_lost_claim_of_a_group_is_made_again_and_its_pods_follow(cluster):
     await start(cluster)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await make_group(cluster)
     await cluster.client.create(PODS, a_member(templates={"gpu": "template"}))
     first = await shared_claim(cluster)
@@ -191,9 +191,9 @@ async def test_a_lost_claim_of_a_group_is_made_again_and_its_pods_follow(cluster
 
 
 async def test_a_foreign_claim_under_the_groups_recorded_name_is_not_used(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await make_group(cluster)
-    await cluster.client.create(CLAIMS, a_claim("foreign"))
+    await cluster.client.create(CLAIMS, ns_claim("foreign"))
     status = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "foreign"}]}}
     await cluster.client.patch(POD_GROUPS, "group", status, "ns", subresource="status")
     await start(cluster)
@@ -206,7 +206,7 @@ async def test_a_foreign_claim_under_the_groups_recorded_name_is_not_used(cluste
 
 async def test_a_crash_after_creation_leaves_no_second_claim_of_a_group(cluster):
     await start(cluster)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     cluster.wire.fail("PATCH", "podgroups/group/status", ServerUnreachable("cut"), times=1000)
     await make_group(cluster)
 
@@ -223,7 +223,7 @@ async def test_a_crash_after_creation_leaves_no_second_claim_of_a_group(cluster)
 
 async def test_own_writes_cover_a_watch_that_lags_behind_a_group(cluster):
     controller = await cluster.prepare(FOLLOWING_GROUPS)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await make_group(cluster)
 
     async def seen():
@@ -240,7 +240,7 @@ async def test_own_writes_cover_a_watch_that_lags_behind_a_group(cluster):
 async def test_a_refused_creation_for_a_group_is_told_counted_and_tried_again(cluster):
     cluster.wire.fail("POST", "resourceclaims$", ApiError(403, "Forbidden", "exceeded quota"))
     await start(cluster)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await make_group(cluster)
     await shared_claim(cluster)
     (event,) = await cluster.events("FailedResourceClaimCreation")
@@ -253,7 +253,7 @@ async def test_a_refused_creation_for_a_group_is_told_counted_and_tried_again(cl
 
 
 async def test_a_member_is_refused_for_good_without_groups(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await cluster.client.create(PODS, a_member(templates={"gpu": "template"}))
     controller = await cluster.prepare(FOLLOWING_GROUPS, gates=WITHOUT_GROUPS)
     with pytest.raises(Hopeless, match="Pod is a member of PodGroup group but GenericWorkload feature is disabled"):
@@ -261,7 +261,7 @@ async def test_a_member_is_refused_for_good_without_groups(cluster):
 
 
 async def test_a_shared_claim_is_refused_for_good_without_sharing(cluster):
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await make_group(cluster)
     await cluster.client.create(PODS, a_member(templates={"gpu": "template"}))
     controller = await start(cluster, WITHOUT_SHARING)
@@ -278,7 +278,7 @@ async def test_a_shared_claim_is_refused_for_good_without_sharing(cluster):
 
 async def test_a_group_user_is_kept_without_sharing(cluster):
     group = await make_group(cluster)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group)
     await cluster.client.delete(POD_GROUPS, "group", "ns")
     await start(cluster, WITHOUT_SHARING)
@@ -291,7 +291,7 @@ async def test_a_group_user_is_kept_without_sharing(cluster):
 
 async def test_a_group_keeps_its_claim_until_it_is_gone(cluster):
     group = await make_group(cluster, claims={"gpu": "claim"})
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group)
     await start(cluster)
     pod = await cluster.client.create(PODS, a_member(claims={"gpu": "claim"}, node="node"))
@@ -307,8 +307,8 @@ async def test_a_group_keeps_its_claim_until_it_is_gone(cluster):
 
 async def test_a_group_being_deleted_keeps_its_claim(cluster):
     """Pods of the group may still run: there is no such thing as a finished group."""
-    group = await cluster.client.create(POD_GROUPS, a_group(claims={"gpu": "claim"}, finalizers=["example.com/keep"]))
-    await cluster.client.create(CLAIMS, a_claim())
+    group = await cluster.client.create(POD_GROUPS, ns_group(claims={"gpu": "claim"}, finalizers=["example.com/keep"]))
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group)
     await start(cluster)
     await cluster.client.delete(POD_GROUPS, "group", "ns")
@@ -318,7 +318,7 @@ async def test_a_group_being_deleted_keeps_its_claim(cluster):
 
 async def test_a_group_that_was_gone_before_we_looked_is_asked_for_and_dropped(cluster):
     group = await make_group(cluster, claims={"gpu": "claim"})
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group)
     await cluster.client.delete(POD_GROUPS, "group", "ns")
     await start(cluster)
@@ -328,7 +328,7 @@ async def test_a_group_that_was_gone_before_we_looked_is_asked_for_and_dropped(c
 
 async def test_a_group_that_was_re_created_is_another_group(cluster):
     group = await make_group(cluster, claims={"gpu": "claim"})
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group)
     await cluster.client.delete(POD_GROUPS, "group", "ns")
     await make_group(cluster, claims={"gpu": "claim"})
@@ -337,7 +337,7 @@ async def test_a_group_that_was_re_created_is_another_group(cluster):
 
 
 async def test_a_group_that_only_the_server_knows_keeps_its_reservation(cluster):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await start(cluster)
     cluster.wire.hold(POD_GROUPS)
     group = await make_group(cluster, claims={"gpu": "claim"})
@@ -353,7 +353,7 @@ async def test_a_group_that_only_the_server_knows_keeps_its_reservation(cluster)
 
 async def test_a_server_that_cannot_be_asked_about_a_group_drops_nothing(cluster):
     group = await make_group(cluster, claims={"gpu": "claim"})
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group)
     await cluster.client.delete(POD_GROUPS, "group", "ns")
     cluster.wire.fail("GET", "/podgroups/group$", ApiError(500, "InternalError", "not now"), times=2)
@@ -365,8 +365,8 @@ async def test_a_server_that_cannot_be_asked_about_a_group_drops_nothing(cluster
 
 async def test_pods_and_groups_leave_apart(cluster):
     group = await make_group(cluster, claims={"gpu": "claim"})
-    pod = await cluster.client.create(PODS, a_pod(claims={"gpu": "claim"}, node="node"))
-    await cluster.client.create(CLAIMS, a_claim())
+    pod = await cluster.client.create(PODS, ns_pod(claims={"gpu": "claim"}, node="node"))
+    await cluster.client.create(CLAIMS, ns_claim())
     await reserve_for_group(cluster, "claim", group, pod)
     await start(cluster)
     await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
@@ -381,7 +381,7 @@ async def test_pods_and_groups_leave_apart(cluster):
 
 async def test_a_member_placed_by_hand_is_reserved_as_its_group(cluster):
     await start(cluster)
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.allocate("claim")
     group = await make_group(cluster, claims={"gpu": "claim"})
 
@@ -403,9 +403,9 @@ async def test_a_member_placed_by_hand_is_reserved_as_its_group(cluster):
 async def test_a_server_without_groups_is_followed_all_the_same(cluster):
     """As every Kubernetes by default: the kind is not served, and a member waits for a group that cannot be."""
     await cluster.start(ClaimController)
-    await cluster.client.create(TEMPLATES, a_template())
+    await cluster.client.create(TEMPLATES, ns_template())
     await cluster.client.create(PODS, a_member(templates={"gpu": "template"}))
-    await cluster.client.create(PODS, a_pod("alone", templates={"gpu": "template"}))
+    await cluster.client.create(PODS, ns_pod("alone", templates={"gpu": "template"}))
 
     async def recorded():
         return (await cluster.recorded("alone")).get("gpu")

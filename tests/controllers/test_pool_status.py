@@ -6,10 +6,10 @@ from dray.api import codec
 from dray.api.resource import ResourcePoolStatusRequestSpec, ResourceSlice
 from dray.client import CLAIMS, POOL_STATUS_REQUESTS, SLICES
 from dray.controllers.pool_status import PoolStatusController, pool_statuses
-from tests.controllers.builders import DRIVER, a_claim, a_slice
+from tests.controllers.builders import DRIVER, ns_claim, pool_slice
 
 
-def a_request(name="look", **spec):
+def a_status_request(name="look", **spec):
     return {
         "apiVersion": "resource.k8s.io/v1alpha3",
         "kind": "ResourcePoolStatusRequest",
@@ -28,11 +28,11 @@ async def answered(cluster, name="look"):
 async def test_a_request_is_answered_once(cluster):
     taint = {"key": "sick", "effect": "NoSchedule"}
     devices = [{"name": "a"}, {"name": "b"}, {"name": "c", "taints": [taint]}]
-    await cluster.client.create(SLICES, a_slice(devices=devices))
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(SLICES, pool_slice(devices=devices))
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.allocate("claim", device="a")
     await cluster.start(PoolStatusController)
-    await cluster.client.create(POOL_STATUS_REQUESTS, a_request())
+    await cluster.client.create(POOL_STATUS_REQUESTS, a_status_request())
     status = await answered(cluster)
     assert status.pool_count == 1
     (pool,) = status.pools
@@ -40,7 +40,7 @@ async def test_a_request_is_answered_once(cluster):
     counts = (pool.total_devices, pool.allocated_devices, pool.available_devices, pool.unavailable_devices)
     assert counts == (3, 1, 1, 1)
     assert [(c.type, c.status) for c in status.conditions] == [("Complete", "True")]
-    await cluster.client.create(SLICES, a_slice("more", pool="other"))
+    await cluster.client.create(SLICES, pool_slice("more", pool="other"))
     await cluster.quiet()
     assert (await answered(cluster)).pool_count == 1
     assert len(cluster.wire.writes) == 1
@@ -48,14 +48,14 @@ async def test_a_request_is_answered_once(cluster):
 
 async def test_pools_are_chosen_sorted_and_limited(cluster):
     for pool in ("c", "a", "b"):
-        await cluster.client.create(SLICES, a_slice(f"slice-{pool}", pool=pool))
+        await cluster.client.create(SLICES, pool_slice(f"slice-{pool}", pool=pool))
     await cluster.start(PoolStatusController)
-    await cluster.client.create(POOL_STATUS_REQUESTS, a_request(limit=2))
+    await cluster.client.create(POOL_STATUS_REQUESTS, a_status_request(limit=2))
     status = await answered(cluster)
     assert (status.pool_count, [pool.pool_name for pool in status.pools]) == (3, ["a", "b"])
-    await cluster.client.create(POOL_STATUS_REQUESTS, a_request("one", poolName="c"))
+    await cluster.client.create(POOL_STATUS_REQUESTS, a_status_request("one", poolName="c"))
     assert [pool.pool_name for pool in (await answered(cluster, "one")).pools] == ["c"]
-    await cluster.client.create(POOL_STATUS_REQUESTS, a_request("none", driver="other.example.com"))
+    await cluster.client.create(POOL_STATUS_REQUESTS, a_status_request("none", driver="other.example.com"))
     status = await answered(cluster, "none")
     assert (status.pool_count, status.pools) == (0, ())
 
@@ -69,18 +69,18 @@ def count(*documents, **spec):
 
 
 def test_an_incomplete_pool_says_so_and_counts_nothing():
-    (pool,) = count(a_slice(count=2))
+    (pool,) = count(pool_slice(count=2))
     assert pool.validation_error == "pool is incomplete: 1 of 2 slices of generation 1 are published"
     assert pool.total_devices is None
 
 
 def test_a_device_published_twice_is_an_error():
-    (pool,) = count(a_slice("a", count=2), a_slice("b", count=2))
+    (pool,) = count(pool_slice("a", count=2), pool_slice("b", count=2))
     assert pool.validation_error == "device dev is published more than once"
 
 
 def test_an_older_generation_does_not_count():
-    (pool,) = count(a_slice(generation=1, devices=[{"name": "x"}, {"name": "y"}]), a_slice("new", generation=2))
+    (pool,) = count(pool_slice(generation=1, devices=[{"name": "x"}, {"name": "y"}]), pool_slice("new", generation=2))
     assert (pool.generation, pool.total_devices) == (2, 1)
 
 
@@ -89,7 +89,7 @@ def test_devices_whose_counters_are_spent_are_unavailable(amount, available):
     consumption = [{"counterSet": "set", "counters": {"memory": {"value": amount}}}]
     kind = {"type.example.com": {"string": "half"}}
     devices = [{"name": name, "consumesCounters": consumption, "attributes": kind} for name in ("a", "b")]
-    document = a_slice(devices=devices, count=1)
+    document = pool_slice(devices=devices, count=1)
     document["spec"]["sharedCounters"] = [{"name": "set", "counters": {"memory": {"value": "20"}}}]
     document["spec"]["partitionTypeAttribute"] = "type.example.com"
     (pool,) = count(document)
@@ -100,7 +100,7 @@ def test_devices_whose_counters_are_spent_are_unavailable(amount, available):
 
 def test_shareable_devices_sum_up_their_capacity():
     device = {"name": "a", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "8Gi"}}}
-    (pool,) = count(a_slice(devices=[device, {**device, "name": "b"}]))
+    (pool,) = count(pool_slice(devices=[device, {**device, "name": "b"}]))
     summary = pool.shareable_summary
     assert (summary.fully_available_devices, summary.partially_available_devices) == (2, 0)
     (memory,) = summary.capacity

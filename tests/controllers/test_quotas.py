@@ -6,19 +6,15 @@ from dray.client import CLAIMS, CONFIG_MAPS, PODS, QUOTAS, TEMPLATES, ApiError
 from dray.controllers.claims import ClaimController
 from dray.controllers.discovery import discover
 from dray.controllers.resource_quotas import QuotaController
-from tests.controllers.builders import a_claim, a_pod, a_template
+from tests.builders.manifests import a_quota
+from tests.controllers.builders import ns_claim, ns_pod, ns_template
 
 COUNT = "count/resourceclaims.resource.k8s.io"
 DEVICES = "gpu.deviceclass.resource.k8s.io/devices"
 
 
-def a_quota(hard, name="quota", **spec):
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"hard": hard, **spec},
-    }
+def ns_quota(hard, name="quota", **fields):
+    return a_quota(name, hard, namespace="ns", **fields)
 
 
 @pytest.fixture
@@ -36,32 +32,32 @@ async def used(cluster, expected, name="quota"):
 
 
 async def test_a_new_quota_counts_what_is_there(cluster, quotas):
-    await cluster.client.create(CLAIMS, a_claim())
-    await cluster.client.create(PODS, a_pod())
+    await cluster.client.create(CLAIMS, ns_claim())
+    await cluster.client.create(PODS, ns_pod())
     await cluster.client.create(CONFIG_MAPS, {"metadata": {"name": "m", "namespace": "ns"}})
     hard = {COUNT: "5", DEVICES: "4", "pods": "10", "count/configmaps": "3", "configmaps": "7"}
-    await cluster.client.create(QUOTAS, a_quota(hard))
+    await cluster.client.create(QUOTAS, ns_quota(hard))
     await used(cluster, {COUNT: "1", DEVICES: "1", "pods": "1", "count/configmaps": "1", "configmaps": "1"})
 
 
 async def test_what_ends_is_given_back(cluster, quotas):
-    await cluster.client.create(QUOTAS, a_quota({COUNT: "1", "pods": "2"}))
+    await cluster.client.create(QUOTAS, ns_quota({COUNT: "1", "pods": "2"}))
     await used(cluster, {COUNT: "0", "pods": "0"})
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await used(cluster, {COUNT: "1", "pods": "0"})
     with pytest.raises(ApiError, match="exceeded quota: quota, requested: "):
-        await cluster.client.create(CLAIMS, a_claim("second"))
+        await cluster.client.create(CLAIMS, ns_claim("second"))
     await cluster.client.delete(CLAIMS, "claim", "ns")
     await used(cluster, {COUNT: "0", "pods": "0"})
-    await cluster.client.create(CLAIMS, a_claim("second"))
-    pod = await cluster.client.create(PODS, a_pod())
+    await cluster.client.create(CLAIMS, ns_claim("second"))
+    pod = await cluster.client.create(PODS, ns_pod())
     await used(cluster, {COUNT: "1", "pods": "1"})
     await cluster.set_phase(pod, "Succeeded")
     await used(cluster, {COUNT: "1", "pods": "0"})
 
 
 async def test_a_changed_limit_is_taken_over(cluster, quotas):
-    await cluster.client.create(QUOTAS, a_quota({COUNT: "1"}))
+    await cluster.client.create(QUOTAS, ns_quota({COUNT: "1"}))
     await used(cluster, {COUNT: "0"})
     await cluster.client.patch(QUOTAS, "quota", {"spec": {"hard": {COUNT: "3", "pods": "1"}}}, "ns")
     await used(cluster, {COUNT: "0", "pods": "0"})
@@ -70,22 +66,22 @@ async def test_a_changed_limit_is_taken_over(cluster, quotas):
 
 
 async def test_a_quota_with_scopes_counts_fitting_pods_only(cluster, quotas):
-    await cluster.client.create(PODS, a_pod("plain"))
-    pod = a_pod("terminating")
+    await cluster.client.create(PODS, ns_pod("plain"))
+    pod = ns_pod("terminating")
     pod["spec"]["activeDeadlineSeconds"] = 60
     await cluster.client.create(PODS, pod)
-    await cluster.client.create(QUOTAS, a_quota({"pods": "9"}, scopes=["Terminating"]))
+    await cluster.client.create(QUOTAS, ns_quota({"pods": "9"}, scopes=["Terminating"]))
     await used(cluster, {"pods": "1"})
 
 
 async def test_a_quota_changed_while_counting_is_counted_again(cluster, quotas):
-    await cluster.client.create(QUOTAS, a_quota({COUNT: "9"}))
+    await cluster.client.create(QUOTAS, ns_quota({COUNT: "9"}))
     await used(cluster, {COUNT: "0"})
-    await cluster.client.create(CLAIMS, a_claim("one"))
-    await cluster.client.create(CLAIMS, a_claim("two"))
+    await cluster.client.create(CLAIMS, ns_claim("one"))
+    await cluster.client.create(CLAIMS, ns_claim("two"))
 
     async def charge():
-        await cluster.client.create(CLAIMS, a_claim("three"))
+        await cluster.client.create(CLAIMS, ns_claim("three"))
 
     cluster.wire.before("PUT", "/resourcequotas/quota/status$", charge)
     await cluster.client.delete(CLAIMS, "one", "ns")
@@ -95,11 +91,11 @@ async def test_a_quota_changed_while_counting_is_counted_again(cluster, quotas):
 async def test_a_refused_claim_of_a_template_is_made_once_there_is_room(cluster, quotas):
     """Quota failures of the claim controller: event, backoff, then success without anybody touching the pod."""
     await cluster.start(ClaimController)
-    await cluster.client.create(QUOTAS, a_quota({COUNT: "1"}))
+    await cluster.client.create(QUOTAS, ns_quota({COUNT: "1"}))
     await used(cluster, {COUNT: "0"})
-    await cluster.client.create(CLAIMS, a_claim("in-the-way"))
-    await cluster.client.create(TEMPLATES, a_template())
-    await cluster.client.create(PODS, a_pod(templates={"gpu": "template"}))
+    await cluster.client.create(CLAIMS, ns_claim("in-the-way"))
+    await cluster.client.create(TEMPLATES, ns_template())
+    await cluster.client.create(PODS, ns_pod(templates={"gpu": "template"}))
 
     async def told():
         return await cluster.events("FailedResourceClaimCreation")
@@ -115,7 +111,7 @@ async def test_a_refused_claim_of_a_template_is_made_once_there_is_room(cluster,
 
 
 async def test_namespaces_without_quotas_cost_nothing(cluster, quotas):
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.client.delete(CLAIMS, "claim", "ns")
     await cluster.quiet()
     assert cluster.wire.writes == []

@@ -12,11 +12,8 @@ from dray.client import (
     SLICES,
     TEMPLATES,
 )
-from dray.controllers.controller_manager import (
-    BUILDERS,
-    ControllerOptions,
-)
-from tests.controllers.builders import a_node, a_pod, a_slice, a_template
+from dray.controllers.controller_manager import BUILDERS, ControllerOptions
+from tests.controllers.builders import node_with_ready, ns_pod, ns_template, pool_slice
 from tests.waiting import eventually
 
 
@@ -27,7 +24,7 @@ async def pod_with_claim(machine, name):
     async def made():
         return (await cluster.recorded(name)).get("gpu")
 
-    await machine.client.create(PODS, a_pod(name, templates={"gpu": "template"}, node="node"))
+    await machine.client.create(PODS, ns_pod(name, templates={"gpu": "template"}, node="node"))
     claim = await cluster.eventually(made, 20)
     await cluster.set_phase(await cluster.pod(name), "Succeeded")
 
@@ -39,7 +36,7 @@ async def pod_with_claim(machine, name):
 
 async def test_restarts_cuts_and_forgotten_revisions(machine):
     await machine.furnish()
-    await machine.client.create(TEMPLATES, a_template())
+    await machine.client.create(TEMPLATES, ns_template())
     await pod_with_claim(machine, "before")
     machine.wire.cut_streams()
     await pod_with_claim(machine, "after-a-cut")
@@ -49,7 +46,7 @@ async def test_restarts_cuts_and_forgotten_revisions(machine):
     machine.wire.is_down = True
     machine.wire.cut_streams()
     for number in range(5):
-        await machine.client.create(PODS, a_pod(f"meanwhile-{number}", templates={"gpu": "template"}))
+        await machine.client.create(PODS, ns_pod(f"meanwhile-{number}", templates={"gpu": "template"}))
     machine.wire.forget_revisions()
     machine.wire.is_down = False
     await pod_with_claim(machine, "after-compaction")
@@ -77,9 +74,9 @@ async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machin
     """Power loss: the pod hangs in deletion, the node is declared out of service, and the claim comes free."""
     await machine.furnish()
     client, cluster = machine.client, machine.cluster
-    await client.create(TEMPLATES, a_template())
-    await client.create(NODES, a_node(ready="False"))
-    pod = await client.create(PODS, a_pod(templates={"gpu": "template"}, node="node"))
+    await client.create(TEMPLATES, ns_template())
+    await client.create(NODES, node_with_ready(ready="False"))
+    pod = await client.create(PODS, ns_pod(templates={"gpu": "template"}, node="node"))
 
     async def made():
         return (await cluster.recorded()).get("gpu")
@@ -108,12 +105,12 @@ async def test_D13_devices_of_a_lost_node_are_free_again_without_the_node(machin
 async def test_D14_slices_and_pods_of_a_deleted_node_go(machine):
     await machine.furnish()
     client, cluster = machine.client, machine.cluster
-    node = await client.create(NODES, a_node())
+    node = await client.create(NODES, node_with_ready())
     owner = {"apiVersion": "v1", "kind": "Node", "name": "node", "uid": node.metadata.uid}
-    resource_slice = a_slice()
+    resource_slice = pool_slice()
     resource_slice["metadata"]["ownerReferences"] = [owner]
     await client.create(SLICES, resource_slice)
-    await client.create(PODS, a_pod(node="node"))
+    await client.create(PODS, ns_pod(node="node"))
     await client.delete(NODES, "node")
 
     async def slice_gone():

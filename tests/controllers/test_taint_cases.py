@@ -6,9 +6,8 @@ from dray.api.resource import Device, DeviceTaint, ResourcePool, ResourceSlice, 
 from dray.client import CLAIMS, POD_GROUPS, PODS, SLICES
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import PublishedTaints, eviction_time
-from tests.controllers.builders import DRIVER, a_claim, a_group, a_pod
+from tests.controllers.builders import DRIVER, ns_claim, ns_group, ns_pod
 from tests.controllers.test_taint_eviction import (
-    a_device,
     a_taint,
     a_user,
     evicted,
@@ -17,25 +16,26 @@ from tests.controllers.test_taint_eviction import (
     publish,
     republish,
     stays,
+    tainted_device,
     toleration,
 )
 
 
 async def test_pods_of_a_group_leave_its_tainted_device(cluster):
-    group = await cluster.client.create(POD_GROUPS, a_group(claims={"gpu": "claim"}))
+    group = await cluster.client.create(POD_GROUPS, ns_group(claims={"gpu": "claim"}))
     for name in ("a", "b"):
-        member = a_pod(name, claims={"gpu": "claim"}, node="node")
+        member = ns_pod(name, claims={"gpu": "claim"}, node="node")
         member["spec"]["schedulingGroup"] = {"podGroupName": "group"}
         await cluster.client.create(PODS, member)
-    await cluster.client.create(PODS, a_pod("stranger", claims={"gpu": "claim"}, node="node"))
-    await cluster.client.create(CLAIMS, a_claim())
+    await cluster.client.create(PODS, ns_pod("stranger", claims={"gpu": "claim"}, node="node"))
+    await cluster.client.create(CLAIMS, ns_claim())
     await cluster.allocate("claim", device="dev")
     document = await cluster.client.get_document(CLAIMS, "claim", "ns")
     user = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "group", "uid": group.metadata.uid}
     document["status"]["reservedFor"] = [user]
     await cluster.client.update_status(CLAIMS, document)
     await cluster.start(TaintEvictionController)
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     await evicted(cluster, "a")
     await evicted(cluster, "b")
     await stays(cluster, "stranger")
@@ -44,7 +44,7 @@ async def test_pods_of_a_group_leave_its_tainted_device(cluster):
 async def test_a_taint_that_comes_again_evicts_after_all(cluster):
     await a_user(cluster, tolerations=[toleration("sick", "Exists", seconds=3600)])
     await cluster.start(TaintEvictionController)
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
 
     async def cancelled():
         return "Cancelling deletion" in await messages(cluster)
@@ -55,10 +55,10 @@ async def test_a_taint_that_comes_again_evicts_after_all(cluster):
         return len(controller.pending)
 
     await cluster.eventually(pending)
-    await republish(cluster, a_device())
+    await republish(cluster, tainted_device())
     await cluster.eventually(cancelled)
     assert not await is_leaving(cluster)
-    await republish(cluster, a_device(a_taint(key="other")))
+    await republish(cluster, tainted_device(a_taint(key="other")))
     await evicted(cluster)
 
 
@@ -67,10 +67,10 @@ async def test_a_claim_that_was_made_anew_is_another_claim(cluster):
     await a_user(cluster)
     await cluster.client.patch(CLAIMS, "claim", {"metadata": {"finalizers": None}}, "ns")
     await cluster.client.delete(CLAIMS, "claim", "ns")
-    await cluster.client.create(CLAIMS, a_claim())
-    other = await cluster.client.create(PODS, a_pod("other", claims={"gpu": "claim"}))
+    await cluster.client.create(CLAIMS, ns_claim())
+    other = await cluster.client.create(PODS, ns_pod("other", claims={"gpu": "claim"}))
     await cluster.allocate("claim", other, device="dev")
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     await cluster.start(TaintEvictionController)
     await stays(cluster)
 
@@ -88,7 +88,7 @@ def test_effects_from_the_future_evict_nobody():
 async def test_a_slice_that_moves_to_another_pool_takes_its_taints_along(cluster):
     await a_user(cluster, tolerations=[toleration("sick", "Exists", seconds=3600)])
     await cluster.start(TaintEvictionController)
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     controller = cluster.running[-1]
 
     async def pending():
@@ -96,7 +96,7 @@ async def test_a_slice_that_moves_to_another_pool_takes_its_taints_along(cluster
 
     await cluster.eventually(pending)
     await cluster.client.delete(SLICES, "slice")
-    await publish(cluster, a_device(a_taint()), pool="elsewhere")
+    await publish(cluster, tainted_device(a_taint()), pool="elsewhere")
 
     async def cancelled():
         return not controller.pending

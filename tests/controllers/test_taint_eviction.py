@@ -15,7 +15,8 @@ from dray.controllers.controller_manager import (
 from dray.controllers.taint_eviction import TaintEvictionController
 from dray.controllers.taint_eviction.deadlines import eviction_time, rule_selects
 from dray.features import FeatureGates
-from tests.controllers.builders import DRIVER, a_claim, a_pod, a_rule, a_slice, a_template
+from tests.builders.manifests import a_device, a_taint_rule
+from tests.controllers.builders import DRIVER, ns_claim, ns_pod, ns_template, pool_slice
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -25,14 +26,14 @@ def a_taint(key="sick", effect="NoExecute", value="", age_s=0):
     return {"key": key, "effect": effect, "value": value, "timeAdded": added.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
 
-def a_device(*taints, name="dev"):
-    return {"name": name, "taints": list(taints)}
+def tainted_device(*taints, name="dev"):
+    return a_device(name, taints=list(taints))
 
 
 async def a_user(cluster, name="pod", claim="claim", namespace="ns", device="dev", tolerations=(), node="node"):
     """A pod on a node, with an allocated and reserved claim."""
-    pod = await cluster.client.create(PODS, a_pod(name, namespace, claims={"gpu": claim}, node=node))
-    await cluster.client.create(CLAIMS, a_claim(claim, namespace))
+    pod = await cluster.client.create(PODS, ns_pod(name, namespace, claims={"gpu": claim}, node=node))
+    await cluster.client.create(CLAIMS, ns_claim(claim, namespace))
     await cluster.allocate(claim, pod, namespace=namespace, device=device, tolerations=tolerations)
     return pod
 
@@ -55,7 +56,7 @@ async def stays(cluster, name="pod"):
 
 
 async def publish(cluster, *devices, **fields):
-    return await cluster.client.create(SLICES, a_slice(devices=list(devices), **fields))
+    return await cluster.client.create(SLICES, pool_slice(devices=list(devices), **fields))
 
 
 async def republish(cluster, *devices, name="slice"):
@@ -79,7 +80,7 @@ async def condition_of(cluster, name="rule"):
 async def test_L1_a_tainted_device_drives_its_pod_off_with_condition_and_event(cluster):
     await a_user(cluster)
     await cluster.start(TaintEvictionController)
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     await evicted(cluster)
     pod = await cluster.pod()
     condition = next(item for item in pod.status.conditions if item.type == "DisruptionTarget")
@@ -96,17 +97,17 @@ async def test_L1_a_tainted_device_drives_its_pod_off_with_condition_and_event(c
 
 
 async def test_a_rule_drives_pods_off_too(cluster):
-    await publish(cluster, a_device())
+    await publish(cluster, tainted_device())
     await a_user(cluster)
     await cluster.start(TaintEvictionController)
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER, pool="pool", device="dev"))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER, pool="pool", device="dev"))
     await evicted(cluster)
 
 
 async def test_a_rule_works_on_devices_that_are_not_published(cluster):
     await a_user(cluster)
     await cluster.start(TaintEvictionController)
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER))
     await evicted(cluster)
 
 
@@ -114,7 +115,7 @@ async def test_rules_of_an_older_version_work_too(cluster):
     await a_user(cluster)
     older = TAINT_RULES.at_version("v1beta2")
     await cluster.start(lambda context: TaintEvictionController(context, rules=older))
-    await cluster.client.create(older, {**a_rule(driver=DRIVER), "apiVersion": "resource.k8s.io/v1beta2"})
+    await cluster.client.create(older, {**a_taint_rule(driver=DRIVER), "apiVersion": "resource.k8s.io/v1beta2"})
     await evicted(cluster)
 
 
@@ -125,29 +126,29 @@ async def test_rules_are_ignored_when_their_gate_is_off_or_no_server_has_them(cl
     kinds = [TAINT_RULES] if off == "gate" else []
     build = BUILDERS[TaintEvictionController.name]
     await cluster.start(lambda context: build(context, ControllerOptions(), kinds), gates=FeatureGates(on))
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER))
     await stays(cluster)
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "None"])
 async def test_other_effects_evict_nobody(cluster, effect):
     await a_user(cluster)
-    await publish(cluster, a_device(a_taint(effect=effect)))
+    await publish(cluster, tainted_device(a_taint(effect=effect)))
     await cluster.start(TaintEvictionController)
     await stays(cluster)
 
 
 async def test_a_taint_on_another_device_or_pool_evicts_nobody(cluster):
     await a_user(cluster)
-    await publish(cluster, a_device(), a_device(a_taint(), name="other"))
-    await publish(cluster, a_device(a_taint()), name="slice2", pool="pool2")
+    await publish(cluster, tainted_device(), tainted_device(a_taint(), name="other"))
+    await publish(cluster, tainted_device(a_taint()), name="slice2", pool="pool2")
     await cluster.start(TaintEvictionController)
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER, device="other"))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER, device="other"))
     await stays(cluster)
 
 
 async def test_a_pod_without_a_node_stays_and_goes_once_it_is_placed(cluster):
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     pod = await a_user(cluster, node="")
     await cluster.start(TaintEvictionController)
     await stays(cluster)
@@ -156,8 +157,8 @@ async def test_a_pod_without_a_node_stays_and_goes_once_it_is_placed(cluster):
 
 
 async def test_a_claim_reserved_for_another_pod_concerns_nobody_else(cluster):
-    await publish(cluster, a_device(a_taint()))
-    await cluster.client.create(PODS, a_pod("bystander", claims={"gpu": "claim"}, node="node"))
+    await publish(cluster, tainted_device(a_taint()))
+    await cluster.client.create(PODS, ns_pod("bystander", claims={"gpu": "claim"}, node="node"))
     await a_user(cluster)
     await cluster.start(TaintEvictionController)
     await evicted(cluster)
@@ -165,11 +166,11 @@ async def test_a_claim_reserved_for_another_pod_concerns_nobody_else(cluster):
 
 
 async def test_a_template_claim_counts_only_if_it_is_the_pods_own(cluster):
-    await publish(cluster, a_device(a_taint()))
-    template = await cluster.client.create(TEMPLATES, a_template())
+    await publish(cluster, tainted_device(a_taint()))
+    template = await cluster.client.create(TEMPLATES, ns_template())
     pods = {}
     for name in ("mine", "theirs"):
-        pods[name] = await cluster.client.create(PODS, a_pod(name, templates={"gpu": "template"}, node="node"))
+        pods[name] = await cluster.client.create(PODS, ns_pod(name, templates={"gpu": "template"}, node="node"))
         patch = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "made"}]}}
         await cluster.client.patch(PODS, name, patch, "ns", subresource="status")
     import msgspec
@@ -185,8 +186,8 @@ async def test_a_template_claim_counts_only_if_it_is_the_pods_own(cluster):
 
 async def test_only_the_newest_generation_counts(cluster):
     await a_user(cluster)
-    await publish(cluster, a_device(a_taint()))
-    await publish(cluster, a_device(), name="newer", generation=2)
+    await publish(cluster, tainted_device(a_taint()))
+    await publish(cluster, tainted_device(), name="newer", generation=2)
     await cluster.start(TaintEvictionController)
     await stays(cluster)
     await cluster.client.delete(SLICES, "newer")
@@ -196,10 +197,10 @@ async def test_only_the_newest_generation_counts(cluster):
 async def test_many_pods_leave_in_parallel(cluster):
     await cluster.start(TaintEvictionController)
     devices = [f"d{number}" for number in range(20)]
-    await publish(cluster, *(a_device(name=name) for name in devices))
+    await publish(cluster, *(tainted_device(name=name) for name in devices))
     for name in devices:
         await a_user(cluster, f"pod-{name}", f"claim-{name}", device=name)
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER))
     for name in devices:
         await evicted(cluster, f"pod-{name}")
 
@@ -213,14 +214,14 @@ def tolerating(**fields):
 
 async def test_a_toleration_without_seconds_keeps_the_pod_for_ever(cluster):
     await a_user(cluster, tolerations=[tolerating()])
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     await cluster.start(TaintEvictionController)
     await stays(cluster)
 
 
 async def test_L1_a_toleration_with_seconds_is_waited_for(cluster):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=2)])
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
     await cluster.quiet()
     assert len(controller.pending) == 1
@@ -230,7 +231,7 @@ async def test_L1_a_toleration_with_seconds_is_waited_for(cluster):
 
 async def test_a_second_taint_that_is_not_tolerated_decides(cluster):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=3600)])
-    await publish(cluster, a_device(a_taint(), a_taint("broken")))
+    await publish(cluster, tainted_device(a_taint(), a_taint("broken")))
     await cluster.start(TaintEvictionController)
     await evicted(cluster)
 
@@ -238,15 +239,19 @@ async def test_a_second_taint_that_is_not_tolerated_decides(cluster):
 @pytest.mark.parametrize(
     "undo",
     [
-        pytest.param(lambda cluster: republish(cluster, a_device()), id="taint-removed"),
+        pytest.param(lambda cluster: republish(cluster, tainted_device()), id="taint-removed"),
         pytest.param(lambda cluster: cluster.client.delete(SLICES, "slice"), id="slice-removed"),
-        pytest.param(lambda cluster: republish(cluster, a_device(a_taint(effect="NoSchedule"))), id="effect-lowered"),
-        pytest.param(lambda cluster: publish(cluster, a_device(), name="newer", generation=2), id="slice-replaced"),
+        pytest.param(
+            lambda cluster: republish(cluster, tainted_device(a_taint(effect="NoSchedule"))), id="effect-lowered"
+        ),
+        pytest.param(
+            lambda cluster: publish(cluster, tainted_device(), name="newer", generation=2), id="slice-replaced"
+        ),
     ],
 )
 async def test_L2_a_cause_that_disappears_in_time_cancels_the_eviction(cluster, undo):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=3600)])
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
 
     async def marked():
@@ -266,7 +271,7 @@ async def test_L2_a_cause_that_disappears_in_time_cancels_the_eviction(cluster, 
 
 async def test_a_pod_that_leaves_by_itself_is_forgotten_silently(cluster):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=3600)])
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
 
     async def pending():
@@ -285,7 +290,7 @@ async def test_a_pod_that_leaves_by_itself_is_forgotten_silently(cluster):
 
 async def test_a_deallocated_claim_ends_the_matter(cluster):
     await a_user(cluster, tolerations=[tolerating(tolerationSeconds=3600)])
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     controller = await cluster.start(TaintEvictionController)
 
     async def pending():
@@ -311,10 +316,10 @@ async def test_L3_a_replacement_under_the_same_name_is_not_touched(cluster):
 
     async def replace():
         await cluster.client.delete(PODS, "pod", "ns", grace_seconds=0)
-        await cluster.client.create(PODS, a_pod(node="node"))
+        await cluster.client.create(PODS, ns_pod(node="node"))
 
     cluster.wire.before("PATCH", "/pods/pod/status$", replace)
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
 
     async def tried():
         return cluster.wire.count("PATCH", "/pods/pod/status$")
@@ -333,7 +338,7 @@ async def test_L5_a_failed_eviction_is_tried_again_and_counted_once(cluster, met
     await a_user(cluster)
     cluster.wire.fail(method, path, ApiError(500, "InternalError", "x"), times=2)
     await cluster.start(TaintEvictionController)
-    await publish(cluster, a_device(a_taint()))
+    await publish(cluster, tainted_device(a_taint()))
     await evicted(cluster)
     await cluster.quiet()
     assert "device_taint_eviction_controller_pod_deletions_total 1" in cluster.registry.text()
@@ -351,7 +356,7 @@ async def test_a_rule_tells_how_many_pods_have_to_go(cluster):
     controller = await cluster.start(TaintEvictionController)
     controller_module = __import__("dray.controllers.taint_eviction.controller", fromlist=["RULE_STATUS_INTERVAL_S"])
     assert controller_module.RULE_STATUS_INTERVAL_S == 10.0
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER))
 
     async def told():
         return len(controller.pending) == 3
@@ -375,7 +380,7 @@ async def test_a_rule_tells_how_many_pods_have_to_go(cluster):
 async def test_a_rule_is_completed_after_its_evictions(cluster):
     await a_user(cluster)
     controller = await cluster.start(TaintEvictionController)
-    await cluster.client.create(TAINT_RULES, a_rule(driver=DRIVER))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(driver=DRIVER))
     await evicted(cluster)
     await cluster.quiet()
     controller._rule_written_at.clear()
@@ -398,7 +403,7 @@ async def test_a_rule_is_completed_after_its_evictions(cluster):
 )
 async def test_rules_that_evict_nobody_say_so(cluster, effect, reason, start):
     await cluster.start(TaintEvictionController)
-    await cluster.client.create(TAINT_RULES, a_rule(effect=effect, driver="another.example.com"))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(effect=effect, driver="another.example.com"))
 
     async def told():
         return await condition_of(cluster)
@@ -410,9 +415,9 @@ async def test_rules_that_evict_nobody_say_so(cluster, effect, reason, start):
 
 async def test_L4_a_dry_run_counts_and_evicts_nobody_and_is_written_once(cluster):
     await a_user(cluster)
-    await publish(cluster, a_device(), a_device(name="free"))
+    await publish(cluster, tainted_device(), tainted_device(name="free"))
     await cluster.start(TaintEvictionController)
-    await cluster.client.create(TAINT_RULES, a_rule(effect="None", driver=DRIVER))
+    await cluster.client.create(TAINT_RULES, a_taint_rule(effect="None", driver=DRIVER))
 
     async def told():
         return await condition_of(cluster)
@@ -486,7 +491,7 @@ def test_rule_selectors(selector, expected):
 
 async def test_nothing_to_do_is_nothing_done(cluster):
     await a_user(cluster)
-    await publish(cluster, a_device())
+    await publish(cluster, tainted_device())
     await cluster.start(TaintEvictionController)
     await cluster.quiet()
     before = len(cluster.wire.calls)

@@ -9,7 +9,7 @@ from dray.controllers.deployment_rollout import next_sizes, surge_and_unavailabl
 from dray.controllers.deployments import DeploymentController
 from dray.controllers.jobs import JobController, _ranges
 from dray.controllers.replica_sets import ReplicaSetController
-from tests.controllers.builders import a_node
+from tests.controllers.builders import node_with_ready
 
 
 def a_workload(kind, name="app", group="apps", **spec):
@@ -409,7 +409,7 @@ def test_index_ranges(indexes, text):
 
 
 async def ready_node(cluster, name, taints=None, **labels):
-    await cluster.client.create(NODES, a_node(name, **labels))
+    await cluster.client.create(NODES, node_with_ready(name, **labels))
     # The server taints new nodes until they are known to be ready.
     await cluster.client.patch(NODES, name, {"spec": {"taints": taints or []}})
 

@@ -18,6 +18,7 @@ from dray.dashboard.page_updates import (
 )
 from dray.features import FeatureGates
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from tests.builders.manifests import a_node
 from tests.waiting import eventually
 
 GATES = FeatureGates.default()
@@ -31,11 +32,6 @@ async def plane(tmp_path: Path) -> AsyncIterator[ControlPlane]:
     await running.stop()
 
 
-def a_node(name: str) -> dict[str, Any]:
-    status = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
-
-
 async def next_of(messages: AsyncIterator[bytes], event: str) -> dict[str, Any]:
     async with asyncio.timeout(20):
         while True:
@@ -47,12 +43,12 @@ async def next_of(messages: AsyncIterator[bytes], event: str) -> dict[str, Any]:
 
 async def test_everything_first_then_what_changes(plane: ControlPlane) -> None:
     client = plane.client("test")
-    await client.create(NODES, a_node("n1"))
+    await client.create(NODES, a_node("n1", {"cpu": "4", "memory": "8Gi", "pods": "10"}))
     following = ClusterUpdates(client, GATES)
     following.start()
     messages = following.follow()
     assert list((await next_of(messages, "snapshot"))["nodes"]) == ["n1"]
-    await client.create(NODES, a_node("n2"))
+    await client.create(NODES, a_node("n2", {"cpu": "4", "memory": "8Gi", "pods": "10"}))
     delta = await next_of(messages, "delta")
     assert list(delta) == ["nodes"]
     assert delta["nodes"]["n2"]["ledger"][0][:2] == ["cpu", "4"]
@@ -66,13 +62,13 @@ async def test_everything_first_then_what_changes(plane: ControlPlane) -> None:
 
 async def test_a_change_that_changes_nothing_on_the_page_is_not_sent(plane: ControlPlane) -> None:
     client = plane.client("test")
-    await client.create(NODES, a_node("n1"))
+    await client.create(NODES, a_node("n1", {"cpu": "4", "memory": "8Gi", "pods": "10"}))
     following = ClusterUpdates(client, GATES)
     following.start()
     messages = following.follow()
     await next_of(messages, "snapshot")
     await client.patch(NODES, "n1", {"metadata": {"labels": {"a": "b"}}})
-    await client.create(NODES, a_node("n2"))
+    await client.create(NODES, a_node("n2", {"cpu": "4", "memory": "8Gi", "pods": "10"}))
     assert list((await next_of(messages, "delta"))["nodes"]) == ["n2"]
     await following.stop()
 

@@ -23,22 +23,21 @@ from dray.dashboard.object_rows import (
     node_row,
     pending_row,
 )
+from tests.builders.manifests import a_claim, a_result, a_slice
 
 POOL = ("d.example.com", "pool")
 
 
-def a_slice(devices: list[dict[str, object]], **spec: object) -> ResourceSlice:
-    pool = {"name": "pool", "generation": 1, "resourceSliceCount": spec.pop("slices", 1)}
+def published_slice(devices: list[dict[str, object]], **spec: object) -> ResourceSlice:
     name = "s" if devices else "counters"
-    whole = {"driver": POOL[0], "pool": pool, "nodeName": "n", "devices": devices, **spec}
-    return to_object({"kind": "ResourceSlice", "metadata": {"name": name}, "spec": whole}, ResourceSlice)
+    document = a_slice(name, *devices, node="n", driver=POOL[0], pool="pool", slices=spec.pop("slices", 1), **spec)
+    return to_object(document, ResourceSlice)
 
 
-def a_claim(*results: dict[str, object], name: str = "c", **status: object) -> ResourceClaim:
-    full = [{"request": "r", "driver": POOL[0], "pool": POOL[1], **result} for result in results]
-    whole: dict[str, object] = {"allocation": {"devices": {"results": full}}, **status} if results else dict(status)
-    metadata = {"name": name, "namespace": "ns", "uid": name}
-    return to_object({"kind": "ResourceClaim", "metadata": metadata, "spec": {}, "status": whole}, ResourceClaim)
+def held_claim(*results: dict[str, object], name: str = "c", **status: object) -> ResourceClaim:
+    full = [a_result(driver=POOL[0], pool=POOL[1], **result) for result in results]
+    document = a_claim(name, namespace="ns", uid=name, results=full, status=dict(status))
+    return to_object(document, ResourceClaim)
 
 
 def view_of(*published: ResourceSlice) -> PoolView:
@@ -60,7 +59,7 @@ CARD = {"counterSet": "card", "counters": {"slices": {"value": "2"}}}
 HALF = {"counterSet": "card", "counters": {"slices": {"value": "1"}}}
 TAINT = {"key": "k", "effect": "NoSchedule"}
 PARTED = (
-    a_slice(
+    published_slice(
         [
             {"name": "whole", "consumesCounters": [CARD]},
             {"name": "left", "consumesCounters": [HALF]},
@@ -68,7 +67,7 @@ PARTED = (
         ],
         slices=2,
     ),
-    a_slice([], slices=2, sharedCounters=[{"name": "card", "counters": {"slices": {"value": "2"}}}]),
+    published_slice([], slices=2, sharedCounters=[{"name": "card", "counters": {"slices": {"value": "2"}}}]),
 )
 
 
@@ -96,12 +95,12 @@ PARTED = (
     ],
 )
 def test_use_of_a_device(device: dict[str, object], results: list[dict[str, object]], letter: str) -> None:
-    claims = [a_claim(result, name=f"c{i}") for i, result in enumerate(results)]
-    assert row_of(a_slice([{"name": "a", **device}]), *claims)["use"] == letter
+    claims = [held_claim(result, name=f"c{i}") for i, result in enumerate(results)]
+    assert row_of(published_slice([{"name": "a", **device}]), *claims)["use"] == letter
 
 
 def test_a_taint_of_a_device_in_use_is_marked() -> None:
-    row = row_of(a_slice([{"name": "a", "taints": [TAINT]}, {"name": "b"}]), a_claim({"device": "a"}))
+    row = row_of(published_slice([{"name": "a", "taints": [TAINT]}, {"name": "b"}]), held_claim({"device": "a"}))
     assert row["tainted"] == [0]
 
 
@@ -115,31 +114,31 @@ def test_a_taint_of_a_device_in_use_is_marked() -> None:
     ],
 )
 def test_counters_block_devices(held: list[str], uses: str) -> None:
-    claims = [a_claim({"device": name}, name=name) for name in held]
+    claims = [held_claim({"device": name}, name=name) for name in held]
     assert pool_row(view_of(*PARTED), Ledger(claims=claims), DeviceHealthReports(), "0")["use"] == uses
 
 
 def test_devices_of_one_counter_set_are_one_group() -> None:
     view = view_of(*PARTED)
     assert shape_row(view) == {"names": ["whole", "left", "right"], "groups": ["card"], "group": [0, 0, 0]}
-    documents = device_documents(view, Ledger(claims=[a_claim({"device": "left"})]), DeviceHealthReports())
+    documents = device_documents(view, Ledger(claims=[held_claim({"device": "left"})]), DeviceHealthReports())
     assert documents[0]["counters"] == [["card", "slices", "2", "1", "2"]]
 
 
 def test_shares_have_bars() -> None:
     device = {"name": "a", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "16Gi"}}}
-    claim = a_claim({"device": "a", "shareID": "1", "consumedCapacity": {"memory": "4Gi"}})
-    assert row_of(a_slice([device]), claim)["shares"] == {"0": [["memory", "4Gi", "16Gi", 25.0]]}
+    claim = held_claim({"device": "a", "shareID": "1", "consumedCapacity": {"memory": "4Gi"}})
+    assert row_of(published_slice([device]), claim)["shares"] == {"0": [["memory", "4Gi", "16Gi", 25.0]]}
 
 
 def test_an_incomplete_pool_says_so() -> None:
-    row = row_of(a_slice([{"name": "a"}], slices=3))
+    row = row_of(published_slice([{"name": "a"}], slices=3))
     assert (row["state"], row["problem"]) == ("incomplete", "1 of 3 slices are published")
 
 
 def test_a_pool_of_many_nodes_has_no_node() -> None:
-    assert row_of(a_slice([{"name": "a"}], nodeName=None, allNodes=True))["node"] == ""
-    assert row_of(a_slice([{"name": "a"}]))["node"] == "n"
+    assert row_of(published_slice([{"name": "a"}], nodeName=None, allNodes=True))["node"] == ""
+    assert row_of(published_slice([{"name": "a"}]))["node"] == "n"
 
 
 # --- health
@@ -149,11 +148,11 @@ def test_health_by_condition_and_its_end() -> None:
     health = DeviceHealthReports()
     bad = {"type": "Ready", "status": "False", "reason": "Hot", "message": "97 degrees"}
     status = {"driver": POOL[0], "pool": POOL[1], "device": "a", "conditions": [bad]}
-    health.put_claim(a_claim({"device": "a"}, devices=[status]))
-    published = a_slice([{"name": "a"}, {"name": "b"}])
-    assert row_of(published, a_claim({"device": "a"}), health=health)["use"] == "Xf"
-    health.put_claim(a_claim({"device": "a"}))
-    assert row_of(published, a_claim({"device": "a"}), health=health)["use"] == "uf"
+    health.put_claim(held_claim({"device": "a"}, devices=[status]))
+    published = published_slice([{"name": "a"}, {"name": "b"}])
+    assert row_of(published, held_claim({"device": "a"}), health=health)["use"] == "Xf"
+    health.put_claim(held_claim({"device": "a"}))
+    assert row_of(published, held_claim({"device": "a"}), health=health)["use"] == "uf"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_health_by_condition_and_its_end() -> None:
     ],
 )
 def test_health_by_pod_status(resource_id: str, sick: set[str]) -> None:
-    claim = a_claim({"device": "gpu-1"}, {"device": "gpu-1-part"})
+    claim = held_claim({"device": "gpu-1"}, {"device": "gpu-1-part"})
     lines = (ResourceHealth(resource_id=resource_id, health="Unhealthy"), ResourceHealth("x", "Healthy"))
     status = ContainerStatus(allocated_resources_status=(ResourceStatus("claim:gpus", lines),))
     pod = to_object(
@@ -197,10 +196,12 @@ def test_a_node_that_is_not_ready_says_why() -> None:
 @pytest.mark.parametrize(
     ("claim", "state"),
     [
-        pytest.param(a_claim(), "waiting", id="waiting"),
-        pytest.param(a_claim({"device": "a"}), "allocated", id="allocated"),
+        pytest.param(held_claim(), "waiting", id="waiting"),
+        pytest.param(held_claim({"device": "a"}), "allocated", id="allocated"),
         pytest.param(
-            a_claim({"device": "a"}, reservedFor=[{"resource": "pods", "name": "p", "uid": "1"}]), "in use", id="in-use"
+            held_claim({"device": "a"}, reservedFor=[{"resource": "pods", "name": "p", "uid": "1"}]),
+            "in use",
+            id="in-use",
         ),
     ],
 )

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import grpc
 import pytest
-from tests.driver.test_server import DRIVER, RecordingDriver, Rig, a_claim
+from tests.driver.test_server import DRIVER, RecordingDriver, Rig, allocated_claim
 from tests.waiting import eventually
 
 from dray.client import CLAIMS, NAMESPACES, NODES, SLICES, Client
@@ -63,10 +63,10 @@ async def killed_in(rig, monkeypatch, owner, method, call):
 
 
 async def test_killed_after_the_cdi_file_and_before_the_checkpoint(rig, monkeypatch):
-    claim = rig.has(a_claim("c"))
+    claim = rig.has(allocated_claim("c"))
     await killed_in(rig, monkeypatch, Checkpoint, "put", a_life(rig).prepare([reference_of(claim)]))
     assert list(rig.cdi_dir.glob("*.json")), "the file is there"
-    other = rig.has(a_claim("other"))
+    other = rig.has(allocated_claim("other"))
     assert (await rig.prepare(other)).claims["uid-other"].error == "", "nobody holds the device"
     assert (await rig.unprepare(other)).claims["uid-other"].error == ""
     answer = (await rig.prepare(claim)).claims["uid-c"]
@@ -76,12 +76,12 @@ async def test_killed_after_the_cdi_file_and_before_the_checkpoint(rig, monkeypa
 
 
 async def test_killed_while_giving_back_after_the_cdi_file_and_before_the_checkpoint(rig, monkeypatch):
-    claim = rig.has(a_claim("c"))
+    claim = rig.has(allocated_claim("c"))
     life = a_life(rig)
     await life.prepare([reference_of(claim)])
     await killed_in(rig, monkeypatch, Checkpoint, "remove", life.unprepare([reference_of(claim)]))
     assert not list(rig.cdi_dir.glob(f"{DRIVER}-*.json"))
-    other = rig.has(a_claim("other"))
+    other = rig.has(allocated_claim("other"))
     assert "already prepared for claim ns/c" in (await rig.prepare(other)).claims["uid-other"].error
     answer = (await rig.prepare(claim)).claims["uid-c"]
     assert answer.error == "", "asked again, it is whole again"
@@ -91,9 +91,9 @@ async def test_killed_while_giving_back_after_the_cdi_file_and_before_the_checkp
 
 
 async def test_killed_before_the_cdi_file_nothing_is_held(rig, monkeypatch):
-    claim = rig.has(a_claim("c"))
+    claim = rig.has(allocated_claim("c"))
     await killed_in(rig, monkeypatch, CdiFiles, "write", a_life(rig).prepare([reference_of(claim)]))
-    other = rig.has(a_claim("other"))
+    other = rig.has(allocated_claim("other"))
     assert (await rig.prepare(other)).claims["uid-other"].error == ""
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 import yaml
+from tests.builders.manifests import a_claim
 
-from dray.api.meta import ObjectMeta
+from dray.api.codec import to_object
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim
 from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, PrepareError
@@ -15,9 +16,9 @@ from dray.driver.example.topology import read_topology
 from dray.driver.slices import check_pool, split_pool
 
 
-def a_claim(*devices, uid="u-1", name="c"):
-    reference = ClaimReference("ns", name, uid)
-    return ClaimToPrepare(reference, devices, ResourceClaim(metadata=ObjectMeta(name=name, namespace="ns", uid=uid)))
+def claim_to_prepare(*devices, uid="u-1", name="c"):
+    claim = to_object(a_claim(name, namespace="ns", uid=uid), ResourceClaim)
+    return ClaimToPrepare(ClaimReference("ns", name, uid), devices, claim)
 
 
 def allocated(device, request="r", **fields):
@@ -101,18 +102,18 @@ def test_counters_allow_what_the_card_allows(chosen, fits):
 def test_gpu_parameters_reach_the_container_and_bad_ones_are_refused():
     driver = GpuDriver(load_profile("h200"))
     good = allocated("gpu-0", config=({"timeSlice": "Short"}, {"timeSlice": "Long"}))
-    (prepared,) = driver.prepare(a_claim(good))
+    (prepared,) = driver.prepare(claim_to_prepare(good))
     assert "GPU_DEVICE_GPU_0_TIME_SLICE=Long" in prepared.edits.env
     for bad in ({"timeSlice": "Never"}, {"kind": "NicConfig"}, {"speed": 1}, {"timeSlice": 7}):
         with pytest.raises(PrepareError, match="opaque parameters"):
-            driver.prepare(a_claim(allocated("gpu-0", config=(bad,))))
+            driver.prepare(claim_to_prepare(allocated("gpu-0", config=(bad,))))
 
 
 def test_faults_are_taken_from_a_file_when_asked(tmp_path):
     faults = tmp_path / "faults.yaml"
     driver = GpuDriver(load_profile("h200"), faults)
     driver.published_pools = tuple(driver.pools("node-1"))
-    driver.prepare(a_claim(allocated("gpu-0")))
+    driver.prepare(claim_to_prepare(allocated("gpu-0")))
     faults.write_text(
         yaml.safe_dump(
             {
@@ -123,7 +124,7 @@ def test_faults_are_taken_from_a_file_when_asked(tmp_path):
         )
     )
     with pytest.raises(PrepareError, match="no power"):
-        driver.prepare(a_claim(allocated("gpu-0")))
+        driver.prepare(claim_to_prepare(allocated("gpu-0")))
     health = {report.device: report for report in driver.health()}
     assert (health["gpu-1"].health, health["gpu-1"].message) == ("Unhealthy", "hot")
     assert health["gpu-0"].health == "Healthy"
@@ -165,20 +166,22 @@ def test_claims_get_whole_cores_and_never_the_same_cpu(machine, tmp_path):
     driver = CpuDriver("numa", sysfs=machine)
     driver.restore(tmp_path)
     two = {"cpu": Quantity.parse(2)}
-    (first,) = driver.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity=two), uid="a"))
-    (second,) = driver.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity=two), uid="b"))
+    (first,) = driver.prepare(claim_to_prepare(allocated("cpudevnuma000", consumed_capacity=two), uid="a"))
+    (second,) = driver.prepare(claim_to_prepare(allocated("cpudevnuma000", consumed_capacity=two), uid="b"))
     assert (first.edits.env, second.edits.env) == (("DRA_CPUSET_a=0,4",), ("DRA_CPUSET_b=1,5",))
     again = CpuDriver("numa", sysfs=machine)
     again.restore(tmp_path)
     with pytest.raises(PrepareError, match="1 CPUs are claimed, 0 are free"):
-        again.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity={"cpu": Quantity.parse(1)}), uid="c"))
+        again.prepare(
+            claim_to_prepare(allocated("cpudevnuma000", consumed_capacity={"cpu": Quantity.parse(1)}), uid="c")
+        )
     again.unprepare(ClaimReference("ns", "c", "a"))
-    (third,) = again.prepare(a_claim(allocated("cpudevnuma000", consumed_capacity=two), uid="c"))
+    (third,) = again.prepare(claim_to_prepare(allocated("cpudevnuma000", consumed_capacity=two), uid="c"))
     assert third.edits.env == ("DRA_CPUSET_c=0,4",)
 
 
 def test_bandwidth_reaches_the_container():
     (prepared,) = NicDriver().prepare(
-        a_claim(allocated("nic-1", consumed_capacity={"bandwidth": Quantity.parse("5G")}, share_id="s"))
+        claim_to_prepare(allocated("nic-1", consumed_capacity={"bandwidth": Quantity.parse("5G")}, share_id="s"))
     )
     assert prepared.edits.env == ("NIC_NIC_1_INTERFACE=eth1", "NIC_NIC_1_BANDWIDTH=5G", "NIC_NIC_1_SHARE=s")

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.driver.test_server import DRIVER, Rig, a_claim, result
+from tests.driver.test_server import DRIVER, Rig, allocated_claim, result
 
 from dray.api.meta import ObjectMeta
 from dray.api.resource import DeviceAttribute, ResourceClaim
@@ -126,7 +126,7 @@ async def rig(tmp_path):
 
 async def test_metadata_that_cannot_be_written_does_not_keep_a_pod_from_starting(rig, caplog):
     (rig.root / "plugins" / DRIVER / "dra-device-metadata").write_text("in the way")
-    claim = rig.has(a_claim("c", "", result("gpu-0")))
+    claim = rig.has(allocated_claim("c", "", result("gpu-0")))
     answer = (await rig.prepare(claim)).claims["uid-c"]
     assert answer.error == ""
     assert [list(each.cdi_device_ids) for each in answer.devices] == [[f"{DRIVER}/claim=uid-c-gpu-0"]]

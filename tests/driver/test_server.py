@@ -84,7 +84,7 @@ def result(device="gpu-0", request="req", driver=DRIVER, **fields):
     return DeviceRequestAllocationResult(request=request, driver=driver, pool="node-1", device=device, **fields)
 
 
-def a_claim(name="c", uid="", *results, config=(), annotations=None):
+def allocated_claim(name="c", uid="", *results, config=(), annotations=None):
     allocation = AllocationResult(devices=DeviceAllocationResult(results=results or (result(),), config=config))
     return ResourceClaim(
         metadata=ObjectMeta(name=name, namespace="ns", uid=uid or f"uid-{name}", annotations=annotations or {}),
@@ -189,7 +189,7 @@ async def test_prepare_answers_with_devices_and_writes_what_containers_get(rig):
         source="FromClaim", opaque=OpaqueDeviceConfiguration(driver="other", parameters=msgspec.Raw(b'{"MODE":"no"}'))
     )
     claim = rig.has(
-        a_claim(
+        allocated_claim(
             "c",
             "u1",
             result("gpu-0", "req/big"),
@@ -208,7 +208,7 @@ async def test_prepare_answers_with_devices_and_writes_what_containers_get(rig):
 
 
 async def test_prepare_is_idempotent_also_after_a_restart(rig):
-    claim = rig.has(a_claim())
+    claim = rig.has(allocated_claim())
     first = await rig.prepare(claim)
     assert await rig.prepare(claim) == first
     await rig.server.stop()
@@ -218,9 +218,9 @@ async def test_prepare_is_idempotent_also_after_a_restart(rig):
 
 
 async def test_unprepare_removes_the_traces_and_an_unknown_claim_is_fine(rig):
-    claim = rig.has(a_claim())
+    claim = rig.has(allocated_claim())
     await rig.prepare(claim)
-    unknown = a_claim("never")
+    unknown = allocated_claim("never")
     answer = await rig.unprepare(claim, unknown)
     assert {uid: entry.error for uid, entry in answer.claims.items()} == {"uid-c": "", "uid-never": ""}
     assert list(rig.cdi_dir.glob("*.json")) == []
@@ -228,7 +228,9 @@ async def test_unprepare_removes_the_traces_and_an_unknown_claim_is_fine(rig):
 
 
 async def test_a_refusal_concerns_its_claim_only(rig):
-    good, bad, bug = (rig.has(a_claim(name, "", result(f"gpu-{i}"))) for i, name in enumerate(("good", "bad", "bug")))
+    good, bad, bug = (
+        rig.has(allocated_claim(name, "", result(f"gpu-{i}"))) for i, name in enumerate(("good", "bad", "bug"))
+    )
     claims = (await rig.prepare(good, bad, bug)).claims
     assert claims["uid-good"].error == ""
     assert claims["uid-bad"].error == "fan is broken"
@@ -236,18 +238,18 @@ async def test_a_refusal_concerns_its_claim_only(rig):
 
 
 async def test_a_device_is_not_prepared_for_two_claims(rig):
-    await rig.prepare(rig.has(a_claim("first")))
-    answer = (await rig.prepare(rig.has(a_claim("second")))).claims["uid-second"]
+    await rig.prepare(rig.has(allocated_claim("first")))
+    answer = (await rig.prepare(rig.has(allocated_claim("second")))).claims["uid-second"]
     assert "already prepared for claim ns/first" in answer.error
-    shared = rig.has(a_claim("third", "", result(share_id="s-1")))
+    shared = rig.has(allocated_claim("third", "", result(share_id="s-1")))
     assert (await rig.prepare(shared)).claims["uid-third"].devices[0].share_id == "s-1"
 
 
 @pytest.mark.parametrize(
     ("stored", "text"),
     [
-        (lambda: a_claim("c", "other-uid"), "claim ns/c got replaced"),
-        (lambda: msgspec.structs.replace(a_claim(), status=ResourceClaimStatus()), "claim ns/c not allocated"),
+        (lambda: allocated_claim("c", "other-uid"), "claim ns/c got replaced"),
+        (lambda: msgspec.structs.replace(allocated_claim(), status=ResourceClaimStatus()), "claim ns/c not allocated"),
         (None, "retrieve claim ns/c"),
     ],
 )
@@ -255,12 +257,12 @@ async def test_a_claim_that_does_not_stand_fails_the_whole_call(rig, stored, tex
     if stored:
         rig.has(stored())
     with pytest.raises(grpc.aio.AioRpcError, match=f"get resource claims: .*{text}"):
-        await rig.prepare(a_claim())
+        await rig.prepare(allocated_claim())
     assert rig.driver.calls == []
 
 
 async def test_v1beta1_is_served_too_without_share_ids(rig):
-    claim = rig.has(a_claim("c", "", result(share_id="s-1")))
+    claim = rig.has(allocated_claim("c", "", result(share_id="s-1")))
     answer = await rig.prepare(claim, messages=dra_v1beta1_pb2, stubs=dra_v1beta1_pb2_grpc)
     assert answer.claims["uid-c"].devices[0].device_name == "gpu-0"
 
@@ -281,12 +283,12 @@ async def test_a_corrupt_checkpoint_is_put_aside(rig):
     checkpoint = rig.root / "plugins" / DRIVER / "prepared.json"
     checkpoint.write_text("{not json")
     await rig.start()
-    assert (await rig.prepare(rig.has(a_claim()))).claims["uid-c"].error == ""
+    assert (await rig.prepare(rig.has(allocated_claim()))).claims["uid-c"].error == ""
     assert checkpoint.with_suffix(".corrupt").read_text() == "{not json"
 
 
 async def test_metadata_files_are_mounted_where_containers_look_for_them(rig):
-    claim = rig.has(a_claim(annotations={"resource.kubernetes.io/pod-claim-name": "gpus"}))
+    claim = rig.has(allocated_claim(annotations={"resource.kubernetes.io/pod-claim-name": "gpus"}))
     device = (await rig.prepare(claim)).claims["uid-c"].devices[0]
     assert device.cdi_device_ids[-1] == f"{DRIVER}/metadata=uid-c_req"
     spec = decode_spec((rig.cdi_dir / f"{DRIVER}_metadata_uid-c_req.json").read_bytes())
@@ -305,7 +307,7 @@ async def test_sockets_disappear_on_stop(rig):
 
 
 async def test_cdi_files_that_a_reboot_took_are_written_again(rig):
-    claim = rig.has(a_claim())
+    claim = rig.has(allocated_claim())
     first = await rig.prepare(claim)
     for path in rig.cdi_dir.glob("*.json"):
         path.unlink()
@@ -320,14 +322,14 @@ async def test_parameters_that_nobody_can_read_fail_their_claim_alone(rig, param
     config = DeviceAllocationConfiguration(
         source="FromClaim", opaque=OpaqueDeviceConfiguration(driver=DRIVER, parameters=msgspec.Raw(parameters))
     )
-    broken = rig.has(a_claim("broken", "", result("gpu-1"), config=(config,)))
-    answer = await rig.prepare(broken, rig.has(a_claim()))
+    broken = rig.has(allocated_claim("broken", "", result("gpu-1"), config=(config,)))
+    answer = await rig.prepare(broken, rig.has(allocated_claim()))
     assert "opaque parameters of request req" in answer.claims["uid-broken"].error
     assert answer.claims["uid-c"].devices[0].device_name == "gpu-0"
 
 
 async def test_claims_that_went_away_meanwhile_are_given_back(rig):
-    stays, goes = rig.has(a_claim()), rig.has(a_claim("gone", "", result("gpu-1")))
+    stays, goes = rig.has(allocated_claim()), rig.has(allocated_claim("gone", "", result("gpu-1")))
     await rig.prepare(stays, goes)
     preparer = ClaimPreparer(
         rig.driver,
@@ -345,7 +347,7 @@ async def test_claims_that_went_away_meanwhile_are_given_back(rig):
 
 
 async def test_a_cdi_file_that_cannot_be_removed_keeps_the_device_reserved(rig, monkeypatch):
-    claim = rig.has(a_claim())
+    claim = rig.has(allocated_claim())
     await rig.prepare(claim)
 
     def refuse(self, claim_uid):
@@ -354,7 +356,7 @@ async def test_a_cdi_file_that_cannot_be_removed_keeps_the_device_reserved(rig, 
     monkeypatch.setattr(CdiFiles, "remove", refuse)
     answer = await rig.unprepare(claim)
     assert "read-only file system" in answer.claims["uid-c"].error
-    other = rig.has(a_claim("other"))
+    other = rig.has(allocated_claim("other"))
     assert "already prepared for claim ns/c" in (await rig.prepare(other)).claims["uid-other"].error
 
 
@@ -371,7 +373,7 @@ def instance(rig, uid):
 
 async def test_two_instances_of_an_updated_driver_share_what_is_on_disk(rig):
     old, new = instance(rig, "old"), instance(rig, "new")
-    claims = [rig.has(a_claim(f"c{i}", "", result(f"gpu-{i}"))) for i in range(6)]
+    claims = [rig.has(allocated_claim(f"c{i}", "", result(f"gpu-{i}"))) for i in range(6)]
     references = [ClaimReference("ns", c.metadata.name, c.metadata.uid) for c in claims]
     await asyncio.gather(*((old, new)[i % 2].prepare([each]) for i, each in enumerate(references)))
     assert len(Checkpoint(rig.root / "plugins" / DRIVER / "prepared.json").claims()) == 6

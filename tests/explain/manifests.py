@@ -5,72 +5,34 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from tests.builders.manifests import a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice
+
 Document = dict[str, Any]
 DRIVER = "gpu.example.com"
 RESOURCE = "resource.k8s.io/v1"
 
 
-def a_node(name: str = "node-1", **spec: Any) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": "a"}},
-        "spec": spec,
-        "status": {"allocatable": {"cpu": "8", "memory": "32Gi", "pods": "110"}},
-    }
+def gpu_node(name: str = "node-1", **spec: Any) -> Document:
+    labels = {"kubernetes.io/hostname": name, "zone": "a"}
+    return a_node(name, {"cpu": "8", "memory": "32Gi", "pods": "110"}, labels=labels, **spec)
 
 
-def a_device(name: str, **more: Any) -> Document:
-    return {
-        "name": name,
-        "attributes": {
-            "model": {"string": "a100"},
-            "driverVersion": {"version": "1.2.0"},
-            "numa": {"int": int(name[-1])},
-        },
-        "capacity": {"memory": {"value": "40Gi"}},
-        **more,
-    }
+def gpu(name: str, **more: Any) -> Document:
+    attributes = {"model": "a100", "driverVersion": {"version": "1.2.0"}, "numa": int(name[-1])}
+    return a_device(name, **{"attributes": attributes, "capacity": {"memory": "40Gi"}, **more})
 
 
-def a_slice(node: str = "node-1", devices: list[Document] | None = None, **spec: Any) -> Document:
-    return {
-        "apiVersion": RESOURCE,
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-gpus"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": devices if devices is not None else [a_device("gpu-0"), a_device("gpu-1")],
-            **spec,
-        },
-    }
+def gpu_slice(node: str = "node-1", devices: list[Document] | None = None, **spec: Any) -> Document:
+    published = [gpu("gpu-0"), gpu("gpu-1")] if devices is None else devices
+    return a_slice(f"{node}-gpus", *published, node=node, **spec)
 
 
-def a_class(name: str = "gpu", expression: str = f'device.driver == "{DRIVER}"') -> Document:
-    return {
-        "apiVersion": RESOURCE,
-        "kind": "DeviceClass",
-        "metadata": {"name": name},
-        "spec": {"selectors": [{"cel": {"expression": expression}}]},
-    }
+def gpu_request(name: str = "gpu", selector: str = "", **exactly: Any) -> Document:
+    return a_request(name, selector=selector, **exactly)
 
 
-def a_request(name: str = "gpu", selector: str = "", **exactly: Any) -> Document:
-    made: Document = {"deviceClassName": "gpu", **exactly}
-    if selector:
-        made["selectors"] = [{"cel": {"expression": selector}}]
-    return {"name": name, "exactly": made}
-
-
-def a_claim(name: str = "train-gpu", *requests: Document, **metadata: Any) -> Document:
-    return {
-        "apiVersion": RESOURCE,
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **metadata},
-        "spec": {"devices": {"requests": list(requests) or [a_request()]}},
-    }
+def gpu_claim(name: str = "train-gpu", *requests: Document, **metadata: Any) -> Document:
+    return a_claim(name, *(requests or [gpu_request()]), **{"uid": f"uid-{name}", **metadata})
 
 
 def held(claim: Document, *devices: str, pod: str = "other", node: str = "node-1", **result: Any) -> Document:
@@ -83,30 +45,20 @@ def held(claim: Document, *devices: str, pod: str = "other", node: str = "node-1
     return claim
 
 
-def a_pod(name: str = "train", claim: str = "train-gpu", cpu: str = "1", **spec: Any) -> Document:
-    entries = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
-    uses = [{"name": "gpu"}] if claim else []
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": name}},
-        "spec": {
-            "containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": cpu}, "claims": uses}}],
-            "resourceClaims": entries,
-            **spec,
-        },
-    }
+def gpu_pod(name: str = "train", claim: str = "train-gpu", cpu: str = "1", **spec: Any) -> Document:
+    identity = {"uid": f"uid-{name}", "labels": {"app": name}}
+    return a_pod(name, claims={"gpu": claim} if claim else {}, requests={"cpu": cpu}, **identity, **spec)
 
 
 class Cluster:
     """Documents by kind and name, to be changed at will."""
 
     def __init__(self) -> None:
-        self.node = a_node()
-        self.slice = a_slice()
+        self.node = gpu_node()
+        self.slice = gpu_slice()
         self.device_class = a_class()
-        self.claim = a_claim()
-        self.pod = a_pod()
+        self.claim = gpu_claim()
+        self.pod = gpu_pod()
         self.more: list[Document] = []
         self.without: set[str] = set()
 

@@ -20,14 +20,14 @@ from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_table import device_rows
 
 
-def a_device(name, draws):
+def drawing_device(name, draws):
     consumption = DeviceCounterConsumption(
         counter_set="card", counters={"memory": Counter(value=Quantity.parse(draws))}
     )
     return Device(name=name, consumes_counters=(consumption,))
 
 
-def a_slice(name, **fields):
+def slice_object(name, **fields):
     pool = ResourcePool(name="pool", generation=1, resource_slice_count=2)
     return ResourceSlice(
         metadata=ObjectMeta(name=name), spec=ResourceSliceSpec(driver="d", pool=pool, node_name="n", **fields)
@@ -37,9 +37,15 @@ def a_slice(name, **fields):
 def test_partitions_of_a_card_that_is_taken_are_blocked_and_others_stay_free():
     counters = CounterSet(name="card", counters={"memory": Counter(value=Quantity.parse(8))})
     slices = (
-        a_slice("counters", shared_counters=(counters,)),
-        a_slice(
-            "devices", devices=(a_device("whole", 8), a_device("half", 4), a_device("quarter", 2), Device(name="other"))
+        slice_object("counters", shared_counters=(counters,)),
+        slice_object(
+            "devices",
+            devices=(
+                drawing_device("whole", 8),
+                drawing_device("half", 4),
+                drawing_device("quarter", 2),
+                Device(name="other"),
+            ),
         ),
     )
     result = DeviceRequestAllocationResult(request="r", driver="d", pool="pool", device="half")

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from dray.cli.doctor import doctor
-from tests.explain.manifests import DRIVER, Cluster, a_claim, a_class, a_device, a_node, a_pod, a_request, a_slice, held
+from tests.builders.manifests import a_class
+from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
 
 
 def findings(cluster: Cluster, path: Path, *options: str) -> list[dict[str, str]]:
@@ -25,50 +26,50 @@ def findings(cluster: Cluster, path: Path, *options: str) -> list[dict[str, str]
 
 def test_a_healthy_cluster_has_no_findings(tmp_path: Path) -> None:
     cluster = Cluster()
-    cluster.add(held(a_claim("used"), "gpu-0", pod="runner"), a_pod("runner", "used", nodeName="node-1"))
+    cluster.add(held(gpu_claim("used"), "gpu-0", pod="runner"), gpu_pod("runner", "used", nodeName="node-1"))
     assert findings(cluster, tmp_path) == []
 
 
 def stuck_finalizer(c: Cluster) -> None:
-    gone = a_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=["example.com/cleanup"])
+    gone = gpu_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=["example.com/cleanup"])
     c.add(gone)
 
 
 def own_finalizer_stuck(c: Cluster) -> None:
     finalizer = "resource.kubernetes.io/delete-protection"
-    c.add(a_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=[finalizer]))
+    c.add(gpu_claim("gone", deletionTimestamp="2024-01-01T00:00:00Z", finalizers=[finalizer]))
 
 
 def orphan(c: Cluster) -> None:
     owner = {"apiVersion": "v1", "kind": "Pod", "name": "left", "uid": "uid-left", "controller": True}
-    c.add(a_claim("left-gpu", ownerReferences=[owner]))
+    c.add(gpu_claim("left-gpu", ownerReferences=[owner]))
 
 
 def stale_reservation(c: Cluster) -> None:
-    c.add(held(a_claim("taken"), "gpu-0", pod="left"))
+    c.add(held(gpu_claim("taken"), "gpu-0", pod="left"))
 
 
 def reservation_of_finished_pod(c: Cluster) -> None:
-    pod = a_pod("left", "taken", nodeName="node-1")
+    pod = gpu_pod("left", "taken", nodeName="node-1")
     pod["status"] = {"phase": "Succeeded"}
-    c.add(held(a_claim("taken"), "gpu-0", pod="left"), pod)
+    c.add(held(gpu_claim("taken"), "gpu-0", pod="left"), pod)
 
 
 def idle(c: Cluster) -> None:
-    c.add(held(a_claim("taken"), "gpu-0", pod=""))
+    c.add(held(gpu_claim("taken"), "gpu-0", pod=""))
 
 
 def double(c: Cluster) -> None:
     for name in ("a", "b"):
-        c.add(held(a_claim(name), "gpu-0", pod=f"pod-{name}"), a_pod(f"pod-{name}", name, nodeName="node-1"))
+        c.add(held(gpu_claim(name), "gpu-0", pod=f"pod-{name}"), gpu_pod(f"pod-{name}", name, nodeName="node-1"))
 
 
 def gone_device(c: Cluster) -> None:
-    c.add(held(a_claim("taken"), "gpu-9", pod="runner"), a_pod("runner", "taken", nodeName="node-1"))
+    c.add(held(gpu_claim("taken"), "gpu-9", pod="runner"), gpu_pod("runner", "taken", nodeName="node-1"))
 
 
 def unready(c: Cluster) -> None:
-    claim = held(a_claim("taken"), "gpu-0", pod="runner")
+    claim = held(gpu_claim("taken"), "gpu-0", pod="runner")
     claim["status"]["devices"] = [
         {
             "driver": DRIVER,
@@ -77,7 +78,7 @@ def unready(c: Cluster) -> None:
             "conditions": [{"type": "Ready", "status": "False", "reason": "Hot", "message": "too hot"}],
         }
     ]
-    c.add(claim, a_pod("runner", "taken", nodeName="node-1"))
+    c.add(claim, gpu_pod("runner", "taken", nodeName="node-1"))
 
 
 def missing_class(c: Cluster) -> None:
@@ -85,7 +86,7 @@ def missing_class(c: Cluster) -> None:
 
 
 def missing_node(c: Cluster) -> None:
-    c.add(a_slice("node-8"))
+    c.add(gpu_slice("node-8"))
 
 
 def unready_node(c: Cluster) -> None:
@@ -97,7 +98,7 @@ def incomplete(c: Cluster) -> None:
 
 
 def invalid(c: Cluster) -> None:
-    second = a_slice(devices=[a_device("gpu-0")])
+    second = gpu_slice(devices=[gpu("gpu-0")])
     second["metadata"]["name"] = "second"
     for each in (c.slice, second):
         each["spec"]["pool"]["resourceSliceCount"] = 2
@@ -105,7 +106,7 @@ def invalid(c: Cluster) -> None:
 
 
 def old_generation(c: Cluster) -> None:
-    old = a_slice(devices=[a_device("gpu-7")])
+    old = gpu_slice(devices=[gpu("gpu-7")])
     old["metadata"]["name"] = "old"
     c.slice["spec"]["pool"]["generation"] = 2
     c.add(old)
@@ -127,19 +128,19 @@ def idle_rule(c: Cluster) -> None:
 
 
 def overdrawn(c: Cluster) -> None:
-    c.slice["spec"]["devices"] = [a_device("gpu-0", allowMultipleAllocations=True)]
+    c.slice["spec"]["devices"] = [gpu("gpu-0", allowMultipleAllocations=True)]
     for number in (1, 2):
         share = {
             "shareID": f"{number}1111111-1111-4111-8111-111111111111",
             "consumedCapacity": {"memory": "30Gi"},
         }
-        claim = a_claim(f"share-{number}", a_request(capacity={"requests": {"memory": "30Gi"}}))
+        claim = gpu_claim(f"share-{number}", gpu_request(capacity={"requests": {"memory": "30Gi"}}))
         c.add(held(claim, "gpu-0", pod=f"pod-{number}", **share))
-        c.add(a_pod(f"pod-{number}", f"share-{number}", nodeName="node-1"))
+        c.add(gpu_pod(f"pod-{number}", f"share-{number}", nodeName="node-1"))
 
 
 def missing_template(c: Cluster) -> None:
-    pod = a_pod("other")
+    pod = gpu_pod("other")
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "none"}]
     c.add(pod)
     c.add(
@@ -153,7 +154,7 @@ def missing_template(c: Cluster) -> None:
 
 
 def missing_claim(c: Cluster) -> None:
-    c.add(a_pod("other", "nowhere"))
+    c.add(gpu_pod("other", "nowhere"))
 
 
 def without_devices(c: Cluster) -> None:
@@ -172,11 +173,11 @@ def driver_is_dead(c: Cluster) -> None:
 
 
 def on_missing_node(c: Cluster) -> None:
-    c.add(a_pod("lost", "", nodeName="node-9"))
+    c.add(gpu_pod("lost", "", nodeName="node-9"))
 
 
 def overcommitted(c: Cluster) -> None:
-    c.add(a_pod("a", "", cpu="5", nodeName="node-1"), a_pod("b", "", cpu="5", nodeName="node-1"))
+    c.add(gpu_pod("a", "", cpu="5", nodeName="node-1"), gpu_pod("b", "", cpu="5", nodeName="node-1"))
 
 
 def node_operations(c: Cluster) -> None:
@@ -188,7 +189,7 @@ def old_spelling(c: Cluster) -> None:
 
 
 def not_valid(c: Cluster) -> None:
-    c.add(a_claim("Not_A_Name"))
+    c.add(gpu_claim("Not_A_Name"))
 
 
 Trap = Callable[[Cluster], None]
@@ -245,9 +246,9 @@ def test_fields_of_switched_off_gates(tmp_path: Path) -> None:
 
 def test_lost_and_stale_cdi_files(tmp_path: Path) -> None:
     cluster = Cluster()
-    runner: dict[str, Any] = a_pod("runner", "used", nodeName="node-1")
+    runner: dict[str, Any] = gpu_pod("runner", "used", nodeName="node-1")
     runner["status"] = {"phase": "Running"}
-    cluster.add(held(a_claim("used"), "gpu-0", pod="runner"), runner)
+    cluster.add(held(gpu_claim("used"), "gpu-0", pod="runner"), runner)
     directory = tmp_path / "cdi"
     directory.mkdir()
     (directory / f"{DRIVER}-uid-nobody.json").write_text("{}")
@@ -266,7 +267,7 @@ def test_lost_and_stale_cdi_files(tmp_path: Path) -> None:
 def test_one_line_each_with_the_fix(tmp_path: Path) -> None:
     cluster = Cluster()
     orphan(cluster)
-    cluster.add(a_node("node-2"))
+    cluster.add(gpu_node("node-2"))
     file = tmp_path / "cluster.json"
     file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
     result = CliRunner().invoke(doctor, ["-f", str(file)])

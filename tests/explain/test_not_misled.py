@@ -9,7 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from dray.cli.explain import explain
-from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, a_claim, a_device, a_node, a_slice, held
+from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, gpu, gpu_claim, gpu_node, gpu_slice, held
 
 
 def explained(cluster: Cluster, path: Path) -> dict[str, Any]:
@@ -22,8 +22,7 @@ def explained(cluster: Cluster, path: Path) -> dict[str, Any]:
 
 
 def unfinished(driver: str, devices: list[Document]) -> Document:
-    pool = {"name": "half", "generation": 1, "resourceSliceCount": 2}
-    made = a_slice(devices=devices, driver=driver, pool=pool)
+    made = gpu_slice(devices=devices, driver=driver, pool="half", slices=2)
     made["metadata"]["name"] = "half"
     return made
 
@@ -38,7 +37,7 @@ def texts(verdict: dict[str, Any]) -> list[str]:
 def test_an_incomplete_pool_of_another_driver_is_not_the_cause(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.device_class["spec"]["selectors"][0]["cel"]["expression"] = 'device.driver == "tpu.example.com"'
-    cluster.add(unfinished("nic.example.com", [a_device("nic-0")]))
+    cluster.add(unfinished("nic.example.com", [gpu("nic-0")]))
     verdict = explained(cluster, tmp_path)
     assert verdict["code"] == "class-selector"
     assert "incomplete" not in verdict["message"]
@@ -47,7 +46,7 @@ def test_an_incomplete_pool_of_another_driver_is_not_the_cause(tmp_path: Path) -
 def test_an_incomplete_pool_with_devices_that_match_is_the_cause(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.select(f'device.attributes["{DRIVER}"].model == "h100"')
-    new = a_device("gpu-7")
+    new = gpu("gpu-7")
     new["attributes"]["model"] = {"string": "h100"}
     cluster.add(unfinished(DRIVER, [new]))
     verdict = explained(cluster, tmp_path)
@@ -58,7 +57,7 @@ def test_an_incomplete_pool_with_devices_that_match_is_the_cause(tmp_path: Path)
 def test_an_incomplete_pool_without_devices_that_match_is_not(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.select(f'device.attributes["{DRIVER}"].model == "h100"')
-    cluster.add(unfinished(DRIVER, [a_device("gpu-7")]))
+    cluster.add(unfinished(DRIVER, [gpu("gpu-7")]))
     assert explained(cluster, tmp_path)["code"] == "request-selector"
 
 
@@ -106,7 +105,7 @@ def test_the_nearest_device_is_of_the_driver_that_was_meant(tmp_path: Path) -> N
     cluster = Cluster()
     cluster.device_class["spec"]["selectors"] = []
     cluster.select('device.attributes["gpu.exampel.com"].model == "a100"')
-    other = a_slice(driver="cpu.example.com")
+    other = gpu_slice(driver="cpu.example.com")
     other["metadata"]["name"] = "cpus"
     cluster.add(other)
     nearest = explained(cluster, tmp_path)["nodes"][0]["nearest"]
@@ -132,18 +131,18 @@ def test_a_request_that_is_short_twice_says_so(tmp_path: Path) -> None:
     cluster.request["count"] = 2
     counters = {"memory": {"value": "40Gi"}}
     cards = [f"card-{i}" for i in range(2)]
-    sets = a_slice(devices=[], sharedCounters=[{"name": card, "counters": counters} for card in cards])
+    sets = gpu_slice(devices=[], sharedCounters=[{"name": card, "counters": counters} for card in cards])
     sets["metadata"]["name"] = "counters"
     del sets["spec"]["devices"]
     for published in (sets, cluster.slice):
         published["spec"]["pool"]["resourceSliceCount"] = 2
     for device, card in zip(cluster.devices, cards, strict=True):
         device["consumesCounters"] = [{"counterSet": card, "counters": counters}]
-    part = a_device("part-1", consumesCounters=[{"counterSet": "card-1", "counters": {"memory": {"value": "10Gi"}}}])
+    part = gpu("part-1", consumesCounters=[{"counterSet": "card-1", "counters": {"memory": {"value": "10Gi"}}}])
     part["attributes"]["model"] = {"string": "partition"}
     cluster.devices.append(part)
     cluster.select(f'device.attributes["{DRIVER}"].model == "a100"')
-    cluster.add(sets, held(a_claim("whole"), "gpu-0"), held(a_claim("piece"), "part-1"))
+    cluster.add(sets, held(gpu_claim("whole"), "gpu-0"), held(gpu_claim("piece"), "part-1"))
     verdict = explained(cluster, tmp_path)
     assert verdict["code"] == "in-use"
     assert "3 exist, 2 match the selectors, 1 is free, none fit capacity and counters" in verdict["message"]
@@ -207,7 +206,7 @@ def test_uncordoning_a_node_that_the_pod_does_not_want_is_no_help(tmp_path: Path
     cluster = Cluster()
     cluster.pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-1"}
     cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
-    cluster.add(a_node("node-2", unschedulable=True), a_slice("node-2"))
+    cluster.add(gpu_node("node-2", unschedulable=True), gpu_slice("node-2"))
     verdict = explained(cluster, tmp_path)
     assert texts(verdict) == ["ask for at most 8 cpu, the node has no more (then node-1 fits)"]
     codes = {row["node"]: [each["code"] for each in row["refusals"]] for row in verdict["nodes"]}
@@ -228,7 +227,7 @@ def test_a_node_that_affinity_rules_out_is_told_once(tmp_path: Path) -> None:
 
 def test_the_constraint_that_requests_fail_together_is_named(tmp_path: Path) -> None:
     cluster = Cluster()
-    cluster.slice["spec"]["devices"] = [a_device(f"gpu-{number}") for number in range(4)]
+    cluster.slice["spec"]["devices"] = [gpu(f"gpu-{number}") for number in range(4)]
     for device in cluster.devices:
         device["attributes"]["numa"] = {"int": int(device["name"][-1]) % 2}
     requests = [{"name": name, "exactly": {"deviceClassName": "gpu", "count": 2}} for name in ("a", "b")]
@@ -268,11 +267,11 @@ def test_the_nearest_device_misses_what_makes_the_request_short(tmp_path: Path) 
     """Three are asked for and two are of the class: that one of the two is taken is not what keeps the pod waiting."""
     cluster = Cluster()
     cluster.request["count"] = 3
-    other = a_device("gpu-9")
+    other = gpu("gpu-9")
     other["attributes"]["model"] = {"string": "toy"}
     cluster.devices.append(other)
     cluster.device_class["spec"]["selectors"][0]["cel"]["expression"] = f'device.attributes["{DRIVER}"].model == "a100"'
-    cluster.add(held(a_claim("taken"), "gpu-0"))
+    cluster.add(held(gpu_claim("taken"), "gpu-0"))
     verdict = explained(cluster, tmp_path)
     assert verdict["code"] == "class-selector"
     assert "wants 3: 3 exist, 2 match the class gpu, 1 is free" in verdict["message"]
@@ -282,7 +281,7 @@ def test_the_nearest_device_misses_what_makes_the_request_short(tmp_path: Path) 
 def test_of_two_nodes_the_one_with_more_devices_left_is_nearer(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.request["count"] = 3
-    cluster.add(a_node("node-2"), a_slice("node-2"), held(a_claim("taken"), "gpu-0"))
+    cluster.add(gpu_node("node-2"), gpu_slice("node-2"), held(gpu_claim("taken"), "gpu-0"))
     verdict = explained(cluster, tmp_path)
     assert [row["node"] for row in verdict["nodes"]] == ["node-2", "node-1"]
 

@@ -15,12 +15,12 @@ from tests.explain.manifests import (
     DRIVER,
     RESOURCE,
     Cluster,
-    a_claim,
-    a_device,
-    a_node,
-    a_pod,
-    a_request,
-    a_slice,
+    gpu,
+    gpu_claim,
+    gpu_node,
+    gpu_pod,
+    gpu_request,
+    gpu_slice,
     held,
 )
 
@@ -80,7 +80,7 @@ def claim_not_made(c: Cluster) -> None:
 
 
 def too_many_devices(c: Cluster) -> None:
-    c.claim["spec"]["devices"]["requests"] = [a_request("a", count=20), a_request("b", count=20)]
+    c.claim["spec"]["devices"]["requests"] = [gpu_request("a", count=20), gpu_request("b", count=20)]
 
 
 # --- selectors
@@ -122,12 +122,12 @@ def class_matches_nothing(c: Cluster) -> None:
 
 
 def in_use(c: Cluster) -> None:
-    c.add(held(a_claim("taken", a_request(count=2)), "gpu-0", "gpu-1"), a_pod("other", "taken"))
+    c.add(held(gpu_claim("taken", gpu_request(count=2)), "gpu-0", "gpu-1"), gpu_pod("other", "taken"))
 
 
 def one_free_two_wanted(c: Cluster) -> None:
     c.request["count"] = 2
-    c.add(held(a_claim("taken"), "gpu-0"))
+    c.add(held(gpu_claim("taken"), "gpu-0"))
 
 
 def more_than_published(c: Cluster) -> None:
@@ -159,8 +159,8 @@ def taint_rule(c: Cluster) -> None:
 
 def with_counters(c: Cluster) -> None:
     drawn = [{"counterSet": "card", "counters": {"memory": {"value": "40Gi"}}}]
-    c.slice["spec"]["devices"] = [a_device(f"gpu-{i}", consumesCounters=drawn) for i in range(2)]
-    counters = a_slice(devices=[], sharedCounters=[{"name": "card", "counters": {"memory": {"value": "40Gi"}}}])
+    c.slice["spec"]["devices"] = [gpu(f"gpu-{i}", consumesCounters=drawn) for i in range(2)]
+    counters = gpu_slice(devices=[], sharedCounters=[{"name": "card", "counters": {"memory": {"value": "40Gi"}}}])
     counters["metadata"]["name"] = "node-1-counters"
     del counters["spec"]["devices"]
     for each in (c.slice, counters):
@@ -170,7 +170,7 @@ def with_counters(c: Cluster) -> None:
 
 def counters_used_up(c: Cluster) -> None:
     with_counters(c)
-    c.add(held(a_claim("taken"), "gpu-0"))
+    c.add(held(gpu_claim("taken"), "gpu-0"))
 
 
 def capacity_too_small(c: Cluster) -> None:
@@ -179,14 +179,14 @@ def capacity_too_small(c: Cluster) -> None:
 
 def shareable(c: Cluster, policy: dict[str, Any] | None = None) -> None:
     memory: dict[str, Any] = {"value": "40Gi", **({"requestPolicy": policy} if policy else {})}
-    c.slice["spec"]["devices"] = [a_device("gpu-0", allowMultipleAllocations=True, capacity={"memory": memory})]
+    c.slice["spec"]["devices"] = [gpu("gpu-0", allowMultipleAllocations=True, capacity={"memory": memory})]
 
 
 def share_taken(c: Cluster) -> None:
     shareable(c)
     c.request["capacity"] = {"requests": {"memory": "20Gi"}}
     share = {"shareID": "11111111-1111-4111-8111-111111111111", "consumedCapacity": {"memory": "30Gi"}}
-    c.add(held(a_claim("taken", a_request(capacity={"requests": {"memory": "30Gi"}})), "gpu-0", **share))
+    c.add(held(gpu_claim("taken", gpu_request(capacity={"requests": {"memory": "30Gi"}})), "gpu-0", **share))
 
 
 def above_policy(c: Cluster) -> None:
@@ -198,7 +198,7 @@ def rounded_past_the_rest(c: Cluster) -> None:
     shareable(c, {"default": "10Gi", "validRange": {"min": "10Gi", "max": "40Gi", "step": "10Gi"}})
     c.request["capacity"] = {"requests": {"memory": "11Gi"}}
     share = {"shareID": "11111111-1111-4111-8111-111111111111", "consumedCapacity": {"memory": "30Gi"}}
-    c.add(held(a_claim("taken", a_request(capacity={"requests": {"memory": "30Gi"}})), "gpu-0", **share))
+    c.add(held(gpu_claim("taken", gpu_request(capacity={"requests": {"memory": "30Gi"}})), "gpu-0", **share))
 
 
 def unknown_capacity(c: Cluster) -> None:
@@ -226,7 +226,7 @@ def distinct_impossible(c: Cluster) -> None:
 
 
 def requests_compete(c: Cluster) -> None:
-    c.claim["spec"]["devices"]["requests"] = [a_request("a", count=2), a_request("b")]
+    c.claim["spec"]["devices"]["requests"] = [gpu_request("a", count=2), gpu_request("b")]
 
 
 # --- pools
@@ -238,7 +238,7 @@ def incomplete_pool(c: Cluster) -> None:
 
 def all_of_incomplete_pool(c: Cluster) -> None:
     c.request["allocationMode"] = "All"
-    other = a_slice(devices=[a_device("nic-0")])
+    other = gpu_slice(devices=[gpu("nic-0")])
     other["metadata"]["name"] = "node-1-more"
     other["spec"]["pool"] = {"name": "more", "generation": 1, "resourceSliceCount": 2}
     c.add(other)
@@ -246,11 +246,11 @@ def all_of_incomplete_pool(c: Cluster) -> None:
 
 def all_with_one_in_use(c: Cluster) -> None:
     c.request["allocationMode"] = "All"
-    c.add(held(a_claim("taken"), "gpu-0"))
+    c.add(held(gpu_claim("taken"), "gpu-0"))
 
 
 def twice_the_same_name(c: Cluster) -> None:
-    second = a_slice(devices=[a_device("gpu-0")])
+    second = gpu_slice(devices=[gpu("gpu-0")])
     second["metadata"]["name"] = "node-1-second"
     for each in (c.slice, second):
         each["spec"]["pool"]["resourceSliceCount"] = 2
@@ -269,7 +269,7 @@ def allocated_elsewhere(c: Cluster) -> None:
 
 
 def cpu_taken_by_a_pod(c: Cluster) -> None:
-    c.add(a_pod("big", "", cpu="7500m", nodeName="node-1"))
+    c.add(gpu_pod("big", "", cpu="7500m", nodeName="node-1"))
 
 
 def memory_too_small(c: Cluster) -> None:
@@ -283,8 +283,8 @@ def takes_cpu(c: Cluster, cpu: str) -> None:
 
 def cpu_taken_by_a_claim(c: Cluster) -> None:
     takes_cpu(c, "7500m")
-    claim = held(a_claim("taken"), "gpu-0")
-    other = a_pod("other", "taken", nodeName="node-1")
+    claim = held(gpu_claim("taken"), "gpu-0")
+    other = gpu_pod("other", "taken", nodeName="node-1")
     other["spec"]["containers"][0]["resources"]["requests"] = {}
     other["status"] = {
         "nodeAllocatableResourceClaimStatuses": [
@@ -306,7 +306,7 @@ def over_budget(c: Cluster) -> None:
 def shared_with_another_pod(c: Cluster) -> None:
     takes_cpu(c, "1")
     held(c.claim, "gpu-0")
-    c.add(a_pod("other", "train-gpu", nodeName="node-1"))
+    c.add(gpu_pod("other", "train-gpu", nodeName="node-1"))
 
 
 def node_taint(c: Cluster) -> None:
@@ -335,12 +335,12 @@ def named_node(c: Cluster) -> None:
 
 def pod_count(c: Cluster) -> None:
     c.node["status"]["allocatable"]["pods"] = "1"
-    c.add(a_pod("other", "", nodeName="node-1"))
+    c.add(gpu_pod("other", "", nodeName="node-1"))
 
 
 def host_port(c: Cluster) -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}]
-    other = a_pod("other", "", nodeName="node-1")
+    other = gpu_pod("other", "", nodeName="node-1")
     for pod in (c.pod, other):
         pod["spec"]["containers"][0]["ports"] = ports
     c.add(other)
@@ -349,7 +349,7 @@ def host_port(c: Cluster) -> None:
 def anti_affinity(c: Cluster) -> None:
     term = {"labelSelector": {"matchLabels": {"app": "other"}}, "topologyKey": "kubernetes.io/hostname"}
     c.pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-    c.add(a_pod("other", "", nodeName="node-1"))
+    c.add(gpu_pod("other", "", nodeName="node-1"))
 
 
 def topology_spread(c: Cluster) -> None:
@@ -391,7 +391,7 @@ def no_nodes(c: Cluster) -> None:
 
 def cordoned_beside_nodes_without_devices(c: Cluster) -> None:
     cordoned(c)
-    c.add(a_node("cpu-1"), a_node("cpu-2"))
+    c.add(gpu_node("cpu-1"), gpu_node("cpu-2"))
 
 
 # --- gates
@@ -407,7 +407,7 @@ def alternatives(c: Cluster) -> None:
             ],
         }
     ]
-    c.add(held(a_claim("taken"), "gpu-0"))
+    c.add(held(gpu_claim("taken"), "gpu-0"))
 
 
 def admin_access(c: Cluster) -> None:

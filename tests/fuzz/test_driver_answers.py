@@ -16,8 +16,8 @@ from dray.kubelet.driver_client import DriverClient
 from dray.kubelet.errors import DriverError
 from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2, dra_v1beta1_pb2
-from tests.kubelet.test_claims import a_claim
-from tests.kubelet.test_prepare import DRIVER, Claims, a_pod
+from tests.kubelet.drivers_rig import DRIVER, Claims, pod_with_claims
+from tests.kubelet.test_claims import allocated_claim
 
 EXAMPLES = int(os.environ.get("DRAY_FUZZ_EXAMPLES", "60"))
 fuzzed = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
@@ -72,12 +72,12 @@ def test_any_answer(prepare, unprepare, messages):
         with tempfile.TemporaryDirectory(prefix="dray-z") as folder:
             api = Claims()
             for name in ("a", "b"):
-                api.by_name[name] = a_claim(name, f"uid-{name}", (DRIVER,), ("pod-1",))
+                api.by_name[name] = allocated_claim(name, f"uid-{name}", (DRIVER,), ("pod-1",))
             file = CheckpointFile(Path(folder))
             claims = PodClaims(api, OneDriver(LyingEndpoint(messages, prepare, unprepare)), file)
             is_prepared = False
             try:
-                await claims.prepare(a_pod("a", "b"))
+                await claims.prepare(pod_with_claims("a", "b"))
                 is_prepared = True
             except (DriverError, ClaimRefused) as error:
                 assert str(error)

@@ -10,3 +10,10 @@ import pytest
 def tmp_path():
     with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+async def rig(request, tmp_path):
+    """The part of a kubelet that a test module is about: it names the rig as `RIG`."""
+    async with request.module.RIG(tmp_path) as rig:
+        yield rig

@@ -64,6 +64,13 @@ class NodeRig:
         self.driver: RunningDriver | None = None
         self.client: Client
 
+    async def __aenter__(self):
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.stop()
+
     async def start(self) -> None:
         await self.plane.start()
         self.client = self.plane.client("test")

@@ -8,24 +8,19 @@ from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.kubelet.claims import ClaimCache
 from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
+from tests.builders.manifests import a_container, a_pod
 
 GI = 2**30
 NODE = {"cpu": Quantity.parse("16"), "memory": Quantity.parse("16Gi"), "hugepages-2Mi": Quantity.parse("1Gi")}
 
 
-def a_pod(resources=None, *, mapping=(), overhead=(), others=()):
+def pod_with_claim(resources=None, *, mapping=(), overhead=(), others=()):
     """`mapping` and `overhead` are what one claim takes, which all containers use."""
     names = ["main", *others]
     entry = {"resourceClaimName": "c", "containers": names, "mapping": list(mapping), "overhead": list(overhead)}
-    containers = [{"name": name, "image": "i", "resources": resources or {}} for name in names]
-    return codec.to_object(
-        {
-            "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
-            "spec": {"nodeName": "n", "containers": containers},
-            "status": {"nodeAllocatableResourceClaimStatuses": [entry] if mapping or overhead else []},
-        },
-        Pod,
-    )
+    containers = [a_container(name, resources=resources or {}) for name in names]
+    status = {"nodeAllocatableResourceClaimStatuses": [entry] if mapping or overhead else []}
+    return codec.to_object(a_pod("p", *containers, namespace="ns", uid="u", node="n", status=status), Pod)
 
 
 @pytest.fixture
@@ -44,7 +39,7 @@ PAGES = ({"name": "hugepages-2Mi", "quantity": "64Mi"},)
 
 
 async def test_with_the_gate_off_the_spec_alone_decides(specs):
-    pod = a_pod({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, mapping=CPU_4)
+    pod = pod_with_claim({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}, mapping=CPU_4)
     on, off = specs(), specs(counts_claims=False)
     assert on.pod_cgroup(pod).cpu_shares == 5 * 1024
     assert off.pod_cgroup(pod).cpu_shares == 1024
@@ -54,33 +49,33 @@ async def test_with_the_gate_off_the_spec_alone_decides(specs):
 
 async def test_a_pod_from_before_the_gate_counts_by_its_spec(specs):
     """Nobody wrote down what its claims take; it is under-counted until it is started anew."""
-    pod = a_pod({"requests": {"cpu": "1"}})
+    pod = pod_with_claim({"requests": {"cpu": "1"}})
     assert specs().pod_cgroup(pod).cpu_shares == 1024
 
 
 def test_a_claim_of_several_containers_counts_once_and_its_overhead_for_each(specs):
     overhead = ({"name": "cpu", "perPod": "1", "perContainer": "500m"},)
-    pod = a_pod({"requests": {"cpu": "1"}}, mapping=CPU_4, overhead=overhead, others=("second",))
+    pod = pod_with_claim({"requests": {"cpu": "1"}}, mapping=CPU_4, overhead=overhead, others=("second",))
     milli = 2 * 1000 + 4000 + 1000 + 2 * 500
     assert specs().pod_cgroup(pod).cpu_shares == milli * 1024 // 1000
 
 
 async def test_a_claim_never_makes_a_limit_where_there_was_none(specs):
-    pod = a_pod({"requests": {"cpu": "1", "memory": "1Gi"}}, mapping=CPU_4)
+    pod = pod_with_claim({"requests": {"cpu": "1", "memory": "1Gi"}}, mapping=CPU_4)
     values = (await specs().of(pod, pod.spec.containers[0], 0)).cgroup
     assert (values.cpu_max, values.memory_max) == ("max 100000", None)
     assert specs().pod_cgroup(pod).cpu_max == "max 100000"
 
 
 async def test_huge_pages_of_a_claim_are_allowed(specs):
-    pod = a_pod(mapping=PAGES)
+    pod = pod_with_claim(mapping=PAGES)
     assert specs().pod_cgroup(pod).hugetlb == {"2MB": 64 * 2**20}
     assert (await specs().of(pod, pod.spec.containers[0], 0)).cgroup.hugetlb == {"2MB": 64 * 2**20}
     assert specs(counts_claims=False).pod_cgroup(pod).hugetlb == {"2MB": 0}
 
 
 async def test_a_pod_that_asks_for_nothing_itself_stays_best_effort(specs):
-    pod = a_pod(mapping=CPU_4)
+    pod = pod_with_claim(mapping=CPU_4)
     spec = await specs().of(pod, pod.spec.containers[0], 0)
     assert specs().pod_cgroup(pod).cpu_shares == 2
     assert spec.oom_score_adj == 1000

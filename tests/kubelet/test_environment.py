@@ -2,6 +2,7 @@
 
 import pytest
 
+from dray.api.codec import to_object
 from dray.api.core import (
     Container,
     EnvFromSource,
@@ -18,16 +19,13 @@ from dray.api.core import (
 from dray.api.meta import ObjectMeta
 from dray.api.quantity import Quantity
 from dray.api.resource import (
-    AllocationResult,
     Device,
-    DeviceAllocationResult,
     DeviceAttribute,
-    DeviceRequestAllocationResult,
     ResourceClaim,
-    ResourceClaimStatus,
 )
 from dray.kubelet.environment import EnvironmentSources, container_environment, expand
 from dray.kubelet.errors import ContainerError
+from tests.builders.manifests import a_claim, a_result
 
 POD = Pod(
     metadata=ObjectMeta(name="p", namespace="ns", uid="u", labels={"app": "x"}, annotations={"note": "y"}),
@@ -53,14 +51,8 @@ DEVICES = {
 }
 
 
-def a_claim(*devices, request="r"):
-    results = tuple(
-        DeviceRequestAllocationResult(request=request, driver="gpu.example.com", pool="n", device=device)
-        for device in devices
-    )
-    return ResourceClaim(
-        status=ResourceClaimStatus(allocation=AllocationResult(devices=DeviceAllocationResult(results=results)))
-    )
+def claim_of(*devices, request="r"):
+    return to_object(a_claim(results=[a_result(device, request, pool="n") for device in devices]), ResourceClaim)
 
 
 def environment(*variables, sources=None, resources=None, env_from=()):
@@ -168,22 +160,22 @@ def test_missing_sources_are_named(variable, text):
     ],
 )
 def test_attributes_of_devices_come_in_the_order_of_the_allocation(name, devices, value):
-    assert environment(attribute(name), sources=with_claim(a_claim(*devices)))["X"] == value
+    assert environment(attribute(name), sources=with_claim(claim_of(*devices)))["X"] == value
 
 
 def test_a_chosen_alternative_is_found_under_its_request():
-    assert environment(attribute("uuid"), sources=with_claim(a_claim("gpu-0", request="r/small")))["X"] == "a"
+    assert environment(attribute("uuid"), sources=with_claim(claim_of("gpu-0", request="r/small")))["X"] == "a"
 
 
 @pytest.mark.parametrize(
     ("variable", "claim", "text"),
     [
         (attribute("uuid"), ResourceClaim(), "claim gpus: not allocated"),
-        (attribute("uuid", claim="other"), a_claim("gpu-0"), "claim other: not allocated"),
-        (attribute("uuid", request="other"), a_claim("gpu-0"), "no devices are allocated for this request"),
-        (attribute("uuid"), a_claim("gone"), "no ResourceSlice of this node has device gpu.example.com/n/gone"),
-        (attribute("ok"), a_claim("gpu-0", "gpu-1"), "device gpu.example.com/n/gpu-1 has no attribute ok"),
-        (attribute("other.com/uuid"), a_claim("gpu-0"), "has no attribute other.com/uuid"),
+        (attribute("uuid", claim="other"), claim_of("gpu-0"), "claim other: not allocated"),
+        (attribute("uuid", request="other"), claim_of("gpu-0"), "no devices are allocated for this request"),
+        (attribute("uuid"), claim_of("gone"), "no ResourceSlice of this node has device gpu.example.com/n/gone"),
+        (attribute("ok"), claim_of("gpu-0", "gpu-1"), "device gpu.example.com/n/gpu-1 has no attribute ok"),
+        (attribute("other.com/uuid"), claim_of("gpu-0"), "has no attribute other.com/uuid"),
     ],
 )
 def test_missing_attributes_fail_the_container(variable, claim, text):
@@ -192,4 +184,4 @@ def test_missing_attributes_fail_the_container(variable, claim, text):
 
 
 def test_the_gate_leaves_the_variable_out():
-    assert environment(attribute("uuid"), sources=with_claim(a_claim("gpu-0"), device_attributes_enabled=False)) == {}
+    assert environment(attribute("uuid"), sources=with_claim(claim_of("gpu-0"), device_attributes_enabled=False)) == {}

@@ -18,9 +18,9 @@ from dray.proto import dra_health_v1_pb2 as health_messages
 from dray.proto import podresources_v1_pb2 as messages
 from dray.proto import podresources_v1_pb2_grpc
 from dray.telemetry import Registry
+from tests.kubelet.drivers_rig import DriversRig
 from tests.kubelet.scripted_driver import ScriptedDriver
-from tests.kubelet.test_claims import a_claim
-from tests.kubelet.test_prepare import Rig as PrepareRig
+from tests.kubelet.test_claims import allocated_claim
 from tests.waiting import eventually
 
 DRIVER = "gpu.example.com"
@@ -38,7 +38,7 @@ def pod_with_claim(request=""):
 
 def prepared_cache():
     cache = ClaimCache()
-    cache.enter(a_claim("c", "uid-c", (DRIVER,), ("pod-1",)), "pod-1")
+    cache.enter(allocated_claim("c", "uid-c", (DRIVER,), ("pod-1",)), "pod-1")
     cache.store_devices(
         "ns/c",
         DRIVER,
@@ -178,7 +178,7 @@ def test_the_status_of_a_container_names_its_devices(health):
 
 
 async def test_a_silent_plugin_keeps_nobody_waiting(tmp_path):
-    rig = PrepareRig(tmp_path)
+    rig = DriversRig(tmp_path)
     silent = await asyncio.start_unix_server(
         lambda reader, writer: asyncio.Event().wait(), _socket(tmp_path, "aaa-reg.sock")
     )
@@ -198,7 +198,7 @@ def _socket(root, name):
 
 @pytest.mark.parametrize("name", ["../../etc", "a b", "x" * 64, "-x", "a/b", "ü.example.com"])
 async def test_bad_names_are_refused(tmp_path, name):
-    rig = PrepareRig(tmp_path)
+    rig = DriversRig(tmp_path)
     driver = ScriptedDriver(tmp_path, "good.example.com")
     driver.name = name
     await driver.start()
@@ -211,7 +211,7 @@ async def test_bad_names_are_refused(tmp_path, name):
 
 
 async def test_a_registration_that_fails_at_first_is_tried_again(tmp_path):
-    rig = PrepareRig(tmp_path)
+    rig = DriversRig(tmp_path)
     driver = ScriptedDriver(tmp_path)
     driver.fail_get_info = 1
     await driver.start()

@@ -10,13 +10,7 @@ from dray.kubelet.errors import ContainerError
 from tests.kubelet.node_rig import FAN, NODE, NodeRig
 from tests.waiting import eventually
 
-
-@pytest.fixture
-async def rig(tmp_path):
-    rig = NodeRig(tmp_path)
-    await rig.start()
-    yield rig
-    await rig.stop()
+RIG = NodeRig
 
 
 async def test_a_pod_whose_driver_is_not_there_waits_and_can_be_deleted(rig):

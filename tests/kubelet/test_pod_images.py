@@ -2,16 +2,10 @@
 
 import asyncio
 
-import pytest
-
 from dray.kubelet.errors import ContainerError, DriverError
-from tests.kubelet.worker_rig import Rig, Stopped, a_pod
+from tests.kubelet.worker_rig import Stopped, WorkerRig, node_pod
 
-
-@pytest.fixture
-async def rig(tmp_path):
-    async with Rig(tmp_path) as rig:
-        yield rig
+RIG = WorkerRig
 
 
 PRESENT = ("Pulled", 'Container image "i" already present on machine and can be accessed by the pod')
@@ -19,7 +13,7 @@ CREATED, STARTED = ("Created", "Container created"), ("Started", "Container star
 
 
 async def test_each_step_of_a_container_is_an_event_about_that_container(rig):
-    await rig.start(a_pod(init=("log:Always",)))
+    await rig.start(node_pod(init=("log:Always",)))
     await rig.delete()
     steps = [PRESENT, CREATED, STARTED]
     assert rig.events.told == [
@@ -34,7 +28,7 @@ async def test_each_step_of_a_container_is_an_event_about_that_container(rig):
 
 
 def with_policy(policy):
-    return a_pod(spec={"containers": [{"name": "main", "image": "new", "imagePullPolicy": policy}]})
+    return node_pod(spec={"containers": [{"name": "main", "image": "new", "imagePullPolicy": policy}]})
 
 
 async def test_an_image_that_is_not_there_is_pulled(rig):
@@ -76,7 +70,7 @@ async def test_an_image_that_cannot_be_pulled_is_backed_off_from(rig):
 
 async def test_containers_of_an_earlier_life_get_their_grace(rig):
     """The agent was restarted while the pod was being deleted."""
-    await rig.start(a_pod(status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
+    await rig.start(node_pod(status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
     rig.task.cancel()
     await asyncio.gather(rig.task, return_exceptions=True)
     left = rig.runtime.running["main"]
@@ -86,7 +80,7 @@ async def test_containers_of_an_earlier_life_get_their_grace(rig):
 
     rig.runtime.find_container = find
     deleted = {"deletionTimestamp": "2024-01-01T00:01:00Z", "deletionGracePeriodSeconds": 9}
-    await rig.start(a_pod(metadata=deleted, status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
+    await rig.start(node_pod(metadata=deleted, status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
     assert left.grace_s == 9
     assert rig.container()["state"]["terminated"]["exitCode"] == 143
     assert rig.container()["restartCount"] == 3
@@ -94,7 +88,7 @@ async def test_containers_of_an_earlier_life_get_their_grace(rig):
 
 
 async def test_a_sandbox_that_died_is_made_anew_and_its_claims_are_prepared_again(rig):
-    await rig.start(a_pod(containers=("main", "second")))
+    await rig.start(node_pod(containers=("main", "second")))
     rig.runtime.sandboxes.clear()
     rig.runtime.start_errors["main"] = [ContainerError("CreateContainerError", "CreateContainer: sandbox not found")]
     rig.runtime.running["main"].end(137)
@@ -110,7 +104,7 @@ async def test_a_sandbox_that_died_is_made_anew_and_its_claims_are_prepared_agai
 
 
 async def test_containers_restart_while_the_api_server_is_away(rig):
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     rig.api.away = True
     rig.runtime.running["main"].end(1)
     await rig.settle()
@@ -120,7 +114,7 @@ async def test_containers_restart_while_the_api_server_is_away(rig):
 
 async def test_a_device_that_its_runtime_cannot_find_is_looked_for_again(rig):
     rig.runtime.start_errors["main"] = [ContainerError("CreateContainerError", "unresolvable CDI devices v/c=d")]
-    await rig.start(a_pod(policy="Never"))
+    await rig.start(node_pod(policy="Never"))
     assert rig.container()["state"]["waiting"]["reason"] == "CreateContainerError"
     assert ("Failed", "Error: unresolvable CDI devices v/c=d") in rig.events.seen
     await rig.settle(10.5)
@@ -128,7 +122,7 @@ async def test_a_device_that_its_runtime_cannot_find_is_looked_for_again(rig):
 
 
 async def test_a_pod_that_is_active_for_too_long_fails(rig):
-    await rig.start(a_pod(spec={"activeDeadlineSeconds": 60, "terminationGracePeriodSeconds": 4}))
+    await rig.start(node_pod(spec={"activeDeadlineSeconds": 60, "terminationGracePeriodSeconds": 4}))
     await rig.settle(45)
     assert rig.status["phase"] == "Running"
     for _ in range(3):
@@ -143,7 +137,7 @@ async def test_a_pod_that_is_active_for_too_long_fails(rig):
 
 async def test_waiting_for_devices_counts_as_active(rig):
     rig.claims.prepare_errors = [DriverError("DRA driver d is not registered")] * 99
-    await rig.start(a_pod(spec={"activeDeadlineSeconds": 30}))
+    await rig.start(node_pod(spec={"activeDeadlineSeconds": 30}))
     for _ in range(5):
         await rig.settle(10)
     assert (rig.status["phase"], rig.status["reason"]) == ("Failed", "DeadlineExceeded")

@@ -3,13 +3,9 @@
 import pytest
 
 from dray.kubelet.errors import DriverError
-from tests.kubelet.worker_rig import Rig, a_pod
+from tests.kubelet.worker_rig import WorkerRig, node_pod
 
-
-@pytest.fixture
-async def rig(tmp_path):
-    async with Rig(tmp_path) as rig:
-        yield rig
+RIG = WorkerRig
 
 
 # --- restart policies and phases
@@ -21,7 +17,7 @@ async def rig(tmp_path):
 )
 async def test_a_pod_ends_with_its_containers_where_its_policy_says_so(rig, policy, code, phase):
     rig.runtime.ends["main"] = [code]
-    await rig.start(a_pod(policy=policy))
+    await rig.start(node_pod(policy=policy))
     assert rig.status["phase"] == phase
     assert rig.container()["state"]["terminated"]["exitCode"] == code
     assert rig.claims.log == ["prepare", "unprepare"]
@@ -31,7 +27,7 @@ async def test_a_pod_ends_with_its_containers_where_its_policy_says_so(rig, poli
 @pytest.mark.parametrize(("policy", "code"), [("Always", 0), ("Always", 1), ("OnFailure", 1)])
 async def test_a_container_is_restarted_at_once_the_first_time_and_then_slower_and_slower(rig, policy, code):
     rig.runtime.ends["main"] = [code] * 4
-    await rig.start(a_pod(policy=policy))
+    await rig.start(node_pod(policy=policy))
     assert rig.runtime.log == ["start main 0", "start main 1"]
     assert rig.container()["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert rig.container()["lastState"]["terminated"]["exitCode"] == code
@@ -56,7 +52,7 @@ async def test_a_container_is_restarted_at_once_the_first_time_and_then_slower_a
 
 async def test_a_container_that_ran_long_starts_over_with_short_waits(rig):
     rig.runtime.ends["main"] = [1, 1, 1]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     await rig.settle(10.5)
     await rig.settle(20.5)
     assert len(rig.runtime.log) == 4
@@ -72,7 +68,7 @@ async def test_a_container_that_ran_long_starts_over_with_short_waits(rig):
 
 async def test_init_containers_run_one_after_the_other_before_the_rest(rig):
     rig.runtime.ends["second"] = [0]
-    await rig.start(a_pod(init=("first", "second")))
+    await rig.start(node_pod(init=("first", "second")))
     assert rig.runtime.log == ["start first 0"]
     assert (rig.status["phase"], rig.condition("Initialized")) == ("Pending", "False")
     assert rig.container()["state"]["waiting"]["reason"] == "PodInitializing"
@@ -84,19 +80,19 @@ async def test_init_containers_run_one_after_the_other_before_the_rest(rig):
 
 async def test_a_failed_init_container_fails_a_pod_that_is_never_restarted(rig):
     rig.runtime.ends["first"] = [4]
-    await rig.start(a_pod(init=("first",), policy="Never"))
+    await rig.start(node_pod(init=("first",), policy="Never"))
     assert rig.status["phase"] == "Failed"
     assert "start main 0" not in rig.runtime.log
 
 
 async def test_a_failed_init_container_is_tried_again(rig):
     rig.runtime.ends["first"] = [4, 0]
-    await rig.start(a_pod(init=("first",)))
+    await rig.start(node_pod(init=("first",)))
     assert rig.runtime.log == ["start first 0", "start first 1", "start main 0"]
 
 
 async def test_sidecars_start_first_stay_up_and_stop_last(rig):
-    await rig.start(a_pod(init=("log:Always", "net:Always")))
+    await rig.start(node_pod(init=("log:Always", "net:Always")))
     assert rig.runtime.log == ["start log 0", "start net 0", "start main 0"]
     rig.runtime.running["log"].end(1)
     await rig.settle()
@@ -107,7 +103,7 @@ async def test_sidecars_start_first_stay_up_and_stop_last(rig):
 
 async def test_sidecars_do_not_keep_a_finished_pod_alive(rig):
     rig.runtime.ends["main"] = [0]
-    await rig.start(a_pod(init=("log:Always",), policy="Never"))
+    await rig.start(node_pod(init=("log:Always",), policy="Never"))
     assert rig.status["phase"] == "Succeeded"
     assert "stop log" in rig.runtime.log
 
@@ -116,7 +112,7 @@ async def test_sidecars_do_not_keep_a_finished_pod_alive(rig):
 
 
 async def test_a_deleted_pod_is_stopped_given_back_reported_and_let_go_in_this_order(rig):
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     await rig.delete(grace=7)
     assert rig.runtime.running["main"].grace_s == 7
     assert rig.claims.log == ["prepare", "unprepare"]
@@ -127,7 +123,7 @@ async def test_a_deleted_pod_is_stopped_given_back_reported_and_let_go_in_this_o
 
 async def test_nothing_is_let_go_while_a_driver_holds_a_claim(rig):
     rig.claims.unprepare_errors = [DriverError("NodeUnprepareResources: busy")] * 2
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     await rig.delete()
     assert rig.api.deleted == []
     assert rig.status["phase"] == "Running"
@@ -139,7 +135,7 @@ async def test_nothing_is_let_go_while_a_driver_holds_a_claim(rig):
 
 async def test_a_driver_that_is_back_is_asked_at_once(rig):
     rig.claims.unprepare_errors = [DriverError("NodeUnprepareResources: gone")]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     await rig.delete()
     assert rig.api.deleted == []
     rig.worker.wake()
@@ -149,7 +145,7 @@ async def test_a_driver_that_is_back_is_asked_at_once(rig):
 
 async def test_a_pod_deleted_while_its_claims_are_being_prepared_gives_them_back(rig):
     rig.claims.gate.clear()
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     await rig.delete()
     assert rig.claims.log == ["prepare", "unprepare"]
     assert rig.runtime.log == ["stop pod"]
@@ -157,7 +153,7 @@ async def test_a_pod_deleted_while_its_claims_are_being_prepared_gives_them_back
 
 
 async def test_a_force_deleted_pod_is_killed_quickly_and_nothing_is_written_for_it(rig):
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     written = len(rig.api.statuses)
     rig.worker.remove()
     await rig.settle()
@@ -168,7 +164,7 @@ async def test_a_force_deleted_pod_is_killed_quickly_and_nothing_is_written_for_
 
 
 async def test_a_pod_that_had_ended_before_is_only_cleaned_up(rig):
-    await rig.start(a_pod(status={"phase": "Succeeded"}))
+    await rig.start(node_pod(status={"phase": "Succeeded"}))
     assert rig.runtime.log == ["stop pod"]
     assert rig.api.statuses == []
     await rig.delete()
@@ -191,7 +187,7 @@ async def test_a_pod_that_had_ended_before_is_only_cleaned_up(rig):
 )
 async def test_a_pod_without_room_fails_without_being_prepared(rig, requests, reason, message):
     spec = {"containers": [{"name": "main", "image": "i", "resources": {"requests": requests}}]}
-    await rig.start(a_pod(spec=spec))
+    await rig.start(node_pod(spec=spec))
     assert (rig.status["phase"], rig.status["reason"]) == ("Failed", reason)
     assert rig.status["message"] == f"Pod was rejected: {message}"
     assert rig.events.seen == [(reason, message)]
@@ -200,6 +196,6 @@ async def test_a_pod_without_room_fails_without_being_prepared(rig, requests, re
 
 async def test_room_is_given_back_with_the_pod(rig):
     spec = {"containers": [{"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}]}
-    await rig.start(a_pod(spec=spec))
+    await rig.start(node_pod(spec=spec))
     await rig.delete()
-    assert rig.context.admission.admit(a_pod(spec=spec, uid="uid-2"), None) is None
+    assert rig.context.admission.admit(node_pod(spec=spec, uid="uid-2"), None) is None

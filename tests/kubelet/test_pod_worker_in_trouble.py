@@ -4,13 +4,9 @@ import pytest
 
 from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.errors import ContainerError, DriverError
-from tests.kubelet.worker_rig import Rig, a_pod
+from tests.kubelet.worker_rig import WorkerRig, node_pod
 
-
-@pytest.fixture
-async def rig(tmp_path):
-    async with Rig(tmp_path) as rig:
-        yield rig
+RIG = WorkerRig
 
 
 async def test_claims_that_cannot_be_prepared_are_tried_again_and_the_event_says_why(rig):
@@ -18,7 +14,7 @@ async def test_claims_that_cannot_be_prepared_are_tried_again_and_the_event_says
         ClaimRefused("ResourceClaim c: not allocated"),
         DriverError("DRA driver d is not registered"),
     ]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     assert rig.events.seen == [
         (
             "FailedPrepareDynamicResources",
@@ -34,7 +30,7 @@ async def test_claims_that_cannot_be_prepared_are_tried_again_and_the_event_says
 
 async def test_a_changed_pod_is_a_reason_to_try_at_once(rig):
     rig.claims.prepare_errors = [ClaimRefused("not yet")]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     rig.worker.update(rig.worker.pod)
     await rig.settle()
     assert rig.status["phase"] == "Running"
@@ -45,7 +41,7 @@ async def test_a_changed_pod_is_a_reason_to_try_at_once(rig):
 )
 async def test_a_sandbox_that_cannot_be_made_is_tried_again(rig, error):
     rig.runtime.sandbox_errors = [error]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     assert rig.status["phase"] == "Pending"
     assert rig.events.seen[0][0] == "FailedCreatePodSandBox"
     await rig.settle(1.1)
@@ -54,7 +50,7 @@ async def test_a_sandbox_that_cannot_be_made_is_tried_again(rig, error):
 
 async def test_a_bug_in_the_runtime_does_not_fail_the_pod(rig):
     rig.runtime.start_errors["main"] = [RuntimeError("surprise")]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     await rig.settle(1.1)
     assert rig.status["phase"] == "Running"
 
@@ -63,7 +59,7 @@ async def test_a_container_whose_environment_cannot_be_resolved_waits_and_recove
     rig.runtime.start_errors["main"] = [
         ContainerError("CreateContainerConfigError", "claim c, request r: device d/p/x has no attribute model")
     ]
-    await rig.start(a_pod(policy="Never"))
+    await rig.start(node_pod(policy="Never"))
     assert rig.container()["state"]["waiting"]["reason"] == "CreateContainerConfigError"
     assert rig.status["phase"] == "Pending"
     assert ("Failed", "Error: claim c, request r: device d/p/x has no attribute model") in rig.events.seen
@@ -74,7 +70,7 @@ async def test_a_container_whose_environment_cannot_be_resolved_waits_and_recove
 async def test_an_environment_of_a_claim_that_is_not_there_is_a_config_error(rig):
     reference = {"claimName": "c", "requestName": "r", "attribute": "model"}
     env = [{"name": "MODEL", "valueFrom": {"resourceSliceAttributeRef": reference}}]
-    await rig.start(a_pod(spec={"containers": [{"name": "main", "image": "i", "env": env}]}))
+    await rig.start(node_pod(spec={"containers": [{"name": "main", "image": "i", "env": env}]}))
     assert rig.container()["state"]["waiting"] == {
         "reason": "CreateContainerConfigError",
         "message": "claim c: not allocated",
@@ -83,7 +79,7 @@ async def test_an_environment_of_a_claim_that_is_not_there_is_a_config_error(rig
 
 async def test_statuses_catch_up_after_an_api_server_that_was_away(rig):
     rig.api.away = True
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     assert rig.runtime.log == ["start main 0"]
     assert rig.api.statuses == []
     rig.api.away = False
@@ -95,7 +91,7 @@ async def test_statuses_catch_up_after_an_api_server_that_was_away(rig):
 
 
 async def test_a_finished_pod_waits_for_the_api_to_tell_it(rig):
-    await rig.start(a_pod(policy="Never"))
+    await rig.start(node_pod(policy="Never"))
     rig.api.away = True
     rig.runtime.running["main"].end(0)
     await rig.settle()
@@ -109,14 +105,14 @@ async def test_a_sandbox_that_lives_is_not_prepared_again_after_a_restart(rig):
     rig.runtime.sandboxes.add("uid-1")
     rig.claims.held.add("uid-1")
     rig.claims.prepare_errors = [DriverError("DRA driver d is not registered")] * 9
-    await rig.start(a_pod(status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
+    await rig.start(node_pod(status={"phase": "Running", "startTime": "2024-01-01T00:00:00Z"}))
     assert rig.claims.log == []
     assert rig.runtime.log == ["start main 0"]
 
 
 async def test_device_health_is_in_every_status(rig):
     rig.health = [{"name": "claim:c", "resources": [{"resourceID": "v/c=d", "health": "Unknown"}]}]
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     assert rig.container()["allocatedResourcesStatus"] == rig.health
     rig.health = [{"name": "claim:c", "resources": [{"resourceID": "v/c=d", "health": "Unhealthy", "message": "hot"}]}]
     await rig.worker.report()
@@ -124,7 +120,7 @@ async def test_device_health_is_in_every_status(rig):
 
 
 async def test_conditions_keep_their_time_while_they_stay_the_same(rig):
-    await rig.start(a_pod())
+    await rig.start(node_pod())
     first = {each["type"]: each["lastTransitionTime"] for each in rig.status["conditions"]}
     await rig.settle(100)
     rig.health = [{"name": "claim:c", "resources": []}]

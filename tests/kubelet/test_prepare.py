@@ -4,68 +4,16 @@ import asyncio
 
 import pytest
 
-from dray.api.core import Pod, PodResourceClaim, PodSpec
-from dray.api.meta import ObjectMeta
-from dray.client import ApiError
-from dray.clock import RealClock
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.claims import ClaimRefused
 from dray.kubelet.driver_client import DriverClient
-from dray.kubelet.drivers import Drivers
 from dray.kubelet.errors import DriverError
-from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2
+from tests.kubelet.drivers_rig import DRIVER, DriversRig, pod_with_claims
 from tests.kubelet.scripted_driver import ScriptedDriver
-from tests.kubelet.test_claims import a_claim
 from tests.waiting import eventually
 
-DRIVER = "gpu.example.com"
-
-
-class Claims:
-    """The API as far as preparing needs it: claims by name."""
-
-    def __init__(self) -> None:
-        self.by_name = {}
-
-    async def get(self, kind, name, namespace):
-        if name not in self.by_name:
-            raise ApiError(404, "NotFound", f'resourceclaims.resource.k8s.io "{name}" not found')
-        return self.by_name[name]
-
-
-class Rig:
-    def __init__(self, root):
-        self.root = root
-        self.api = Claims()
-        self.wiped: list[str] = []
-        self.drivers = Drivers(root / "plugins_registry", RealClock(), self._wipe)
-        self.claims = self._make_claims()
-
-    def _make_claims(self):
-        return PodClaims(self.api, self.drivers, CheckpointFile(self.root), call_timeout_s=2)
-
-    async def _wipe(self, driver):
-        self.wiped.append(driver)
-
-    def has(self, *names, uid="", pods=("pod-1",), drivers=(DRIVER,)):
-        for name in names:
-            self.api.by_name[name] = a_claim(name, uid or f"uid-{name}", drivers, pods)
-
-    def restart(self):
-        self.claims = self._make_claims()
-
-
-def a_pod(*claims, uid="pod-1"):
-    entries = tuple(PodResourceClaim(name=name, resource_claim_name=name) for name in claims)
-    return Pod(metadata=ObjectMeta(name="p", namespace="ns", uid=uid), spec=PodSpec(resource_claims=entries))
-
-
-@pytest.fixture
-async def rig(tmp_path):
-    rig = Rig(tmp_path)
-    yield rig
-    await rig.drivers.close()
+RIG = DriversRig
 
 
 @pytest.fixture
@@ -79,15 +27,15 @@ async def driver(rig, tmp_path):
 
 async def test_claims_of_one_driver_go_in_one_call(rig, driver):
     rig.has("a", "b")
-    await rig.claims.prepare(a_pod("a", "b"))
+    await rig.claims.prepare(pod_with_claims("a", "b"))
     assert driver.prepared == ["a", "b"]
     assert [state.is_prepared for state in rig.claims.cache] == [True, True]
 
 
 async def test_a_prepared_claim_is_not_prepared_again_for_the_next_pod(rig, driver):
     rig.has("a", pods=("pod-1", "pod-2"))
-    await rig.claims.prepare(a_pod("a"))
-    await rig.claims.prepare(a_pod("a", uid="pod-2"))
+    await rig.claims.prepare(pod_with_claims("a"))
+    await rig.claims.prepare(pod_with_claims("a", uid="pod-2"))
     assert driver.prepared == ["a"]
     await rig.claims.unprepare("pod-1")
     assert driver.unprepared == []
@@ -103,18 +51,18 @@ async def test_the_checkpoint_is_written_before_the_driver_is_called(rig, driver
         seen.extend(CheckpointFile(rig.root).read()),
         driver.honest_prepare(request),
     )[1]
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert [state.pod_uids for state in seen] == [{"pod-1"}]
 
 
 async def test_after_a_restart_claims_are_known_and_prepared_again_when_needed(rig, driver):
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
-    rig.restart()
+    await rig.claims.prepare(pod_with_claims("a"))
+    rig.restart_claims()
     assert rig.claims.has_claims("pod-1")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == ["a", "a"]
-    rig.restart()
+    rig.restart_claims()
     rig.api.by_name.clear()
     await rig.claims.unprepare("pod-1")
     assert driver.unprepared == ["a"]
@@ -131,7 +79,7 @@ async def test_after_a_restart_claims_are_known_and_prepared_again_when_needed(r
 async def test_a_claim_that_must_not_be_used_leaves_no_trace(rig, driver, arrange, text):
     arrange(rig)
     with pytest.raises(ClaimRefused, match=text):
-        await rig.claims.prepare(a_pod("a"))
+        await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == []
     assert list(rig.claims.cache) == []
     assert CheckpointFile(rig.root).read() == []
@@ -140,7 +88,7 @@ async def test_a_claim_that_must_not_be_used_leaves_no_trace(rig, driver, arrang
 async def test_a_driver_that_is_not_there_leaves_no_trace(rig, driver):
     rig.has("a", drivers=(DRIVER, "nic.example.com"))
     with pytest.raises(DriverError, match=r"DRA driver nic\.example\.com is not registered"):
-        await rig.claims.prepare(a_pod("a"))
+        await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == []
     assert list(rig.claims.cache) == []
 
@@ -173,10 +121,10 @@ async def test_drivers_that_fail_or_lie_are_told_apart_and_a_retry_heals(rig, dr
     rig.has("a")
     driver.answer_prepare = answer
     with pytest.raises(DriverError, match=text):
-        await rig.claims.prepare(a_pod("a"))
+        await rig.claims.prepare(pod_with_claims("a"))
     assert not rig.claims.cache.get("ns/a").is_prepared
     driver.answer_prepare = driver.honest_prepare
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert len(rig.claims.cache.get("ns/a").drivers[DRIVER].devices) == 1
 
 
@@ -184,13 +132,13 @@ async def test_a_driver_that_hangs_is_given_up_on_in_time(rig, driver):
     rig.has("a")
     driver.delay_s = 30
     with pytest.raises(DriverError, match="DeadlineExceeded"):
-        await asyncio.wait_for(rig.claims.prepare(a_pod("a")), 30)
+        await asyncio.wait_for(rig.claims.prepare(pod_with_claims("a")), 30)
 
 
 async def test_a_driver_that_is_deregistered_while_it_is_asked_is_an_answer_and_no_cancellation(rig, driver):
     rig.has("a")
     driver.delay_s = 30
-    asking = asyncio.create_task(rig.claims.prepare(a_pod("a")))
+    asking = asyncio.create_task(rig.claims.prepare(pod_with_claims("a")))
     await eventually(lambda: driver.prepared, "the driver to be asked")
     assert driver.prepared == ["a"]
     await rig.drivers.close()
@@ -200,15 +148,15 @@ async def test_a_driver_that_is_deregistered_while_it_is_asked_is_an_answer_and_
 
 async def test_a_failed_unprepare_keeps_the_claim_closed_until_it_worked(rig, driver):
     rig.has("a", pods=("pod-1", "pod-2"))
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     driver.answer_unprepare = lambda request: dra_v1_pb2.NodeUnprepareResourcesResponse()
     with pytest.raises(DriverError, match="NodeUnprepareResources skipped 1 ResourceClaims"):
         await rig.claims.unprepare("pod-1")
     with pytest.raises(ClaimRefused, match="ResourceClaim a is being unprepared"):
-        await rig.claims.prepare(a_pod("a", uid="pod-2"))
+        await rig.claims.prepare(pod_with_claims("a", uid="pod-2"))
     driver.answer_unprepare = driver.honest_unprepare
     await rig.claims.unprepare("pod-1")
-    await rig.claims.prepare(a_pod("a", uid="pod-2"))
+    await rig.claims.prepare(pod_with_claims("a", uid="pod-2"))
     assert driver.prepared == ["a", "a"]
 
 
@@ -220,7 +168,7 @@ async def test_a_pod_that_never_prepared_has_nothing_to_give_back(rig, driver):
 async def test_many_pods_at_once(rig, driver):
     names = [f"claim-{i}" for i in range(30)]
     rig.has(*names, pods=tuple(f"pod-{i}" for i in range(30)))
-    pods = [a_pod(name, uid=f"pod-{i}") for i, name in enumerate(names)]
+    pods = [pod_with_claims(name, uid=f"pod-{i}") for i, name in enumerate(names)]
     await asyncio.gather(*(rig.claims.prepare(pod) for pod in pods))
     assert sorted(driver.prepared) == sorted(names)
     assert len(CheckpointFile(rig.root).read()) == 30
@@ -231,12 +179,12 @@ async def test_many_pods_at_once(rig, driver):
 
 async def test_a_corrupt_checkpoint_is_put_aside_and_claims_are_prepared_again(rig, driver):
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     path = CheckpointFile(rig.root).path
     path.write_text("{}")
-    rig.restart()
+    rig.restart_claims()
     assert path.with_suffix(".corrupt").exists()
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == ["a", "a"]
 
 
@@ -245,7 +193,7 @@ async def test_a_checkpoint_that_cannot_be_written_stops_before_the_driver_is_ca
     (rig.root / "in-the-way").touch()
     rig.claims._checkpoint.path = rig.root / "in-the-way" / "state"
     with pytest.raises(DriverError, match="checkpoint"):
-        await rig.claims.prepare(a_pod("a"))
+        await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == []
     assert "checkpoint" in rig.claims.problem
 
@@ -276,7 +224,7 @@ async def test_two_instances_serve_side_by_side_and_the_newest_is_asked(rig, dri
     await second.start()
     await rig.drivers.look()
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert (driver.prepared, second.prepared) == ([], ["a"])
     await second.stop()
     await rig.drivers.look()

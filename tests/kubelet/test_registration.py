@@ -8,61 +8,17 @@ import pytest
 
 from dray.clock import SimulatedClock
 from dray.kubelet import drivers as drivers_room
-from dray.kubelet.checkpoint import CheckpointFile
-from dray.kubelet.drivers import WIPE_DELAY_S, Drivers
+from dray.kubelet.drivers import WIPE_DELAY_S
 from dray.kubelet.errors import DriverError
-from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2
+from tests.kubelet.drivers_rig import DRIVER, DriversRig, pod_with_claims
 from tests.kubelet.scripted_driver import ScriptedDriver
-from tests.kubelet.test_claims import a_claim
-from tests.kubelet.test_prepare import DRIVER, Claims, a_pod
 from tests.kubelet.test_trouble import REPOSITORY, SERVE
-from tests.waiting import PAUSE_S, eventually, pass_time
+from tests.waiting import eventually
 
 
-class Rig:
-    """Drivers under simulated time; sockets and calls are real."""
-
-    def __init__(self, root):
-        self.root = root
-        self.clock = SimulatedClock()
-        self.wiped = []
-        self.api = Claims()
-        self.drivers = self._make_drivers()
-        self.claims = PodClaims(self.api, self.drivers, CheckpointFile(root), call_timeout_s=20)
-
-    def _make_drivers(self):
-        return Drivers(self.root / "plugins_registry", self.clock, self._wipe)
-
-    async def _wipe(self, driver):
-        self.wiped.append(driver)
-
-    async def restart(self):
-        await self.drivers.close()
-        self.drivers = self._make_drivers()
-        self.claims = PodClaims(self.api, self.drivers, CheckpointFile(self.root), call_timeout_s=20)
-
-    def has(self, name):
-        self.api.by_name[name] = a_claim(name, f"uid-{name}", (DRIVER,), ("pod-1",))
-
-    async def until(self, holds, what):
-        await eventually(holds, what)
-
-    async def connected(self, value=True):
-        await self.until(
-            lambda: (DRIVER in self.drivers.names() and self.drivers.endpoint(DRIVER).is_connected) == value,
-            f"connected to be {value}",
-        )
-
-    async def pass_time(self, seconds):
-        await pass_time(self.clock, seconds, pause_s=PAUSE_S)
-
-
-@pytest.fixture
-async def rig(tmp_path):
-    rig = Rig(tmp_path)
-    yield rig
-    await rig.drivers.close()
+def RIG(root):
+    return DriversRig(root, SimulatedClock(), call_timeout_s=20)
 
 
 @pytest.fixture
@@ -100,10 +56,10 @@ async def test_a_service_that_listens_later_than_it_registers_is_called_once_it_
     assert rig.drivers.names() == [DRIVER]
     assert not rig.drivers.endpoint(DRIVER).is_connected
     with pytest.raises(DriverError, match="NodePrepareResources: rpc error: code = Unavailable"):
-        await rig.claims.prepare(a_pod("a"))
+        await rig.claims.prepare(pod_with_claims("a"))
     await driver.serve()
     await rig.connected()
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == ["a"]
     await rig.pass_time(WIPE_DELAY_S + 1)
     assert rig.wiped == []
@@ -185,7 +141,7 @@ async def test_a_second_instance_that_is_killed_leaves_the_calls_to_the_first(ri
     await second.start()
     await rig.drivers.look()
     await rig.until(lambda: rig.drivers.endpoint(DRIVER).path == str(second.service_socket), "the newest to connect")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert (driver.prepared, second.prepared) == ([], ["a"])
     await second._servers[0].stop(None)
     await rig.until(lambda: rig.drivers.endpoint(DRIVER).path == str(driver.service_socket), "the old one's turn")
@@ -202,7 +158,7 @@ async def test_a_restarted_agent_finds_all_instances_in_whatever_order(rig, driv
     await rig.drivers.look()
     assert len(rig.drivers._endpoints[DRIVER]) == 2
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert sorted(driver.prepared + second.prepared) == ["a"]
     for each in (second, driver):
         await each.stop()
@@ -220,7 +176,7 @@ async def test_a_connection_that_idled_away_is_made_again(rig, tmp_path):
     await rig.drivers.look()
     await rig.until(lambda: seen[-3:] == [True, False, True], "the connection to idle away and to be made again")
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     assert driver.prepared == ["a"]
     await rig.connected()
     assert rig.wiped == []
@@ -251,7 +207,7 @@ async def test_the_first_service_of_the_drivers_own_list_is_spoken(rig, tmp_path
     await rig.drivers.look()
     assert rig.drivers.endpoint(DRIVER).service == spoken
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     (device,) = rig.claims.cache.get("ns/a").drivers[DRIVER].devices
     assert device.share_id == share_id
     await driver.stop()
@@ -259,7 +215,7 @@ async def test_the_first_service_of_the_drivers_own_list_is_spoken(rig, tmp_path
 
 async def test_a_driver_that_is_uninstalled_keeps_its_claims_in_use_until_it_is_back(rig, driver, tmp_path):
     rig.has("a")
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     await driver.stop()
     await rig.drivers.look()
     with pytest.raises(DriverError, match=f"DRA driver {DRIVER} is not registered"):

@@ -8,15 +8,15 @@ from dray.kubelet.pod_status import (
     status_document,
 )
 from dray.kubelet.runtime.interface import Exit
+from tests.builders.manifests import a_container, a_pod
 
 RUNNING = ContainerProgress(started_at="2026-11-15T10:00:00Z")
 DONE = ContainerProgress(started_at="2026-11-15T10:00:00Z", exit=Exit(0))
 
 
-def a_pod(*init):
-    containers = [{"name": "a", "image": "i"}, {"name": "b", "image": "i"}]
-    spec = {"containers": containers, "initContainers": list(init), "restartPolicy": "Never"}
-    return to_object({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}, Pod)
+def pod_of_two(*init):
+    containers = (a_container("a"), a_container("b"))
+    return to_object(a_pod("p", *containers, initContainers=list(init), restartPolicy="Never"), Pod)
 
 
 def status(pod, **progress):
@@ -28,7 +28,7 @@ def ready(statuses):
 
 
 def test_a_done_init_container_is_ready_for_ever_a_done_main_container_is_not():
-    pod = a_pod({"name": "init", "image": "i"}, {"name": "side", "image": "i", "restartPolicy": "Always"})
+    pod = pod_of_two({"name": "init", "image": "i"}, {"name": "side", "image": "i", "restartPolicy": "Always"})
     containers = {"init": DONE, "side": RUNNING, "a": DONE, "b": RUNNING}
     seen = status(pod, containers=containers, is_initialized=True)
     assert ready(seen["initContainerStatuses"]) == [True, True]
@@ -45,5 +45,5 @@ def test_only_a_pod_with_init_containers_waits_for_them():
     def reasons(pod):
         return {each["state"]["waiting"]["reason"] for each in status(pod)["containerStatuses"]}
 
-    assert reasons(a_pod()) == {"ContainerCreating"}
-    assert reasons(a_pod({"name": "init", "image": "i"})) == {"PodInitializing"}
+    assert reasons(pod_of_two()) == {"ContainerCreating"}
+    assert reasons(pod_of_two({"name": "init", "image": "i"})) == {"PodInitializing"}

@@ -14,9 +14,11 @@ from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.container_specs import CdiDirectories
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.prepare import PodClaims
+from tests.kubelet.drivers_rig import DRIVER, DriversRig, pod_with_claims
 from tests.kubelet.scripted_driver import ScriptedDriver
-from tests.kubelet.test_prepare import DRIVER, Rig, a_pod
 from tests.waiting import eventually
+
+RIG = DriversRig
 
 REPOSITORY = Path(__file__).parent.parent.parent
 SERVE = """
@@ -30,13 +32,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture
-async def rig(tmp_path):
-    rig = Rig(tmp_path)
-    yield rig
-    await rig.drivers.close()
 
 
 @pytest.fixture
@@ -68,10 +63,10 @@ async def test_a_full_disk_refuses_before_any_call_and_heals_when_there_is_room(
     ballast = full_disk / "ballast"
     fill(ballast)
     with pytest.raises(DriverError, match="No space left on device"):
-        await claims.prepare(a_pod("a"))
+        await claims.prepare(pod_with_claims("a"))
     assert driver.prepared == []
     ballast.unlink()
-    await claims.prepare(a_pod("a"))
+    await claims.prepare(pod_with_claims("a"))
     assert driver.prepared == ["a"]
     assert len(CheckpointFile(full_disk).read()) == 1
     await driver.stop()
@@ -95,12 +90,12 @@ async def test_a_stopped_driver_is_given_up_on_and_heals_when_it_goes_on(rig, dr
     rig.has("a")
     driver_process.send_signal(signal.SIGSTOP)
     with pytest.raises(DriverError, match="DeadlineExceeded"):
-        await asyncio.wait_for(rig.claims.prepare(a_pod("a")), 20)
+        await asyncio.wait_for(rig.claims.prepare(pod_with_claims("a")), 20)
     assert rig.claims.has_claims("pod-1"), "it may have been prepared all the same, so it has to be given back"
     assert rig.wiped == []
     driver_process.send_signal(signal.SIGCONT)
     rig.claims._call_timeout_s = 20
-    await rig.claims.prepare(a_pod("a"))
+    await rig.claims.prepare(pod_with_claims("a"))
     await rig.claims.unprepare("pod-1")
     assert list(rig.claims.cache) == []
 

@@ -10,28 +10,27 @@ from dray.kubelet.pod_status import (
     PodProgress,
     status_document,
 )
+from tests.builders.manifests import a_pod
 
 ALLOCATABLE = {"cpu": Quantity.parse("2"), "pods": Quantity.parse("10"), "example.com/fan": Quantity.parse("1")}
 
 
-def a_pod(**requests: str) -> Pod:
+def pod_that_asks(**requests: str) -> Pod:
     names = {name.replace("__", "/").replace("_", "."): amount for name, amount in requests.items()}
-    container = {"name": "main", "image": "app", "resources": {"requests": names}}
-    metadata = {"name": "p", "namespace": "default", "uid": "1"}
-    return codec.to_object({"metadata": metadata, "spec": {"nodeName": "n", "containers": [container]}}, Pod)
+    return codec.to_object(a_pod("p", uid="1", node="n", requests=names), Pod)
 
 
 def test_a_pod_whose_extended_resource_comes_from_devices_is_let_in():
-    assert PodAdmission("n", ALLOCATABLE).admit(a_pod(cpu="1", example_com__gpu="1"), None) is None
+    assert PodAdmission("n", ALLOCATABLE).admit(pod_that_asks(cpu="1", example_com__gpu="1"), None) is None
 
 
 def test_an_extended_resource_of_the_node_itself_is_counted():
-    rejection = PodAdmission("n", ALLOCATABLE).admit(a_pod(example_com__fan="2"), None)
+    rejection = PodAdmission("n", ALLOCATABLE).admit(pod_that_asks(example_com__fan="2"), None)
     assert rejection.reason == "OutOfexample.com/fan"
 
 
 def test_too_much_cpu_is_too_much_whatever_else_is_asked_for():
-    rejection = PodAdmission("n", ALLOCATABLE).admit(a_pod(cpu="3", example_com__gpu="1"), None)
+    rejection = PodAdmission("n", ALLOCATABLE).admit(pod_that_asks(cpu="3", example_com__gpu="1"), None)
     assert rejection.reason == "OutOfcpu"
     assert rejection.message == "Node didn't have enough resource: cpu, requested: 3000, used: 0, capacity: 2000"
 
@@ -165,11 +164,11 @@ def test_what_a_claim_takes_of_the_node_is_counted():
 def test_with_the_gate_off_only_the_spec_counts():
     admission = PodAdmission("n", ALLOCATABLE, counts_claims=False)
     assert admission.admit(pod_with_cpu_of_a_claim("1", "1500m"), None) is None
-    assert admission.admit(a_pod(cpu="2"), None) is None, "the same pod stays in"
+    assert admission.admit(pod_that_asks(cpu="2"), None) is None, "the same pod stays in"
 
 
 def test_a_pod_that_was_turned_away_has_no_containers_so_that_kubectl_shows_the_reason():
     progress = PodProgress(is_finished=True, reason="OutOfcpu", message="Pod was rejected: no cpu")
-    document = status_document(a_pod(), progress, "2026-01-01T00:00:00Z")
+    document = status_document(pod_that_asks(), progress, "2026-01-01T00:00:00Z")
     assert (document["phase"], document["reason"]) == ("Failed", "OutOfcpu")
     assert "containerStatuses" not in document

@@ -14,6 +14,7 @@ from dray.kubelet.claims import ClaimCache
 from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.runtime.interface import Exit
+from tests.builders.manifests import a_container, a_pod
 from tests.waiting import let_others_run
 
 TURNS = 50
@@ -189,28 +190,29 @@ class Events:
         return [(reason, message) for kind, reason, message, _ in self.all if kind == "Normal"]
 
 
-def a_pod(containers=("main",), init=(), policy="Always", uid="uid-1", **fields):
+def node_pod(containers=("main",), init=(), policy="Always", uid="uid-1", **fields):
+    """A container's restart policy stands behind a colon in its name."""
+
     def container(each):
         name, _, restart = each.partition(":")
-        return {"name": name, "image": "i", **({"restartPolicy": restart} if restart else {})}
+        return a_container(name, image="i", **({"restartPolicy": restart} if restart else {}))
 
-    document = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "ns", "uid": uid, **fields.pop("metadata", {})},
-        "spec": {
-            "nodeName": "n1",
-            "restartPolicy": policy,
-            "containers": [container(each) for each in containers],
-            "initContainers": [container(each) for each in init],
-            **fields.pop("spec", {}),
-        },
-        "status": fields.pop("status", {}),
-    }
+    document = a_pod(
+        "p",
+        *(container(each) for each in containers),
+        namespace="ns",
+        uid=uid,
+        node="n1",
+        restartPolicy=policy,
+        initContainers=[container(each) for each in init],
+        status=fields.pop("status", {}),
+        **fields.pop("metadata", {}),
+        **fields.pop("spec", {}),
+    )
     return codec.to_object(document, Pod)
 
 
-class Rig:
+class WorkerRig:
     def __init__(self, tmp_path):
         self.clock = SimulatedClock()
         self.api = FakeApi(self.clock)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tests.builders.manifests import a_claim, a_node, a_pod, a_slice
+
 from dray.proof import History, Listed, ObjectKey, Opened, SeenEvent, Write
 
 Document = dict[str, Any]
@@ -15,44 +17,15 @@ def key(resource: str, name: str) -> ObjectKey:
     return ObjectKey(resource, "" if resource in ("nodes", SLICES) else "ns", name)
 
 
-def a_device(name: str, **fields: Any) -> Document:
-    return {"name": name, **fields}
+def node_slice(*devices: Document, generation: int = 1, counters: dict[str, str] | None = None) -> Document:
+    return a_slice("slice", *devices, generation=generation, counters={"set": counters} if counters else None)
 
 
-def a_slice(*devices: Document, generation: int = 1, counters: dict[str, str] | None = None) -> Document:
-    spec: Document = {
-        "driver": "gpu.example.com",
-        "nodeName": "n1",
-        "pool": {"name": "n1", "generation": generation, "resourceSliceCount": 1},
-        "devices": list(devices),
-    }
-    if counters:
-        spec["sharedCounters"] = [
-            {"name": "set", "counters": {name: {"value": value} for name, value in counters.items()}}
-        ]
-    return {"apiVersion": RESOURCE, "kind": "ResourceSlice", "metadata": {"name": "slice"}, "spec": spec}
+def ns_claim(name: str, *results: Document, reserved_for: tuple[str, ...] = ()) -> Document:
+    return {"status": {}} | a_claim(name, namespace="ns", uid=f"uid-{name}", results=results, users=reserved_for)
 
 
-def a_result(device: str, **fields: Any) -> Document:
-    return {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": device, **fields}
-
-
-def a_claim(name: str, *results: Document, reserved_for: tuple[str, ...] = ()) -> Document:
-    status: Document = {}
-    if results:
-        status["allocation"] = {"devices": {"results": list(results)}}
-    if reserved_for:
-        status["reservedFor"] = [{"resource": "pods", "name": uid, "uid": uid} for uid in reserved_for]
-    return {
-        "apiVersion": RESOURCE,
-        "kind": "ResourceClaim",
-        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
-        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
-        "status": status,
-    }
-
-
-def a_pod(
+def bound_pod(
     name: str,
     *,
     claims: tuple[str, ...] = (),
@@ -61,23 +34,20 @@ def a_pod(
     cpu: str = "1",
     started: bool = True,
 ) -> Document:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "ns", "uid": name},
-        "spec": {
-            "nodeName": node,
-            "containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}],
-            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims],
-        },
-        "status": {"phase": phase, **({"startTime": "2024-01-01T00:00:00Z"} if started else {})},
-    }
+    status = {"phase": phase, **({"startTime": "2024-01-01T00:00:00Z"} if started else {})}
+    return a_pod(
+        name,
+        namespace="ns",
+        uid=name,
+        claims={each: each for each in claims},
+        requests={"cpu": cpu},
+        node=node,
+        status=status,
+    )
 
 
-def a_node(cpu: str = "4") -> Document:
-    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
-    metadata = {"name": "n1", "uid": "n1"}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": {"allocatable": amounts}}
+def small_node(cpu: str = "4") -> Document:
+    return a_node("n1", {"cpu": cpu, "memory": "8Gi", "pods": "10"}, uid="n1")
 
 
 RESOURCES = {"ResourceClaim": CLAIMS, "ResourceSlice": SLICES, "Pod": "pods", "Node": "nodes"}

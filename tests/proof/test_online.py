@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.proof.builders import CLAIMS, SLICES, Story, a_claim, a_device, a_node, a_pod, a_result, a_slice
+from tests.builders.manifests import a_device, a_result
+from tests.proof.builders import CLAIMS, SLICES, Story, bound_pod, node_slice, ns_claim, small_node
 from tests.waiting import eventually_blocking
 
 from dray.client import CLAIMS as CLAIM_KIND
@@ -29,24 +30,24 @@ def told(story: Story) -> list[str]:
 
 def whole(story: Story) -> Story:
     """With something of every kind: nothing is judged before all kinds are known."""
-    return story.shows(a_node(), a_pod("other"), a_slice(a_device("d"), a_device("e")))
+    return story.shows(small_node(), bound_pod("other"), node_slice(a_device("d"), a_device("e")))
 
 
 def test_order_between_kinds_does_not_matter():
     story = whole(Story()).shows(
-        a_claim("c", a_result("d"), reserved_for=("p",)), a_pod("p", claims=("c",), phase="Running")
+        ns_claim("c", a_result("d"), reserved_for=("p",)), bound_pod("p", claims=("c",), phase="Running")
     )
     assert told(story) == []
 
 
 def test_a_broken_promise_is_told():
-    assert told(whole(Story()).shows(a_claim("c", a_result("d")), a_claim("e", a_result("d")))) == [
+    assert told(whole(Story()).shows(ns_claim("c", a_result("d")), ns_claim("e", a_result("d")))) == [
         "device-given-twice"
     ]
 
 
 def test_nothing_is_judged_before_its_time():
-    story = whole(Story()).shows(a_claim("c", a_result("d")), a_claim("e", a_result("d")))
+    story = whole(Story()).shows(ns_claim("c", a_result("d")), ns_claim("e", a_result("d")))
     found = []
     check = OnlineCheck(found.append)
     for record in story.history.records:

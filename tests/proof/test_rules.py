@@ -1,7 +1,8 @@
 """The checker must find what is broken, and only that."""
 
 import pytest
-from tests.proof.builders import Story, a_claim, a_device, a_node, a_pod, a_result, a_slice
+from tests.builders.manifests import a_device, a_result
+from tests.proof.builders import Story, bound_pod, node_slice, ns_claim, small_node
 
 from dray.proof import History, check
 
@@ -38,47 +39,51 @@ def share(device: str, share_id: str, memory: str) -> dict:
 def test_devices(device, first, second, expected):
     capacity = {"capacity": {"memory": {"value": "10Gi"}}}
     story = Story().shows(
-        a_slice(a_device("d", **capacity | device), a_device("e")), a_claim("one", first), a_claim("two", second)
+        node_slice(a_device("d", **capacity | device), a_device("e")), ns_claim("one", first), ns_claim("two", second)
     )
     assert rules_of(story) == expected
 
 
 def test_a_device_that_was_given_back_is_free():
     story = Story().shows(
-        a_slice(a_device("d")), a_claim("one", a_result("d")), a_claim("one"), a_claim("two", a_result("d"))
+        node_slice(a_device("d")), ns_claim("one", a_result("d")), ns_claim("one"), ns_claim("two", a_result("d"))
     )
     assert rules_of(story) == []
 
 
 def test_a_device_whose_slice_is_gone_is_still_taken():
-    published = a_slice(a_device("d"))
-    story = Story().shows(published, a_claim("one", a_result("d"))).deletes(published)
-    assert rules_of(story.shows(a_claim("two", a_result("d")))) == ["device-given-twice"]
+    published = node_slice(a_device("d"))
+    story = Story().shows(published, ns_claim("one", a_result("d"))).deletes(published)
+    assert rules_of(story.shows(ns_claim("two", a_result("d")))) == ["device-given-twice"]
 
 
 @pytest.mark.parametrize(("size", "expected"), [("2", []), ("1", ["counter-overdrawn"])])
 def test_counters(size, expected):
     draws = {"consumesCounters": [{"counterSet": "set", "counters": {"slices": {"value": "1"}}}]}
-    published = a_slice(a_device("d", **draws), a_device("e", **draws), counters={"slices": size})
-    story = Story().shows(published, a_claim("one", a_result("d")), a_claim("two", a_result("e")))
+    published = node_slice(a_device("d", **draws), a_device("e", **draws), counters={"slices": size})
+    story = Story().shows(published, ns_claim("one", a_result("d")), ns_claim("two", a_result("e")))
     assert rules_of(story) == expected
 
 
 @pytest.mark.parametrize(
     ("pods", "expected"),
     [
-        pytest.param([a_pod("a", cpu="2"), a_pod("b", cpu="2")], [], id="full"),
-        pytest.param([a_pod("a", cpu="2"), a_pod("b", cpu="3")], ["ledger-overdrawn"], id="too-much"),
-        pytest.param([a_pod("a", cpu="2"), a_pod("b", cpu="3", started=False)], [], id="bound-but-not-taken-in"),
-        pytest.param([a_pod("a", cpu="2", phase="Failed"), a_pod("b", cpu="3")], [], id="finished-pods-count-nothing"),
+        pytest.param([bound_pod("a", cpu="2"), bound_pod("b", cpu="2")], [], id="full"),
+        pytest.param([bound_pod("a", cpu="2"), bound_pod("b", cpu="3")], ["ledger-overdrawn"], id="too-much"),
+        pytest.param(
+            [bound_pod("a", cpu="2"), bound_pod("b", cpu="3", started=False)], [], id="bound-but-not-taken-in"
+        ),
+        pytest.param(
+            [bound_pod("a", cpu="2", phase="Failed"), bound_pod("b", cpu="3")], [], id="finished-pods-count-nothing"
+        ),
     ],
 )
 def test_the_ledger(pods, expected):
-    assert rules_of(Story().shows(a_node("4"), *pods)) == expected
+    assert rules_of(Story().shows(small_node("4"), *pods)) == expected
 
 
 def test_with_one_scheduler_binding_must_fit_too():
-    story = Story().shows(a_node("4"), a_pod("a", cpu="2"), a_pod("b", cpu="3", started=False))
+    story = Story().shows(small_node("4"), bound_pod("a", cpu="2"), bound_pod("b", cpu="3", started=False))
     assert rules_of(story, bound_must_fit=True) == ["bound-over-allocatable"]
     assert check(story.history).overbound == 1
 
@@ -86,45 +91,47 @@ def test_with_one_scheduler_binding_must_fit_too():
 @pytest.mark.parametrize(
     ("claim", "expected"),
     [
-        pytest.param(a_claim("c", a_result("d"), reserved_for=("p",)), [], id="allocated-and-reserved"),
-        pytest.param(a_claim("c", a_result("d")), ["running-without-claim"], id="not-reserved"),
-        pytest.param(a_claim("c", a_result("d"), reserved_for=("q",)), ["running-without-claim"], id="for-another-pod"),
-        pytest.param(a_claim("c"), ["running-without-claim"], id="not-allocated"),
+        pytest.param(ns_claim("c", a_result("d"), reserved_for=("p",)), [], id="allocated-and-reserved"),
+        pytest.param(ns_claim("c", a_result("d")), ["running-without-claim"], id="not-reserved"),
+        pytest.param(
+            ns_claim("c", a_result("d"), reserved_for=("q",)), ["running-without-claim"], id="for-another-pod"
+        ),
+        pytest.param(ns_claim("c"), ["running-without-claim"], id="not-allocated"),
     ],
 )
 def test_running_needs_its_claims(claim, expected):
-    assert rules_of(Story().shows(claim, a_pod("p", claims=("c",), phase="Running"))) == expected
+    assert rules_of(Story().shows(claim, bound_pod("p", claims=("c",), phase="Running"))) == expected
 
 
 def test_running_without_the_claim_object():
-    assert rules_of(Story().shows(a_pod("p", claims=("c",), phase="Running"))) == ["running-without-claim"]
+    assert rules_of(Story().shows(bound_pod("p", claims=("c",), phase="Running"))) == ["running-without-claim"]
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending"])
 def test_a_claim_in_use_is_not_taken_away(phase):
-    mine = a_claim("c", a_result("d"), reserved_for=("p",))
-    story = Story().shows(mine, a_pod("p", claims=("c",), phase=phase), a_claim("c"))
+    mine = ns_claim("c", a_result("d"), reserved_for=("p",))
+    story = Story().shows(mine, bound_pod("p", claims=("c",), phase=phase), ns_claim("c"))
     assert "deallocated-in-use" in rules_of(story)
     story = Story().shows(
-        mine, a_pod("p", claims=("c",), phase=phase), a_claim("c", a_result("e"), reserved_for=("p",))
+        mine, bound_pod("p", claims=("c",), phase=phase), ns_claim("c", a_result("e"), reserved_for=("p",))
     )
     assert "deallocated-in-use" in rules_of(story)
 
 
 @pytest.mark.parametrize("end", ["finished", "deleted", "unscheduled"])
 def test_a_claim_is_given_back_when_its_pod_is_done(end):
-    mine = a_claim("c", a_result("d"), reserved_for=("p",))
-    pod = a_pod("p", claims=("c",), node="" if end == "unscheduled" else "n1")
+    mine = ns_claim("c", a_result("d"), reserved_for=("p",))
+    pod = bound_pod("p", claims=("c",), node="" if end == "unscheduled" else "n1")
     story = Story().shows(mine, pod)
     if end == "finished":
-        story.shows(a_pod("p", claims=("c",), phase="Succeeded"))
+        story.shows(bound_pod("p", claims=("c",), phase="Succeeded"))
     elif end == "deleted":
         story.deletes(pod)
-    assert rules_of(story.shows(a_claim("c"))) == []
+    assert rules_of(story.shows(ns_claim("c"))) == []
 
 
 def test_a_history_survives_its_file(tmp_path):
-    story = Story().shows(a_slice(a_device("d")), a_claim("one", a_result("d")), a_claim("two", a_result("d")))
+    story = Story().shows(node_slice(a_device("d")), ns_claim("one", a_result("d")), ns_claim("two", a_result("d")))
     story.history.save(tmp_path / "history")
     again = check(History.load(tmp_path / "history"))
     assert again == check(story.history)

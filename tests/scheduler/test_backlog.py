@@ -1,6 +1,6 @@
 """How many pods are bound at once: many of few, few of many."""
 
-from tests.scheduler.builders import a_pod
+from tests.builders.objects import a_pod
 from tests.scheduler.test_queue import a_queue
 
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE

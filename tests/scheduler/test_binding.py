@@ -2,16 +2,13 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_slice, template_pod
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, template_pod
+from tests.scheduler.world import World, a_world
 
 from dray.api.resource import ResourceClaim
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.memory_cluster import conflict, devices_held
-
-
-def a_world(*objects, **kwargs):
-    return World(a_node(), a_slice(), a_class(), *objects, **kwargs)
 
 
 def refuse(verb, times=1, problem=None):

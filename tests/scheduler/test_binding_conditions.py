@@ -1,7 +1,8 @@
 """Devices that have to be made ready before the pod is bound."""
 
 from msgspec.structs import replace
-from tests.scheduler.builders import DRIVER, World, a_claim, a_class, a_node, a_pod, a_request, a_slice
+from tests.builders.objects import DRIVER, a_claim, a_class, a_node, a_pod, a_request, a_slice
+from tests.scheduler.world import World
 
 from dray.api.meta import Condition
 from dray.api.quantity import Quantity

@@ -1,7 +1,8 @@
 """KubeSchedulerConfiguration: what is read, what is refused, how profiles come together."""
 
 import pytest
-from tests.scheduler.builders import World, a_node, a_pod
+from tests.builders.objects import a_node, a_pod
+from tests.scheduler.world import World
 
 from dray.features import FeatureGates
 from dray.scheduler.assembly import default_registry

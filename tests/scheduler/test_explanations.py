@@ -1,7 +1,8 @@
 """Every "no" explains itself: records for waiting pods, metrics, event texts."""
 
 import pytest
-from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
+from tests.scheduler.world import World
 
 from dray.api.reasons import texts
 from dray.scheduler.outcomes import event_text

@@ -1,7 +1,8 @@
 """Extended resources that devices serve where no device plugin does."""
 
 import pytest
-from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_slice, quantities
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, quantities
+from tests.scheduler.world import World
 
 from dray.api.core import Container, ResourceRequirements
 from dray.api.quantity import Quantity

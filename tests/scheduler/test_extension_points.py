@@ -1,7 +1,8 @@
 """The extension points after a node is chosen: Reserve, Permit, PreBind, Bind, PostBind and their undoing."""
 
 import pytest
-from tests.scheduler.builders import World, a_node, a_pod
+from tests.builders.objects import a_node, a_pod
+from tests.scheduler.world import World
 
 from dray.scheduler.assembly import default_registry
 from dray.scheduler.config import ConfigError, SchedulerConfig

@@ -1,9 +1,8 @@
 """Which nodes are turned away, why, and in which words: devices."""
 
 import pytest
-from tests.scheduler.builders import (
+from tests.builders.objects import (
     DRIVER,
-    World,
     a_claim,
     a_class,
     a_node,
@@ -14,6 +13,7 @@ from tests.scheduler.builders import (
     an_alternative,
     template_pod,
 )
+from tests.scheduler.world import World
 
 from dray.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from dray.api.meta import ObjectMeta

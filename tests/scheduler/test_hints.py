@@ -2,17 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import (
-    World,
-    a_claim,
-    a_class,
-    a_node,
-    a_pod,
-    a_slice,
-    allocated,
-    template_pod,
-    with_claim_status,
-)
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, allocated, template_pod, with_claim_status
+from tests.scheduler.world import World
 
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult
 from dray.scheduler.assembly import OURS

@@ -2,22 +2,10 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import (
-    World,
-    a_claim,
-    a_class,
-    a_node,
-    a_pod,
-    a_slice,
-    template_pod,
-    with_claim_status,
-)
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, template_pod, with_claim_status
+from tests.scheduler.world import World, a_world
 
 from dray.api.resource import CLAIM_FINALIZER
-
-
-def a_world(*objects, **kwargs):
-    return World(a_node(), a_slice(), a_class(), *objects, **kwargs)
 
 
 async def test_pod_without_claims_is_bound():

@@ -3,7 +3,8 @@
 import asyncio
 import random
 
-from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_request, a_slice
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice
+from tests.scheduler.world import World
 
 from dray.allocator.search import STEPS_PER_LOOK
 from dray.api.core import Pod

@@ -2,16 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import (
-    World,
-    a_claim,
-    a_class,
-    a_node,
-    a_pod,
-    a_request,
-    a_slice,
-    with_claim_status,
-)
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice, with_claim_status
+from tests.scheduler.world import World, a_world
 
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceRequest, NodeAllocatableResourceMapping
@@ -21,10 +13,6 @@ from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
 from dray.scheduler.framework.status import error
 from dray.sim.memory_cluster import conflict
-
-
-def a_world(*objects, **kwargs):
-    return World(a_node(), a_slice(), a_class(), *objects, **kwargs)
 
 
 def refuse(verb, problem=None):

@@ -5,7 +5,8 @@ import contextlib
 import re
 
 import pytest
-from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_slice
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice
+from tests.scheduler.world import World
 from tests.waiting import eventually
 
 from dray.scheduler.metrics import PLUGIN_BUCKETS, POINT_BUCKETS

@@ -1,7 +1,8 @@
 """The filters that are not about devices, with their codes and words."""
 
 import pytest
-from tests.scheduler.builders import World, a_node, a_pod
+from tests.builders.objects import a_node, a_pod
+from tests.scheduler.world import World
 
 from dray.api.core import (
     Affinity,

@@ -2,8 +2,7 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import (
-    World,
+from tests.builders.objects import (
     a_claim,
     a_class,
     a_node,
@@ -15,6 +14,7 @@ from tests.scheduler.builders import (
     quantities,
     with_claim_status,
 )
+from tests.scheduler.world import World
 
 from dray.api.core import Container, ContainerResourceClaim, ResourceRequirements
 from dray.api.quantity import Quantity

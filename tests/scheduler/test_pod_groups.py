@@ -2,7 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import NAMESPACE, World, a_claim, a_class, a_node, a_pod, a_slice, with_claim_status
+from tests.builders.objects import NAMESPACE, a_claim, a_class, a_node, a_pod, a_slice, with_claim_status
+from tests.scheduler.world import World
 
 from dray.api.core import PodResourceClaim, PodSchedulingGroup
 from dray.api.meta import ObjectMeta, OwnerReference
@@ -15,7 +16,7 @@ SHARED = PodResourceClaim(name="dev", resource_claim_template_name="template")
 GROUP_USER = [("scheduling.k8s.io", "podgroups", "team", "uid-team")]
 
 
-def a_group(*entries, name="team"):
+def team(*entries, name="team"):
     return PodGroup(
         metadata=ObjectMeta(name=name, namespace=NAMESPACE, uid=f"uid-{name}"),
         spec=PodGroupSpec(resource_claims=entries or (SHARED,)),
@@ -47,7 +48,7 @@ def users(world, claim="shared"):
 
 
 async def test_claim_is_allocated_once_and_reserved_for_the_group():
-    world = a_world(a_group(), group_claim(), a_member("p1"), a_member("p2"))
+    world = a_world(team(), group_claim(), a_member("p1"), a_member("p2"))
     await world.settle(seconds=2)
     assert world.node_of("p1") == world.node_of("p2") != ""
     assert users(world) == GROUP_USER
@@ -56,14 +57,14 @@ async def test_claim_is_allocated_once_and_reserved_for_the_group():
 
 async def test_claim_that_the_group_names_is_the_groups_as_well():
     entry = PodResourceClaim(name="dev", resource_claim_name="by-name")
-    world = a_world(a_group(entry), a_claim("by-name"), a_member("p1", entry))
+    world = a_world(team(entry), a_claim("by-name"), a_member("p1", entry))
     await world.settle()
     assert users(world, "by-name") == GROUP_USER
 
 
 async def test_entry_that_differs_from_the_groups_is_the_pods_own():
     entry = PodResourceClaim(name="own", resource_claim_name="by-name")
-    world = a_world(a_group(), a_claim("by-name"), a_member("p1", entry))
+    world = a_world(team(), a_claim("by-name"), a_member("p1", entry))
     await world.settle()
     assert users(world, "by-name") == [("", "pods", "p1", "uid-p1")]
 
@@ -72,7 +73,7 @@ async def test_entry_that_differs_from_the_groups_is_the_pods_own():
     ("objects", "why"),
     [
         pytest.param((), "(Pod is not owner)", id="group-missing-or-feature-off"),
-        pytest.param((a_group(),), "(neither Pod nor PodGroup team is the owner)", id="claim-of-another-group"),
+        pytest.param((team(),), "(neither Pod nor PodGroup team is the owner)", id="claim-of-another-group"),
     ],
 )
 async def test_claim_of_somebody_else_keeps_the_pod_out(objects, why):
@@ -88,7 +89,7 @@ async def test_group_that_comes_later_lets_its_pods_in():
     world = a_world(group_claim(), a_member("p1"))
     await world.settle()
     assert world.node_of("p1") == ""
-    world.apply(a_group())
+    world.apply(team())
     await world.settle()
     assert world.node_of("p1")
     assert users(world) == GROUP_USER
@@ -99,7 +100,7 @@ def failing_bind(*names):
 
 
 async def test_reservation_is_given_back_when_no_pod_of_the_group_has_a_node():
-    world = a_world(a_group(), group_claim(), a_member("p1"))
+    world = a_world(team(), group_claim(), a_member("p1"))
     world.cluster.fault = failing_bind("p1")
     await world.attempt()
     assert users(world) == []
@@ -107,7 +108,7 @@ async def test_reservation_is_given_back_when_no_pod_of_the_group_has_a_node():
 
 
 async def test_reservation_stays_while_another_pod_of_the_group_has_a_node():
-    world = a_world(a_group(), group_claim(), a_member("p1"))
+    world = a_world(team(), group_claim(), a_member("p1"))
     await world.settle()
     world.cluster.fault = failing_bind("p2")
     world.apply(a_member("p2"))
@@ -118,7 +119,7 @@ async def test_reservation_stays_while_another_pod_of_the_group_has_a_node():
 
 async def test_unused_claim_of_the_group_is_deallocated_when_it_blocks():
     """Its devices are on a node that no pod of the group can use any more."""
-    world = a_world(a_group(), group_claim(), a_member("p1"))
+    world = a_world(team(), group_claim(), a_member("p1"))
     world.cluster.fault = failing_bind("p1")
     await world.attempt()
     world.cluster.fault = lambda verb, name: None
@@ -129,7 +130,7 @@ async def test_unused_claim_of_the_group_is_deallocated_when_it_blocks():
 
 
 async def test_claim_of_the_group_stays_while_a_pod_uses_it():
-    world = a_world(a_group(), group_claim(), a_member("p1"))
+    world = a_world(team(), group_claim(), a_member("p1"))
     await world.settle()
     node = world.node_of("p1")
     world.apply(a_node(node, unschedulable=True), a_member("p2"))
@@ -146,7 +147,7 @@ def a_core_slice(node="node-1"):
 
 async def test_pods_of_a_group_share_a_claim_that_takes_cpu():
     """Each of them is charged what the claim maps; others may not use it."""
-    world = World(a_node(cpu="8"), a_core_slice(), a_class(), a_group(), group_claim())
+    world = World(a_node(cpu="8"), a_core_slice(), a_class(), team(), group_claim())
     world.apply(a_member("p1", cpu="1"))
     await world.settle()
     world.apply(a_member("p2", cpu="1"), a_pod("stranger", "shared", cpu="1"))
@@ -159,7 +160,7 @@ async def test_pods_of_a_group_share_a_claim_that_takes_cpu():
 
 async def test_pod_of_another_group_may_not_use_it_either():
     entry = PodResourceClaim(name="dev", resource_claim_name="shared")
-    world = World(a_node(cpu="8"), a_core_slice(), a_class(), a_group(entry), a_group(entry, name="rivals"))
+    world = World(a_node(cpu="8"), a_core_slice(), a_class(), team(entry), team(entry, name="rivals"))
     world.apply(a_claim("shared"), a_member("p1", entry))
     await world.settle()
     world.apply(a_member("p2", entry, group="rivals"))

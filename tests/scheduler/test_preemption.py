@@ -2,7 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import World, a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
+from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice, template_pod
+from tests.scheduler.world import World
 
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, NodeAllocatableResourceMapping

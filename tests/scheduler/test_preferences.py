@@ -5,7 +5,8 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import World, a_node, a_pod
+from tests.builders.objects import a_node, a_pod
+from tests.scheduler.world import World
 
 from dray.api.core import (
     Affinity,

@@ -1,7 +1,7 @@
 """Waiting pods: order, backoff, parking, gates, flushes."""
 
 import pytest
-from tests.scheduler.builders import a_pod
+from tests.builders.objects import a_pod
 
 from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.status import unresolvable

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from msgspec.structs import replace
-from tests.scheduler.builders import (
+from tests.builders.objects import (
     DRIVER,
     NAMESPACE,
     a_claim,

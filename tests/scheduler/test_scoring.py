@@ -1,8 +1,7 @@
 """Which of several possible nodes is taken."""
 
 import pytest
-from tests.scheduler.builders import (
-    World,
+from tests.builders.objects import (
     a_claim,
     a_class,
     a_node,
@@ -13,6 +12,7 @@ from tests.scheduler.builders import (
     an_alternative,
     template_pod,
 )
+from tests.scheduler.world import World
 
 from dray.api.core import (
     Affinity,

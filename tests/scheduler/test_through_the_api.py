@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.builders.manifests import a_node, a_pod
 from tests.scheduler.overdrawn import overdrawn
 from tests.waiting import eventually
 
@@ -79,15 +80,11 @@ async def cluster(tmp_path):
         await plane.stop()
 
 
-def a_node(name="node1", cpu="128", memory="256Gi", pods="110"):
+def full_node(name="node1", cpu="128", memory="256Gi", pods="110"):
     amounts = {"cpu": cpu, "memory": memory, "pods": pods}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "", "lastHeartbeatTime": None}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready]},
-    }
+    labels = {"kubernetes.io/hostname": name}
+    return a_node(name, amounts, labels=labels, status={"capacity": amounts, "conditions": [ready]})
 
 
 def gpus(node, count):
@@ -139,7 +136,7 @@ def plain_pod(name, scheduler="default-scheduler", cpu="1"):
 
 
 async def test_pod_with_claim_template_is_bound_with_a_device(cluster):
-    await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
+    await cluster.apply(full_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
     pod = await cluster.bound("first")
     name = pod.status.resource_claim_statuses[0].resource_claim_name
     claim = await cluster.client.get(CLAIMS, name, "default")
@@ -157,7 +154,7 @@ async def test_pod_with_claim_template_is_bound_with_a_device(cluster):
 
 
 async def test_second_pod_waits_and_gets_the_device_when_the_first_is_gone(cluster):
-    await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
+    await cluster.apply(full_node(), gpus("node1", 1), GPU_CLASS, ONE_GPU, gpu_pod("first"))
     await cluster.bound("first")
     await cluster.apply(gpu_pod("second"))
     condition = await cluster.condition("second")
@@ -169,7 +166,7 @@ async def test_second_pod_waits_and_gets_the_device_when_the_first_is_gone(clust
 
 @pytest.mark.parametrize("case", USE_CASES, ids=[case["name"] for case in USE_CASES])
 async def test_kep_use_case(cluster, case):
-    await cluster.apply(a_node(), *case["objects"])
+    await cluster.apply(full_node(), *case["objects"])
     pod = await cluster.bound(case["pod"])
     written = {
         row.resource_claim_name.rpartition("-")[0] if case.get("generated") else row.resource_claim_name: {
@@ -190,7 +187,7 @@ async def test_two_schedulers_share_devices_without_giving_one_twice(cluster):
     try:
         await second.ready.wait()
         for index in range(3):
-            await cluster.apply(a_node(f"node-{index}"), gpus(f"node-{index}", 4))
+            await cluster.apply(full_node(f"node-{index}"), gpus(f"node-{index}", 4))
         await cluster.apply(GPU_CLASS, ONE_GPU)
         pods = [gpu_pod(f"p{index}", "second" if index % 2 else "default-scheduler") for index in range(12)]
         await asyncio.gather(*(cluster.apply(pod) for pod in pods))
@@ -216,7 +213,7 @@ async def test_two_schedulers_do_not_overbook_a_node(cluster):
     try:
         await second.ready.wait()
         for index in range(2):
-            await cluster.apply(a_node(f"node-{index}", cpu="3"))
+            await cluster.apply(full_node(f"node-{index}", cpu="3"))
         pods = [plain_pod(f"p{index}", "second" if index % 2 else "default-scheduler") for index in range(10)]
         await asyncio.gather(*(cluster.apply(pod) for pod in pods))
 
@@ -235,7 +232,7 @@ async def test_two_schedulers_do_not_overbook_a_node(cluster):
 
 
 async def test_scheduler_that_restarts_goes_on_where_the_last_one_stopped(cluster):
-    await cluster.apply(a_node(), gpus("node1", 3), GPU_CLASS, ONE_GPU, gpu_pod("before"))
+    await cluster.apply(full_node(), gpus("node1", 3), GPU_CLASS, ONE_GPU, gpu_pod("before"))
     await cluster.bound("before")
     await cluster.apply(gpu_pod("after", "later"))
     later = SchedulerService(cluster.plane.client("later"), config=SchedulerConfig(profiles=(ProfileConfig("later"),)))
@@ -265,7 +262,7 @@ async def test_claim_with_a_full_list_of_users_takes_no_further_pod(cluster):
     }
     pod = gpu_pod("first")
     pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "shared"}]
-    await cluster.apply(a_node(), gpus("node1", 1), GPU_CLASS, claim, pod)
+    await cluster.apply(full_node(), gpus("node1", 1), GPU_CLASS, claim, pod)
     await cluster.bound("first")
     stored = await cluster.client.get(CLAIMS, "shared", "default")
     # Users of another kind: the claim controller never removes those.
@@ -289,7 +286,7 @@ async def test_pods_that_wait_for_their_devices_do_not_hold_up_others(cluster):
     slow = gpus("node1", 12)
     for device in slow["spec"]["devices"]:
         device |= {"bindingConditions": ["attached"], "bindingFailureConditions": ["broken"]}
-    await cluster.apply(a_node(), slow, GPU_CLASS, ONE_GPU, *(gpu_pod(f"slow-{index}") for index in range(12)))
+    await cluster.apply(full_node(), slow, GPU_CLASS, ONE_GPU, *(gpu_pod(f"slow-{index}") for index in range(12)))
 
     async def all_wait():
         return cluster.plane.scheduler.scheduler.handle.waiting == 12
@@ -326,10 +323,10 @@ class Bindings:
 async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of_others(cluster, count):
     bindings = Bindings(cluster.plane)
     await cluster.until(lambda: cluster.client.find(SERVICE_ACCOUNTS, "default", "default"))
-    await cluster.apply(a_node(pods="500"))
+    await cluster.apply(full_node(pods="500"))
     await cluster.client.patch(NODES, "node1", {"spec": {"unschedulable": True}})
     for number in range(count):
-        await cluster.apply(a_plain_pod(f"pod-{number}"))
+        await cluster.apply(a_pod(f"pod-{number}"))
     counts = cluster.plane.scheduler.scheduler.queue.counts
 
     async def all_wait():
@@ -354,16 +351,11 @@ async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of
         assert "u=0" in bindings.priorities
 
 
-def a_plain_pod(name):
-    spec = {"containers": [{"name": "main", "image": "busybox"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
 async def test_a_pod_that_came_before_the_first_node_is_bound_once_there_is_one(cluster):
     await cluster.until(lambda: cluster.client.find(SERVICE_ACCOUNTS, "default", "default"))
-    await cluster.apply(a_plain_pod("early"))
+    await cluster.apply(a_pod("early"))
     assert (await cluster.condition("early")).message == "no nodes available to schedule pods"
-    await cluster.apply(a_node())
+    await cluster.apply(full_node())
     await cluster.bound("early")
 
 
@@ -378,7 +370,7 @@ async def test_devices_behind_an_extended_resource_are_charged_in_status_and_led
     pods = [plain_pod(name) for name in ("first", "second")]
     for pod in pods:
         pod["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
-    await cluster.apply(a_node(cpu="8"), five_cpus_each(gpus("node1", 2)), serving, pods[0])
+    await cluster.apply(full_node(cpu="8"), five_cpus_each(gpus("node1", 2)), serving, pods[0])
     bound = await cluster.bound("first")
     (status,) = bound.status.node_allocatable_resource_claim_statuses
     assert status.resource_claim_name == bound.status.extended_resource_claim_status.resource_claim_name

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.scheduler.builders import World, a_class, a_node, a_pod, a_slice, template_pod
+from tests.builders.objects import a_class, a_node, a_pod, a_slice, template_pod
+from tests.scheduler.world import World
 
 from dray.scheduler.framework.answers import FilterAnswers, NodeChangeLog, ScoreAnswers, positions
 from dray.scheduler.framework.filtering import nodes_to_find, span, steps_to_nth, windows

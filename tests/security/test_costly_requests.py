@@ -12,6 +12,7 @@ import pytest
 from dray.apiserver.write.patching import json_patch
 from dray.client import CLAIMS, DEVICE_CLASSES, SLICES, connect
 from dray.client.transport import Call
+from tests.builders.manifests import a_claim, a_request
 from tests.waiting import eventually
 
 LONGEST_S = 20.0
@@ -28,12 +29,6 @@ EXPRESSIONS = {
     "deep brackets": "(" * 3000 + "true" + ")" * 3000,
     "many terms": " || ".join(f'device.driver == "d{n}"' for n in range(400)),
 }
-
-
-def a_claim(name: str, expression: str) -> dict:
-    exactly = {"deviceClassName": "gpu", "selectors": [{"cel": {"expression": expression}}]}
-    metadata = {"name": name, "namespace": "default"}
-    return {"metadata": metadata, "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}}
 
 
 async def answer_to(client, claim: dict) -> int:
@@ -74,7 +69,7 @@ async def test_selectors(site, name):
     label = f"costly-{list(EXPRESSIONS).index(name)}"
     async with Bystander(site) as bystander:
         started = time.monotonic()
-        assert await answer_to(client, a_claim(label, EXPRESSIONS[name])) in (201, 400, 422)
+        assert await answer_to(client, a_claim(label, a_request(selector=EXPRESSIONS[name]))) in (201, 400, 422)
         assert time.monotonic() - started < LONGEST_S
         answers = bystander.answers
         await eventually(lambda: bystander.answers > answers, "the bystander's next answer")
@@ -90,7 +85,7 @@ async def test_a_costly_selector_does_not_stop_the_scheduler(site):
     expression = (
         f'device.attributes["gpu.example.com"].model.matches("{pattern}") || "{"a" * 900}".matches("{pattern}")'
     )
-    assert await answer_to(client, a_claim("slow-to-judge", expression)) in (201, 422)
+    assert await answer_to(client, a_claim("slow-to-judge", a_request(selector=expression))) in (201, 422)
     for pod, claim in (("waits", "slow-to-judge"), ("goes", None)):
         spec: dict = {"containers": [{"name": "main", "image": "x"}]}
         if claim:

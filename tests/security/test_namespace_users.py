@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from dray.apiserver.security.credentials import kubeconfig_text
+from tests.builders.manifests import a_claim, a_request
 
 TEAM = """
 apiVersion: v1
@@ -58,18 +59,8 @@ def kubectl(kubeconfig, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def a_claim(namespace: str, **exactly) -> dict:
-    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu", **exactly}}]
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"generateName": "c-", "namespace": namespace},
-        "spec": {"devices": {"requests": requests}},
-    }
-
-
 def test_claims_of_their_own_are_theirs(alice):
-    code, output = apply(alice, a_claim("team-a"))
+    code, output = apply(alice, a_claim("", namespace="team-a", generateName="c-"))
     assert code == 0, output
     assert kubectl(alice, "get", "resourceclaims", "-n", "team-a")[0] == 0
 
@@ -104,7 +95,7 @@ def test_nothing_beyond(alice, arguments):
 
 
 def test_admin_access_needs_the_label_that_they_may_not_set(alice):
-    code, output = apply(alice, a_claim("team-a", adminAccess=True))
+    code, output = apply(alice, a_claim("", a_request(adminAccess=True), namespace="team-a", generateName="c-"))
     assert code != 0
     assert "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label" in output
 
@@ -119,7 +110,11 @@ def test_an_allocation_is_not_theirs_to_write(alice, verb):
             "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "worker", "device": "gpu-1"}]}
         }
     }
-    apply(alice, a_claim("team-a") | {"metadata": {"name": f"wish-{verb}", "namespace": "team-a"}})
+    apply(
+        alice,
+        a_claim("", namespace="team-a", generateName="c-")
+        | {"metadata": {"name": f"wish-{verb}", "namespace": "team-a"}},
+    )
     code, output = kubectl(
         alice,
         "patch",

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.explain.manifests import a_class, a_device, a_node, a_request, a_slice
+from tests.builders.manifests import a_class
+from tests.explain.manifests import gpu, gpu_node, gpu_request, gpu_slice
 from tests.sim.random_clusters import RESOURCE
 
 NODES = 5_000
@@ -24,9 +25,9 @@ def a_large_dump() -> dict[str, Any]:
     items: list[dict[str, Any]] = [a_class()]
     for number in range(NODES):
         name = f"node-{number}"
-        items.append(a_node(name))
-        items.append(a_slice(name, [a_device(f"gpu-{device}") for device in range(DEVICES)]))
-    claim = {"devices": {"requests": [a_request(count=4)]}}
+        items.append(gpu_node(name))
+        items.append(gpu_slice(name, [gpu(f"gpu-{device}") for device in range(DEVICES)]))
+    claim = {"devices": {"requests": [gpu_request(count=4)]}}
     metadata = {"name": "four", "namespace": "default"}
     items.append(
         {"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": claim}}

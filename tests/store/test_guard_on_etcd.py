@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.builders.manifests import a_claim, a_result
 
 from dray.apiserver.errors import ApiError
 from dray.apiserver.guard.claim_guard import ClaimGuard
@@ -23,14 +24,9 @@ GROUP = "resource.k8s.io"
 DEVICES = [f"gpu-{number}" for number in range(4)]
 
 
-def a_claim(name: str, *devices: str) -> Document:
-    results = [{"request": "r", "driver": "gpu.example.com", "pool": "p", "device": device} for device in devices]
-    return {
-        "kind": "ResourceClaim",
-        "apiVersion": f"{GROUP}/v1",
-        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}"},
-        "status": {"allocation": {"devices": {"results": results}}} if results else {},
-    }
+def stored_claim(name: str, *devices: str) -> Document:
+    results = [a_result(device, pool="p") for device in devices]
+    return a_claim(name, namespace="ns", uid=f"uid-{name}", results=results)
 
 
 async def write(store: Store, guard: ClaimGuard, claim: Document) -> bool:
@@ -71,10 +67,10 @@ async def test_two_servers_never_give_a_device_twice(etcd_address: str, tmp_path
         store, guard = stores[number % 2], guards[number % 2]
         wins = 0
         for _ in range(12):
-            if await write(store, guard, a_claim(f"c{number}", *chance.sample(DEVICES, 2))):
+            if await write(store, guard, stored_claim(f"c{number}", *chance.sample(DEVICES, 2))):
                 wins += 1
                 assert all(len(names) == 1 for names in (await holders(store)).values())
-                await write(store, guard, a_claim(f"c{number}"))
+                await write(store, guard, stored_claim(f"c{number}"))
         return wins
 
     wins = await asyncio.gather(*(scheduler(number) for number in range(6)))
@@ -97,7 +93,7 @@ async def test_the_same_device_at_the_same_moment_goes_to_exactly_one(etcd_addre
     for follower in followers:
         await follower.start()
     answers = await asyncio.gather(
-        *(write(stores[number % 2], guards[number % 2], a_claim(f"c{number}", "gpu-0")) for number in range(10))
+        *(write(stores[number % 2], guards[number % 2], stored_claim(f"c{number}", "gpu-0")) for number in range(10))
     )
     assert sum(answers) == 1
     for follower in followers:

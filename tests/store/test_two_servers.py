@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.builders.manifests import a_claim, a_request
 
 from dray.apiserver.assembly import Running, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
@@ -29,13 +30,6 @@ async def send(
     return response.status, json.loads(response.body or b"{}")
 
 
-def a_claim(name: str, count: int = 1) -> Document:
-    requests = [{"name": "r", "exactly": {"deviceClassName": "gold", "count": count}}]
-    metadata = {"name": name, "namespace": "default"}
-    spec = {"devices": {"requests": requests}}
-    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": spec}
-
-
 @pytest.fixture
 async def servers(etcd_address: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[list[Running]]:
     running = []
@@ -55,7 +49,7 @@ async def test_a_write_on_one_is_read_on_the_other_at_once(servers: list[Running
     one, two = servers
     for number in range(10):
         writer, reader = (one, two) if number % 2 else (two, one)
-        status, made = await send(writer, "POST", CLAIMS, a_claim(f"c{number}"))
+        status, made = await send(writer, "POST", CLAIMS, a_claim(f"c{number}", a_request(device_class="gold")))
         assert status == 201
         status, read = await send(reader, "GET", f"{CLAIMS}/c{number}")
         assert (status, read) == (200, made)
@@ -87,7 +81,7 @@ async def test_a_watch_on_one_sees_the_writes_of_both(servers: list[Running]) ->
     response = await one.server.handle(Request("GET", CLAIMS, query, {"accept": "application/json"}, b"", LOOPBACK))
     assert response.stream is not None
     for number in range(6):
-        await send(servers[number % 2], "POST", CLAIMS, a_claim(f"w{number}"))
+        await send(servers[number % 2], "POST", CLAIMS, a_claim(f"w{number}", a_request(device_class="gold")))
     names: list[str] = []
     revisions: list[int] = []
     async with asyncio.timeout(30):
@@ -121,7 +115,7 @@ async def test_credentials_of_one_are_good_for_the_other(servers: list[Running])
 
 async def test_a_device_is_given_once_whoever_is_asked(servers: list[Running]) -> None:
     for number in range(8):
-        await send(servers[0], "POST", CLAIMS, a_claim(f"c{number}"))
+        await send(servers[0], "POST", CLAIMS, a_claim(f"c{number}", a_request(device_class="gold")))
     results = [{"request": "r", "driver": "d.example.com", "pool": "p", "device": "gpu"}]
     patch = {"status": {"allocation": {"devices": {"results": results}}}}
     answers = await asyncio.gather(
@@ -139,7 +133,10 @@ async def test_a_quota_holds_across_both(servers: list[Running]) -> None:
     await send(servers[0], "POST", path, body)
     await send(servers[0], "PATCH", f"{path}/q/status", {"status": {"hard": {name: "5"}, "used": {name: "0"}}})
     answers = await asyncio.gather(
-        *(send(servers[number % 2], "POST", CLAIMS, a_claim(f"q{number}", 2)) for number in range(8))
+        *(
+            send(servers[number % 2], "POST", CLAIMS, a_claim(f"q{number}", a_request(device_class="gold", count=2)))
+            for number in range(8)
+        )
     )
     assert sorted(status for status, _ in answers) == [201] * 2 + [403] * 6
     _, quota = await send(servers[1], "GET", f"{path}/q")

@@ -1,18 +1,13 @@
 """Pods, the kinds that make them, and quotas: the ground rules, in the words Kubernetes has for them."""
 
 import pytest
+from tests.builders.manifests import a_container, a_pod, a_quota
 
 from dray.validation import ValidationContext, validate_create, validate_update
 
 
-def a_pod(container=None, **spec):
-    containers = [{"name": "c", "image": "i", **(container or {})}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "namespace": "default"},
-        "spec": {"containers": containers, **spec},
-    }
+def pod_with(container=None, **spec):
+    return a_pod("p", a_container("c", **(container or {})), **spec)
 
 
 def texts(errors):
@@ -22,33 +17,33 @@ def texts(errors):
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        pytest.param(a_pod({"image": " i"}), ["spec.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace"], id="image-with-space"),
-        pytest.param(a_pod({"imagePullPolicy": "Often"}), ['spec.containers[0].imagePullPolicy: Unsupported value: "Often": supported values: "Always", "IfNotPresent", "Never"'], id="pull-policy"),
-        pytest.param(a_pod({"ports": [{"containerPort": 70000}]}), ["spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"], id="port-out-of-range"),
-        pytest.param(a_pod({"ports": [{"name": "a"}]}), ["spec.containers[0].ports[0].containerPort: Required value"], id="no-port"),
-        pytest.param(a_pod({"ports": [{"containerPort": 1, "name": "-", "protocol": "QUIC"}]}), [
+        pytest.param(pod_with({"image": " i"}), ["spec.containers[0].image: Invalid value: \" i\": must not have leading or trailing whitespace"], id="image-with-space"),
+        pytest.param(pod_with({"imagePullPolicy": "Often"}), ['spec.containers[0].imagePullPolicy: Unsupported value: "Often": supported values: "Always", "IfNotPresent", "Never"'], id="pull-policy"),
+        pytest.param(pod_with({"ports": [{"containerPort": 70000}]}), ["spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"], id="port-out-of-range"),
+        pytest.param(pod_with({"ports": [{"name": "a"}]}), ["spec.containers[0].ports[0].containerPort: Required value"], id="no-port"),
+        pytest.param(pod_with({"ports": [{"containerPort": 1, "name": "-", "protocol": "QUIC"}]}), [
             'spec.containers[0].ports[0].name: Invalid value: "-": must contain at least one letter (a-z)',
             'spec.containers[0].ports[0].name: Invalid value: "-": must not begin or end with a hyphen',
             'spec.containers[0].ports[0].protocol: Unsupported value: "QUIC": supported values: "SCTP", "TCP", "UDP"',
         ], id="port-name-and-protocol"),
-        pytest.param(a_pod({"volumeMounts": [{"name": "v", "mountPath": "/a"}]}), ['spec.containers[0].volumeMounts[0].name: Not found: "v"'], id="mount-of-nothing"),
-        pytest.param(a_pod({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]}, volumes=[{"name": "v", "emptyDir": {}}]), ['spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique'], id="mounted-twice"),
-        pytest.param(a_pod(volumes=[{"name": "v"}]), ["spec.volumes[0]: Required value: must specify a volume type"], id="volume-without-source"),
-        pytest.param(a_pod(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]), ['spec.volumes[1].name: Duplicate value: "v"'], id="volume-twice"),
-        pytest.param(a_pod({"resources": {"requests": {"example.com/gpu": "1"}}}), ["spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources"], id="extended-resource-without-limit"),
-        pytest.param(a_pod({"resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "2"}}}), ['spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2'], id="extended-resource-below-its-limit"),
-        pytest.param(a_pod({"resources": {"limits": {"example.com/gpu": "500m"}}}), ['spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer'], id="half-an-extended-resource"),
-        pytest.param(a_pod({"resources": {"requests": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}), [], id="implicit-extended-resource"),
-        pytest.param(a_pod({"resources": {"limits": {"hugepages-2Mi": "2Mi"}}}), ["spec.containers[0].resources: Forbidden: HugePages require cpu or memory"], id="huge-pages-alone"),
-        pytest.param(a_pod(dnsPolicy="Mine"), ['spec.dnsPolicy: Unsupported value: "Mine": supported values: "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"'], id="dns-policy"),
-        pytest.param(a_pod(activeDeadlineSeconds=0), ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"], id="deadline"),
-        pytest.param(a_pod(tolerations=[{"operator": "Equal"}]), ['spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, which means "match all values and all keys"'], id="toleration-without-key"),
-        pytest.param(a_pod(tolerations=[{"key": "k", "operator": "Exists", "tolerationSeconds": 5}]), ["spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set"], id="toleration-seconds"),
-        pytest.param(a_pod(tolerations=[{"key": "k", "operator": "Near", "effect": "Never"}]), [
+        pytest.param(pod_with({"volumeMounts": [{"name": "v", "mountPath": "/a"}]}), ['spec.containers[0].volumeMounts[0].name: Not found: "v"'], id="mount-of-nothing"),
+        pytest.param(pod_with({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "v", "mountPath": "/a"}]}, volumes=[{"name": "v", "emptyDir": {}}]), ['spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique'], id="mounted-twice"),
+        pytest.param(pod_with(volumes=[{"name": "v"}]), ["spec.volumes[0]: Required value: must specify a volume type"], id="volume-without-source"),
+        pytest.param(pod_with(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]), ['spec.volumes[1].name: Duplicate value: "v"'], id="volume-twice"),
+        pytest.param(pod_with({"resources": {"requests": {"example.com/gpu": "1"}}}), ["spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources"], id="extended-resource-without-limit"),
+        pytest.param(pod_with({"resources": {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "2"}}}), ['spec.containers[0].resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2'], id="extended-resource-below-its-limit"),
+        pytest.param(pod_with({"resources": {"limits": {"example.com/gpu": "500m"}}}), ['spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer'], id="half-an-extended-resource"),
+        pytest.param(pod_with({"resources": {"requests": {"deviceclass.resource.kubernetes.io/gpu": "1"}}}), [], id="implicit-extended-resource"),
+        pytest.param(pod_with({"resources": {"limits": {"hugepages-2Mi": "2Mi"}}}), ["spec.containers[0].resources: Forbidden: HugePages require cpu or memory"], id="huge-pages-alone"),
+        pytest.param(pod_with(dnsPolicy="Mine"), ['spec.dnsPolicy: Unsupported value: "Mine": supported values: "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"'], id="dns-policy"),
+        pytest.param(pod_with(activeDeadlineSeconds=0), ["spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive"], id="deadline"),
+        pytest.param(pod_with(tolerations=[{"operator": "Equal"}]), ['spec.tolerations[0].operator: Invalid value: "Equal": operator must be Exists when `key` is empty, which means "match all values and all keys"'], id="toleration-without-key"),
+        pytest.param(pod_with(tolerations=[{"key": "k", "operator": "Exists", "tolerationSeconds": 5}]), ["spec.tolerations[0].effect: Invalid value: \"\": effect must be 'NoExecute' when `tolerationSeconds` is set"], id="toleration-seconds"),
+        pytest.param(pod_with(tolerations=[{"key": "k", "operator": "Near", "effect": "Never"}]), [
             'spec.tolerations[0].operator: Unsupported value: "Near": supported values: "Equal", "Exists"',
             'spec.tolerations[0].effect: Unsupported value: "Never": supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"',
         ], id="toleration-words"),
-        pytest.param(a_pod(schedulingGates=[{"name": "a"}, {"name": "a"}]), ['spec.schedulingGates[1]: Duplicate value: "a"'], id="gate-twice"),
+        pytest.param(pod_with(schedulingGates=[{"name": "a"}, {"name": "a"}]), ['spec.schedulingGates[1]: Duplicate value: "a"'], id="gate-twice"),
     ],
 )  # fmt: skip
 def test_pods(pod, expected):
@@ -62,9 +57,9 @@ def sized(cpu, **more):
 @pytest.mark.parametrize(
     ("pod", "expected"),
     [
-        pytest.param(a_pod(sized("2"), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}), [], id="fits"),
+        pytest.param(pod_with(sized("2"), resources={"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}), [], id="fits"),
         pytest.param(
-            a_pod(sized("1500m"), resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}),
+            pod_with(sized("1500m"), resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}),
             [
                 'spec.resources.requests[cpu]: Invalid value: "1": must be greater than or equal to aggregate container '
                 "requests of 1500m"
@@ -72,7 +67,7 @@ def sized(cpu, **more):
             id="asks-for-more-than-the-pod",
         ),
         pytest.param(
-            a_pod(sized("1"), resources={"limits": {"cpu": "500m"}}),
+            pod_with(sized("1"), resources={"limits": {"cpu": "500m"}}),
             [
                 'spec.containers[0].resources.limits[cpu]: Invalid value: "1": must be less than or equal to pod limits '
                 "of 500m"
@@ -80,7 +75,7 @@ def sized(cpu, **more):
             id="limit-above-the-pods",
         ),
         pytest.param(
-            a_pod(
+            pod_with(
                 sized("1"),
                 initContainers=[
                     {"name": "side", "image": "i", "restartPolicy": "Always", **sized("1")},
@@ -95,7 +90,7 @@ def sized(cpu, **more):
             id="a-step-beside-a-sidecar-counts-most",
         ),
         pytest.param(
-            a_pod(
+            pod_with(
                 sized("1"),
                 initContainers=[{"name": "step", "image": "i", "resources": {"requests": {"memory": "0"}}}],
                 resources={"requests": {"cpu": "1"}},
@@ -152,34 +147,29 @@ def test_a_selector_stays():
     ]
 
 
-def a_quota(**spec):
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "q", "namespace": "default", "resourceVersion": "1", "uid": "u"},
-        "spec": spec,
-    }
+def quota_with(**spec):
+    return a_quota("q", resourceVersion="1", uid="u") | {"spec": spec}
 
 
 @pytest.mark.parametrize(
     ("quota", "expected"),
     [
-        pytest.param(a_quota(hard={"pods": "1"}, scopes=["BestEffort"]), [], id="fine"),
+        pytest.param(quota_with(hard={"pods": "1"}, scopes=["BestEffort"]), [], id="fine"),
         pytest.param(
-            a_quota(scopes=["Mine"]), ['spec.scopes: Invalid value: ["Mine"]: unsupported scope'], id="unknown-scope"
+            quota_with(scopes=["Mine"]), ['spec.scopes: Invalid value: ["Mine"]: unsupported scope'], id="unknown-scope"
         ),
         pytest.param(
-            a_quota(hard={"requests.cpu": "1"}, scopes=["BestEffort"]),
+            quota_with(hard={"requests.cpu": "1"}, scopes=["BestEffort"]),
             ['spec.scopes: Invalid value: ["BestEffort"]: unsupported scope applied to resource'],
             id="scope-without-meaning",
         ),
         pytest.param(
-            a_quota(scopes=["Terminating", "NotTerminating"]),
+            quota_with(scopes=["Terminating", "NotTerminating"]),
             ['spec.scopes: Invalid value: ["Terminating","NotTerminating"]: conflicting scopes'],
             id="opposites",
         ),
         pytest.param(
-            a_quota(scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}),
+            quota_with(scopeSelector={"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In"}]}),
             [
                 "spec.scopeSelector.matchExpressions.values: Required value: must be at least one value when `operator` is "
                 "'In' or 'NotIn' for scope selector"
@@ -193,7 +183,7 @@ def test_scopes_of_quotas(quota, expected):
 
 
 def test_scopes_of_a_quota_stay():
-    new, old = a_quota(scopes=["BestEffort"]), a_quota(scopes=["NotBestEffort"])
+    new, old = quota_with(scopes=["BestEffort"]), quota_with(scopes=["NotBestEffort"])
     assert texts(validate_update(new, old, ValidationContext())) == [
         'spec.scopes: Invalid value: ["BestEffort"]: field is immutable'
     ]

@@ -1,6 +1,7 @@
 """The words of errors: users know them from Kubernetes and search for them."""
 
 import pytest
+from tests.builders.manifests import a_claim, a_request, a_slice
 
 from dray.api.codec import shape_document
 from dray.api.defaults import apply_defaults
@@ -13,29 +14,19 @@ from dray.validation import FieldError, ValidationContext, invalid_message, vali
 V1 = "resource.k8s.io/v1"
 
 
-def a_claim(request: dict | None = None, **devices: object) -> dict:
-    requests = [request or {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]
-    return {
-        "apiVersion": V1,
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c", "namespace": "default"},
-        "spec": {"devices": {"requests": requests, **devices}},
-    }
+def claim_with(request: dict | None = None, **devices: object) -> dict:
+    document = a_claim("c", request or a_request("gpu"))
+    document["spec"]["devices"] |= devices
+    return document
 
 
-def a_slice(*devices: dict, **spec: object) -> dict:
-    return {
-        "apiVersion": V1,
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": {
-            "driver": "gpu.example.com",
-            "nodeName": "n",
-            "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
-            "devices": list(devices),
-            **spec,
-        },
-    }
+def slice_with(*devices: dict, **spec: object) -> dict:
+    return _changed(a_slice("s", *devices, node="n"), spec)
+
+
+def _changed(document: dict, spec: dict) -> dict:
+    document["spec"] |= spec
+    return document
 
 
 def said(document: dict, gates: FeatureGates | None = None) -> list[str]:
@@ -55,52 +46,55 @@ def exactly(**ask: object) -> dict:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (a_claim({"name": "gpu", "exactly": {}}), "spec.devices.requests[0].exactly.deviceClassName: Required value"),
         (
-            a_claim(exactly(count=-1)),
+            claim_with({"name": "gpu", "exactly": {}}),
+            "spec.devices.requests[0].exactly.deviceClassName: Required value",
+        ),
+        (
+            claim_with(exactly(count=-1)),
             "spec.devices.requests[0].exactly.count: Invalid value: -1: must be greater than zero",
         ),
         (
-            a_claim(exactly(allocationMode="Some")),
+            claim_with(exactly(allocationMode="Some")),
             'spec.devices.requests[0].exactly.allocationMode: Unsupported value: "Some": '
             'supported values: "All", "ExactCount"',
         ),
         (
-            a_claim(exactly(adminAccess=True)),
+            claim_with(exactly(adminAccess=True)),
             "spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the "
             "`resource.kubernetes.io/admin-access: true` label on the containing namespace",
         ),
         (
-            a_claim(exactly(selectors=[{"cel": {"expression": "true"}}] * 33)),
+            claim_with(exactly(selectors=[{"cel": {"expression": "true"}}] * 33)),
             "spec.devices.requests[0].exactly.selectors: Too many: 33: must have at most 32 items",
         ),
         (
-            a_claim(exactly(selectors=[{"cel": {"expression": "x" * 10241}}])),
+            claim_with(exactly(selectors=[{"cel": {"expression": "x" * 10241}}])),
             "spec.devices.requests[0].exactly.selectors[0].cel.expression: Too long: may not be more than 10240 bytes",
         ),
         (
-            a_claim(constraints=[{"requests": ["nope"], "matchAttribute": "a/b"}]),
+            claim_with(constraints=[{"requests": ["nope"], "matchAttribute": "a/b"}]),
             'spec.devices.constraints[0].requests[0]: Invalid value: "nope": must be the name of a request in the claim or '
             "the name of a request and a subrequest separated by '/'",
         ),
-        (a_slice(driver=""), "spec.driver: Required value"),
+        (slice_with(driver=""), "spec.driver: Required value"),
         (
-            a_slice(allNodes=True),
+            slice_with(allNodes=True),
             'spec: Invalid value: "{`nodeName`, `allNodes`}": exactly one of `nodeName`, `nodeSelector`, `allNodes`, '
             "`perDeviceNodeSelection` is required, but multiple fields are set",
         ),
         (
-            a_slice({"name": "d", "attributes": {"a": {}}}),
+            slice_with({"name": "d", "attributes": {"a": {}}}),
             'spec.devices[0].attributes[a]: Invalid value: "": must specify one of: `int`, `bool`, `string`, `version`, '
             "`ints`, `bools`, `strings`, `versions`",
         ),
-        (a_slice({"name": "d"}, {"name": "d"}), 'spec.devices[1]: Duplicate value: "d"'),
+        (slice_with({"name": "d"}, {"name": "d"}), 'spec.devices[1]: Duplicate value: "d"'),
         (
-            a_slice({"name": "d", "nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "x"}}}}),
+            slice_with({"name": "d", "nodeAllocatableResources": {"cpu": {"mapping": {"capacityKey": "x"}}}}),
             'spec.devices[0].nodeAllocatableResources[cpu].mapping.capacityKey: Not found: "x"',
         ),
         (
-            a_slice(
+            slice_with(
                 {
                     "name": "d",
                     "capacity": {"x": {"value": "1"}},
@@ -110,7 +104,7 @@ def exactly(**ask: object) -> dict:
             'spec.devices[0].nodeAllocatableResourceMappings[cpu].capacityKey: Not found: "other.example.org/x"',
         ),
         (
-            a_slice(
+            slice_with(
                 {
                     "name": "d",
                     "nodeAllocatableResources": {"cpu": {"overhead": {"perPod": "1"}}},
@@ -121,7 +115,7 @@ def exactly(**ask: object) -> dict:
             "nodeAllocatableResources and nodeAllocatableResourceMappings say the same thing: use one of them",
         ),
         (
-            a_slice({"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"accountingPolicy": "Twice"}}}),
+            slice_with({"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"accountingPolicy": "Twice"}}}),
             'spec.devices[0].nodeAllocatableResourceMappings[cpu].accountingPolicy: Unsupported value: "Twice": '
             'supported values: "AddPerClaim", "AddPerReference", "ConsumeFrom", "Max"',
         ),
@@ -134,7 +128,7 @@ def test_words(document, message):
 def test_equal_amounts_in_valid_values_are_told_apart_by_their_spelling():
     def policy(*values: str) -> dict:
         entry = {"value": "8", "requestPolicy": {"default": values[0], "validValues": list(values)}}
-        return a_slice({"name": "d", "allowMultipleAllocations": True, "capacity": {"m": entry}})
+        return slice_with({"name": "d", "allowMultipleAllocations": True, "capacity": {"m": entry}})
 
     assert said(policy("1", "1000m")) == []
     assert said(policy("1.0", "1", "2")) == []
@@ -182,8 +176,8 @@ class TestDownwardAttributes:
 
 
 def test_immutable_spec():
-    old = shape_document(a_claim()).document
-    new = shape_document(a_claim(exactly(count=2))).document
+    old = shape_document(claim_with()).document
+    new = shape_document(claim_with(exactly(count=2))).document
     (error,) = validate_update(new, old, ValidationContext())
     assert str(error) == "spec: Invalid value: null: field is immutable"
 

@@ -1,17 +1,13 @@
 """PodGroups and Workloads: what is refused, and in which words."""
 
 import pytest
+from tests.builders.manifests import a_pod_group
 
 from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 
 
-def a_group(policy=None, claims=(), **spec):
-    return {
-        "apiVersion": "scheduling.k8s.io/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": "g", "namespace": "ns"},
-        "spec": {"schedulingPolicy": policy or {"basic": {}}, "resourceClaims": list(claims), **spec},
-    }
+def group_with(policy=None, claims=(), **spec):
+    return a_pod_group("g", *claims, namespace="ns", schedulingPolicy=policy or {"basic": {}}, **spec)
 
 
 def a_workload(*templates):
@@ -33,33 +29,33 @@ BASIC = {"name": "t", "schedulingPolicy": {"basic": {}}}
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        pytest.param(a_group(), [], id="basic"),
-        pytest.param(a_group({"gang": {"minCount": 4}}), [], id="gang"),
+        pytest.param(group_with(), [], id="basic"),
+        pytest.param(group_with({"gang": {"minCount": 4}}), [], id="gang"),
         pytest.param(
-            a_group({"gang": {}}), ["spec.schedulingPolicy.gang.minCount: Required value"], id="gang-without-size"
+            group_with({"gang": {}}), ["spec.schedulingPolicy.gang.minCount: Required value"], id="gang-without-size"
         ),
         pytest.param(
-            a_group({"gang": {"minCount": -1}}),
+            group_with({"gang": {"minCount": -1}}),
             ["spec.schedulingPolicy.gang.minCount: Invalid value: -1: must be greater than or equal to 1"],
             id="negative-gang",
         ),
         pytest.param(
-            a_group({"none": {}}),
+            group_with({"none": {}}),
             ['spec.schedulingPolicy: Invalid value: "": must specify one of: `basic`, `gang`'],
             id="no-policy",
         ),
         pytest.param(
-            a_group({"basic": {}, "gang": {"minCount": 1}}),
+            group_with({"basic": {}, "gang": {"minCount": 1}}),
             ['spec.schedulingPolicy: Invalid value: "{basic, gang}": must specify exactly one of: `basic`, `gang`'],
             id="two-policies",
         ),
         pytest.param(
-            a_group(claims=[{"name": f"c{i}", "resourceClaimName": "c"} for i in range(5)]),
+            group_with(claims=[{"name": f"c{i}", "resourceClaimName": "c"} for i in range(5)]),
             ["spec.resourceClaims: Too many: 5: must have at most 4 items"],
             id="too-many-claims",
         ),
         pytest.param(
-            a_group(claims=[{"name": "c", "resourceClaimName": "c"}, {"name": "c", "resourceClaimName": "c"}]),
+            group_with(claims=[{"name": "c", "resourceClaimName": "c"}, {"name": "c", "resourceClaimName": "c"}]),
             ['spec.resourceClaims[1].name: Duplicate value: "c"'],
             id="same-name-twice",
         ),
@@ -88,10 +84,10 @@ def with_revision(document):
 
 
 def test_only_the_size_of_a_gang_can_change():
-    old = with_revision(a_group({"gang": {"minCount": 2}}, [{"name": "c", "resourceClaimName": "c"}]))
-    grown = with_revision(a_group({"gang": {"minCount": 3}}, [{"name": "c", "resourceClaimName": "c"}]))
+    old = with_revision(group_with({"gang": {"minCount": 2}}, [{"name": "c", "resourceClaimName": "c"}]))
+    grown = with_revision(group_with({"gang": {"minCount": 3}}, [{"name": "c", "resourceClaimName": "c"}]))
     assert validate_update(grown, old, ValidationContext()) == []
-    other = with_revision(a_group({"basic": {}}, priority=7))
+    other = with_revision(group_with({"basic": {}}, priority=7))
     assert [error.field for error in validate_update(other, old, ValidationContext())] == [
         "spec.resourceClaims",
         "spec.priority",
@@ -109,7 +105,7 @@ def test_templates_of_a_workload_neither_come_nor_go():
 
 
 def test_the_status_names_entries_of_the_spec():
-    old = with_revision(a_group(claims=[{"name": "c", "resourceClaimTemplateName": "t"}]))
+    old = with_revision(group_with(claims=[{"name": "c", "resourceClaimTemplateName": "t"}]))
     good = {**old, "status": {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "g-c-x"}]}}
     assert validate_status_update(good, old, ValidationContext()) == []
     bad = {**old, "status": {"resourceClaimStatuses": [{"name": "d", "resourceClaimName": "g-d-x"}]}}

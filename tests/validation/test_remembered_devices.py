@@ -3,25 +3,18 @@
 import copy
 
 import pytest
+from tests.builders.manifests import a_device, a_slice
 
 from dray.features import FeatureGates
 from dray.validation import ValidationContext, validate_create
 
 
-def a_slice(**changes):
-    devices = [{"name": f"d-{i}", "attributes": {"index": {"int": i}}} for i in range(20)]
-    spec = {
-        "driver": "d.example.com",
-        "nodeName": "n",
-        "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
-        "devices": devices,
-    }
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": "s"},
-        "spec": {**spec, **changes},
-    }
+def slice_with(**changes):
+    document = a_slice(
+        "s", *(a_device(f"d-{i}", attributes={"index": i}) for i in range(20)), node="n", driver="d.example.com"
+    )
+    document["spec"] |= changes
+    return document
 
 
 def problems(document):
@@ -41,16 +34,16 @@ def problems(document):
     ],
 )
 def test_a_fault_is_found_before_and_after_the_faultless_list_was_seen(break_it):
-    broken = a_slice()
+    broken = slice_with()
     break_it(broken["spec"])
     first = problems(copy.deepcopy(broken))
-    assert problems(a_slice()) == []
-    assert problems(a_slice()) == []
+    assert problems(slice_with()) == []
+    assert problems(slice_with()) == []
     assert problems(broken) == first != []
 
 
 def test_the_same_devices_are_judged_anew_where_each_has_its_own_node():
-    assert problems(a_slice()) == []
-    per_device = a_slice(perDeviceNodeSelection=True)
+    assert problems(slice_with()) == []
+    per_device = slice_with(perDeviceNodeSelection=True)
     del per_device["spec"]["nodeName"]
     assert len(problems(per_device)) == 20

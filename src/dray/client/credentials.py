@@ -36,7 +36,7 @@ class Proof:
     client_key: bytes | None = None
 
 
-class Credentials(Protocol):
+class ClientCredentials(Protocol):
     async def proof(self) -> Proof: ...
 
     def refused(self) -> bool:
@@ -100,7 +100,7 @@ class TokenFile:
 class CertificateFiles:
     """A client certificate whose files another program renews, together with the user's other credentials."""
 
-    def __init__(self, certificate: Path, key: Path, others: Credentials) -> None:
+    def __init__(self, certificate: Path, key: Path, others: ClientCredentials) -> None:
         self._certificate, self._key = certificate, key
         self._others = others
         self._pair: tuple[bytes, bytes] | None = None

@@ -15,7 +15,7 @@ import yaml
 from dray.client.credentials import (
     BasicAuth,
     CertificateFiles,
-    Credentials,
+    ClientCredentials,
     ExecPlugin,
     NoCredentials,
     StaticToken,
@@ -32,7 +32,7 @@ class Connection:
     """Everything needed to talk to one API server as one user. Certificates are PEM bytes."""
 
     server: str
-    credentials: Credentials
+    credentials: ClientCredentials
     ca: bytes | None = None
     verify: bool = True
     tls_server_name: str = ""
@@ -98,14 +98,14 @@ def connection_from_config(config: Mapping[str, Any], context: str = "") -> Conn
     )
 
 
-def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> Credentials:
+def _credentials(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> ClientCredentials:
     found = _proofs(user, cluster)
     certificate, key = user.get("client-certificate"), user.get("client-key")
     has_data = user.get("client-certificate-data") or user.get("client-key-data")
     return CertificateFiles(Path(certificate), Path(key), found) if certificate and key and not has_data else found
 
 
-def _proofs(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> Credentials:
+def _proofs(user: Mapping[str, Any], cluster: Mapping[str, Any]) -> ClientCredentials:
     if user.get("exec"):
         return ExecPlugin.from_config(user["exec"], cluster)
     if user.get("tokenFile"):

@@ -1,22 +1,24 @@
 """Who may use a claim, as far as pods and claims alone can tell."""
 
-import msgspec
 import pytest
+from tests.builders.manifests import a_claim, a_pod
 
+from dray.api.codec import to_object
 from dray.api.core import Pod
 from dray.api.dra.claim_users import may_use, was_made_for
 from dray.api.resource import ResourceClaim
 
 
-def a_pod(group=None):
+def pod_in(group=None):
     spec = {"schedulingGroup": {"podGroupName": group}} if group else {}
-    return msgspec.convert({"kind": "Pod", "metadata": {"name": "p", "uid": "pod-1"}, "spec": spec}, Pod)
+    return to_object(a_pod("p", namespace="", uid="pod-1", **spec), Pod)
 
 
-def a_claim(*users, owner=None):
-    metadata = {"name": "c", "ownerReferences": [owner] if owner else []}
-    document = {"kind": "ResourceClaim", "metadata": metadata, "status": {"reservedFor": list(users)}}
-    return msgspec.convert(document, ResourceClaim)
+def used_claim(*users, owner=None):
+    owners = [owner] if owner else []
+    return to_object(
+        a_claim("c", namespace="", ownerReferences=owners, status={"reservedFor": list(users)}), ResourceClaim
+    )
 
 
 GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "group-1"}
@@ -36,7 +38,7 @@ GROUP = {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", 
     ],
 )
 def test_who_is_let_in(users, group, expected):
-    assert may_use(a_claim(*users), a_pod(group)) == expected
+    assert may_use(used_claim(*users), pod_in(group)) == expected
 
 
 def an_owner(kind="Pod", name="p", uid="pod-1", api="v1", controller=True):
@@ -57,4 +59,4 @@ def an_owner(kind="Pod", name="p", uid="pod-1", api="v1", controller=True):
     ],
 )
 def test_for_whom_it_was_made(owner, group, expected):
-    assert was_made_for(a_claim(owner=owner), a_pod(group)) == expected
+    assert was_made_for(used_claim(owner=owner), pod_in(group)) == expected

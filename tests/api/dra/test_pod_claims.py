@@ -1,6 +1,7 @@
 """Which claims a pod names, in every state that its status can be in."""
 
 import pytest
+from tests.builders.manifests import a_pod
 
 from dray.api.codec import to_object
 from dray.api.core import Pod
@@ -33,16 +34,16 @@ EXTENDED = {
 }
 
 
-def a_pod(*entries, records=(), extended=None, containers=()):
+def pod_with_entries(*entries, records=(), extended=None, containers=()):
     status = {"resourceClaimStatuses": list(records)}
     if extended:
         status["extendedResourceClaimStatus"] = extended
-    spec = {"resourceClaims": list(entries), "containers": list(containers)}
-    document = {"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": spec, "status": status}
+    document = a_pod("p", namespace="n", resourceClaims=list(entries), status=status)
+    document["spec"]["containers"] = list(containers)
     return to_object(document, Pod)
 
 
-def a_container(name, *uses, **requests):
+def container_using(name, *uses, **requests):
     claims = [{"name": entry, "request": request} for entry, request in uses]
     return {"name": name, "resources": {"claims": claims, "requests": requests.get("requests", {})}}
 
@@ -63,11 +64,11 @@ def a_container(name, *uses, **requests):
     ],
 )
 def test_the_claim_of_an_entry(entry, records, expected):
-    assert claims_of_pod(a_pod(entry, records=records)) == [expected]
+    assert claims_of_pod(pod_with_entries(entry, records=records)) == [expected]
 
 
 def test_the_extended_resource_claim_comes_last_and_belongs_to_the_pod():
-    pod = a_pod(NAMED, FROM_TEMPLATE, extended=EXTENDED)
+    pod = pod_with_entries(NAMED, FROM_TEMPLATE, extended=EXTENDED)
     assert [claim.claim_name for claim in claims_of_pod(pod)] == ["shared", "", "p-extended"]
     assert [claim.is_generated for claim in claims_of_pod(pod)] == [False, True, True]
     assert claim_names(pod) == ["shared", "p-extended"]
@@ -77,9 +78,9 @@ def test_the_extended_resource_claim_comes_last_and_belongs_to_the_pod():
 
 
 def test_a_pod_uses_claims_through_its_spec_or_its_extended_resources():
-    assert not uses_claims(a_pod())
-    assert uses_claims(a_pod(NAMED))
-    assert uses_claims(a_pod(extended=EXTENDED))
+    assert not uses_claims(pod_with_entries())
+    assert uses_claims(pod_with_entries(NAMED))
+    assert uses_claims(pod_with_entries(extended=EXTENDED))
 
 
 def test_a_group_lists_claims_like_a_pod():
@@ -96,8 +97,8 @@ def test_a_group_lists_claims_like_a_pod():
 
 
 def test_containers_by_the_claim_they_use():
-    containers = [a_container("init", ("a", "")), a_container("main", ("a", "r1"), ("b", ""))]
-    pod = a_pod(NAMED, FROM_TEMPLATE, extended=EXTENDED, containers=containers)
+    containers = [container_using("init", ("a", "")), container_using("main", ("a", "r1"), ("b", ""))]
+    pod = pod_with_entries(NAMED, FROM_TEMPLATE, extended=EXTENDED, containers=containers)
     assert containers_by_entry(pod) == {"a": ["init", "main"], "b": ["main"], "/p-extended": ["main"]}
 
 
@@ -109,13 +110,13 @@ def test_containers_by_the_claim_they_use():
     ],
 )
 def test_requests_of_a_container(requests, expected):
-    main = a_container("main", ("a", "r1"), ("b", ""), requests=requests)
-    pod = a_pod(NAMED, FROM_TEMPLATE, extended=EXTENDED, containers=[main])
+    main = container_using("main", ("a", "r1"), ("b", ""), requests=requests)
+    pod = pod_with_entries(NAMED, FROM_TEMPLATE, extended=EXTENDED, containers=[main])
     assert requests_of_container(pod, pod.spec.containers[0]) == expected
 
 
 def test_records_are_written_as_they_are_read():
-    pod = with_recorded_claims(a_pod(FROM_TEMPLATE), {"b": "p-b-x"})
+    pod = with_recorded_claims(pod_with_entries(FROM_TEMPLATE), {"b": "p-b-x"})
     assert recorded_claims(pod) == {"b": "p-b-x"}
     assert with_recorded_claims(pod, recorded_claims(pod)) is pod
     assert claim_records({"b": "2", "a": "1"}) == {
@@ -132,7 +133,9 @@ def test_a_document_without_an_extended_resource_claim(document):
 
 
 def test_a_record_is_mentioned_even_without_its_entry():
-    pod = a_pod(NAMED, records=[{"name": "gone", "resourceClaimName": "left"}, {"name": "none"}], extended=EXTENDED)
+    pod = pod_with_entries(
+        NAMED, records=[{"name": "gone", "resourceClaimName": "left"}, {"name": "none"}], extended=EXTENDED
+    )
     assert list(mentioned_claim_names(pod.spec, pod.status)) == ["shared", "left", "p-extended"]
 
 

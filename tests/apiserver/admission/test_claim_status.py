@@ -2,7 +2,7 @@
 
 import copy
 
-from tests.apiserver.admission.world import ALICE, DRA, Document, World, a_claim, grant
+from tests.apiserver.admission.world import ALICE, DRA, Document, World, admitted_claim, grant
 
 from dray.apiserver.request.request_info import User
 
@@ -22,9 +22,9 @@ def rule(verbs: list[str], *resources: str, names: tuple[str, ...] = ()) -> Docu
 
 
 async def test_allocating_needs_the_right_to_bind(world: World) -> None:
-    allocated = a_claim("c", allocation=ON_N1)
-    reserved = a_claim("c", allocation=ON_N1, reservedFor=[{"resource": "pods", "name": "p", "uid": "u"}])
-    for new, old in ((allocated, a_claim("c")), (reserved, allocated), (a_claim("c"), allocated)):
+    allocated = admitted_claim("c", allocation=ON_N1)
+    reserved = admitted_claim("c", allocation=ON_N1, reservedFor=[{"resource": "pods", "name": "p", "uid": "u"}])
+    for new, old in ((allocated, admitted_claim("c")), (reserved, allocated), (admitted_claim("c"), allocated)):
         error = await world.refused(STATUS, new, old, user=ALICE)
         assert error.code == 422
         assert (
@@ -34,8 +34,8 @@ async def test_allocating_needs_the_right_to_bind(world: World) -> None:
         error = await world.refused(STATUS, new, old, user=ALICE, verb="patch")
         assert 'verb="patch"' in error.message
     await grant(world, ALICE, rule(["update"], "resourceclaims/binding"))
-    await world.admit(STATUS, allocated, a_claim("c"), user=ALICE)
-    await world.refused(STATUS, allocated, a_claim("c"), user=ALICE, verb="patch")
+    await world.admit(STATUS, allocated, admitted_claim("c"), user=ALICE)
+    await world.refused(STATUS, allocated, admitted_claim("c"), user=ALICE, verb="patch")
     await world.admit(STATUS, allocated, allocated, user=User("nobody"))
 
 
@@ -43,7 +43,7 @@ async def test_the_right_to_bind_in_one_namespace_is_not_enough(world: World) ->
     await world.put("Role", "binder", "ns", rules=[rule(["*"], "*")])
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "binder"}
     await world.put("RoleBinding", "b", "ns", subjects=[{"kind": "User", "name": "alice"}], roleRef=reference)
-    await world.refused(STATUS, a_claim("c", allocation=ON_N1), a_claim("c"), user=ALICE)
+    await world.refused(STATUS, admitted_claim("c", allocation=ON_N1), admitted_claim("c"), user=ALICE)
 
 
 def driver(node: str = "n1", *more: str) -> User:
@@ -51,7 +51,10 @@ def driver(node: str = "n1", *more: str) -> User:
 
 
 async def test_a_driver_reports_on_its_own_node(world: World) -> None:
-    allocated, reported = a_claim("c", allocation=ON_N1), a_claim("c", allocation=ON_N1, devices=[DEVICE_STATUS])
+    allocated, reported = (
+        admitted_claim("c", allocation=ON_N1),
+        admitted_claim("c", allocation=ON_N1, devices=[DEVICE_STATUS]),
+    )
     own = rule(["associated-node:update"], "resourceclaims/driver", names=("gpu.example.com",))
     await grant(world, driver(), own)
     await world.admit(STATUS, reported, allocated, user=driver())
@@ -76,6 +79,6 @@ async def test_a_driver_reports_on_its_own_node(world: World) -> None:
 
 
 async def test_device_status_goes_with_its_allocation(world: World) -> None:
-    reported = a_claim("c", allocation=ON_N1, devices=[DEVICE_STATUS])
+    reported = admitted_claim("c", allocation=ON_N1, devices=[DEVICE_STATUS])
     await grant(world, ALICE, rule(["update"], "resourceclaims/binding"))
-    await world.admit(STATUS, a_claim("c"), reported, user=ALICE)
+    await world.admit(STATUS, admitted_claim("c"), reported, user=ALICE)

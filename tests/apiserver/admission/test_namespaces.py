@@ -1,20 +1,20 @@
 """Namespaces: where nothing may be made, and which ones stay."""
 
 import pytest
-from tests.apiserver.admission.world import DRA, World, a_claim
+from tests.apiserver.admission.world import DRA, World, admitted_claim
 
 
 async def test_nothing_is_made_in_a_namespace_that_is_not_there(world: World) -> None:
-    error = await world.refused(f"{DRA}:resourceclaims", a_claim(), namespace="ghost")
+    error = await world.refused(f"{DRA}:resourceclaims", admitted_claim(), namespace="ghost")
     assert (error.code, error.message) == (404, 'namespaces "ghost" not found')
-    claim = a_claim()
+    claim = admitted_claim()
     await world.admit(f"{DRA}:resourceclaims", claim, claim, namespace="ghost")
     await world.admit(f"{DRA}:resourceclaims", None, claim, namespace="ghost")
 
 
 async def test_nothing_new_in_a_namespace_that_ends(world: World) -> None:
     await world.put("Namespace", "doomed", status={"phase": "Terminating"})
-    error = await world.refused(f"{DRA}:resourceclaims", a_claim("late"), namespace="doomed")
+    error = await world.refused(f"{DRA}:resourceclaims", admitted_claim("late"), namespace="doomed")
     assert error.code == 403
     assert error.message == (
         'resourceclaims.resource.k8s.io "late" is forbidden: unable to create new content in namespace doomed because '

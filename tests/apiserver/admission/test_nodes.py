@@ -4,33 +4,33 @@ import copy
 from typing import Any
 
 import pytest
-from tests.apiserver.admission.world import ADMIN, DRA, N1, Document, World, a_pod
+from tests.apiserver.admission.world import ADMIN, DRA, N1, Document, World, admitted_pod
+from tests.builders.manifests import a_slice
 
 
-def a_slice(node: str | None = "n1") -> Document:
-    selection = {"nodeName": node} if node else {"allNodes": True}
-    return {"metadata": {"name": "s"}, "spec": {"driver": "d", "pool": {"name": "p"}, **selection}}
+def node_slice(node: str | None = "n1") -> Document:
+    return a_slice("s", node=node, driver="d", pool="p")
 
 
 @pytest.mark.parametrize("node", ["n2", None, ""])
 async def test_a_node_writes_only_its_own_slices(world: World, node: str | None) -> None:
     slices = f"{DRA}:resourceslices"
-    await world.admit(slices, a_slice(), user=N1)
-    await world.admit(slices, a_slice(), a_slice(), user=N1)
-    await world.admit(slices, None, a_slice(), user=N1)
-    error = await world.refused(slices, a_slice(node), user=N1)
+    await world.admit(slices, node_slice(), user=N1)
+    await world.admit(slices, node_slice(), node_slice(), user=N1)
+    await world.admit(slices, None, node_slice(), user=N1)
+    error = await world.refused(slices, node_slice(node), user=N1)
     assert error.code == 403
     assert error.message.endswith("can only create ResourceSlice with the same NodeName as the requesting node")
-    await world.refused(slices, a_slice(), a_slice(node), user=N1)
-    await world.refused(slices, a_slice(node), a_slice(), user=N1)
-    error = await world.refused(slices, None, a_slice(node), user=N1)
+    await world.refused(slices, node_slice(), node_slice(node), user=N1)
+    await world.refused(slices, node_slice(node), node_slice(), user=N1)
+    error = await world.refused(slices, None, node_slice(node), user=N1)
     assert "can only delete ResourceSlice" in error.message
 
 
 def a_mirror(**changes: Any) -> Document:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1", "controller": True}
     metadata = {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [owner]}
-    return a_pod(metadata=metadata | changes.pop("metadata", {}), **{"nodeName": "n1", **changes})
+    return admitted_pod(metadata=metadata | changes.pop("metadata", {}), **{"nodeName": "n1", **changes})
 
 
 async def test_a_node_creates_mirror_pods_only(world: World) -> None:
@@ -38,7 +38,7 @@ async def test_a_node_creates_mirror_pods_only(world: World) -> None:
     await world.admit("pods", a_mirror(), user=N1)
     owner = a_mirror()["metadata"]["ownerReferences"][0]
     cases: list[tuple[Document, str]] = [
-        (a_pod(nodeName="n1"), "can only create mirror pods"),
+        (admitted_pod(nodeName="n1"), "can only create mirror pods"),
         (a_mirror(nodeName="n2"), "spec.nodeName set to itself"),
         (a_mirror(metadata={"ownerReferences": []}), "exactly one owner reference"),
         (a_mirror(metadata={"ownerReferences": [{**owner, "name": "n2"}]}), "owner reference set to itself"),
@@ -55,7 +55,7 @@ async def test_a_node_creates_mirror_pods_only(world: World) -> None:
 
 
 async def test_a_node_reports_only_what_is_its_to_report(world: World) -> None:
-    old = a_pod(nodeName="n1", status={"phase": "Pending", "resourceClaimStatuses": [{"name": "a"}]})
+    old = admitted_pod(nodeName="n1", status={"phase": "Pending", "resourceClaimStatuses": [{"name": "a"}]})
     new = copy.deepcopy(old)
     new["status"]["phase"] = "Running"
     await world.admit("pods/status", new, old, user=N1)
@@ -74,7 +74,7 @@ async def test_a_node_reports_only_what_is_its_to_report(world: World) -> None:
     labelled = copy.deepcopy(new)
     labelled["metadata"]["labels"] = {"a": "b"}
     assert "labels" in (await world.refused("pods/status", labelled, old, user=N1)).message
-    foreign = a_pod(nodeName="n2")
+    foreign = admitted_pod(nodeName="n2")
     assert (await world.refused("pods/status", foreign, foreign, user=N1)).code == 403
     assert (await world.refused("pods", None, foreign, user=N1)).code == 403
     await world.admit("pods", None, old, user=N1)

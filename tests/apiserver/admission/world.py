@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.builders.manifests import a_claim, a_container, a_pod
 
 from dray.api.scheme import by_kind, by_plural
 from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_security, prepare_store
@@ -107,22 +108,15 @@ def meta(name: str, **more: Any) -> Document:
     return {"name": name, "namespace": "ns", "uid": f"uid-{name}", **more}
 
 
-def a_pod(name: str = "p", **spec: Any) -> Document:
+def admitted_pod(name: str = "p", **spec: Any) -> Document:
     metadata = meta(name, **spec.pop("metadata", {}))
     status = spec.pop("status", {"phase": "Pending"})
-    container = {"name": "main", "image": "x", "resources": spec.pop("resources", {})}
-    spec = {"containers": [container], **spec}
-    return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": status}
+    container = a_container(image="x", resources=spec.pop("resources", {}))
+    return a_pod(name, container, status=status, **spec) | {"metadata": metadata}
 
 
-def a_claim(name: str = "c", *requests: Document, **status: Any) -> Document:
-    return {
-        "kind": "ResourceClaim",
-        "apiVersion": f"{DRA}/v1",
-        "metadata": meta(name),
-        "spec": {"devices": {"requests": list(requests)}},
-        "status": status,
-    }
+def admitted_claim(name: str = "c", *requests: Document, **status: Any) -> Document:
+    return a_claim(name, *requests) | {"metadata": meta(name), "status": status}
 
 
 def exact(device_class: str = "gold", **more: Any) -> Document:

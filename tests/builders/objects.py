@@ -1,6 +1,5 @@
-"""Small clusters for scheduler tests: objects with only what a case is about, and a world to try them in."""
+"""The same kinds as structs, for tests of the rooms that take structs. Further keywords are fields of the spec."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,6 @@ from dray.api.core import (
     PodResourceClaim,
     PodResourceClaimStatus,
     PodSpec,
-    PodStatus,
     ResourceRequirements,
     Taint,
     Toleration,
@@ -44,16 +42,10 @@ from dray.api.resource import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from dray.clock import SimulatedClock
-from dray.features import FeatureGates
-from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.scheduler import Scheduler
-from dray.sim.memory_cluster import (
-    MemoryCluster,
-    RecordedEvent,
-)
 
 DRIVER = "gpu.example.com"
+
+
 NAMESPACE = "default"
 
 
@@ -217,109 +209,7 @@ def allocated(claim: ResourceClaim, allocation: AllocationResult, *users: Pod) -
     return replace(claim, status=replace(claim.status, allocation=allocation, reserved_for=reserved))
 
 
-class World:
-    """A scheduler over a cluster in memory, on simulated time."""
-
-    def __init__(
-        self,
-        *objects: Any,
-        gates: FeatureGates | None = None,
-        config: SchedulerConfig | None = None,
-        at_once: bool = True,
-        plugins: Any = None,
-    ) -> None:
-        self.clock = SimulatedClock()
-        self.cluster = MemoryCluster(at_once=at_once)
-        self.scheduler = Scheduler(self.cluster, self.clock, gates=gates, config=config, registry=plugins)
-        self.apply(*objects)
-        self.cluster.watch(self.scheduler.cluster)
-
-    def apply(self, *objects: Any) -> None:
-        self.cluster.apply(*objects)
-
-    async def attempt(self) -> bool:
-        """One attempt with everything that follows from it."""
-        tried = await self.scheduler.schedule_next()
-        await self.finish()
-        return tried
-
-    async def settle(self, seconds: float = 0.0) -> None:
-        """Try pods until none is ready; then let time pass and try again."""
-        for _ in range(int(seconds) + 1):
-            while await self.attempt():
-                pass
-            if seconds:
-                await self.clock.advance(1.0)
-                self.scheduler.queue.flush_backoff(self.clock.monotonic())
-        self.check()
-
-    async def finish(self, seconds: float = 0.0) -> None:
-        if seconds:
-            await self.clock.advance(seconds)
-        for _ in range(50):
-            if not self.scheduler.running:
-                return
-            await asyncio.sleep(0)
-            if not self.at_rest():
-                await self.clock.advance(0.01)
-
-    def at_rest(self) -> bool:
-        return not self.scheduler.running
-
-    def pod(self, name: str = "pod") -> Pod:
-        found: Pod = self.cluster.get(Pod, name, NAMESPACE)
-        return found
-
-    def claim(self, name: str = "claim") -> ResourceClaim:
-        found: ResourceClaim = self.cluster.get(ResourceClaim, name, NAMESPACE)
-        return found
-
-    def node_of(self, name: str = "pod") -> str:
-        return self.pod(name).spec.node_name
-
-    def devices_of(self, claim: str = "claim") -> list[str]:
-        allocation = self.claim(claim).status.allocation
-        return [f"{row.pool}/{row.device}" for row in allocation.devices.results] if allocation is not None else []
-
-    def message(self, name: str = "pod") -> str:
-        """What the pod's condition says about why it waits."""
-        conditions = {row.type: row for row in self.pod(name).status.conditions}
-        return conditions["PodScheduled"].message if "PodScheduled" in conditions else ""
-
-    def reason(self, name: str = "pod") -> str:
-        conditions = {row.type: row for row in self.pod(name).status.conditions}
-        return conditions["PodScheduled"].reason if "PodScheduled" in conditions else ""
-
-    def events(self, reason: str = "") -> list[RecordedEvent]:
-        return [event for event in self.cluster.events if not reason or event.reason == reason]
-
-    def where(self, name: str = "pod") -> str:
-        """The queue that holds the pod."""
-        entry = self.scheduler.queue.get(f"uid-{name}")
-        return entry.where.value if entry is not None else ""
-
-    def requested(self, node: str = "node-1") -> dict[str, int]:
-        state = self.scheduler.handle.snapshot.nodes.get(node)
-        assert state is not None
-        return {name: state.ledger.requested(name) for name in ("cpu", "memory")}
-
-    def check(self) -> None:
-        """What must always hold."""
-        self.scheduler.handle.snapshot.check()
-        self.scheduler.handle.devices.check()
-        held: dict[tuple[str, str, str], str] = {}
-        for claim in self.cluster.all(ResourceClaim):
-            allocation = claim.status.allocation
-            for row in allocation.devices.results if allocation is not None else ():
-                if row.share_id is None and not row.admin_access:
-                    key = (row.driver, row.pool, row.device)
-                    assert held.setdefault(key, claim.metadata.name) == claim.metadata.name, f"{key} is given twice"
-
-
 def template_pod(name: str, *requests: DeviceRequest, **pod: Any) -> tuple[Pod, ResourceClaim]:
     """A pod and the claim a controller has made for it from a template."""
     made = with_claim_status(a_pod(name, "template:dev", **pod), dev=f"{name}-dev")
     return made, a_claim(f"{name}-dev", *requests, owner=made)
-
-
-EMPTY_STATUS = PodStatus()
