@@ -11,25 +11,22 @@ SOURCE = Path(__file__).parent.parent / "src" / "dray"
 SHARED = {
     "ApiError": "the server raises it and the client receives it: the same refusal on both sides of the wire",
     "NodeAffinity": "Kubernetes calls the plugin and the field of the pod the same",
+    "ServiceAccount": "Kubernetes calls the admission plugin and the kind the same",
+    "Pool": "drivers describe pools and the allocator searches them: the same thing, before and after it is published",
 }
 # Names that still mean more than one thing.
 TO_BE_RENAMED = {
     "Call",
     "Column",
-    "DeviceID",
     "Entry",
-    "Event",
     "Explanation",
     "LabelSelector",
     "ListMeta",
     "Listing",
     "Node",
-    "PlacedPod",
-    "Pool",
-    "PublishedDevice",
+    "ObjectChange",
     "Reason",
     "Request",
-    "ServiceAccount",
     "TimedOut",
 }
 
@@ -45,3 +42,4 @@ def test_public_class_names_are_unique() -> None:
     twice = {name: where for name, where in modules.items() if len(where) > 1}
     unexpected = {name: where for name, where in twice.items() if name not in SHARED and name not in TO_BE_RENAMED}
     assert unexpected == {}
+    assert twice.keys() >= TO_BE_RENAMED, "a name that is unique by now leaves the list"

@@ -34,7 +34,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Client]:
     await store.close()
 
 
-def a_pod(name: str = "p", **spec: Any) -> Document:
+def node_pod(name: str = "p", **spec: Any) -> Document:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
@@ -76,7 +76,7 @@ async def kubelet(running: Running, answer: bytes, folder: Path) -> AsyncIterato
         listening.close()
 
 
-async def a_node(server: Client, address: str, port: int) -> None:
+async def labelled_node(server: Client, address: str, port: int) -> None:
     """A node that says where its agent serves logs, and a pod on it."""
     status = {
         "addresses": [{"type": "InternalIP", "address": address}],
@@ -86,7 +86,7 @@ async def a_node(server: Client, address: str, port: int) -> None:
     answer = await server.send("PATCH", "/api/v1/nodes/n1/status", {"status": status}, user=NODE,
                                content_type="application/merge-patch+json")  # fmt: skip
     assert answer.status == 200, answer.body
-    assert (await server.post(PODS, a_pod(nodeName="n1"))).status == 201
+    assert (await server.post(PODS, node_pod(nodeName="n1"))).status == 201
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ async def a_node(server: Client, address: str, port: int) -> None:
 )
 async def test_logs_are_fetched_from_ip_addresses_only(server: Client, tmp_path: Path, address: str) -> None:
     async with kubelet(server.running, b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret", tmp_path) as (fake, port):
-        await a_node(server, address.replace("PORT", str(port)), port)
+        await labelled_node(server, address.replace("PORT", str(port)), port)
         answer = await server.get(f"{PODS}/p/log")
     assert answer.status == 400
     assert fake.asked == []
@@ -103,7 +103,7 @@ async def test_logs_are_fetched_from_ip_addresses_only(server: Client, tmp_path:
 async def test_a_redirect_of_a_node_is_not_followed(server: Client, tmp_path: Path) -> None:
     redirect = b"HTTP/1.1 302 Found\r\nlocation: /api/v1/secrets\r\ncontent-length: 0\r\n\r\n"
     async with kubelet(server.running, redirect, tmp_path) as (fake, port):
-        await a_node(server, "127.0.0.1", port)
+        await labelled_node(server, "127.0.0.1", port)
         answer = await server.get(f"{PODS}/p/log")
     assert answer.status == 400
     assert fake.asked == ["/containerLogs/default/p/c"]
@@ -111,13 +111,13 @@ async def test_a_redirect_of_a_node_is_not_followed(server: Client, tmp_path: Pa
 
 async def test_the_identity_that_fetches_logs_may_do_nothing_else(server: Client, tmp_path: Path) -> None:
     async with kubelet(server.running, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", tmp_path) as (fake, port):
-        await a_node(server, "127.0.0.1", port)
+        await labelled_node(server, "127.0.0.1", port)
         assert (await server.get(f"{PODS}/p/log")).status == 200
     assert fake.subjects == [((("commonName", CLIENT_NAME),),)]
     fetching = User(CLIENT_NAME, (AUTHENTICATED,))
     for path in ("/api/v1/secrets", "/api/v1/nodes", PODS, "/apis/rbac.authorization.k8s.io/v1/clusterroles"):
         assert (await server.send("GET", path, user=fetching)).status == 403
-    assert (await server.send("POST", PODS, a_pod("q"), user=fetching)).status == 403
+    assert (await server.send("POST", PODS, node_pod("q"), user=fetching)).status == 403
 
 
 # --- mirror pods -----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ async def test_the_identity_that_fetches_logs_may_do_nothing_else(server: Client
 
 def a_mirror_pod(uid: str, **spec: Any) -> Document:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid, "controller": True}
-    pod = a_pod("mirror", nodeName="n1", **spec)
+    pod = node_pod("mirror", nodeName="n1", **spec)
     pod["metadata"] |= {"annotations": {"kubernetes.io/config.mirror": "x"}, "ownerReferences": [owner]}
     return pod
 
@@ -144,7 +144,7 @@ async def test_a_mirror_pod_does_not_open_secrets_with_ephemeral_containers(serv
 
 
 async def test_no_pod_is_created_with_ephemeral_containers(server: Client) -> None:
-    answer = await server.post(PODS, a_pod(ephemeralContainers=[{"name": "debug", "image": "i"}]))
+    answer = await server.post(PODS, node_pod(ephemeralContainers=[{"name": "debug", "image": "i"}]))
     assert answer.status == 422
     assert "spec.ephemeralContainers: Forbidden: cannot be set on create" in answer.body["message"]
 
@@ -155,10 +155,10 @@ async def test_no_pod_is_created_with_ephemeral_containers(server: Client) -> No
 async def test_system_priority_classes_are_for_kube_system(server: Client) -> None:
     await server.post("/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": "default"}})
     for name in ("system-node-critical", "system-cluster-critical"):
-        answer = await server.post(PODS, a_pod(name, priorityClassName=name))
+        answer = await server.post(PODS, node_pod(name, priorityClassName=name))
         assert answer.status == 403
         assert "kube-system" in answer.body["message"]
-        allowed = await server.post("/api/v1/namespaces/kube-system/pods", a_pod(name, priorityClassName=name))
+        allowed = await server.post("/api/v1/namespaces/kube-system/pods", node_pod(name, priorityClassName=name))
         assert allowed.status == 201
 
 
