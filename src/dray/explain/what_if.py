@@ -13,7 +13,12 @@ from dray.allocator import Allocation, Allocator, Deadline, Ledger
 from dray.allocator.node_report import NodeReport, taint_text
 from dray.api.core import Node
 from dray.api.dra.claim_users import user_names
+from dray.api.dra.consumption import plain_name
+from dray.api.dra.pools import DeviceID
+from dray.api.quantity import Quantity
 from dray.api.resource import (
+    CapacityRequestPolicy,
+    CapacityRequirements,
     DeviceRequest,
     DeviceSubRequest,
     DeviceTaint,
@@ -28,6 +33,8 @@ MOST_REMEDIES = 4
 MOST_RELEASES = 64
 # Sets of taints, each of some device, that are tried one by one.
 MOST_TAINT_SETS = 8
+# Amounts of a capacity that are tried one by one.
+MOST_AMOUNTS = 16
 # How often a search may ask for its deadline before it ends.
 MOST_LOOKS = 4000
 
@@ -98,6 +105,7 @@ class _Trial:
         self._claims = claims
         self._node = node
         self._accepts = conditions.accepts
+        self._holders = holders
         pools = allocator.inventory.pools_on(node)
         holding = holders.claims_in(view.pool_id for view in pools.pools)
         self._kept = [claim for claim in holding if _name(claim) in conditions.own]
@@ -150,12 +158,46 @@ class _Trial:
                     break
 
     def smaller_capacity(self) -> Iterator[Remedy]:
+        """The largest amounts, among those that devices of the node have or have left, with which the claims fit."""
         for name, option, with_option in self._options():
-            if option.capacity is None or not option.capacity.requests:
-                continue
-            if self._fits(with_option(replace(option, capacity=None))):
-                asked = ", ".join(f"{amount} {resource}" for resource, amount in option.capacity.requests.items())
-                yield Remedy("less-capacity", f"ask for less than {asked} in request {name}")
+            asked = option.capacity.requests if option.capacity is not None else {}
+            found = self._largest_amounts(option, asked, with_option) if asked else None
+            if found is not None:
+                changes = ", ".join(
+                    f"at most {found[resource]} {resource} instead of {amount}"
+                    for resource, amount in asked.items()
+                    if found[resource] != amount
+                )
+                yield Remedy("less-capacity", f"ask for {changes} in request {name}")
+
+    def _largest_amounts(
+        self, option: Option, asked: dict[str, Quantity], with_option: Callable[[Option], list[ResourceClaim]]
+    ) -> dict[str, Quantity] | None:
+        """Lowers one capacity after the other, each as little as possible; None if no published amount helps."""
+        smallest = {name: min(self._amounts_below(name, amount), default=amount) for name, amount in asked.items()}
+        if not self._fits(with_option(_asking(option, smallest))):
+            return None
+        found = smallest
+        for name, amount in asked.items():
+            for larger in (amount, *sorted(self._amounts_below(name, amount), reverse=True)[:MOST_AMOUNTS]):
+                if self._fits(with_option(_asking(option, {**found, name: larger}))):
+                    found = {**found, name: larger}
+                    break
+        return found
+
+    def _amounts_below(self, name: str, most: Quantity) -> set[Quantity]:
+        """What devices of the node have of a capacity, have left of it, or allow by policy, if it is less than `most`."""
+        amounts: set[Quantity] = set()
+        for view in self._allocator.inventory.pools_on(self._node).pools:
+            for device in view.devices:
+                capacity = next(
+                    (each for key, each in device.capacity.items() if _is_same_name(key, name, view.driver)), None
+                )
+                if capacity is not None:
+                    used = self._holders.consumed_nanos(DeviceID(view.driver, view.name, device.name), name)
+                    amounts |= {capacity.value, Quantity(capacity.value.nanos - used, capacity.value.format)}
+                    amounts |= _policy_amounts(capacity.request_policy)
+        return {amount for amount in amounts if 0 < amount.nanos < most.nanos}
 
     def without_constraint(self) -> Iterator[Remedy]:
         for index, claim in enumerate(self._claims):
@@ -208,6 +250,22 @@ class _Trial:
 
 
 Change = Callable[[DeviceRequest], DeviceRequest]
+
+
+def _asking(option: Option, amounts: dict[str, Quantity]) -> Option:
+    return replace(option, capacity=CapacityRequirements(requests=amounts))
+
+
+def _policy_amounts(policy: CapacityRequestPolicy | None) -> set[Quantity]:
+    if policy is None:
+        return set()
+    limits = policy.valid_range
+    bounds = (limits.min, limits.max) if limits is not None else ()
+    return {amount for amount in (policy.default, *policy.valid_values, *bounds) if amount is not None}
+
+
+def _is_same_name(published: str, asked: str, driver: str) -> bool:
+    return plain_name(published, driver) == plain_name(asked, driver)
 
 
 def _tolerating(taints: Iterable[DeviceTaint]) -> Change:
