@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dray.api.quantity import Quantity
 from dray.explain.node_shortage import ShortRow
 from dray.explain.verdicts import NodeVerdict
 from dray.explain.what_if import Remedy
@@ -57,4 +58,10 @@ def _resource_remedy(row: ShortRow) -> Remedy:
         )
     if row.free == row.allocatable:
         return Remedy("less-node-resources", f"ask for at most {row.free} {row.resource}, the node has no more")
+    if Quantity.parse(row.asked) > Quantity.parse(row.allocatable):
+        # However much is freed, the node never has enough.
+        text = f"at most {row.free} {row.resource}, or at most {row.allocatable} and free as much"
+        if row.free == "0":
+            text = f"at most {row.allocatable} {row.resource} and free as much"
+        return Remedy("less-node-resources", f"ask for {text}")
     return Remedy("free-node-resources", f"free {row.resource} or ask for at most {row.free}")
