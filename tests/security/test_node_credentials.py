@@ -76,7 +76,7 @@ async def kubelet(running: Running, answer: bytes, folder: Path) -> AsyncIterato
         listening.close()
 
 
-async def labelled_node(server: Client, address: str, port: int) -> None:
+async def node_that_serves_logs(server: Client, address: str, port: int) -> None:
     """A node that says where its agent serves logs, and a pod on it."""
     status = {
         "addresses": [{"type": "InternalIP", "address": address}],
@@ -94,7 +94,7 @@ async def labelled_node(server: Client, address: str, port: int) -> None:
 )
 async def test_logs_are_fetched_from_ip_addresses_only(server: Client, tmp_path: Path, address: str) -> None:
     async with kubelet(server.running, b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\nsecret", tmp_path) as (fake, port):
-        await labelled_node(server, address.replace("PORT", str(port)), port)
+        await node_that_serves_logs(server, address.replace("PORT", str(port)), port)
         answer = await server.get(f"{PODS}/p/log")
     assert answer.status == 400
     assert fake.asked == []
@@ -103,7 +103,7 @@ async def test_logs_are_fetched_from_ip_addresses_only(server: Client, tmp_path:
 async def test_a_redirect_of_a_node_is_not_followed(server: Client, tmp_path: Path) -> None:
     redirect = b"HTTP/1.1 302 Found\r\nlocation: /api/v1/secrets\r\ncontent-length: 0\r\n\r\n"
     async with kubelet(server.running, redirect, tmp_path) as (fake, port):
-        await labelled_node(server, "127.0.0.1", port)
+        await node_that_serves_logs(server, "127.0.0.1", port)
         answer = await server.get(f"{PODS}/p/log")
     assert answer.status == 400
     assert fake.asked == ["/containerLogs/default/p/c"]
@@ -111,7 +111,7 @@ async def test_a_redirect_of_a_node_is_not_followed(server: Client, tmp_path: Pa
 
 async def test_the_identity_that_fetches_logs_may_do_nothing_else(server: Client, tmp_path: Path) -> None:
     async with kubelet(server.running, b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", tmp_path) as (fake, port):
-        await labelled_node(server, "127.0.0.1", port)
+        await node_that_serves_logs(server, "127.0.0.1", port)
         assert (await server.get(f"{PODS}/p/log")).status == 200
     assert fake.subjects == [((("commonName", CLIENT_NAME),),)]
     fetching = User(CLIENT_NAME, (AUTHENTICATED,))

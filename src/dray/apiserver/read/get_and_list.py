@@ -14,7 +14,7 @@ from dray.api.scheme import Resource
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read.representations import (
-    ListMeta,
+    ListMetadata,
     Representation,
     representation,
 )
@@ -97,9 +97,9 @@ def _first_bad(text: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListedObjects:
     chosen: list[Stored]
-    meta: ListMeta
+    meta: ListMetadata
 
 
 class Reader:
@@ -128,7 +128,7 @@ class Reader:
             call.namespace, labels, fields, fields_of(call.row), call.info.name if call.info.is_watch_path else ""
         )
 
-    async def list(self, call: ApiCall) -> Listing:
+    async def list(self, call: ApiCall) -> ListedObjects:
         options = list_options(call.query, watch=False)
         selection = self.selection(call, options)
         if options.continue_token:
@@ -146,7 +146,9 @@ class Reader:
             await self._core.fresh()
         return self._now(self._core.cache(call.row), selection, options.limit if options.resource_version != "0" else 0)
 
-    def _now(self, cache: KindCache, selection: Selection, limit: int, start: str = "", revision: int = 0) -> Listing:
+    def _now(
+        self, cache: KindCache, selection: Selection, limit: int, start: str = "", revision: int = 0
+    ) -> ListedObjects:
         """A page from the cache as it is now; `revision` keeps the number that an earlier page was given."""
         start_key = _prefix(cache.row, selection) + start if start else ""
         candidates = cache.list(selection.namespace, start_key)
@@ -154,20 +156,22 @@ class Reader:
             candidates = (stored for stored in candidates if selection.matches(stored))
         revision = revision or self._core.progress.revision
         if not limit:
-            return Listing(list(candidates), ListMeta(revision))
+            return ListedObjects(list(candidates), ListMetadata(revision))
         chosen = list(islice(candidates, limit))
         more = next(candidates, None)
         if more is None:
-            return Listing(chosen, ListMeta(revision))
+            return ListedObjects(chosen, ListMetadata(revision))
         remaining = None
         if not selection.selects:
             remaining = cache.count(selection.namespace, chosen[-1].key)
-        return Listing(chosen, ListMeta(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining))
+        return ListedObjects(
+            chosen, ListMetadata(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining)
+        )
 
     def _token(self, row: Resource, selection: Selection, revision: int, last: Stored) -> str:
         return str(ContinueToken(revision, last.key.removeprefix(_prefix(row, selection))))
 
-    async def _next_page(self, row: Resource, selection: Selection, options: ListOptions) -> Listing:
+    async def _next_page(self, row: Resource, selection: Selection, options: ListOptions) -> ListedObjects:
         token = read_continue_token(options.continue_token)
         cache = self._core.cache(row)
         if token.revision < 0:
@@ -177,7 +181,7 @@ class Reader:
             return self._now(cache, selection, options.limit, token.start, token.revision)
         return await self._at(row, selection, token.revision, token.start, options.limit)
 
-    async def _at(self, row: Resource, selection: Selection, revision: int, start: str, limit: int) -> Listing:
+    async def _at(self, row: Resource, selection: Selection, revision: int, start: str, limit: int) -> ListedObjects:
         """A page at an exact revision: from the cache if it did not change since, else from the store's history."""
         await self._core.fresh()
         cache = self._core.cache(row)
@@ -190,7 +194,9 @@ class Reader:
         except Compacted as error:
             raise self._expired(row, selection, start, error) from None
 
-    async def _past(self, cache: KindCache, selection: Selection, revision: int, start: str, limit: int) -> Listing:
+    async def _past(
+        self, cache: KindCache, selection: Selection, revision: int, start: str, limit: int
+    ) -> ListedObjects:
         prefix = _prefix(cache.row, selection)
         after = prefix + start if start else ""
         chosen: list[Stored] = []
@@ -208,14 +214,16 @@ class Reader:
             if limit and len(chosen) >= limit:
                 break
             if not page.remaining or not page.entries:
-                return Listing(chosen, ListMeta(revision))
+                return ListedObjects(chosen, ListMetadata(revision))
             after = page.entries[-1].key
         cut = len(chosen) > limit
         chosen = chosen[:limit]
         if not cut and not page.remaining:
-            return Listing(chosen, ListMeta(revision))
+            return ListedObjects(chosen, ListMetadata(revision))
         remaining = None if selection.selects else page.remaining
-        return Listing(chosen, ListMeta(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining))
+        return ListedObjects(
+            chosen, ListMetadata(revision, self._token(cache.row, selection, revision, chosen[-1]), remaining)
+        )
 
     def _expired(self, row: Resource, selection: Selection, start: str, gone: Compacted) -> errors.ApiError:
         if not start:

@@ -24,7 +24,7 @@ META_VERSION = "meta.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
-class ListMeta:
+class ListMetadata:
     revision: int
     continue_token: str = ""
     remaining: int | None = None
@@ -50,7 +50,7 @@ class Whole:
             return stored.data()
         return encode(from_storage(self.row, self.version, stored.document()))
 
-    def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
+    def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
         api_version = group_version(self.row.group, self.version)
         if is_stored_form(self.row, self.version):
             items = b",".join([stored.item() for stored in chosen])
@@ -91,7 +91,7 @@ class MetadataOnly:
             "metadata": document["metadata"],
         }
 
-    def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
+    def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
         return encode(
             {
                 "kind": "PartialObjectMetadataList",
@@ -117,9 +117,9 @@ class Table:
     with_columns: bool = True
 
     def encode(self, stored: Stored) -> bytes:
-        return self.list([stored], ListMeta(stored.revision))
+        return self.list([stored], ListMetadata(stored.revision))
 
-    def list(self, chosen: Iterable[Stored], meta: ListMeta) -> bytes:
+    def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
         return encode(
             {
                 "kind": "Table",

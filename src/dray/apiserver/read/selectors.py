@@ -50,7 +50,7 @@ class LabelRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class ParsedLabelSelector:
     requirements: tuple[LabelRequirement, ...] = ()
 
     def __bool__(self) -> bool:
@@ -87,11 +87,11 @@ class FieldSelector:
 
 
 @lru_cache(maxsize=1024)
-def parse_labels(text: str) -> LabelSelector:
+def parse_labels(text: str) -> ParsedLabelSelector:
     """A label selector as in `?labelSelector=`; raises 400 with the words of Kubernetes' parser."""
     if len(text) > MAX_SELECTOR:
         raise bad_request(f"label selector is too long: {len(text)} bytes, the limit is {MAX_SELECTOR}")
-    return LabelSelector(tuple(sorted(_LabelParser(text).parse(), key=lambda term: term.key)))
+    return ParsedLabelSelector(tuple(sorted(_LabelParser(text).parse(), key=lambda term: term.key)))
 
 
 class _Trouble(Exception):

@@ -25,7 +25,7 @@ from dray.apiserver.watch.stored_object import (
     stored_factory,
 )
 from dray.apiserver.watch.watchers import (
-    ObjectChange,
+    WatchedChange,
     Watcher,
     WatcherIndex,
 )
@@ -50,7 +50,7 @@ class KindCache:
         self._packing = Packing(self.prefix) if strategy_of(row).ttl_s else None
         self._objects: dict[str, Stored] = {}
         self._keys: list[str] = []
-        self._events: deque[ObjectChange] = deque()
+        self._events: deque[WatchedChange] = deque()
         self._event_bytes = 0
 
     def __len__(self) -> int:
@@ -72,14 +72,14 @@ class KindCache:
         self._keys = sorted(self._objects)
         self.complete_after = revision
 
-    def event(self, change: Change) -> ObjectChange:
+    def event(self, change: Change) -> WatchedChange:
         """The event of a change, without applying it."""
         new = old = None
         if change.value is not None:
             new = self._make(change.key, change.value, change.revision, change.created)
         if change.previous is not None:
             old = self._make(change.key, change.previous, change.previous_revision, change.created)
-        return ObjectChange(change.revision, new, old)
+        return WatchedChange(change.revision, new, old)
 
     def apply(self, change: Change) -> None:
         """Applies a change and sends it to the watchers."""
@@ -97,12 +97,12 @@ class KindCache:
         self.changed = change.revision
         if new is None and old is None:
             return
-        event = ObjectChange(change.revision, new, old)
+        event = WatchedChange(change.revision, new, old)
         self._remember(event)
         self.watchers.deliver(event)
         event.forget_lines()
 
-    def _remember(self, event: ObjectChange) -> None:
+    def _remember(self, event: WatchedChange) -> None:
         self._events.append(event)
         self._event_bytes += event.size
         while len(self._events) > KEPT_EVENTS or self._event_bytes > KEPT_BYTES:
@@ -140,7 +140,7 @@ class KindCache:
         begin = bisect_left(self._keys, start_after + "\0" if start_after else prefix)
         return bisect_left(self._keys, prefix + LAST_CHARACTER) - begin
 
-    def events_after(self, revision: int) -> Iterator[ObjectChange]:
+    def events_after(self, revision: int) -> Iterator[WatchedChange]:
         """Events after a revision that is not older than `complete_after`."""
         return (event for event in tuple(self._events) if event.revision > revision)
 

@@ -34,7 +34,7 @@ from dray.apiserver.watch.watchers import (
     ADDED,
     BOOKMARK,
     ERROR,
-    ObjectChange,
+    WatchedChange,
     Watcher,
     line,
 )
@@ -87,7 +87,7 @@ class TableWatcher(Watcher):
         self.push(line(event_type, encoded))
         self._forget_columns()
 
-    def offer(self, event: ObjectChange) -> None:
+    def offer(self, event: WatchedChange) -> None:
         before = self.revision
         super().offer(event)
         if self.revision != before:

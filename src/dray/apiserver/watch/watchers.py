@@ -8,7 +8,7 @@ from dray.api.scheme import Resource
 from dray.apiserver.read.selectable_fields import fields_of
 from dray.apiserver.read.selectors import (
     FieldSelector,
-    LabelSelector,
+    ParsedLabelSelector,
 )
 from dray.apiserver.watch.stored_object import (
     FieldsOf,
@@ -33,7 +33,7 @@ def line(event_type: str, encoded: bytes) -> bytes:
     return b'{"type":"%b","object":%b}\n' % (event_type.encode(), encoded)
 
 
-class ObjectChange:
+class WatchedChange:
     """One change of one object: `old` is None for a new one, `new` for a deleted one."""
 
     __slots__ = ("_lines", "new", "old", "revision")
@@ -72,13 +72,13 @@ class Selection:
     def __init__(
         self,
         namespace: str = "",
-        labels: LabelSelector | None = None,
+        labels: ParsedLabelSelector | None = None,
         fields: FieldSelector | None = None,
         fields_of: FieldsOf | None = None,
         name: str = "",
     ) -> None:
         self.namespace = namespace
-        self.labels = labels or LabelSelector()
+        self.labels = labels or ParsedLabelSelector()
         self.fields = fields or FieldSelector()
         self.fields_of = fields_of
         self.name = name or self.fields.exact("metadata.name") or ""
@@ -129,7 +129,7 @@ class Watcher:
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
-    def offer(self, event: ObjectChange) -> None:
+    def offer(self, event: WatchedChange) -> None:
         if event.revision <= self.revision:
             return
         event_type = self.type_of(event)
@@ -137,7 +137,7 @@ class Watcher:
             self.push(event.line(event_type, self.representation))
             self.revision = event.revision
 
-    def type_of(self, event: ObjectChange) -> str:
+    def type_of(self, event: WatchedChange) -> str:
         """The event type for this watcher: an object that starts to match is added, one that stops is deleted."""
         now = event.new is not None and self.selection.matches(event.new)
         before = event.old is not None and self.selection.matches(event.old)
@@ -208,7 +208,7 @@ class WatcherIndex:
             if not watchers:
                 del self._watchers[watcher.place]
 
-    def deliver(self, event: ObjectChange) -> None:
+    def deliver(self, event: WatchedChange) -> None:
         for place in self._concerned(event):
             watchers = self._watchers.get(place)
             if watchers:
@@ -223,7 +223,7 @@ class WatcherIndex:
             return ("name", selection.name)
         return ("namespace", selection.namespace) if selection.namespace else ()
 
-    def _concerned(self, event: ObjectChange) -> Iterable[tuple[str, ...]]:
+    def _concerned(self, event: WatchedChange) -> Iterable[tuple[str, ...]]:
         places: dict[tuple[str, ...], None] = {(): None}
         for stored in (event.old, event.new):
             if stored is None:
