@@ -87,3 +87,11 @@ def test_what_is_malformed_is_named_where_it_stands():
         shape_document(slice_with(nativeResourceMappings={"cpu": 1}))
     reading = shape_document(slice_with(nativeResourceMappings=[]))
     assert reading.unknown_fields == ("spec.devices[0].nativeResourceMappings",)
+
+
+@pytest.mark.parametrize("source", [{"perInstanceQuantity": "3", "capacity": "cpu"}, {}])
+@pytest.mark.parametrize("field", ["nativeResourceMappings", "nodeAllocatableResourceMappings"])
+def test_an_amount_comes_from_exactly_one_place(field, source):
+    with pytest.raises(DecodeError, match="exactly one of perInstanceQuantity and capacity") as refused:
+        shape_document(slice_with(**{field: {"cpu": {"quantityFrom": source}}}))
+    assert refused.value.path == f"spec.devices[0].{field}[cpu].quantityFrom"

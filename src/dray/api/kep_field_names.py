@@ -55,28 +55,36 @@ def _device(device: Any, path: str) -> Any:
         return device if basic is device["basic"] else {**device, "basic": basic}
     mappings = device.get("nativeResourceMappings")
     if not isinstance(mappings, dict):
-        return _with_canonical_mappings(device)
+        return _with_canonical_mappings(device, path)
     if other := [name for name in DEVICE_SPELLINGS[1:] if device.get(name)]:
         raise DecodeError(f"nativeResourceMappings and {other[0]} say the same thing: use one of them", path=path)
-    renamed = {name: _mapping(mapping) for name, mapping in mappings.items()}
+    renamed = _mappings(mappings, f"{path}.nativeResourceMappings")
     return _renamed(device, "nativeResourceMappings", "nodeAllocatableResourceMappings", renamed)
 
 
-def _with_canonical_mappings(device: Document) -> Document:
+def _with_canonical_mappings(device: Document, path: str) -> Document:
     """Also accepts the newer field name with the older contents, as in one of the KEP's own examples."""
     mappings = device.get("nodeAllocatableResourceMappings")
     if not isinstance(mappings, dict) or not any(
         isinstance(m, dict) and "quantityFrom" in m for m in mappings.values()
     ):
         return device
-    return {**device, "nodeAllocatableResourceMappings": {name: _mapping(m) for name, m in mappings.items()}}
+    renamed = _mappings(mappings, f"{path}.nodeAllocatableResourceMappings")
+    return {**device, "nodeAllocatableResourceMappings": renamed}
 
 
-def _mapping(mapping: Any) -> Any:
+def _mappings(mappings: Document, path: str) -> Document:
+    return {name: _mapping(mapping, f"{path}[{name}]") for name, mapping in mappings.items()}
+
+
+def _mapping(mapping: Any, path: str) -> Any:
     """`quantityFrom: {capacity: K}` to `capacityKey: K`; an amount per instance is the multiplier of a device."""
     source = mapping.get("quantityFrom") if isinstance(mapping, dict) else None
     if not isinstance(source, dict) or not source.keys() <= {"perInstanceQuantity", "capacity"}:
         return mapping
+    if sum(value is not None for value in source.values()) != 1:
+        problem = "exactly one of perInstanceQuantity and capacity is required"
+        raise DecodeError(problem, path=f"{path}.quantityFrom")
     made = {key: value for key, value in mapping.items() if key != "quantityFrom"}
     if source.get("capacity") is not None:
         made["capacityKey"] = source["capacity"]

@@ -25,6 +25,7 @@ from dray.api.versions import to_storage
 from dray.features import FeatureGates
 from dray.validation.dispatch import validate_create
 from dray.validation.errors import ValidationContext
+from dray.validation.ignored_fields import ignored_fields
 from dray.validation.shorthand_hints import repair
 
 Severity = Literal["error", "warning", "hint"]
@@ -108,8 +109,11 @@ def _rules(
     # Only a known namespace can lack the label; an unknown one may have it.
     labels = namespaces.get(namespace, {ADMIN_ACCESS_LABEL: "true"})
     context = ValidationContext(gates, labels, api_version)
-    for error in validate_create(prepared_create(stored, Setting(gates, _NOW)), context):
+    prepared = prepared_create(stored, Setting(gates, _NOW))
+    for error in validate_create(prepared, context):
         yield "error", error.field, error.body
+    for path, message in ignored_fields(prepared):
+        yield "error", path, message
     yield from _driver_case(stored)
 
 

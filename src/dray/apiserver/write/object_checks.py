@@ -15,6 +15,7 @@ from dray.apiserver.errors import FieldErrorLike
 from dray.apiserver.subresources.pod_resize import ephemeral_problems, resize_problems
 from dray.features import FeatureGates
 from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
+from dray.validation.ignored_fields import ignored_fields
 
 Document = dict[str, Any]
 Labels = Mapping[str, str] | None
@@ -58,12 +59,13 @@ def warnings_about(row: Resource, document: Document, endpoint: str = "") -> lis
         return list(pod_warnings(template.get("spec") or {}, "spec.template.spec"))
     if row.kind == "Pod" and not endpoint:
         return list(pod_warnings(document.get("spec") or {}))
-    if row.kind != "ResourceSlice":
+    if endpoint:
         return []
-    driver = (document.get("spec") or {}).get("driver") or ""
-    if driver == driver.lower():
-        return []
-    return [f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters']
+    found = [f"{path}: {text}" for path, text in ignored_fields(document)]
+    driver = (document.get("spec") or {}).get("driver") or "" if row.kind == "ResourceSlice" else ""
+    if driver != driver.lower():
+        found.append(f'spec.driver: driver names should be lowercase; "{driver}" contains uppercase characters')
+    return found
 
 
 # Labels of nodes that have a newer name.
