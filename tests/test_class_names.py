@@ -17,13 +17,9 @@ SHARED = {
 # Names that still mean more than one thing.
 TO_BE_RENAMED = {
     "Call",
-    "Column",
     "Entry",
-    "Explanation",
     "Node",
-    "Reason",
     "Request",
-    "TimedOut",
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from dray.cel import CelDevice, Environment, Explanation, Program, compile_selector, explain
+from dray.cel import CelDevice, Environment, MatchExplanation, Program, compile_selector, explain
 from dray.cli.cel import cel
 from tests.cel.conftest import spelled_out
 
@@ -182,7 +182,7 @@ def test_command_warns_of_what_cannot_be_stored(slices: str) -> None:
 def test_devices_of_one_kind_are_judged_once(two_drivers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def counting(program: Program, device: CelDevice) -> Explanation:
+    def counting(program: Program, device: CelDevice) -> MatchExplanation:
         asked.append(device)
         return explain(program, device)
 

@@ -14,7 +14,7 @@ from dray.allocator.reasons import Explanation
 from dray.allocator.requests import Problem, claim_mark
 from dray.allocator.results import Allocation, Answer
 from dray.allocator.rules.constraints import ConstraintScope
-from dray.allocator.search import Interrupted, Paused, Search, TimedOut
+from dray.allocator.search import Interrupted, Paused, Search, SearchTimedOut
 from dray.allocator.search_input import SearchInput
 from dray.allocator.selectors import Selectors
 from dray.allocator.types import INVALID_POOLS, TIMED_OUT, Deadline, Failure, FatalError, Features, NoFit
@@ -174,7 +174,7 @@ class Question:
                     outcome = cache.current[pools.name] = self._search(pools, limits)
             except FatalError as problem:
                 return self._failed(problem, 0)
-            except TimedOut as late:
+            except SearchTimedOut as late:
                 text = "filter operation aborted: deadline exceeded"
                 return Failure(Reason(TIMED_OUT, text), for_this_node_only=True, steps=late.steps)
         return outcome.allocation or self._answer(outcome)
@@ -243,7 +243,7 @@ class Question:
             if kind in cache.by_kind_of_node:
                 return NodeOutcome(pools, cache.by_kind_of_node[kind], None, 0)
             if limits.is_too_slow(kind):
-                raise TimedOut(0)
+                raise SearchTimedOut(0)
         search = cache.interrupted.pop(pools.name, None)
         if search is None or search.given.node is not pools:
             if limits.turn_is_over is not None and limits.turn_is_over():
@@ -258,7 +258,7 @@ class Question:
             return NodeOutcome(pools, None, failure, search.steps)
         except Interrupted as interruption:
             self._allocator.keep_interrupted(cache, pools.name, search)
-            if isinstance(interruption, TimedOut):
+            if isinstance(interruption, SearchTimedOut):
                 limits.mark_too_slow(kind if kind is not None else self._kind(pools))
             raise
         if kind is None and search.steps > MANY_STEPS:

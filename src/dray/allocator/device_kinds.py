@@ -169,7 +169,7 @@ class KindTable:
         return len(self._kinds)
 
 
-class Column:
+class KindColumn:
     """Values of one property, device by device."""
 
     __slots__ = ("__weakref__", "_pattern", "values")
@@ -214,8 +214,8 @@ class Shape:
     def __init__(self, kinds: tuple[DeviceKind, ...], table: ShapeTable) -> None:
         self.kinds = kinds
         self._table = table
-        self._columns: dict[Hashable, Column] = {}
-        self._base: Column | None = None
+        self._columns: dict[Hashable, KindColumn] = {}
+        self._base: KindColumn | None = None
         self.every = (1 << len(kinds)) - 1
         self.allows_multiple = self.binding = self.consumes = self.skipping = self.tainted = 0
         self.grouped = False
@@ -235,13 +235,13 @@ class Shape:
         self.is_plain = not (self.binding | self.consumes | self.skipping | self.tainted)
 
     @property
-    def base(self) -> Column:
+    def base(self) -> KindColumn:
         """Everything but attributes and names."""
         if self._base is None:
             self._base = self._table.column(tuple([kind.base for kind in self.kinds]))
         return self._base
 
-    def column(self, key: Hashable, value_of: Callable[[DeviceKind], Hashable]) -> Column:
+    def column(self, key: Hashable, value_of: Callable[[DeviceKind], Hashable]) -> KindColumn:
         """The property named by `key`, worked out once."""
         column = self._columns.get(key)
         if column is None:
@@ -249,18 +249,18 @@ class Shape:
             self._columns[key] = column
         return column
 
-    def joined_column(self, key: Hashable, columns: tuple[Column, ...]) -> Column:
+    def joined_column(self, key: Hashable, columns: tuple[KindColumn, ...]) -> KindColumn:
         column = self._columns[key] = self._table.column(columns)
         return column
 
-    def known_column(self, key: Hashable) -> Column | None:
+    def known_column(self, key: Hashable) -> KindColumn | None:
         return self._columns.get(key)
 
 
 class ShapeTable:
     def __init__(self) -> None:
         self._shapes: WeakValueDictionary[Hashable, Shape] = WeakValueDictionary()
-        self._columns: WeakValueDictionary[Hashable, Column] = WeakValueDictionary()
+        self._columns: WeakValueDictionary[Hashable, KindColumn] = WeakValueDictionary()
 
     def shape_of(self, kinds: tuple[DeviceKind, ...]) -> Shape:
         # InterchangeableDevices are interned and the shape keeps them alive, so identity is equality here.
@@ -269,10 +269,10 @@ class ShapeTable:
             shape = self._shapes[kinds] = Shape(kinds, self)
         return shape
 
-    def column(self, values: tuple[Hashable, ...]) -> Column:
+    def column(self, values: tuple[Hashable, ...]) -> KindColumn:
         column = self._columns.get(values)
         if column is None:
-            column = self._columns[values] = Column(values)
+            column = self._columns[values] = KindColumn(values)
         return column
 
     def __len__(self) -> int:

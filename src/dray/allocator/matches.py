@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dray.allocator.capacity_requests import RequestedCapacity, requested_capacity_on, with_published_names
-from dray.allocator.device_kinds import Column, DeviceKind, Shape
+from dray.allocator.device_kinds import DeviceKind, KindColumn, Shape
 from dray.allocator.selectors import ReadSet, SelectorAnswer, SelectorFailure, value_read
 from dray.allocator.types import FatalError, Features, bits
 from dray.api.dra.pools import DeviceID
@@ -107,7 +107,7 @@ class DeviceFilter:
         self.checks_capacity = problem.features.consumable_capacity
         self.matches_by_shape: dict[Shape, ShapeMatches] = {}
         # Shapes that agree in what the selectors look at share a matches.
-        self.matches_by_column: dict[Column, ShapeMatches] = {}
+        self.matches_by_column: dict[KindColumn, ShapeMatches] = {}
         self.verdicts: dict[DeviceKind, SelectorAnswer] = {}
         # What the selectors look at together; known once columns are needed.
         self._reads: ReadSet | None = None
@@ -143,7 +143,7 @@ class DeviceFilter:
             matches = self.matches_by_column[column] = ShapeMatches(self, shape)
         return matches
 
-    def _column(self, shape: Shape, reads: ReadSet) -> Column:
+    def _column(self, shape: Shape, reads: ReadSet) -> KindColumn:
         """All that is looked at, side by side."""
         columns = [shape.column(read, partial(value_read, read=read)) for read in reads.reads]
         return shape.joined_column(reads, (shape.base, *columns))

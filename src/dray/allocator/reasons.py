@@ -8,7 +8,7 @@ from dray.allocator.inventory import NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules.constraints import ConstraintScope
-from dray.allocator.search import Search, TimedOut
+from dray.allocator.search import Search, SearchTimedOut
 from dray.allocator.search_input import SearchInput
 from dray.allocator.types import FatalError, Miss
 from dray.api.dra.pools import DeviceID
@@ -67,7 +67,7 @@ class Explanation:
             search = Search(given, watcher)
             watcher.search = search
             search.run(watcher.seen_enough)
-        except (FatalError, TimedOut):
+        except (FatalError, SearchTimedOut):
             pass
         reasons = watcher.reasons(self._with_names)
         for view in self._node.incomplete:

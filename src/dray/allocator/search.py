@@ -37,7 +37,7 @@ class Interrupted(Exception):
         self.steps = steps
 
 
-class TimedOut(Interrupted):
+class SearchTimedOut(Interrupted):
     """The deadline passed."""
 
 
@@ -133,7 +133,7 @@ class Search:
     def run(
         self, deadline: Deadline | None = None, turn_is_over: Deadline | None = None
     ) -> list[tuple[Option, int]] | None:
-        """The chosen devices in booking order, or None; raises FatalError, TimedOut and Paused.
+        """The chosen devices in booking order, or None; raises FatalError, SearchTimedOut and Paused.
 
         After the latter two it may be called again; every call goes at least some steps further.
         """
@@ -295,7 +295,7 @@ class Search:
         """May stop the search, so it is called only where everything is in order."""
         self._look_at = self.steps + STEPS_PER_LOOK
         if self._deadline is not None and self._deadline():
-            raise TimedOut(self.steps)
+            raise SearchTimedOut(self.steps)
         if self._turn_is_over is not None and self._turn_is_over():
             raise Paused(self.steps)
 

@@ -93,10 +93,10 @@ class Selectors:
         except cel.CelRuntimeError as problem:
             return SelectorFailure(f"CEL runtime error: {problem}")
 
-    def explain(self, expression: str, kind: DeviceKind) -> cel.Explanation | cel.CompileFailure:
+    def explain(self, expression: str, kind: DeviceKind) -> cel.MatchExplanation | cel.CompileFailure:
         """Which part of the expression decided, and what it saw on the device."""
         key = ("explained", expression)
-        known: cel.Explanation | cel.CompileFailure | None = kind.answers.get(key)
+        known: cel.MatchExplanation | cel.CompileFailure | None = kind.answers.get(key)
         if known is None:
             program = self._program(expression)
             known = program if isinstance(program, cel.CompileFailure) else cel.explain(program, cel_device(kind))

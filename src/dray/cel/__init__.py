@@ -15,7 +15,7 @@ The interface::
     program.evaluate(device) -> bool                           # CelDevice; raises CelRuntimeError (also over the cost limit)
     program.evaluate_with_cost(device) -> Outcome(value, cost) # Outcome.value is bool or CelRuntimeError
     program.estimate -> int                                    # worst-case cost; over COST_LIMIT it may not be stored
-    explain(program, device) -> Explanation                    # which sub-expression decided, with the values it saw
+    explain(program, device) -> MatchExplanation                    # which sub-expression decided, with the values it saw
 
     program = compile_expression(text, environment, result=...)  # another result type than bool (derived attributes)
     program.value(device) / program.value_of({"object": ...})  # any CEL value as a Python value
@@ -30,7 +30,7 @@ The interface::
 from dray.cel.device import CelDevice
 from dray.cel.environment import COST_LIMIT, MAX_EXPRESSION_LENGTH, Environment
 from dray.cel.errors import CelRuntimeError, CompileFailure
-from dray.cel.explain import Explanation, Reason, explain
+from dray.cel.explain import MatchExplanation, MatchReason, explain
 from dray.cel.program import Outcome, Program, compile_expression, compile_selector
 
 __all__ = [
@@ -40,10 +40,10 @@ __all__ = [
     "CelRuntimeError",
     "CompileFailure",
     "Environment",
-    "Explanation",
+    "MatchExplanation",
+    "MatchReason",
     "Outcome",
     "Program",
-    "Reason",
     "compile_expression",
     "compile_selector",
     "explain",

@@ -36,7 +36,7 @@ from dray.cel.types import is_scalar
 Path = tuple[str, ...]
 
 
-class Entry(NamedTuple):
+class EstimateEntry(NamedTuple):
     """Sizes of a container's keys (or positions) and values."""
 
     is_list: bool
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 class Local(NamedTuple):
     path: Path
     size: Range | None
-    entry: Entry | None
+    entry: EstimateEntry | None
 
 
 def estimate(root: Node, environment: Environment) -> int:
@@ -61,7 +61,7 @@ class _Estimator:
         self.locals: dict[str, list[Local]] = {}
         self.paths: dict[int, Path] = {}
         self.sizes: dict[int, Range] = {}
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, EstimateEntry] = {}
 
     # --- cost of nodes
 
@@ -108,7 +108,7 @@ class _Estimator:
         for element in node.elements:
             total = total.plus((yield self.cost(element)))
             item = item.union(self.known_size(element))
-        self.entries[id(node)] = Entry(True, ONE, item)
+        self.entries[id(node)] = EstimateEntry(True, ONE, item)
         return total
 
     def map_literal(self, node: MapLiteral) -> DeepCall[Range]:
@@ -118,7 +118,7 @@ class _Estimator:
             total = total.plus((yield self.cost(key_node))).plus((yield self.cost(value_node)))
             key = key.union(self.known_size(key_node))
             value = value.union(self.known_size(value_node))
-        self.entries[id(node)] = Entry(False, key, value)
+        self.entries[id(node)] = EstimateEntry(False, key, value)
         return total
 
     def struct(self, node: StructLiteral) -> DeepCall[Range]:
@@ -230,11 +230,11 @@ class _Estimator:
     def unite_entries(self, node: Node, first: Node, second: Node) -> None:
         a, b = self.entry(first), self.entry(second)
         if a is not None and b is not None:
-            self.entries[id(node)] = Entry(a.is_list, a.key.union(b.key), a.value.union(b.value))
+            self.entries[id(node)] = EstimateEntry(a.is_list, a.key.union(b.key), a.value.union(b.value))
 
     # --- what is known about nodes
 
-    def note(self, node: Node, size: Range | None, entry: Entry | None) -> None:
+    def note(self, node: Node, size: Range | None, entry: EstimateEntry | None) -> None:
         if size is not None:
             self.sizes[id(node)] = size
         if entry is not None:
@@ -278,7 +278,7 @@ class _Estimator:
                 return local.size
         return None
 
-    def entry(self, node: Node) -> Entry | None:
+    def entry(self, node: Node) -> EstimateEntry | None:
         known = self.entries.get(id(node))
         if known is None and type(node) is Ident:
             local = self.local(node.name)

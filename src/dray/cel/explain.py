@@ -28,7 +28,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class MatchReason:
     """A sub-expression that decided, its value (an error is a CelRuntimeError), and what it looked at."""
 
     expression: str
@@ -56,24 +56,24 @@ class Missing:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class MatchExplanation:
     value: Any  # bool, or CelRuntimeError
     cost: int | None
-    reasons: tuple[Reason, ...]
+    reasons: tuple[MatchReason, ...]
     missing: tuple[Missing, ...]
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.reasons)) or shown(self.value)
 
 
-def explain(program: Program, device: CelDevice) -> Explanation:
+def explain(program: Program, device: CelDevice) -> MatchExplanation:
     outcome = program.evaluate_with_cost(device)
     if outcome.cost is None or (isinstance(outcome.value, CelRuntimeError) and outcome.value.cost_exceeded):
-        return Explanation(outcome.value, outcome.cost, (), ())
+        return MatchExplanation(outcome.value, outcome.cost, (), ())
     values = _trace(program, device)
-    reasons: list[Reason] = []
+    reasons: list[MatchReason] = []
     _Decider(program.text, values, reasons).decide(program.root)
-    return Explanation(outcome.value, outcome.cost, tuple(reasons[:8]), tuple(missing_names(program, device)))
+    return MatchExplanation(outcome.value, outcome.cost, tuple(reasons[:8]), tuple(missing_names(program, device)))
 
 
 def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
@@ -97,7 +97,7 @@ def _traced_code(program: Program) -> tuple[code_generator.GeneratedCode, dict[i
 
 
 class _Decider:
-    def __init__(self, text: str, values: dict[int, Any], reasons: list[Reason]) -> None:
+    def __init__(self, text: str, values: dict[int, Any], reasons: list[MatchReason]) -> None:
         self.text = text
         self.values = values
         self.reasons = reasons
@@ -162,7 +162,7 @@ class _Decider:
             child_value = self.value(child)
             if child_value is not _NEVER and child.constant is NOT_CONSTANT and type(child_value) is not CelError:
                 seen.append(Seen(self.source(child), child_value))
-        self.reasons.append(Reason(self.source(node), shown_value, tuple(_once(seen))))
+        self.reasons.append(MatchReason(self.source(node), shown_value, tuple(_once(seen))))
 
     def looked_at(self, node: Node) -> Iterable[Node]:
         """The largest parts below whose values tell something."""

@@ -101,7 +101,7 @@ def _nearest_by_selector(devices: list[DeviceReport], selectors: Selectors) -> N
     return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, hints)
 
 
-def _effort(why: cel.Explanation | cel.CompileFailure) -> tuple[float, int]:
+def _effort(why: cel.MatchExplanation | cel.CompileFailure) -> tuple[float, int]:
     """A name that is nearly right counts less than one that is nowhere near."""
     if isinstance(why, cel.CompileFailure):
         return (99, 0)

@@ -15,7 +15,7 @@ from dray.cel import (
     CelDevice,
     CelRuntimeError,
     CompileFailure,
-    Explanation,
+    MatchExplanation,
     Program,
     explain,
 )
@@ -30,7 +30,7 @@ class SelectorResult:
     """The answer of the expression for one device: match, miss or error, with the deciding parts."""
 
     device: str
-    explanation: Explanation
+    explanation: MatchExplanation
 
     @property
     def result(self) -> str:
@@ -76,7 +76,7 @@ def refusal_of(text: str, program: Program | CompileFailure, stored: bool) -> st
 def evaluate_selector(program: Program, slices: Sequence[ResourceSlice]) -> Iterator[SelectorResult]:
     """Evaluates the selector on every device of the newest generation of each pool, once for each kind of device."""
     table = KindTable()
-    explained: dict[DeviceKind, Explanation] = {}
+    explained: dict[DeviceKind, MatchExplanation] = {}
     for each in newest_of_each_pool(slices):
         spec = each.spec
         for device, kind in zip(spec.devices, table.kinds_of(spec.driver, spec.devices, skips=False), strict=True):

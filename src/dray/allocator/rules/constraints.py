@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from dray.allocator.attributes import UNKNOWN, Value, as_set, attribute_of, derived_attribute, scalar, several, single
-from dray.allocator.device_kinds import Column, DeviceKind, Shape
+from dray.allocator.device_kinds import DeviceKind, KindColumn, Shape
 from dray.allocator.requests import ClaimProblem, Option
 from dray.allocator.rules import KindOf, Rule, ValueGroups
 from dray.allocator.types import FatalError
@@ -69,7 +69,7 @@ class ConstraintScope:
             self.values[kind] = self._comparable(attribute_of(kind, self.attribute))
         return self.values[kind]
 
-    def column(self, shape: Shape) -> Column:
+    def column(self, shape: Shape) -> KindColumn:
         return shape.known_column(self.column_key) or shape.column(self.column_key, self.published)
 
     def _derived(self, option: Option, kind: DeviceKind, expression: str) -> Any:
