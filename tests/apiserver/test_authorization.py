@@ -380,6 +380,10 @@ async def test_slices_belong_to_their_node(server: Server) -> None:
         assert await server.may(N1, verb, slices, name="mine")
         for name in ("theirs", "all", "missing"):
             assert not await server.may(N1, verb, slices, name=name)
+    of_several_nodes = (FieldRequirement("spec.nodeName", "=", ""),)
+    for verb in ("list", "watch"):
+        assert await server.may(N1, verb, slices, field_requirements=of_several_nodes)
+    assert not await server.may(N1, "deletecollection", slices, field_requirements=of_several_nodes)
     own = (FieldRequirement("spec.nodeName", "=", "n1"),)
     for verb in ("list", "watch", "deletecollection"):
         assert await server.may(N1, verb, slices, field_requirements=own)

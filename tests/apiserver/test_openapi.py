@@ -54,6 +54,12 @@ async def test_every_group_version_has_a_document(server: Client) -> None:
         assert not missing
 
 
+def test_a_reference_to_an_attribute_needs_all_its_fields() -> None:
+    schemas = document("api/v1")["components"]["schemas"]
+    selector = schemas["io.k8s.api.core.v1.ResourceSliceAttributeSelector"]
+    assert set(selector["required"]) == {"claimName", "requestName", "attribute"}
+
+
 async def test_version_2_is_whole(server: Client) -> None:
     body = (await server.get("/openapi/v2")).body
     assert not {name.rpartition("/")[2] for name in references(body)} - body["definitions"].keys()

@@ -40,12 +40,15 @@ class FanDriver(Driver):
 
     def __init__(self) -> None:
         self.colour = "white"
+        # The pool of every node instead of one of this node.
+        self.is_network_attached = False
         self.prepared: list[str] = []
         self.unprepared: list[str] = []
 
     def pools(self, node_name):
         attributes = {"colour": DeviceAttribute(string=self.colour)}
-        return [Pool(node_name, tuple(Device(name=f"fan-{i}", attributes=attributes) for i in range(2)))]
+        devices = tuple(Device(name=f"fan-{i}", attributes=attributes) for i in range(2))
+        return [Pool("net", devices, all_nodes=True) if self.is_network_attached else Pool(node_name, devices)]
 
     def prepare(self, claim):
         self.prepared.append(claim.uid)
@@ -115,8 +118,15 @@ class NodeRig:
 
     # --- pods
 
-    async def create_pod(self, name: str = "p", script: str = "echo fan=$FAN colour=$COLOUR") -> None:
-        env = [{"name": "COLOUR", "valueFrom": {"resourceSliceAttributeRef": COLOUR}}]
+    async def create_pod(
+        self,
+        name: str = "p",
+        script: str = "echo fan=$FAN colour=$COLOUR",
+        attribute: str = "colour",
+        **spec_fields: object,
+    ) -> None:
+        reference = COLOUR | {"attribute": attribute}
+        env = [{"name": "COLOUR", "valueFrom": {"resourceSliceAttributeRef": reference}}]
         container = {
             "name": "main",
             "image": "i",
@@ -128,6 +138,7 @@ class NodeRig:
             "containers": [container],
             "terminationGracePeriodSeconds": 1,
             "resourceClaims": [{"name": "fan", "resourceClaimTemplateName": "fan"}],
+            **spec_fields,
         }
         await self.client.create(PODS, {"metadata": {"name": name}, "spec": spec}, "default")
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client
+from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client, ServerUnreachable
 from dray.kubelet import server
 from dray.kubelet.errors import ContainerError
 from tests.kubelet.node_rig import FAN, NODE, NodeRig
@@ -97,6 +97,62 @@ async def test_an_agent_that_starts_removes_slices_and_leaves_claims_alone(rig):
     (after,) = (await rig.client.list(CLAIMS)).items
     assert after.status == before.status
     assert (await rig.pod()).status.phase == "Running"
+
+
+class CanBeAway:
+    """Reaches the API server until `is_away`; watches that are open stay open."""
+
+    def __init__(self, inner):
+        self._inner = inner
+        self.is_away = False
+
+    async def request(self, call):
+        if self.is_away:
+            raise ServerUnreachable("connection refused")
+        return await self._inner.request(call)
+
+    def stream(self, call):
+        if self.is_away:
+            raise ServerUnreachable("connection refused")
+        return self._inner.stream(call)
+
+    async def close(self):
+        pass
+
+
+@pytest.mark.parametrize("restarts_before", [False, True], ids=["same-agent", "agent-restarted"])
+async def test_a_container_with_an_attribute_restarts_while_the_api_server_is_away(rig, restarts_before):
+    await rig.stop_agent()
+    transport = CanBeAway(rig.plane.client("kubelet").transport)
+    await rig.start_agent(Client(transport))
+    await rig.create_pod()
+    await rig.until_output(0, "colour=white")
+    if restarts_before:
+        await rig.stop_agent()
+        await rig.start_agent(Client(transport))
+        await rig.until(lambda: rig.agent.find_device(FAN, NODE, "fan-0") is not None, "slices")
+        await rig.until(lambda: all(each.claim for each in rig.agent.claims.cache), "claims to be read")
+    transport.is_away = True
+    rig.kill_containers()
+    await rig.until_output(1, "fan=fan-0 colour=white")
+    transport.is_away = False
+
+
+async def test_the_attribute_of_a_device_that_all_nodes_reach(rig):
+    rig.fan.is_network_attached = True
+    await rig.driver.republish()
+    await rig.driver.published()
+    await rig.create_pod()
+    await rig.until_output(0, "colour=white")
+
+
+async def test_a_pod_that_is_not_restarted_fails_when_its_device_has_no_such_attribute(rig):
+    await rig.create_pod(attribute="weight", restartPolicy="Never")
+    await rig.until_phase("Failed")
+    ended = (await rig.pod()).status.container_statuses[0].state.terminated
+    assert (ended.exit_code, ended.reason) == (128, "CreateContainerConfigError")
+    assert ended.message == f"claim fan, request r: device {FAN}/{NODE}/fan-0 has no attribute weight"
+    assert ("Failed", f"Error: {ended.message}") in await rig.events()
 
 
 class RefusesDeletes:

@@ -67,6 +67,19 @@ async def test_a_container_whose_environment_cannot_be_resolved_waits_and_recove
     assert rig.status["phase"] == "Running"
 
 
+@pytest.mark.parametrize(
+    ("policy", "phase"), [pytest.param("Never", "Failed", id="never"), pytest.param("OnFailure", "Pending", id="again")]
+)
+async def test_a_device_that_stays_away_fails_a_pod_that_is_not_restarted(rig, policy, phase):
+    missing = ContainerError("CreateContainerConfigError", "no ResourceSlice has device x", final_after_s=60.0)
+    rig.runtime.start_errors["main"] = [missing] * 5
+    await rig.start(node_pod(policy=policy))
+    await rig.settle(31)
+    assert rig.status["phase"] == "Pending"
+    await rig.settle(41)
+    assert rig.status["phase"] == phase
+
+
 async def test_an_environment_of_a_claim_that_is_not_there_is_a_config_error(rig):
     reference = {"claimName": "c", "requestName": "r", "attribute": "model"}
     env = [{"name": "MODEL", "valueFrom": {"resourceSliceAttributeRef": reference}}]

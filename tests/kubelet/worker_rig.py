@@ -212,6 +212,10 @@ def node_pod(containers=("main",), init=(), policy="Always", uid="uid-1", **fiel
     return codec.to_object(document, Pod)
 
 
+async def _no_device(driver, pool, name):
+    return None
+
+
 class WorkerRig:
     def __init__(self, tmp_path):
         self.clock = SimulatedClock()
@@ -223,7 +227,7 @@ class WorkerRig:
         capacity = {"cpu": Quantity.parse("2"), "memory": Quantity.parse("1Gi"), "pods": Quantity.parse("10")}
         self.health = []
         specs = ContainerSpecs(
-            self.api, self.claims.cache, CdiDirectories([tmp_path]), tmp_path, lambda *_: None,
+            self.api, self.claims.cache, CdiDirectories([tmp_path]), tmp_path, _no_device,
             allocatable=capacity, enforcement=Enforcement.KEP,
         )  # fmt: skip
         self.context = NodeContext(

@@ -43,7 +43,11 @@ class DriverState:
 
 @dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """One claim on this node. The two flags live in memory only: after a restart claims are prepared again."""
+    """One claim on this node. The flags and the claim itself live in memory only: after a restart they are found again.
+
+    `claim` is the object as it was when a pod first used it here. Its allocation does not change while a pod has it
+    reserved, so containers that start later need no newer copy.
+    """
 
     namespace: str
     name: str
@@ -52,6 +56,7 @@ class PreparedClaim:
     drivers: Mapping[str, DriverState] = field(default_factory=dict)
     is_prepared: bool = False
     is_unpreparing: bool = False
+    claim: ResourceClaim | None = None
 
     @property
     def key(self) -> str:
@@ -144,7 +149,13 @@ class ClaimCache:
             )
         if state.is_unpreparing:
             raise ClaimRefused(f"ResourceClaim {state.name} is being unprepared")
-        return self._put(replace(state, pod_uids=state.pod_uids | {pod_uid}))
+        return self._put(replace(state, pod_uids=state.pod_uids | {pod_uid}, claim=claim))
+
+    def remember(self, claim: ResourceClaim) -> None:
+        """Keep the object of a claim that is on record, for containers that start while the API server is away."""
+        state = self._states.get(f"{claim.metadata.namespace}/{claim.metadata.name}")
+        if state is not None and state.uid == claim.metadata.uid:
+            self._put(replace(state, claim=claim))
 
     def store_devices(self, key: str, driver: str, devices: Iterable[CheckpointedDevice]) -> None:
         """A driver's answer replaces what it answered before."""

@@ -109,6 +109,7 @@ class ContainerRunner:
     ) -> RunningContainer | None:
         """Starts the container, or shows why it cannot be started and tries again; None if it never can be started."""
         wait_s = RESTART_START_S
+        fails_since: float | None = None
         while True:
             try:
                 return await self._start_once(container, sandbox, attempt)
@@ -116,9 +117,11 @@ class ContainerRunner:
                 if not await self.runtime.has_sandbox(self.report.pod.metadata.uid):
                     # With its sandbox the whole pod starts over: claims are prepared for the next one.
                     raise SandboxGone(str(error)) from error
-                failed = Exit(128, reason=error.reason, finished_at=rfc3339(self.clock.now()))
+                fails_since = self.clock.monotonic() if fails_since is None else fails_since
+                now = rfc3339(self.clock.now())
+                failed = Exit(128, reason=error.reason, message=str(error), finished_at=now)
                 self._tell_failure(container, error)
-                if not restarts(failed) and error.reason == "StartError":
+                if not restarts(failed) and error.is_final(self.clock.monotonic() - fails_since):
                     self.report.note(container.name, replace(self.report.of(container), waiting="", exit=failed))
                     return None
                 self._show_waiting(container, error.reason, str(error))

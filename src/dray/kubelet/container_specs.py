@@ -4,9 +4,10 @@ The devices come from the pod's claims, as CDI names; CDI files on the node say 
 """
 
 import base64
+import contextlib
 import logging
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,21 @@ from dray.accounting import CgroupValues, ClaimCharge, Enforcement, container_cg
 from dray.api import scheme
 from dray.api.cdi import CdiError, CdiRegistry, CdiSpec, ContainerEdits, decode_spec, make_registry, spec_from_document
 from dray.api.core import Container, Pod
+from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import requests_of_container
 from dray.api.quantity import Quantity
-from dray.api.resource import ResourceClaim
+from dray.api.resource import Device, ResourceClaim
 from dray.client import CLAIMS, ApiError, Client, ServerUnreachable
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
-from dray.kubelet.environment import EnvironmentSources, FindDevice, container_environment, expand
+from dray.kubelet.environment import EnvironmentSources, container_environment, expand
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 from dray.kubelet.runtime.interface import ContainerSpec
 
 log = logging.getLogger(__name__)
+
+LookUpDevice = Callable[[str, str, str], Awaitable[Device | None]]
+"""The published device of (driver, pool, name), or None."""
 
 
 def requests_of_created_claims(pod: Pod, container: Container) -> list[tuple[str, str]]:
@@ -119,7 +124,7 @@ class ContainerSpecs:
         cache: ClaimCache,
         cdi: CdiDirectories | None,
         log_root: Path,
-        find_device: FindDevice,
+        look_up_device: LookUpDevice,
         *,
         host_ip: str = "",
         allocatable: Mapping[str, Quantity] | None = None,
@@ -131,8 +136,8 @@ class ContainerSpecs:
         self._cache = cache
         self._cdi = cdi
         self._log_root = log_root
+        self._look_up_device = look_up_device
         self._sources = EnvironmentSources(
-            find_device=find_device,
             host_ip=host_ip,
             pod_ip=host_ip,
             node_allocatable=allocatable or {},
@@ -177,12 +182,15 @@ class ContainerSpecs:
     async def _sources_for(self, pod: Pod, container: Container, pod_ip: str) -> EnvironmentSources:
         config_maps, secrets, needs_claims = _references(container)
         namespace = pod.metadata.namespace
+        claims = await self._claims(pod) if needs_claims else {}
+        devices = await self._devices_of(claims.values())
         return replace(
             self._sources,
             pod_ip=pod_ip or self._sources.pod_ip,
             config_maps=await self._key_values("ConfigMap", config_maps, namespace),
             secrets=await self._key_values("Secret", secrets, namespace),
-            claims=await self._claims(pod) if needs_claims else {},
+            claims=claims,
+            find_device=lambda driver, pool, name: devices.get((driver, pool, name)),
         )
 
     async def _key_values(self, kind: str, names: set[str], namespace: str) -> dict[str, Mapping[str, str]]:
@@ -206,15 +214,40 @@ class ContainerSpecs:
         document: dict[str, Any] = msgspec.json.decode(answer.body)
         return document
 
+    async def remember_claims(self, pod: Pod) -> None:
+        """Reads the claims that the pod's containers refer to, unless they are known: a restart may come without the API."""
+        containers = (*pod.spec.containers, *pod.spec.init_containers)
+        if self._sources.device_attributes_enabled and any(_references(each)[2] for each in containers):
+            with contextlib.suppress(ContainerError):
+                await self._claims(pod)
+
     async def _claims(self, pod: Pod) -> dict[str, ResourceClaim]:
+        """The pod's claims by their entry in its spec: as they were prepared, or from the API after a restart."""
         claims: dict[str, ResourceClaim] = {}
         try:
             for each in created_claims(pod):
                 if each.entry:
-                    claims[each.entry] = await self._client.get(CLAIMS, each.claim_name, pod.metadata.namespace)
+                    claims[each.entry] = await self._claim(pod.metadata.namespace, each.claim_name)
         except (ApiError, ServerUnreachable, ClaimRefused) as error:
             raise ContainerError("CreateContainerConfigError", str(error)) from error
         return claims
+
+    async def _claim(self, namespace: str, name: str) -> ResourceClaim:
+        known = self._cache.get(f"{namespace}/{name}")
+        if known is not None and known.claim is not None:
+            return known.claim
+        claim = await self._client.get(CLAIMS, name, namespace)
+        self._cache.remember(claim)
+        return claim
+
+    async def _devices_of(self, claims: Iterable[ResourceClaim]) -> dict[tuple[str, str, str], Device]:
+        found: dict[tuple[str, str, str], Device] = {}
+        for result in (result for claim in claims for result in allocation_results(claim)):
+            key = (result.driver, result.pool, result.device)
+            device = await self._look_up_device(*key)
+            if device is not None:
+                found[key] = device
+        return found
 
 
 def log_path(root: Path, pod: Pod, container: str, attempt: int) -> Path:

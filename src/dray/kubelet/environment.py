@@ -13,6 +13,8 @@ from dray.api.resource import Device, DeviceAttribute, ResourceClaim
 from dray.kubelet.errors import ContainerError
 
 CONFIG_ERROR = "CreateContainerConfigError"
+# A driver that restarts publishes its devices again within this time, and so does one whose node agent has restarted.
+MISSING_DEVICE_FINAL_AFTER_S = 60.0
 _REFERENCE = re.compile(r"\$(\$|\(([^()]*)\))")
 
 FindDevice = Callable[[str, str, str], Device | None]
@@ -145,7 +147,11 @@ def _resource_field(pod: Pod, container: Container, source: EnvVarSource, source
 
 
 def device_attributes(reference: ResourceSliceAttributeSelector, sources: EnvironmentSources) -> str:
-    """The attribute's value on each device of the request, in the order of the allocation, joined with commas."""
+    """The attribute's value on each device of the request, in the order of the allocation, joined with commas.
+
+    The allocation of a claim in use does not change, so a request without devices stays without them. Drivers may publish
+    again, but a device that is published without the attribute counts as one that does not have it.
+    """
     where = f"claim {reference.claim_name}, request {reference.request_name}"
     claim = sources.claims.get(reference.claim_name)
     if claim is None or claim.status.allocation is None:
@@ -156,16 +162,22 @@ def device_attributes(reference: ResourceSliceAttributeSelector, sources: Enviro
         if reference.request_name in (result.request, result.request.partition("/")[0])
     ]
     if not results:
-        raise ContainerError(CONFIG_ERROR, f"{where}: no devices are allocated for this request")
+        raise ContainerError(CONFIG_ERROR, f"{where}: no devices are allocated for this request", final_after_s=0.0)
     values: list[str] = []
     for result in results:
         name = f"{result.driver}/{result.pool}/{result.device}"
         device = sources.find_device(result.driver, result.pool, result.device)
         if device is None:
-            raise ContainerError(CONFIG_ERROR, f"{where}: no ResourceSlice of this node has device {name}")
+            raise ContainerError(
+                CONFIG_ERROR,
+                f"{where}: no ResourceSlice of this node has device {name}",
+                final_after_s=MISSING_DEVICE_FINAL_AFTER_S,
+            )
         attribute = _attribute_of(device, result.driver, reference.attribute)
         if attribute is None:
-            raise ContainerError(CONFIG_ERROR, f"{where}: device {name} has no attribute {reference.attribute}")
+            raise ContainerError(
+                CONFIG_ERROR, f"{where}: device {name} has no attribute {reference.attribute}", final_after_s=0.0
+            )
         values.append(_text_of(attribute))
     return ",".join(values)
 

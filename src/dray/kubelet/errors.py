@@ -10,11 +10,19 @@ class RegistrationError(Exception):
 
 
 class ContainerError(Exception):
-    """A container cannot be started as described. `reason` is what its waiting state shows."""
+    """A container cannot be started as described. `reason` is what its waiting state shows.
 
-    def __init__(self, reason: str, message: str) -> None:
+    `final_after_s` is how long the failure must last until the start counts as failed for good, for a container that its
+    policy does not restart. None: the start is tried again for ever, whatever the policy says.
+    """
+
+    def __init__(self, reason: str, message: str, *, final_after_s: float | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.final_after_s = final_after_s
+
+    def is_final(self, lasting_s: float) -> bool:
+        return self.final_after_s is not None and lasting_s >= self.final_after_s
 
 
 class SandboxGone(Exception):

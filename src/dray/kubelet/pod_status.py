@@ -48,6 +48,7 @@ def state_document(progress: ContainerProgress) -> Document:
         if progress.exit.signal:
             ended["signal"] = progress.exit.signal
         ended |= {
+            "message": progress.exit.message,
             "startedAt": progress.started_at,
             "finishedAt": progress.exit.finished_at,
             "containerID": progress.container_id,

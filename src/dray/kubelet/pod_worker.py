@@ -171,7 +171,9 @@ class PodWorker:
             await self._report.write()
         # Containers of a sandbox that lives were prepared for; their restarts need neither the API nor the drivers.
         has_sandbox = await self._context.runtime.has_sandbox(self.pod.metadata.uid)
-        if not (has_sandbox and self._context.claims.knows_claims_of(self.pod)):
+        if has_sandbox and self._context.claims.knows_claims_of(self.pod):
+            await self._context.specs.remember_claims(self.pod)
+        else:
             await self._prepare()
         cgroup = self._context.specs.pod_cgroup(self.pod)
         sandbox = await self._context.runtime.start_pod(self.pod, cgroup)

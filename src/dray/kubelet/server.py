@@ -225,7 +225,7 @@ class Kubelet:
             self.claims.cache,
             None if self._runtime.applies_cdi else CdiDirectories(options.cdi_dirs),
             options.log_root,
-            self.find_device,
+            self._slices.look_up_device,
             host_ip=options.node.address,
             allocatable=options.node.capacity,
             device_attributes_enabled=options.gates.enabled("DRADownwardDeviceAttributes"),

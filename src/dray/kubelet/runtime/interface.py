@@ -40,6 +40,7 @@ class Exit:
     code: int
     signal: int = 0
     reason: str = ""
+    message: str = ""
     finished_at: str | None = None
 
 

@@ -174,9 +174,9 @@ class ProcessRuntime(RuntimeWithoutImages):
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
-            raise ContainerError("StartError", f'exec: "{command[0]}": executable file not found in $PATH')
+            raise _start_error(f'exec: "{command[0]}": executable file not found in $PATH')
         if spec.working_dir and not Path(spec.working_dir).is_dir():
-            raise ContainerError("StartError", f'working directory "{spec.working_dir}" does not exist on this machine')
+            raise _start_error(f'working directory "{spec.working_dir}" does not exist on this machine')
         argv = ["/bin/sh", "-c", _SUPERVISE, "sh", program, *command[1:]]
         if spec.edits.mounts:
             argv = _with_mounts(argv, spec.edits.mounts)
@@ -193,7 +193,7 @@ class ProcessRuntime(RuntimeWithoutImages):
                     preexec_fn=_pin_to(cpus_of_environment(environment)),
                 ).pid
             except (OSError, ValueError) as error:
-                raise ContainerError("StartError", f"{command[0]}: {error}") from error
+                raise _start_error(f"{command[0]}: {error}") from error
 
     def _confine(self, pod: Pod, spec: ContainerSpec, pid: int) -> None:
         """Limit what can be limited without being a container engine."""
@@ -231,6 +231,10 @@ class ProcessRuntime(RuntimeWithoutImages):
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
+
+
+def _start_error(message: str) -> ContainerError:
+    return ContainerError("StartError", message, final_after_s=0.0)
 
 
 def _boot_id() -> str:
@@ -340,7 +344,7 @@ async def _run_hook(hook: Hook, stage: str) -> None:
     if problem and stage in ("poststart", "poststop"):
         log.warning("CDI hook %s (%s): %s", hook.path, stage, problem)
     elif problem:
-        raise ContainerError("StartError", f"CDI hook {hook.path} ({stage}): {problem}")
+        raise _start_error(f"CDI hook {hook.path} ({stage}): {problem}")
 
 
 def _with_mounts(argv: list[str], mounts: tuple[Mount, ...]) -> list[str]:

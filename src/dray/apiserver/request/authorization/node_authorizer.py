@@ -210,6 +210,9 @@ class NodeAuthorizer:
         return self._related(node, "resourceclaims", attributes)
 
     def _slices(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb in ("list", "watch") and _selects(attributes, "spec.nodeName", ""):
+            # Devices that several nodes can reach: a pod here may refer to their attributes.
+            return ALLOWED
         if attributes.verb in ("list", "watch", "deletecollection"):
             return _only(
                 _selects(attributes, "spec.nodeName", node),
