@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from tests.apiserver import manifests
 from tests.apiserver.conftest import Client
 
+from dray.apiserver.request.authentication.service_account_tokens import ISSUER
 from dray.apiserver.request.request_info import AUTHENTICATED, SERVICE_ACCOUNTS_GROUP, User
 
 ROBOT = User("system:serviceaccount:default:robot", (SERVICE_ACCOUNTS_GROUP, AUTHENTICATED))
@@ -27,9 +28,9 @@ async def test_a_token_is_checked_with_nothing_but_the_published_key(server: Cli
     answer = await server.post(f"{accounts}/default/token", {"spec": {}})
     body, _, signature = answer.body["status"]["token"].rpartition(".")
     header, claims = (json.loads(decoded(part)) for part in body.split("."))
-    configuration = (await server.get("/.well-known/openid-configuration", host="example.com:6443")).body
+    configuration = (await server.get("/.well-known/openid-configuration", host="evil.example.com")).body
     assert configuration["issuer"] == claims["iss"]
-    assert configuration["jwks_uri"] == "https://example.com:6443/openid/v1/jwks"
+    assert configuration["jwks_uri"] == f"{ISSUER}/openid/v1/jwks"
     assert configuration["id_token_signing_alg_values_supported"] == [header["alg"]]
     keys = await server.get("/openid/v1/jwks")
     assert keys.headers["content-type"] == "application/jwk-set+json"

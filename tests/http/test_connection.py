@@ -159,7 +159,7 @@ async def test_what_is_not_http_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "status"), [(b"GET /a", 0), (b"POST /a HTTP/1.1\r\nContent-Length: 9\r\n\r\nab", 408)]
+    ("sent", "status"), [(b"GET /a", 0), (b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab", 408)]
 )
 async def test_slow_requests_are_cut_off_however_busy_they_look(
     monkeypatch: pytest.MonkeyPatch, sent: bytes, status: int

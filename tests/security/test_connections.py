@@ -53,6 +53,16 @@ def test_new_tls_is_spoken(site, version):
     assert get(site.address, context, "/healthz") == (200, "ok")
 
 
+@pytest.mark.parametrize("where", ["apiserver", "node"])
+def test_ciphers_without_authentication_are_refused(site, where):
+    """CBC with a separate checksum: several attacks on TLS 1.2 need it."""
+    context = unchecked(site.tls())
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE-ECDSA-AES128-SHA256:ECDHE-RSA-AES128-SHA256:ECDHE-ECDSA-AES256-SHA:AES128-SHA")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        get(site.address if where == "apiserver" else log_port(site), context, "/healthz")
+
+
 def test_the_server_shows_a_certificate_of_its_authority(site):
     with pytest.raises(ssl.SSLCertVerificationError):
         get(site.address, ssl.create_default_context(), "/healthz")

@@ -18,7 +18,7 @@ from dray.apiserver.guard.binding_guard import BindingGuard
 from dray.apiserver.guard.claim_guard import ClaimGuard
 from dray.apiserver.guard.node_room import NodeRoom
 from dray.apiserver.guard.published_devices import PublishedDevices
-from dray.apiserver.http.listener import Listener
+from dray.apiserver.http.listener import Listener, connection_limits
 from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
 from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.service_account_tokens import ServiceAccountTokens
@@ -79,7 +79,7 @@ class Running:
 
     async def listen(self, host: str, port: int) -> str:
         """HTTPS on this address (port 0: any free one); returns a URL that works on this machine."""
-        listener = Listener(self.server, self.credentials.server_context(), self._mounts)
+        listener = Listener(self.server, self.credentials.server_context(), self._mounts, connection_limits())
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
         return url_of("https", found_host, found_port)

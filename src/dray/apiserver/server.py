@@ -35,6 +35,7 @@ from dray.apiserver.request.authentication.issuer import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.request_info import (
+    ANONYMOUS,
     ApiCall,
     Attributes,
     Authorizer,
@@ -200,6 +201,13 @@ class Server:
             response = failure(errors.internal("the server failed; its log says why"))
         self.metrics.observe(info, response.status, time.perf_counter() - started, streams=response.stream is not None)
         return response
+
+    async def has_credentials(self, request: Request) -> bool:
+        """Whether the head of a request names a known user; asked before a large body is read."""
+        try:
+            return (await self._access.authenticator.authenticate(request)) is not ANONYMOUS
+        except ApiError:
+            return False
 
     async def _answer(self, request: Request, query: Query, info: RequestInfo) -> Response:
         user = await self._access.authenticator.authenticate(request)

@@ -25,7 +25,7 @@ from dray.client import Client, Connection, KubeconfigError, LeaderElector, Lead
 from dray.event_loop import run_loop
 from dray.features import FeatureGates
 from dray.http.health import HealthAndMetrics, HealthCheck, HealthChecks
-from dray.http.server import HttpServer
+from dray.http.server import HttpServer, server_tls
 from dray.telemetry import Registry, set_up_logging
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def _as_coroutine(check: Callable[[], bool]) -> HealthCheck:
 
 def _self_signed(host: str) -> ssl.SSLContext:
     pair = Authority.create("dray-component").issue_server("dray-component", [host, "localhost", "127.0.0.1"])
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context = server_tls()
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "server.pem"
         file.touch(0o600)

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, cast
 
 import httptools
@@ -23,16 +23,26 @@ BODY_TIMEOUT_S = 60.0
 KEEP_ALIVE_S = 120.0
 TAKE_TIMEOUT_S = 60.0
 MAX_HEAD = 64 * 1024
+MAX_HEADERS = 500
 MAX_BODY = 3 * 2**20
-# Pipelined requests; reading stops until they are answered.
+# A body up to this size is read at once. Before a larger one is read, the server checks who sends it.
+UNCHECKED_BODY = 16 * 1024
+# Bytes after a chunk that are no data: trailers and chunk extensions.
+MAX_TRAILERS = 16 * 1024
+# Pipelined requests and the bytes of their bodies; reading stops until they are answered.
 MAX_AHEAD = 32
+MAX_AHEAD_BYTES = MAX_BODY
 # The methods the parser knows. Any other word is passed on as a method, so that it gets 405 instead of a broken connection.
 KNOWN_METHODS = frozenset(b"GET HEAD POST PUT PATCH DELETE OPTIONS TRACE CONNECT".split())
 REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) /")
+PART_OF_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32} ?")
+HOST = re.compile(r"[0-9A-Za-z._~%:\[\]-]{1,261}")
 STAND_IN = b"TRACE"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 TOO_LARGE, TOO_SLOW, NOT_HTTP, LONG_HEAD = "too large", "too slow", "not HTTP", "long head"
+BAD_HOST, UNKNOWN_SENDER = "bad host", "unknown sender"
+TOO_MANY_CONNECTIONS, TOO_MANY_OF_ADDRESS = "too many connections", "too many connections of one address"
 
 
 class Peer(msgspec.Struct, frozen=True):
@@ -43,6 +53,8 @@ class Peer(msgspec.Struct, frozen=True):
     certificate: bytes | None = None
     # The common name in the certificate's subject.
     common_name: str = ""
+    # The server's address and port that the client reached; empty for a socket without one.
+    local: str = ""
 
 
 class HttpRequest(msgspec.Struct):
@@ -66,23 +78,89 @@ class HttpRequest(msgspec.Struct):
         return path, query
 
 
+class OpenConnections:
+    """The open connections of a server, and how many there may be: in all, and of one address (0: any number).
+
+    Clients on this machine share one address, so only the limit for all applies to them.
+    """
+
+    # Connections above the limit that wait for their refusal; more are cut off.
+    MOST_REFUSED = 64
+
+    def __init__(self, most: int = 0, most_of_one_address: int = 0) -> None:
+        self._most = most
+        self._most_of_one_address = most_of_one_address
+        self._open: set[HttpConnection] = set()
+        self._refused: set[HttpConnection] = set()
+        self._count_by_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[HttpConnection]:
+        return iter([*self._open, *self._refused])
+
+    def enter(self, connection: HttpConnection) -> str:
+        """Answers why the connection is refused; empty if it is open now."""
+        address = connection.peer.remote
+        problem = ""
+        if self._most and len(self._open) >= self._most:
+            problem = TOO_MANY_CONNECTIONS
+        elif self._has_its_share(address):
+            problem = TOO_MANY_OF_ADDRESS
+        if not problem:
+            self._open.add(connection)
+            self._count_by_address[address] += 1
+        elif len(self._refused) < self.MOST_REFUSED:
+            self._refused.add(connection)
+        else:
+            connection.abort()
+        return problem
+
+    def _has_its_share(self, address: str) -> bool:
+        most = self._most_of_one_address
+        return bool(most) and not _is_this_machine(address) and self._count_by_address[address] >= most
+
+    def leave(self, connection: HttpConnection) -> None:
+        self._refused.discard(connection)
+        if connection not in self._open:
+            return
+        self._open.discard(connection)
+        address = connection.peer.remote
+        self._count_by_address[address] -= 1
+        if not self._count_by_address[address]:
+            del self._count_by_address[address]
+
+
+def _is_this_machine(address: str) -> bool:
+    return not address or address.startswith("127.") or address == "::1"
+
+
 class HttpConnection(asyncio.Protocol):
     """`serve(request, connection)` answers one request; the next one is served when it returns.
 
-    `open_connections` holds this connection while it is open.
+    `open_connections` holds this connection while it is open. `check_sender(request)` is asked before a large body is read; it
+    answers the problem with the sender, or nothing.
     """
 
     def __init__(
-        self, serve: Callable[[HttpRequest, HttpConnection], Awaitable[None]], open_connections: set[HttpConnection]
+        self,
+        serve: Callable[[HttpRequest, HttpConnection], Awaitable[None]],
+        open_connections: OpenConnections,
+        check_sender: Callable[[HttpRequest], Awaitable[str]] | None = None,
     ) -> None:
         self.peer = Peer()
         self.on_lost: Callable[[], object] | None = None
         self.serving: asyncio.Task[None] | None = None
         self._serve = serve
         self._open_connections = open_connections
+        self._check_sender = check_sender
+        self._over_limit = ""
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._ahead: deque[HttpRequest] = deque()
+        self._ahead_bytes = 0
+        self._checking: asyncio.Task[None] | None = None
         self._reading_paused = False
         self._room: asyncio.Future[None] | None = None
         self._is_closing = False
@@ -91,11 +169,16 @@ class HttpConnection(asyncio.Protocol):
         self._start_message()
 
     def _start_message(self) -> None:
+        # Whether the parser has seen the message's first byte; before that, bytes of its method may be held back here.
+        self._has_begun = False
+        self._held = b""
         self._in_head = True
         self._head_size = 0
         self._odd_method = ""
         self._target = b""
         self._headers: dict[str, str] = {}
+        self._header_count = 0
+        self._since_body = 0
         self._body: list[bytes] = []
         self._body_size = 0
         self._body_expected = False
@@ -106,12 +189,14 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self.peer = _peer(transport)
-        self._open_connections.add(self)
+        self._over_limit = self._open_connections.enter(self)
         self._wait_until(self._loop.time() + HEAD_TIMEOUT_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_closing = True
-        self._open_connections.discard(self)
+        self._open_connections.leave(self)
+        if self._checking is not None:
+            self._checking.cancel()
         if self._timer is not None:
             self._timer.cancel()
         self._make_room()
@@ -160,14 +245,19 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_closing:
             return
+        if self._over_limit:
+            self._refuse(self._over_limit)
+            return
         is_first = self._head_size == 0
         if self._in_head:
-            if is_first:
-                data = self._with_known_method(data)
             self._head_size += len(data)
+            if not self._has_begun:
+                data = self._with_known_method(self._held + data)
             if self._head_size > MAX_HEAD and self._still_in_head(data):
                 self._refuse(LONG_HEAD)
                 return
+        else:
+            self._since_body += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -176,6 +266,10 @@ class HttpConnection(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(NOT_HTTP)
             return
+        if self._since_body > MAX_TRAILERS:
+            self._refuse(LONG_HEAD)
+        elif self._has_begun and not self._head_size:
+            self._head_size = 1  # this read brought the first bytes of the next request
         if self._head_size and self.serving is None:
             self._expect_the_rest(is_first)
 
@@ -192,33 +286,76 @@ class HttpConnection(asyncio.Protocol):
         return self._head_size - len(data) > MAX_HEAD or b"\r\n\r\n" not in data[:MAX_HEAD]
 
     def _with_known_method(self, data: bytes) -> bytes:
+        """Holds the data back (answers nothing) while the method is incomplete."""
+        self._held = b""
         found = REQUEST_LINE.match(data)
         if found and found[1] not in KNOWN_METHODS:
             self._odd_method = found[1].decode()
             return STAND_IN + data[found.end(1) :]
+        if not found and PART_OF_METHOD.fullmatch(data):
+            self._held = data
+            return b""
         return data
+
+    def on_message_begin(self) -> None:
+        self._has_begun = True
 
     def on_url(self, url: bytes) -> None:
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Joins the values of a header that comes twice with a comma, as HTTP says."""
+        """Joins the values of a header that comes twice with a comma, as HTTP says. Trailers are ignored: they come after the decision who asks."""
+        if not self._in_head:
+            return
+        self._header_count += 1
+        if self._header_count > MAX_HEADERS:
+            self._refuse(LONG_HEAD)
+            return
         key, text, headers = name.decode("latin-1").lower(), value.decode("latin-1"), self._headers
         headers[key] = f"{headers[key]},{text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        if self._is_closing:
+            return
         parser, headers = self._parser, self._headers
         method = self._odd_method or parser.get_method().decode("ascii")
         old = parser.get_http_version() == "1.0"
         self._request = HttpRequest(method, self._target, headers, b"", parser.should_keep_alive(), old, peer=self.peer)
         length = headers.get("content-length", "")
-        if length.isdigit() and int(length) > MAX_BODY:
+        if not old and not HOST.fullmatch(headers.get("host", "?")):
+            self._refuse(BAD_HOST)
+        elif length.isdigit() and int(length) > MAX_BODY:
             self._refuse(TOO_LARGE)
-        elif headers.get("expect", "").lower() == "100-continue" and not old:
+        elif self._check_sender is not None and ("transfer-encoding" in headers or int(length or 0) > UNCHECKED_BODY):
+            self._pause_reading()
+            self._checking = self._loop.create_task(self._read_on_if_known(self._request, self._check_sender))
+        else:
+            self._continue()
+
+    def _continue(self) -> None:
+        """Tells a client that waits for it to send the body."""
+        request = self._request
+        if (
+            request is not None
+            and request.headers.get("expect", "").lower() == "100-continue"
+            and not request.is_http_1_0
+        ):
             self._transport.write(CONTINUE)
 
+    async def _read_on_if_known(
+        self, request: HttpRequest, check_sender: Callable[[HttpRequest], Awaitable[str]]
+    ) -> None:
+        problem = await check_sender(request)
+        self._checking = None
+        if problem:
+            self._refuse(problem)
+        else:
+            self._continue()
+            self._resume_reading()
+
     def on_body(self, body: bytes) -> None:
+        self._since_body = 0
         self._body_size += len(body)
         if self._body_size > MAX_BODY:
             self._refuse(TOO_LARGE)
@@ -230,6 +367,10 @@ class HttpConnection(asyncio.Protocol):
         if self._is_closing or request is None:
             return
         request.body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+        if self._checking is not None:  # the whole body came with the head
+            self._checking.cancel()
+            self._checking = None
+            self._resume_reading()
         self._start_message()
         self._accept(request)
 
@@ -250,9 +391,23 @@ class HttpConnection(asyncio.Protocol):
             self.serving = self._loop.create_task(self._answer(request))
             return
         self._ahead.append(request)
-        if len(self._ahead) >= MAX_AHEAD and not self._reading_paused:
+        self._ahead_bytes += len(request.body)
+        if self._is_far_ahead():
+            self._pause_reading()
+
+    def _is_far_ahead(self) -> bool:
+        return len(self._ahead) >= MAX_AHEAD or self._ahead_bytes >= MAX_AHEAD_BYTES
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
             self._reading_paused = True
             self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        """Reads on, unless the sender is still being checked or too many requests wait."""
+        if self._reading_paused and self._checking is None and not self._is_far_ahead() and not self._is_closing:
+            self._reading_paused = False
+            self._transport.resume_reading()
 
     async def _answer(self, request: HttpRequest) -> None:
         try:
@@ -264,6 +419,7 @@ class HttpConnection(asyncio.Protocol):
                 if not self._ahead:
                     break
                 request = self._ahead.popleft()
+                self._ahead_bytes -= len(request.body)
         except Exception:
             log.exception("%s %s", request.method, request.target.decode("ascii", "replace"))
             self._transport.abort()
@@ -273,9 +429,7 @@ class HttpConnection(asyncio.Protocol):
         finally:
             self.serving = None
         self._deadline = self._loop.time() + KEEP_ALIVE_S
-        if self._reading_paused:
-            self._reading_paused = False
-            self._transport.resume_reading()
+        self._resume_reading()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
@@ -309,10 +463,17 @@ class HttpConnection(asyncio.Protocol):
 def _peer(transport: asyncio.BaseTransport) -> Peer:
     address = transport.get_extra_info("peername")
     remote = address[0] if isinstance(address, tuple) else ""
+    own = transport.get_extra_info("sockname")
+    local = _host_and_port(own) if isinstance(own, tuple) else ""
     tls = transport.get_extra_info("ssl_object")
     if tls is None:
-        return Peer(remote)
-    return Peer(remote, True, tls.getpeercert(True), _common_name(tls.getpeercert() or {}))
+        return Peer(remote, local=local)
+    return Peer(remote, True, tls.getpeercert(True), _common_name(tls.getpeercert() or {}), local)
+
+
+def _host_and_port(address: tuple[Any, ...]) -> str:
+    host, port = address[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _common_name(certificate: Mapping[str, Any]) -> str:

@@ -9,7 +9,19 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dray.http.connection import LONG_HEAD, MAX_BODY, TOO_LARGE, TOO_SLOW, HttpConnection, HttpRequest
+from dray.http.connection import (
+    BAD_HOST,
+    LONG_HEAD,
+    MAX_BODY,
+    TOO_LARGE,
+    TOO_MANY_CONNECTIONS,
+    TOO_MANY_OF_ADDRESS,
+    TOO_SLOW,
+    UNKNOWN_SENDER,
+    HttpConnection,
+    HttpRequest,
+    OpenConnections,
+)
 from dray.http.responses import TEXT, Response, send
 
 log = logging.getLogger(__name__)
@@ -17,8 +29,19 @@ log = logging.getLogger(__name__)
 BACKLOG = 2048
 STOP_AFTER_S = 5.0
 HANDSHAKE_TIMEOUT_S = 15.0
+# TLS 1.2 with ciphers that encrypt and authenticate in one step, none with CBC; those of TLS 1.3 all do.
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+RETRY_LATER = (("Retry-After", "10"),)
 
 HttpHandler = Callable[[HttpRequest], Awaitable[Response]]
+
+
+def server_tls() -> ssl.SSLContext:
+    """The settings of every server of the program; the caller adds certificates."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(CIPHERS)
+    return context
 
 
 class HttpServer:
@@ -31,12 +54,15 @@ class HttpServer:
         *,
         refuse: Callable[[str], Response] | None = None,
         stop_after_s: float = STOP_AFTER_S,
+        check_sender: Callable[[HttpRequest], Awaitable[str]] | None = None,
+        connections: OpenConnections | None = None,
     ) -> None:
         self._handle = handle
         self._context = context
         self._refuse = refuse or plain_refusal
         self._stop_after_s = stop_after_s
-        self._connections: set[HttpConnection] = set()
+        self._check_sender = check_sender
+        self._connections = OpenConnections() if connections is None else connections
         self._socket: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -55,7 +81,7 @@ class HttpServer:
         return len(self._connections)
 
     def _connection(self) -> HttpConnection:
-        return HttpConnection(self._serve, self._connections)
+        return HttpConnection(self._serve, self._connections, self._check_sender)
 
     async def _serve(self, request: HttpRequest, connection: HttpConnection) -> None:
         response = self._refuse(request.problem) if request.problem else await self._answer(request)
@@ -90,6 +116,12 @@ def plain_refusal(problem: str) -> Response:
         return Response(413, f"the request is larger than {MAX_BODY} bytes\n".encode(), TEXT)
     if problem == TOO_SLOW:
         return Response(408, b"the request's body did not arrive in time\n", TEXT)
+    if problem in (TOO_MANY_CONNECTIONS, TOO_MANY_OF_ADDRESS):
+        return Response(503, f"{problem}; close some or try again later\n".encode(), TEXT, RETRY_LATER)
+    if problem == BAD_HOST:
+        return Response(400, b"the Host header is missing or malformed\n", TEXT)
+    if problem == UNKNOWN_SENDER:
+        return Response(401, b"a request with a body this large needs credentials\n", TEXT)
     text = b"Request header is too large.\n" if problem == LONG_HEAD else b"Invalid HTTP request received.\n"
     return Response(400, text, TEXT)
 

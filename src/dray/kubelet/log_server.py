@@ -21,7 +21,7 @@ from cryptography.x509.oid import NameOID
 from dray.http.connection import HttpRequest
 from dray.http.health import not_found
 from dray.http.responses import TEXT, Response
-from dray.http.server import HttpServer
+from dray.http.server import HttpServer, server_tls
 from dray.kubelet.log_files import LogRequest, find_log, nanoseconds, read_log
 
 API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client"})
@@ -133,8 +133,7 @@ def serving_context(node_name: str, address: str, cluster_ca: bytes, now: dateti
         )
         .sign(key, hashes.SHA256())
     )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context = server_tls()
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=cluster_ca.decode())
     with tempfile.TemporaryDirectory() as folder:

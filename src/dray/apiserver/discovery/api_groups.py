@@ -122,7 +122,7 @@ class Discovery:
         return None
 
     def _legacy_versions(self, request: Request) -> Document:
-        address = request.headers.get("host", "localhost")
+        address = request.local or "localhost"
         return {
             "kind": "APIVersions",
             "versions": ["v1"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import ssl
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -9,9 +10,18 @@ from types import MappingProxyType
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import Request
 from dray.apiserver.server import Server, failure
-from dray.http.connection import MAX_BODY, TOO_LARGE, TOO_SLOW, HttpRequest
+from dray.http.connection import MAX_BODY, TOO_LARGE, TOO_SLOW, UNKNOWN_SENDER, HttpRequest, OpenConnections
 from dray.http.responses import Response
 from dray.http.server import HttpHandler, HttpServer, plain_refusal
+
+# A watch holds a connection. Nine of ten open files may be connections, so that the store always gets one.
+MOST_CONNECTIONS = 20_000
+MOST_OF_ONE_ADDRESS = 4_000
+
+
+def connection_limits() -> OpenConnections:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OpenConnections(min(MOST_CONNECTIONS, files * 9 // 10), MOST_OF_ONE_ADDRESS)
 
 
 class Listener(HttpServer):
@@ -21,21 +31,36 @@ class Listener(HttpServer):
     """
 
     def __init__(
-        self, server: Server, context: ssl.SSLContext | None, mounts: Mapping[str, HttpHandler] = MappingProxyType({})
+        self,
+        server: Server,
+        context: ssl.SSLContext | None,
+        mounts: Mapping[str, HttpHandler] = MappingProxyType({}),
+        connections: OpenConnections | None = None,
     ) -> None:
-        super().__init__(self._route, context, refuse=_refusal)
+        super().__init__(
+            self._route, context, refuse=_refusal, check_sender=self._sender_problem, connections=connections
+        )
         self._server = server
         self._mounts = mounts
 
     async def _route(self, request: HttpRequest) -> Response:
-        path, query = request.path_and_query()
+        path, _ = request.path_and_query()
         for prefix, handler in self._mounts.items():
             if path == prefix or path.startswith(f"{prefix}/"):
                 return await handler(request)
-        peer = request.peer
-        return await self._server.handle(
-            Request(request.method, path, query, request.headers, request.body, None, peer.certificate, peer.remote)
-        )
+        return await self._server.handle(_request_of(request))
+
+    async def _sender_problem(self, request: HttpRequest) -> str:
+        """Only a user with credentials may send a large body: until it is known who asks, nothing much is kept in memory."""
+        return "" if await self._server.has_credentials(_request_of(request)) else UNKNOWN_SENDER
+
+
+def _request_of(request: HttpRequest) -> Request:
+    path, query = request.path_and_query()
+    peer = request.peer
+    return Request(
+        request.method, path, query, request.headers, request.body, None, peer.certificate, peer.remote, peer.local
+    )
 
 
 def _refusal(problem: str) -> Response:
@@ -44,4 +69,6 @@ def _refusal(problem: str) -> Response:
         return failure(errors.too_large(MAX_BODY))
     if problem == TOO_SLOW:
         return failure(errors.ApiError(408, "Timeout", "the request's body did not arrive in time"))
+    if problem == UNKNOWN_SENDER:
+        return failure(errors.unauthorized())
     return plain_refusal(problem)

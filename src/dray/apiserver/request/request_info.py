@@ -89,6 +89,8 @@ class Request(msgspec.Struct, frozen=True):
     user: User | None = None
     client_certificate: bytes | None = None
     remote: str = ""
+    # The server's address and port that the client reached.
+    local: str = ""
 
 
 # --- what a path asks for ---------------------------------------------------------------------------------------------

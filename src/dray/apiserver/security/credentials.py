@@ -22,6 +22,7 @@ from dray.apiserver.security.certificates import (
 )
 from dray.apiserver.watch.stored_object import SERVER
 from dray.atomic_files import write_atomically, write_private
+from dray.http.server import server_tls
 from dray.store.errors import AlreadyExists
 from dray.store.interface import Store
 
@@ -55,8 +56,7 @@ class Credentials:
 
     def server_context(self) -> ssl.SSLContext:
         """TLS for the listening socket: a client certificate is optional, and must be issued by our authority."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context = server_tls()
         context.load_cert_chain(self.directory / "apiserver.crt", self.directory / "apiserver.key")
         context.load_verify_locations(cadata=self.authority.certificate_pem.decode())
         context.verify_mode = ssl.CERT_OPTIONAL

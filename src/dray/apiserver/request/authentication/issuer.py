@@ -24,15 +24,15 @@ class TokenIssuer:
         """None for a path that is none of the two."""
         path = request.path.rstrip("/")
         if path == CONFIGURATION:
-            return _cached(self._configuration(request.headers.get("host", "")), "application/json")
+            return _cached(self._configuration(request.local), "application/json")
         if path == KEYS:
             return _cached({"keys": [self.key.public_jwk()]}, "application/jwk-set+json")
         return None
 
-    def _configuration(self, host: str) -> dict[str, object]:
+    def _configuration(self, address: str) -> dict[str, object]:
         return {
             "issuer": ISSUER,
-            "jwks_uri": f"https://{host}{KEYS}" if host else f"{ISSUER}{KEYS}",
+            "jwks_uri": f"https://{address}{KEYS}" if address else f"{ISSUER}{KEYS}",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": [ALGORITHM],
