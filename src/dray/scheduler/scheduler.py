@@ -21,7 +21,7 @@ from dray.scheduler.cycle import Decider
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.explanations import Explanations
 from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, ClusterChange
-from dray.scheduler.framework.plugin import DeviceExplainingPlugin, Unfinished
+from dray.scheduler.framework.plugin import Unfinished
 from dray.scheduler.framework.profile import PluginRegistry, SchedulingProfile
 from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.handle import Handle
@@ -208,8 +208,7 @@ class Scheduler:
         elif nominated is not None:
             self.handle.nominations.withdraw(entry.uid)
         at = rfc3339(self.handle.clock.now())
-        explains = next((row for row in profile.at.filter if isinstance(row, DeviceExplainingPlugin)), None)
-        self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, explains, at)
+        self.explanations.note(entry.pod, rejection, self.handle.snapshot.nodes, profile.device_explaining, at)
         await self._put_back(entry, profile, rejection.rejected_by, rejection.message, started, nominated)
 
     async def _post_filter(

@@ -15,7 +15,7 @@ from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.framework.answers import positions
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun, span
-from dray.scheduler.framework.plugin import DeviceFreeingPlugin, NodeNames, PostFilterResult
+from dray.scheduler.framework.plugin import NodeNames, PostFilterResult
 from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
@@ -104,9 +104,8 @@ class DryRun:
         with ExitStack() as hypothesis:
             uids = [pod.metadata.uid for pod in gone]
             hypothesis.enter_context(self._snapshot.hypothetically_without(uids, node.name))
-            for plugin in self._profile.at.filter:
-                if isinstance(plugin, DeviceFreeingPlugin):
-                    hypothesis.enter_context(plugin.hypothetically_without(gone))
+            for plugin in self._profile.device_freeing:
+                hypothesis.enter_context(plugin.hypothetically_without(gone))
             return self._passes(node)
 
     def _passes(self, node: NodeState) -> bool:
