@@ -123,6 +123,7 @@ class NodeRig:
         name: str = "p",
         script: str = "echo fan=$FAN colour=$COLOUR",
         attribute: str = "colour",
+        mount_path: str = "",
         **spec_fields: object,
     ) -> None:
         reference = COLOUR | {"attribute": attribute}
@@ -134,6 +135,10 @@ class NodeRig:
             "env": env,
             "resources": {"claims": [{"name": "fan"}]},
         }
+        if mount_path:
+            items = [{"path": "colour", "resourceSliceAttributeRef": reference}]
+            container["volumeMounts"] = [{"name": "fans", "mountPath": mount_path}]
+            spec_fields["volumes"] = [{"name": "fans", "downwardAPI": {"items": items}}]
         spec = {
             "containers": [container],
             "terminationGracePeriodSeconds": 1,

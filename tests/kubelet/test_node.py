@@ -1,6 +1,7 @@
 """A whole node, with agent and driver stopped and started at the wrong moments."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -144,6 +145,23 @@ async def test_the_attribute_of_a_device_that_all_nodes_reach(rig):
     await rig.driver.published()
     await rig.create_pod()
     await rig.until_output(0, "colour=white")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root: run the tests as root to see this one")
+async def test_the_attribute_of_a_device_in_a_volume(rig):
+    folder = "/var/run/kubernetes.io/fans"
+    await rig.create_pod(script=f"echo file=$(cat {folder}/colour)", mount_path=folder)
+    await rig.until_output(0, "file=white")
+    await rig.delete_pod()
+    assert list((rig.root / "n/volumes").iterdir()) == []
+
+
+async def test_a_volume_with_an_attribute_that_cannot_be_mounted_is_an_error(rig):
+    await rig.create_pod(mount_path="/no/such/directory", restartPolicy="Never")
+    await rig.until_phase("Failed")
+    ended = (await rig.pod()).status.container_statuses[0].state.terminated
+    assert ended.reason == "StartError"
+    assert ended.message.startswith("volume fans cannot be mounted at /no/such/directory: this needs root")
 
 
 async def test_a_pod_that_is_not_restarted_fails_when_its_device_has_no_such_attribute(rig):

@@ -227,7 +227,7 @@ class WorkerRig:
         capacity = {"cpu": Quantity.parse("2"), "memory": Quantity.parse("1Gi"), "pods": Quantity.parse("10")}
         self.health = []
         specs = ContainerSpecs(
-            self.api, self.claims.cache, CdiDirectories([tmp_path]), tmp_path, _no_device,
+            self.api, self.claims.cache, CdiDirectories([tmp_path]), tmp_path, tmp_path / "volumes", _no_device,
             allocatable=capacity, enforcement=Enforcement.KEP,
         )  # fmt: skip
         self.context = NodeContext(

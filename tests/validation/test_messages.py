@@ -169,6 +169,33 @@ class TestDownwardAttributes:
         both = said(self.pod(resourceSliceAttributeRef=self.REFERENCE, fieldRef={"fieldPath": "metadata.name"}))
         assert both == [f'{self.PATH}: Invalid value: "": may not have more than one field specified at a time']
 
+    def volume(self, **item):
+        pod = self.pod(fieldRef={"fieldPath": "metadata.name"})
+        items = [{"path": "x", **item}]
+        pod["spec"]["volumes"] = [
+            {"name": "a", "downwardAPI": {"items": items}},
+            {"name": "b", "projected": {"sources": [{"downwardAPI": {"items": items}}]}},
+        ]
+        return pod
+
+    def test_files_of_volumes(self):
+        paths = ("spec.volumes[0].downwardAPI.items[0]", "spec.volumes[1].projected.sources[0].downwardAPI.items[0]")
+        assert said(self.volume(resourceSliceAttributeRef=self.REFERENCE)) == []
+        both = said(self.volume(resourceSliceAttributeRef=self.REFERENCE, fieldRef={"fieldPath": "metadata.name"}))
+        text = 'Invalid value: "": may not have more than one field specified at a time'
+        assert both == [f"{path}: {text}" for path in paths]
+        wrong = said(self.volume(resourceSliceAttributeRef=self.REFERENCE | {"attribute": ""}))
+        assert wrong == [f"{path}.resourceSliceAttributeRef.attribute: Required value" for path in paths]
+        outside = said(self.volume(resourceSliceAttributeRef=self.REFERENCE, path="../x"))
+        assert outside == [
+            f"{path}.path: Invalid value: \"../x\": must be a relative path without '..'" for path in paths
+        ]
+        off = FeatureGates.default().without("DRADownwardDeviceAttributes")
+        assert all(
+            "DRADownwardDeviceAttributes" in text
+            for text in said(self.volume(resourceSliceAttributeRef=self.REFERENCE), off)
+        )
+
     def test_without_its_gate(self):
         off = FeatureGates.default().without("DRADownwardDeviceAttributes")
         (message,) = said(self.pod(resourceSliceAttributeRef=self.REFERENCE), off)

@@ -193,6 +193,40 @@ class PodResourceClaim(ApiStruct, frozen=True):
     resource_claim_template_name: str | None = None
 
 
+class DownwardAPIVolumeFile(ApiStruct, frozen=True):
+    path: str = ""
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    resource_slice_attribute_ref: ResourceSliceAttributeSelector | None = None
+    mode: int | None = None
+
+
+class DownwardAPIVolumeSource(ApiStruct, frozen=True):
+    items: tuple[DownwardAPIVolumeFile, ...] = ()
+    default_mode: int | None = None
+
+
+class DownwardAPIProjection(ApiStruct, frozen=True):
+    items: tuple[DownwardAPIVolumeFile, ...] = ()
+
+
+class VolumeProjection(ApiStruct, frozen=True):
+    downward_api: DownwardAPIProjection | None = msgspec.field(default=None, name="downwardAPI")
+
+
+class ProjectedVolumeSource(ApiStruct, frozen=True):
+    sources: tuple[VolumeProjection, ...] = ()
+    default_mode: int | None = None
+
+
+class Volume(ApiStruct, frozen=True):
+    """`spec.volumes[]`: only the types that the node agent serves."""
+
+    name: str = ""
+    downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolumeSource | None = None
+
+
 class PodSchedulingGate(ApiStruct, frozen=True):
     name: str = ""
 
@@ -208,6 +242,7 @@ class PodOS(ApiStruct, frozen=True):
 class PodSpec(ApiStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     restart_policy: str = ""
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None

@@ -3,6 +3,7 @@
 The devices come from the pod's claims, as CDI names; CDI files on the node say which edits stand behind a name.
 """
 
+import asyncio
 import base64
 import contextlib
 import logging
@@ -29,6 +30,7 @@ from dray.kubelet.environment import EnvironmentSources, container_environment, 
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 from dray.kubelet.runtime.interface import ContainerSpec
+from dray.kubelet.volumes import VolumeFolders, mounted_volumes, refers_to_devices
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +126,7 @@ class ContainerSpecs:
         cache: ClaimCache,
         cdi: CdiDirectories | None,
         log_root: Path,
+        volume_root: Path,
         look_up_device: LookUpDevice,
         *,
         host_ip: str = "",
@@ -136,6 +139,7 @@ class ContainerSpecs:
         self._cache = cache
         self._cdi = cdi
         self._log_root = log_root
+        self.volumes = VolumeFolders(volume_root)
         self._look_up_device = look_up_device
         self._sources = EnvironmentSources(
             host_ip=host_ip,
@@ -160,6 +164,7 @@ class ContainerSpecs:
         edits = self._cdi.edits_for(names) if self._cdi is not None else ContainerEdits()
         sources = await self._sources_for(pod, container, pod_ip)
         environment = container_environment(pod, container, sources)
+        volumes = await asyncio.to_thread(self.volumes.write, pod, container, sources)
         return ContainerSpec(
             name=container.name,
             image=container.image,
@@ -171,6 +176,7 @@ class ContainerSpecs:
             edits=edits,
             log_path=log_path(self._log_root, pod, container.name, attempt),
             attempt=attempt,
+            volumes=volumes,
             cgroup=container_cgroup(pod, container, self._enforcement, self._charges),
             oom_score_adj=self._oom_score_adj(pod, container),
         )
@@ -180,9 +186,9 @@ class ContainerSpecs:
         return oom_score_adj(pod, container, memory.value() if memory else 0, self._enforcement, self._charges)
 
     async def _sources_for(self, pod: Pod, container: Container, pod_ip: str) -> EnvironmentSources:
-        config_maps, secrets, needs_claims = _references(container)
+        config_maps, secrets = _references(container)
         namespace = pod.metadata.namespace
-        claims = await self._claims(pod) if needs_claims else {}
+        claims = await self._claims(pod) if self._needs_claims(pod, container) else {}
         devices = await self._devices_of(claims.values())
         return replace(
             self._sources,
@@ -217,9 +223,17 @@ class ContainerSpecs:
     async def remember_claims(self, pod: Pod) -> None:
         """Reads the claims that the pod's containers refer to, unless they are known: a restart may come without the API."""
         containers = (*pod.spec.containers, *pod.spec.init_containers)
-        if self._sources.device_attributes_enabled and any(_references(each)[2] for each in containers):
+        if any(self._needs_claims(pod, each) for each in containers):
             with contextlib.suppress(ContainerError):
                 await self._claims(pod)
+
+    def _needs_claims(self, pod: Pod, container: Container) -> bool:
+        """Whether a variable or a file of the container refers to an attribute of a device."""
+        sources = [each.value_from for each in container.env if each.value_from is not None]
+        return self._sources.device_attributes_enabled and (
+            any(each.resource_slice_attribute_ref for each in sources)
+            or any(refers_to_devices(volume) for volume, _ in mounted_volumes(pod, container))
+        )
 
     async def _claims(self, pod: Pod) -> dict[str, ResourceClaim]:
         """The pod's claims by their entry in its spec: as they were prepared, or from the API after a restart."""
@@ -256,14 +270,14 @@ def log_path(root: Path, pod: Pod, container: str, attempt: int) -> Path:
     return root / f"{metadata.namespace}_{metadata.name}_{metadata.uid}" / container / f"{attempt}.log"
 
 
-def _references(container: Container) -> tuple[set[str], set[str], bool]:
-    """Config maps and secrets that the environment names, and whether it names claims."""
+def _references(container: Container) -> tuple[set[str], set[str]]:
+    """Config maps and secrets that the environment names."""
     config_maps = {each.config_map_ref.name for each in container.env_from if each.config_map_ref}
     secrets = {each.secret_ref.name for each in container.env_from if each.secret_ref}
     sources = [each.value_from for each in container.env if each.value_from is not None]
     config_maps |= {each.config_map_key_ref.name for each in sources if each.config_map_key_ref}
     secrets |= {each.secret_key_ref.name for each in sources if each.secret_key_ref}
-    return config_maps, secrets, any(each.resource_slice_attribute_ref for each in sources)
+    return config_maps, secrets
 
 
 def _plain_values(kind: str, document: Mapping[str, Any]) -> Mapping[str, str]:

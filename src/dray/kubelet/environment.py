@@ -3,11 +3,20 @@
 What a reference needs is looked up by the caller and handed in as `EnvironmentSources`.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from dray.api.core import Container, EnvVar, EnvVarSource, Pod, ResourceSliceAttributeSelector
+from dray.api.core import (
+    Container,
+    DownwardAPIVolumeFile,
+    EnvVar,
+    EnvVarSource,
+    Pod,
+    ResourceFieldSelector,
+    ResourceSliceAttributeSelector,
+)
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceAttribute, ResourceClaim
 from dray.kubelet.errors import ContainerError
@@ -74,14 +83,8 @@ def _value_of(
     source = variable.value_from
     if source is None:
         return expand(variable.value, environment)
-    if source.field_ref is not None:
-        return _pod_field(pod, source.field_ref.field_path, sources)
-    if source.resource_field_ref is not None:
-        return _resource_field(pod, container, source, sources)
-    if source.resource_slice_attribute_ref is not None:
-        if not sources.device_attributes_enabled:
-            return None
-        return device_attributes(source.resource_slice_attribute_ref, sources)
+    if source.field_ref or source.resource_field_ref or source.resource_slice_attribute_ref:
+        return downward_value(pod, container, source, sources)
     for reference, maps, kind in (
         (source.config_map_key_ref, sources.config_maps, "configmap"),
         (source.secret_key_ref, sources.secrets, "secret"),
@@ -102,6 +105,23 @@ def _value_of(
     raise ContainerError(CONFIG_ERROR, f"environment variable {variable.name}: its source is not supported here")
 
 
+def downward_value(
+    pod: Pod, container: Container, source: EnvVarSource | DownwardAPIVolumeFile, sources: EnvironmentSources
+) -> str | None:
+    """What a reference of the downward API stands for; None where a gate leaves it out."""
+    if source.field_ref is not None:
+        path = source.field_ref.field_path
+        if isinstance(source, DownwardAPIVolumeFile) and path in ("metadata.labels", "metadata.annotations"):
+            texts = pod.metadata.labels if path == "metadata.labels" else pod.metadata.annotations
+            return "\n".join(f"{key}={json.dumps(texts[key], ensure_ascii=False)}" for key in sorted(texts))
+        return _pod_field(pod, path, sources)
+    if source.resource_field_ref is not None:
+        return _resource_field(pod, container, source.resource_field_ref, sources)
+    if source.resource_slice_attribute_ref is None or not sources.device_attributes_enabled:
+        return None
+    return device_attributes(source.resource_slice_attribute_ref, sources)
+
+
 def _pod_field(pod: Pod, path: str, sources: EnvironmentSources) -> str:
     metadata = pod.metadata
     plain = {
@@ -120,12 +140,12 @@ def _pod_field(pod: Pod, path: str, sources: EnvironmentSources) -> str:
     match = re.fullmatch(r"metadata\.(labels|annotations)\['([^']+)'\]", path)
     if match:
         return (metadata.labels if match.group(1) == "labels" else metadata.annotations).get(match.group(2), "")
-    raise ContainerError(CONFIG_ERROR, f"field {path} cannot be used in the environment")
+    raise ContainerError(CONFIG_ERROR, f"field {path} cannot be used in the downward API")
 
 
-def _resource_field(pod: Pod, container: Container, source: EnvVarSource, sources: EnvironmentSources) -> str:
-    reference = source.resource_field_ref
-    assert reference is not None
+def _resource_field(
+    pod: Pod, container: Container, reference: ResourceFieldSelector, sources: EnvironmentSources
+) -> str:
     owner = container
     if reference.container_name:
         named = [

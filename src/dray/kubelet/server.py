@@ -225,6 +225,7 @@ class Kubelet:
             self.claims.cache,
             None if self._runtime.applies_cdi else CdiDirectories(options.cdi_dirs),
             options.log_root,
+            options.root_dir / "volumes",
             self._slices.look_up_device,
             host_ip=options.node.address,
             allocatable=options.node.capacity,
@@ -369,6 +370,8 @@ class Kubelet:
                 log.warning("claims of pod %s, which is gone: unprepare dynamic resources: %s", uid, error)
         for uid in await self._runtime.known_pods() - set(self._workers):
             await self._runtime.stop_pod(uid)
+        for uid in self._context.specs.volumes.pod_uids() - set(self._workers):
+            self._context.specs.volumes.remove(uid)
         known = {pod.metadata.uid for pod in self._pods} | set(self._workers)
         remove_logs_of_deleted_pods(self._options.log_root, known)
 

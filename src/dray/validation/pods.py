@@ -50,6 +50,7 @@ def check_pod_spec(
         claim_names = {name for claim in claims if (name := claim.get("name"))}
     else:
         claim_names = check_claim_entries(claims, f"{path}.resourceClaims", errors)
+    _check_volume_items(spec.get("volumes") or [], claim_names, f"{path}.volumes", context, errors)
     _check_containers(spec, path, _Known(claim_names, volumes), context, errors)
     if references := (spec.get("resources") or {}).get("claims"):
         errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
@@ -249,6 +250,37 @@ def _check_variable(
         errors.invalid(here, "", "may not have more than one field specified at a time")
     elif said == [DEVICE_ATTRIBUTE_SOURCE]:
         _check_attribute_source(source[DEVICE_ATTRIBUTE_SOURCE], claims, f"{here}.{DEVICE_ATTRIBUTE_SOURCE}", errors)
+
+
+def _check_volume_items(
+    volumes: list[Document], claims: set[str], path: str, context: ValidationContext, errors: Errors
+) -> None:
+    """Files of downward API volumes that refer to attributes of devices."""
+    for i, volume in enumerate(volumes):
+        sources = [(f"{path}[{i}].downwardAPI", volume.get("downwardAPI"))]
+        projections = (volume.get("projected") or {}).get("sources") or []
+        for j, each in enumerate(projections):
+            sources.append((f"{path}[{i}].projected.sources[{j}].downwardAPI", each.get("downwardAPI")))
+        for here, source in sources:
+            for k, item in enumerate((source or {}).get("items") or []):
+                if item.get(DEVICE_ATTRIBUTE_SOURCE) is not None:
+                    _check_attribute_item(item, claims, f"{here}.items[{k}]", context, errors)
+
+
+def _check_attribute_item(
+    item: Document, claims: set[str], path: str, context: ValidationContext, errors: Errors
+) -> None:
+    here = f"{path}.{DEVICE_ATTRIBUTE_SOURCE}"
+    if not context.enabled("DRADownwardDeviceAttributes"):
+        errors.forbidden(here, "needs the feature gate DRADownwardDeviceAttributes")
+    elif item.get("fieldRef") is not None or item.get("resourceFieldRef") is not None:
+        errors.invalid(path, "", "may not have more than one field specified at a time")
+    else:
+        _check_attribute_source(item[DEVICE_ATTRIBUTE_SOURCE], claims, here, errors)
+    if not item.get("path"):
+        errors.required(f"{path}.path")
+    elif item["path"].startswith("/") or ".." in item["path"].split("/"):
+        errors.invalid(f"{path}.path", item["path"], "must be a relative path without '..'")
 
 
 def _check_attribute_source(source: Document, claims: set[str], path: str, errors: Errors) -> None:

@@ -60,6 +60,10 @@ def container_config(pod: Pod, spec: ContainerSpec) -> Any:
         envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in spec.env.items()],
         labels={**pod_labels(pod), LABEL_CONTAINER: spec.name},
         log_path=f"{spec.name}/{spec.attempt}.log",
+        mounts=[
+            cri.Mount(container_path=each.mount_path, host_path=str(each.folder), readonly=True)
+            for each in spec.volumes
+        ],
         CDI_devices=[cri.CDIDevice(name=name) for name in spec.cdi_device_ids],
         linux=cri.LinuxContainerConfig(
             security_context=cri.LinuxContainerSecurityContext(namespace_options=namespaces(pod))

@@ -11,6 +11,15 @@ from dray.api.core import Pod
 
 
 @dataclass(frozen=True, slots=True)
+class VolumeFiles:
+    """A folder with the files of a volume, to be mounted read-only. A container does not start without a required one."""
+
+    folder: Path
+    mount_path: str
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """One container, with everything resolved: nothing here refers to the API any more."""
 
@@ -25,6 +34,7 @@ class ContainerSpec:
     edits: ContainerEdits
     log_path: Path
     attempt: int = 0
+    volumes: tuple[VolumeFiles, ...] = ()
     cgroup: CgroupValues | None = None
     oom_score_adj: int | None = None
 

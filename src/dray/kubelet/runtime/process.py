@@ -178,8 +178,9 @@ class ProcessRuntime(RuntimeWithoutImages):
         if spec.working_dir and not Path(spec.working_dir).is_dir():
             raise _start_error(f'working directory "{spec.working_dir}" does not exist on this machine')
         argv = ["/bin/sh", "-c", _SUPERVISE, "sh", program, *command[1:]]
-        if spec.edits.mounts:
-            argv = _with_mounts(argv, spec.edits.mounts)
+        mounts = (*spec.edits.mounts, *_volume_mounts(spec))
+        if mounts:
+            argv = _with_mounts(argv, mounts)
         with spec.log_path.open("ab") as output:
             try:
                 return subprocess.Popen(
@@ -347,14 +348,29 @@ async def _run_hook(hook: Hook, stage: str) -> None:
         raise _start_error(f"CDI hook {hook.path} ({stage}): {problem}")
 
 
+def _may_mount() -> bool:
+    return os.geteuid() == 0 and shutil.which("unshare") is not None
+
+
+def _has_mount_point(path: str) -> bool:
+    return path.startswith(_OWN_MOUNT_ROOT) or Path(path).exists()
+
+
+def _volume_mounts(spec: ContainerSpec) -> list[Mount]:
+    """A volume that the container cannot do without and that cannot be mounted fails its start."""
+    for each in spec.volumes:
+        if each.is_required and not (_may_mount() and _has_mount_point(each.mount_path)):
+            raise _start_error(
+                f"volume {each.folder.name} cannot be mounted at {each.mount_path}: this needs root, unshare and a directory "
+                f"that exists on this machine, or a path below {_OWN_MOUNT_ROOT}"
+            )
+    return [Mount(str(each.folder), each.mount_path, ("ro",)) for each in spec.volumes]
+
+
 def _with_mounts(argv: list[str], mounts: tuple[Mount, ...]) -> list[str]:
     """Bind mounts in a mount namespace of its own, where this process may make one and the mount point can exist."""
-    usable = [
-        mount
-        for mount in mounts
-        if mount.container_path.startswith(_OWN_MOUNT_ROOT) or Path(mount.container_path).exists()
-    ]
-    if os.geteuid() != 0 or shutil.which("unshare") is None or not usable:
+    usable = [mount for mount in mounts if _has_mount_point(mount.container_path)]
+    if not _may_mount() or not usable:
         log.info(
             "mounts %s are left out: they need root, unshare and an existing mount point",
             [m.container_path for m in mounts],
