@@ -25,7 +25,6 @@ Bad input raises a subclass of `AccountingError` and changes nothing.
 from dray.accounting.budget import budget_problems
 from dray.accounting.charges import ClaimCharge, Policy, charges_in_status, claim_statuses
 from dray.accounting.claim_state import ClaimState
-from dray.accounting.cluster_ledger import ClusterLedger
 from dray.accounting.container_amounts import RequestOptions
 from dray.accounting.demand import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS, Demand, PodRef, pod_demand
 from dray.accounting.device_charges import (
@@ -47,7 +46,7 @@ from dray.accounting.enforcement import (
 from dray.accounting.errors import AccountingError
 from dray.accounting.fit import DoesNotFit, Fits, SharedClaim, Shortage, sharing_conflict
 from dray.accounting.ledger_rows import Row
-from dray.accounting.node_ledger import NodeLedger
+from dray.accounting.node_ledger import ClusterLedger, NodeLedger
 from dray.accounting.pod_requests import pod_limits, pod_requests
 from dray.accounting.policies import check_compatibility
 from dray.accounting.resources import as_quantity

@@ -13,7 +13,7 @@ sender wrote. An *object* is a frozen struct with the fields that our code reads
 | `defaults`, `pod_defaults`, `gated_fields`, `strategies`, `prepare_for_write` | what a write changes before it is validated |
 | `manifests`, `yamltext`, `jsontext` | reading files and request bodies |
 | `quantity`, `semver`, `names`, `times`, `cpuset`, `cdi` | values inside of objects |
-| `matching`, `host_ports`, `dra`, `reasons` | facts about pods, nodes, claims and devices that many rooms need, and reasons for a refusal |
+| `matching`, `dra`, `reasons` | facts about pods, nodes, claims and devices that many rooms need, and reasons for a refusal |
 
 Nothing here reads a clock or a socket. Whether an object is valid is decided in `dray.validation`.
 """

@@ -1,11 +1,11 @@
-"""Matches label selectors and the node selectors of pods. Pure.
+"""Matches label selectors, node selectors and host ports of pods. Pure.
 
 Selectors of slices and devices are stricter (`dray.allocator.node_selectors`): what makes no sense there is an error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from dray.api.core import Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec
+from dray.api.core import Container, Node, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
 
 
@@ -91,3 +91,34 @@ def only_names(selector: NodeSelector | None) -> frozenset[str] | None:
     if any(names is None for names in named):
         return None
     return frozenset().union(*(names for names in named if names is not None))
+
+
+HostPort = tuple[str, str, int]
+"""Protocol, address of the node, port."""
+
+ANY_ADDRESS = "0.0.0.0"
+
+
+def host_ports(pod: Pod) -> frozenset[HostPort]:
+    """Host ports of long-running containers: regular ones and sidecars. Other init containers end before a clash could matter."""
+    spec = pod.spec
+    if not any(container.ports for container in (*spec.containers, *spec.init_containers)):
+        return frozenset()
+    return frozenset(_ports_of(_long_running(pod)))
+
+
+def ports_clash(wanted: HostPort, taken: HostPort) -> bool:
+    same_port = wanted[0] == taken[0] and wanted[2] == taken[2]
+    return same_port and (wanted[1] == taken[1] or ANY_ADDRESS in (wanted[1], taken[1]))
+
+
+def _long_running(pod: Pod) -> Iterator[Container]:
+    yield from pod.spec.containers
+    yield from (container for container in pod.spec.init_containers if container.restart_policy == "Always")
+
+
+def _ports_of(containers: Iterable[Container]) -> Iterator[HostPort]:
+    for container in containers:
+        for port in container.ports:
+            if port.host_port > 0:
+                yield port.protocol or "TCP", port.host_ip or ANY_ADDRESS, port.host_port

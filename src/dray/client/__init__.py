@@ -31,12 +31,11 @@ Retry-After are obeyed inside the client. Pod, Node and Namespace structs are vi
 
 `kinds` names every kind. `transport` is the interface of `https`, `in_process` and `pipe` (with `frames`: to the parent process).
 `informer`, `shared_informers`, `indexed_objects` and `mutation_cache` keep local copies. Controllers are built of `workqueue`,
-`rate_limit`, `events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server. This room
+`events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server. This room
 decides nothing about the cluster.
 """
 
 from dray.client.connect import connect
-from dray.client.decoding import WatchEvent
 from dray.client.errors import ApiError, CredentialsError, KubeconfigError, LeadershipLost, ServerUnreachable
 from dray.client.events import NORMAL, WARNING, EventRecorder, Recorder, reference_to
 from dray.client.in_process import InProcessTransport
@@ -73,6 +72,7 @@ from dray.client.kinds import (
     ApiObject,
     Kind,
     PartialObject,
+    WatchEvent,
     metadata_of,
     object_key,
     split_key,
@@ -86,11 +86,10 @@ from dray.client.mutation_cache import (
     MutationCache,
     is_newer,
 )
-from dray.client.rate_limit import Backoff, TokenBucket
 from dray.client.rest import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, Document, Listing
 from dray.client.shared_informers import Informers
 from dray.client.transport import Answer, Call, Transport
-from dray.client.workqueue import Hopeless, QueueClosed, WorkQueue
+from dray.client.workqueue import Backoff, Hopeless, QueueClosed, TokenBucket, WorkQueue
 
 __all__ = [
     "APPLY_PATCH",

@@ -13,8 +13,8 @@ from dray.api.core import Event, EventSource, ObjectReference
 from dray.api.meta import ObjectMeta
 from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
 from dray.client.kinds import EVENTS, ApiObject, Kind
-from dray.client.rate_limit import TokenBucket
 from dray.client.rest import Client
+from dray.client.workqueue import TokenBucket
 from dray.clock import Clock, rfc3339
 
 log = logging.getLogger(__name__)

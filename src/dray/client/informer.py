@@ -16,13 +16,12 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from dray.client.decoding import WatchEvent
 from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
 from dray.client.indexed_objects import (
     IndexedObjects,
     Indexer,
 )
-from dray.client.kinds import ApiObject, Kind, object_key
+from dray.client.kinds import ApiObject, Kind, WatchEvent, object_key
 from dray.client.rest import Client
 
 log = logging.getLogger(__name__)

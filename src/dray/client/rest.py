@@ -12,9 +12,8 @@ import msgspec
 
 from dray.api import codec
 from dray.api.core import Pod
-from dray.client.decoding import WatchEvent, decode_object, decode_page, event_decoder
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.client.kinds import PODS, ApiObject, Kind
+from dray.client.kinds import PODS, ApiObject, Kind, WatchEvent, decode_object, decode_page, event_decoder
 from dray.client.transport import JSON, Answer, Call, Transport
 from dray.clock import Clock, RealClock
 

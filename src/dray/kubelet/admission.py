@@ -19,8 +19,7 @@ from dray.accounting.fit import Refusal
 from dray.accounting.resources import PODS, is_node_allocatable
 from dray.api.core import Node, Pod
 from dray.api.dra.taints import NO_EXECUTE, first_untolerated
-from dray.api.host_ports import HostPort, host_ports, ports_clash
-from dray.api.matching import pod_wants_node
+from dray.api.matching import HostPort, host_ports, pod_wants_node, ports_clash
 from dray.api.quantity import Quantity
 
 OS_LABEL, THIS_OS = "kubernetes.io/os", "linux"

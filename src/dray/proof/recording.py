@@ -11,7 +11,7 @@ import msgspec
 
 from dray.api import scheme
 from dray.client import CLAIMS, NODES, PODS, SLICES, Answer, ApiError, Call, Client, Kind, ServerUnreachable, Transport
-from dray.client.decoding import RawEvent
+from dray.client.kinds import RawEvent
 from dray.clock import Clock, RealClock
 from dray.proof.history import (
     Document,

@@ -1,29 +1,15 @@
-"""Applies changes of the cluster to the snapshot, then wakes the waiting pods that they may help."""
+"""Applies changes of the cluster to the snapshot, tells which events they are, then wakes the waiting pods that they may help."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from dray.api.core import Namespace, Node, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.api.workloads import PodGroup
-from dray.scheduler.event_diff import (
-    CLAIM_ADDED,
-    CLAIM_DELETED,
-    CLAIM_UPDATED,
-    CLASS_ADDED,
-    CLASS_UPDATED,
-    NODE_ADDED,
-    NODE_DELETED,
-    POD_GROUP_SET,
-    SLICE_ADDED,
-    SLICE_DELETED,
-    SLICE_UPDATED,
-    node_change,
-    pod_changes,
-)
 from dray.scheduler.framework.events import (
     ASSIGNED_POD_ADDED,
     ASSIGNED_POD_DELETED,
+    Action,
     ClusterChange,
     ClusterEvent,
     EventResource,
@@ -31,6 +17,59 @@ from dray.scheduler.framework.events import (
 from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.handle import Handle
 from dray.scheduler.queue import SchedulingQueue
+
+NODE_ADDED = ClusterEvent(EventResource.NODE, Action.ADD, "NodeAdd")
+NODE_DELETED = ClusterEvent(EventResource.NODE, Action.DELETE, "NodeDelete")
+SLICE_ADDED = ClusterEvent(EventResource.RESOURCE_SLICE, Action.ADD, "ResourceSliceAdd")
+SLICE_UPDATED = ClusterEvent(EventResource.RESOURCE_SLICE, Action.UPDATE_OTHER, "ResourceSliceUpdate")
+SLICE_DELETED = ClusterEvent(EventResource.RESOURCE_SLICE, Action.DELETE, "ResourceSliceDelete")
+CLASS_ADDED = ClusterEvent(EventResource.DEVICE_CLASS, Action.ADD, "DeviceClassAdd")
+CLASS_UPDATED = ClusterEvent(EventResource.DEVICE_CLASS, Action.UPDATE_OTHER, "DeviceClassUpdate")
+POD_GROUP_SET = ClusterEvent(EventResource.POD_GROUP, Action.ADD, "PodGroupAdd")
+CLAIM_ADDED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.ADD, "ResourceClaimAdd")
+CLAIM_UPDATED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "ResourceClaimUpdate")
+CLAIM_DELETED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.DELETE, "ResourceClaimDelete")
+
+
+def node_actions(old: Node, new: Node) -> Action:
+    actions = Action(0)
+    if old.status.allocatable != new.status.allocatable:
+        actions |= Action.UPDATE_NODE_ALLOCATABLE
+    if old.metadata.labels != new.metadata.labels:
+        actions |= Action.UPDATE_NODE_LABEL
+    if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+        actions |= Action.UPDATE_NODE_TAINT
+    if old.status.declared_features != new.status.declared_features:
+        actions |= Action.UPDATE_NODE_LABEL
+    return actions
+
+
+def node_change(old: Node, new: Node) -> ClusterChange | None:
+    actions = node_actions(old, new)
+    return ClusterChange(ClusterEvent(EventResource.NODE, actions, "NodeUpdate"), old, new) if actions else None
+
+
+_POD_CHANGES = (
+    (Action.UPDATE_POD_LABEL, "PodLabelUpdate", lambda pod: pod.metadata.labels),
+    (Action.UPDATE_POD_TOLERATION, "PodTolerationUpdate", lambda pod: pod.spec.tolerations),
+    (Action.UPDATE_POD_GATES, "PodSchedulingGatesEliminated", lambda pod: pod.spec.scheduling_gates),
+    (
+        Action.UPDATE_POD_CLAIMS,
+        "PodGeneratedResourceClaimUpdate",
+        lambda pod: (pod.status.resource_claim_statuses, pod.status.extended_resource_claim_status),
+    ),
+    (
+        Action.UPDATE_POD_SCALE_DOWN,
+        "PodScaleDown",
+        lambda pod: tuple(container.resources for container in pod.spec.containers),
+    ),
+)
+
+
+def pod_changes(resource: EventResource, old: Pod, new: Pod) -> Iterator[ClusterChange]:
+    for action, label, part in _POD_CHANGES:
+        if part(old) != part(new):
+            yield ClusterChange(ClusterEvent(resource, action, label), old, new)
 
 
 class ClusterState:

@@ -1,6 +1,6 @@
-"""Devices as the scheduler knows them: what is published, what is taken and which claims there are, kept current by changes."""
+"""Devices as the scheduler knows them: what is published, what is taken and which claims there are, with its own newer writes."""
 
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from dray.accounting import Policy, manages_node_resources
 from dray.accounting.devices import DeviceIndex
@@ -15,10 +15,82 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dray.scheduler.assumed import AssumedClaims, ClaimChange
 from dray.scheduler.framework.answers import EVERY_NODE, NodeChangeLog
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import NodeList
+
+ClaimChange = Callable[[ResourceClaim | None, ResourceClaim | None], None]
+"""Told the claim before and after; None where there is none."""
+
+
+def revision_of(claim: ResourceClaim) -> int:
+    text = claim.metadata.resource_version
+    return int(text) if text.isdigit() else 0
+
+
+class AssumedClaims:
+    """Keeps the version with the higher revision, whether the watch or our own write brought it."""
+
+    def __init__(self, on_change: ClaimChange) -> None:
+        self._watched: dict[tuple[str, str], ResourceClaim] = {}
+        self._latest: dict[tuple[str, str], ResourceClaim] = {}
+        self._on_change = on_change
+
+    def get(self, namespace: str, name: str) -> ResourceClaim | None:
+        return self._latest.get((namespace, name))
+
+    def __iter__(self) -> Iterator[ResourceClaim]:
+        return iter(self._latest.values())
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def watched(self, claim: ResourceClaim) -> None:
+        """The watch shows this version. It is ignored where our own write is newer."""
+        key = (claim.metadata.namespace, claim.metadata.name)
+        self._watched[key] = claim
+        known = self._latest.get(key)
+        if known is not None and known.metadata.uid == claim.metadata.uid and revision_of(claim) <= revision_of(known):
+            return
+        self._replace(key, claim)
+
+    def gone(self, claim: ResourceClaim) -> None:
+        key = (claim.metadata.namespace, claim.metadata.name)
+        self._watched.pop(key, None)
+        known = self._latest.get(key)
+        # A write of ours may have created the next claim of that name already.
+        if known is not None and (known.metadata.uid == claim.metadata.uid or not claim.metadata.uid):
+            del self._latest[key]
+            self._on_change(known, None)
+
+    def wrote(self, claim: ResourceClaim) -> None:
+        """The API server answered our write with this version."""
+        key = (claim.metadata.namespace, claim.metadata.name)
+        known = self._latest.get(key)
+        if known is None or revision_of(claim) > revision_of(known):
+            self._replace(key, claim)
+
+    def restore(self, claim: ResourceClaim) -> None:
+        """Go back to the version of the watch, after our own write turned out to be outdated."""
+        key = (claim.metadata.namespace, claim.metadata.name)
+        watched = self._watched.get(key)
+        known = self._latest.get(key)
+        if watched is known:
+            return
+        if watched is None:
+            del self._latest[key]
+            self._on_change(known, None)
+        else:
+            self._replace(key, watched)
+
+    def _replace(self, key: tuple[str, str], claim: ResourceClaim) -> None:
+        known = self._latest.get(key)
+        self._latest[key] = claim
+        if known is not None and known.metadata.uid != claim.metadata.uid:
+            self._on_change(known, None)
+            known = None
+        self._on_change(known, claim)
+
 
 _NOBODY: frozenset[str] = frozenset()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from dray.accounting.demand import Demand, PodRef
 from dray.accounting.node_ledger import NodeLedger
 from dray.api.core import Node, Pod
-from dray.api.host_ports import HostPort
+from dray.api.matching import HostPort
 from dray.scheduler.framework.answers import NodeChangeLog
 from dray.scheduler.framework.plugin import Facet
 

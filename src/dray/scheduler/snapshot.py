@@ -12,7 +12,7 @@ from dray.accounting.container_amounts import RequestOptions
 from dray.accounting.demand import SCHEDULING, Demand, PodRef, pod_demand
 from dray.api.core import Node, Pod
 from dray.api.dra.pod_phase import is_finished
-from dray.api.host_ports import host_ports
+from dray.api.matching import host_ports
 from dray.scheduler.framework.answers import FilterAnswers, Memory, NodeChangeLog, ScoreAnswers
 from dray.scheduler.framework.plugin import Facet
 from dray.scheduler.nodes import CountedPod, NodeList, NodeState

@@ -16,8 +16,7 @@ from dray.allocator import Allocation
 from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
 from dray.api.dra.pools import device_id
 from dray.api.dra.taints import HARD_EFFECTS, untolerated
-from dray.api.host_ports import host_ports
-from dray.api.matching import matches_node, matches_requirement, only_names, required_nodes
+from dray.api.matching import host_ports, matches_node, matches_requirement, only_names, required_nodes
 from dray.explain.node_shortage import ShortRow, short_rows
 from dray.explain.what_if import step_limit
 from dray.scheduler.framework.cycle_state import CycleState

@@ -22,8 +22,18 @@ from dray.store.errors import (
     StoreUnavailable,
 )
 from dray.store.etcd_connection import EtcdConnection, EtcdLeases
-from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, Put
-from dray.store.store_base import StoreBase, check_commit
+from dray.store.interface import (
+    Batch,
+    Change,
+    Delete,
+    Entry,
+    Operation,
+    Page,
+    Precondition,
+    Put,
+    StoreBase,
+    check_commit,
+)
 from dray.store.store_url import StoreAddress
 from dray.store.watch_queues import WatchQueues
 from dray.tasks import cancelled

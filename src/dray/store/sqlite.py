@@ -12,8 +12,7 @@ from dray.clock import Clock, RealClock
 from dray.store import sqlite_tables as tables
 from dray.store.errors import Compacted, FutureRevision, StoreError, StoreInUse, StoreUnavailable
 from dray.store.group_commit import GroupCommit
-from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition
-from dray.store.store_base import StoreBase, check_commit
+from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, StoreBase, check_commit
 from dray.store.watch_queues import WatchQueues
 
 

@@ -31,9 +31,8 @@ from dray.client import (
     WorkQueue,
     object_key,
 )
-from dray.controllers.claims.creating import BY_CONTROLLER, ClaimCreator
+from dray.controllers.claims.creating import BY_CONTROLLER, ClaimCreator, GroupLookup
 from dray.controllers.claims.metrics import ClaimMetrics
-from dray.controllers.claims.pod_groups import GroupLookup
 from dray.controllers.claims.releasing import ClaimReleaser, DeletedUids
 from dray.controllers.context import ControllerContext
 

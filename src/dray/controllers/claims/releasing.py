@@ -12,7 +12,7 @@ from dray.api.dra.claim_users import GROUP_API, GROUP_RESOURCE, with_users
 from dray.api.dra.pod_phase import is_over
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, Informer, MutationCache
-from dray.controllers.claims.pod_groups import GroupLookup
+from dray.controllers.claims.creating import GroupLookup
 
 log = logging.getLogger(__name__)
 

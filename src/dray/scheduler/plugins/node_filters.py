@@ -5,8 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dray.api.core import NodeAffinity as Wanted
 from dray.api.core import Pod, Taint
 from dray.api.dra.taints import PREFER_NO_SCHEDULE, first_untolerated, is_tolerated
-from dray.api.host_ports import host_ports, ports_clash
-from dray.api.matching import matches_term, only_names, pod_wants_node, required_nodes
+from dray.api.matching import host_ports, matches_term, only_names, pod_wants_node, ports_clash, required_nodes
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint

@@ -9,7 +9,7 @@ from dray.api.dra.pod_claims import ClaimSource, claim_of_entry
 from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim, ResourceClaimConsumerReference
 from dray.api.workloads import PodGroup
-from dray.scheduler.assumed import AssumedClaims
+from dray.scheduler.devices import AssumedClaims
 from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.status import PluginStatus, unresolvable
 from dray.scheduler.pod_indexes import ClaimUsers, PodGroups, named_claims
