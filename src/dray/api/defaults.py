@@ -1,6 +1,7 @@
 """The values that the server fills in when it reads an object, for the resource.k8s.io kinds and the small core ones.
 
-Pods and what holds pod templates have theirs in `pod_defaults`. Documents come in shaped, in the version of the request,
+Pods and what holds pod templates have theirs in `pod_defaults`, networks, volumes and the cluster's own settings in
+`cluster_defaults`. Documents come in shaped, in the version of the request,
 and are never changed in place. The time comes in as text, already cut to seconds.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dray.api import pod_defaults
+from dray.api.cluster_defaults import CLUSTER_DEFAULTS
 
 Document = dict[str, Any]
 
@@ -259,6 +261,10 @@ def _with_template(document: Document, now: str) -> Document:
     return pod_defaults.controller(document)
 
 
+def _without_time(fill: Callable[[Document], Document]) -> Callable[[Document, str], Document]:
+    return lambda document, now: fill(document)
+
+
 _DEFAULTS: dict[str, Callable[[Document, str], Document]] = {
     "ResourceSlice": _slice,
     "ResourceClaim": _claim,
@@ -276,5 +282,12 @@ _DEFAULTS: dict[str, Callable[[Document, str], Document]] = {
     "ValidatingAdmissionPolicy": _admission_policy,
     "ValidatingAdmissionPolicyBinding": _admission_binding,
     "Pod": lambda document, now: pod_defaults.pod(document),
-    **dict.fromkeys(("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet", "Job"), _with_template),
+    **dict.fromkeys(
+        ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet", "Job", "ReplicationController"), _with_template
+    ),
+    "CronJob": lambda document, now: pod_defaults.cron_job(document),
+    "PodTemplate": lambda document, now: pod_defaults.pod_template(document),
+    "MutatingAdmissionPolicy": _admission_policy,
+    "MutatingAdmissionPolicyBinding": _admission_binding,
+    **{kind: _without_time(fill) for kind, fill in CLUSTER_DEFAULTS.items()},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dray.api.cluster_defaults import volume_claim
 from dray.api.names import is_node_allocatable
 from dray.api.quantity import Quantity
 
@@ -34,6 +35,16 @@ def controller(document: Document) -> Document:
         made["template"] = _template(template)
     if kind == "Job":
         return _job(document, made)
+    if kind == "StatefulSet":
+        made["persistentVolumeClaimRetentionPolicy"] = {
+            "whenDeleted": "Retain",
+            "whenScaled": "Retain",
+            **(given.get("persistentVolumeClaimRetentionPolicy") or {}),
+        }
+        if made.get("volumeClaimTemplates"):
+            made["volumeClaimTemplates"] = [_claim_template(claim) for claim in made["volumeClaimTemplates"]]
+    if kind == "ReplicationController":
+        return _replication_controller(document, made)
     return document if made == spec else {**document, "spec": made}
 
 
@@ -44,6 +55,40 @@ def _template(template: Document) -> Document:
     if isinstance(metadata, dict) and metadata.get("creationTimestamp", "") is None:
         made["metadata"] = {key: value for key, value in metadata.items() if key != "creationTimestamp"}
     return made
+
+
+def cron_job(document: Document) -> Document:
+    spec = document.get("spec")
+    if not isinstance(spec, dict):
+        return document
+    made = {**_CRON_JOB_DEFAULTS, **{key: value for key, value in spec.items() if value is not None}}
+    job = (spec.get("jobTemplate") or {}).get("spec") or {}
+    template = job.get("template")
+    if isinstance(template, dict) and isinstance(template.get("spec"), dict):
+        made["jobTemplate"] = {**spec["jobTemplate"], "spec": {**job, "template": _template(template)}}
+    return document if made == spec else {**document, "spec": made}
+
+
+def pod_template(document: Document) -> Document:
+    template = document.get("template")
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return document
+    return {**document, "template": _template(template)}
+
+
+def _claim_template(claim: Document) -> Document:
+    return volume_claim({**claim, "apiVersion": "v1", "kind": "PersistentVolumeClaim"})
+
+
+def _replication_controller(document: Document, spec: Document) -> Document:
+    """Its selector and its labels are by default the labels of its template."""
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels and not spec.get("selector"):
+        spec["selector"] = labels
+    metadata = document.get("metadata") or {}
+    if labels and not metadata.get("labels"):
+        document = {**document, "metadata": {**metadata, "labels": labels}}
+    return {**document, "spec": spec}
 
 
 def _update_strategy(given: Document, parts: Document) -> Document:
@@ -76,8 +121,15 @@ _ROLLING: dict[str, tuple[str, Document]] = {
     "StatefulSet": ("updateStrategy", {"partition": 0}),
     "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
 }
+_CRON_JOB_DEFAULTS: Document = {
+    "concurrencyPolicy": "Allow",
+    "suspend": False,
+    "successfulJobsHistoryLimit": 3,
+    "failedJobsHistoryLimit": 1,
+}
 _CONTROLLER_DEFAULTS: dict[str, Document] = {
     "ReplicaSet": {"replicas": 1},
+    "ReplicationController": {"replicas": 1},
     "Deployment": {
         "replicas": 1,
         "revisionHistoryLimit": 10,

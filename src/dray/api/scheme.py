@@ -127,7 +127,20 @@ _TAINT_RULE_VERSIONS = (
     Version("v1beta2", default=False),
     Version("v1alpha3", default=False),
 )
+_ADMISSION_VERSIONS = (Version("v1"), Version("v1beta1", default=False), Version("v1alpha1", default=False))
+_V1_AND_BETA = (Version("v1"), Version("v1beta1", default=False))
+_LEASE_CANDIDATE_VERSIONS = (Version("v1beta1", default=False), Version("v1alpha2", default=False))
 _NAME, _AGE = Column("Name", format="name"), Column("Age")
+_CSI_DRIVER_COLUMNS = (
+    _NAME,
+    Column("AttachRequired", "boolean"),
+    Column("PodInfoOnMount", "boolean"),
+    Column("StorageCapacity", "boolean"),
+    Column("TokenRequests"),
+    Column("RequiresRepublish", "boolean"),
+    Column("Modes"),
+    _AGE,
+)
 # What `kubectl get` prints of a kind for which Kubernetes has no columns.
 _DEFAULT_COLUMNS = (_NAME, Column("Created At"))
 
@@ -186,21 +199,49 @@ RESOURCES: tuple[Resource, ...] = (
     # core
     served("/bindings"),
     served("/configmaps"),
+    served("/endpoints", storage_prefix="services/endpoints"),
     served("/events"),
+    served("/limitranges"),
     served("/namespaces"),
     served("/nodes", storage_prefix="minions"),
+    served("/persistentvolumeclaims"),
+    served("/persistentvolumes"),
     served("/pods"),
+    served("/podtemplates"),
+    served("/replicationcontrollers", storage_prefix="controllers"),
     served("/resourcequotas"),
     served("/secrets"),
     served("/services", without=("proxy",), storage_prefix="services/specs"),
     served("/serviceaccounts", columns=(_NAME, Column("Secrets"), _AGE)),
     # workloads
+    served("apps/controllerrevisions"),
     served("apps/daemonsets"),
     served("apps/deployments"),
     served("apps/replicasets"),
+    served("apps/statefulsets"),
+    served("autoscaling/horizontalpodautoscalers", (Version("v2"), Version("v1"))),
+    served("batch/cronjobs"),
     served("batch/jobs"),
     served("policy/poddisruptionbudgets"),
+    # network
+    served("discovery.k8s.io/endpointslices"),
+    served("networking.k8s.io/ingressclasses"),
+    served("networking.k8s.io/ingresses", storage_prefix="ingress"),
+    served("networking.k8s.io/ipaddresses", columns=(_NAME, Column("ParentRef"), _AGE)),
+    served("networking.k8s.io/networkpolicies"),
+    served("networking.k8s.io/servicecidrs"),
+    # volumes
+    served("storage.k8s.io/csidrivers", columns=_CSI_DRIVER_COLUMNS),
+    served("storage.k8s.io/csinodes"),
+    served("storage.k8s.io/csistoragecapacities"),
+    served("storage.k8s.io/storageclasses"),
+    served("storage.k8s.io/volumeattachments"),
+    served("storage.k8s.io/volumeattributesclasses"),
     # cluster services
+    served("certificates.k8s.io/certificatesigningrequests"),
+    served("certificates.k8s.io/clustertrustbundles", _V1_AND_BETA),
+    served("certificates.k8s.io/podcertificaterequests"),
+    served("coordination.k8s.io/leasecandidates", _LEASE_CANDIDATE_VERSIONS),
     served("coordination.k8s.io/leases"),
     served("events.k8s.io/events"),
     served(
@@ -211,10 +252,18 @@ RESOURCES: tuple[Resource, ...] = (
     ),
     served("scheduling.k8s.io/workloads", (Version("v1beta1", default=False),), gate="GenericWorkload"),
     served("scheduling.k8s.io/priorityclasses"),
+    served("node.k8s.io/runtimeclasses"),
+    served("flowcontrol.apiserver.k8s.io/flowschemas"),
+    served("flowcontrol.apiserver.k8s.io/prioritylevelconfigurations"),
+    served("storagemigration.k8s.io/storageversionmigrations", _V1_AND_BETA),
     served("rbac.authorization.k8s.io/clusterroles"),
     served("rbac.authorization.k8s.io/clusterrolebindings"),
     served("rbac.authorization.k8s.io/roles"),
     served("rbac.authorization.k8s.io/rolebindings"),
+    served("admissionregistration.k8s.io/mutatingadmissionpolicies", _ADMISSION_VERSIONS),
+    served("admissionregistration.k8s.io/mutatingadmissionpolicybindings", _ADMISSION_VERSIONS),
+    served("admissionregistration.k8s.io/mutatingwebhookconfigurations"),
+    served("admissionregistration.k8s.io/validatingwebhookconfigurations"),
     served("admissionregistration.k8s.io/validatingadmissionpolicies"),
     served("admissionregistration.k8s.io/validatingadmissionpolicybindings"),
     # questions to the server
@@ -227,7 +276,7 @@ RESOURCES: tuple[Resource, ...] = (
 )
 
 # Versions in order of preference; what is not here sorts last.
-VERSION_ORDER = ("v1", "v1beta2", "v1beta1", "v1alpha3")
+VERSION_ORDER = ("v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 
 
 def by_kind(kind: str, group: str | None = None) -> Resource:

@@ -261,6 +261,49 @@ def node_status(new: Document, old: Document, setting: Setting) -> Document:
     return new
 
 
+def keeping_spec_and_status(new: Document, old: Document, setting: Setting) -> Document:
+    """A certificate request says for ever what it said first."""
+    for key in ("spec", "status"):
+        _with(new, key, old.get(key))
+    return plain_update(new, old, setting)
+
+
+DECISIONS = ("Approved", "Denied")
+
+
+def certificate_status(new: Document, old: Document, setting: Setting) -> Document:
+    """The signer's part of the status; whether the request is approved is said at /approval."""
+    status_only(new, old, setting)
+    status = dict(new.get("status") or {})
+    conditions = [entry for entry in status.get("conditions") or () if entry.get("type") not in DECISIONS]
+    decided = [entry for entry in _conditions(old) if entry.get("type") in DECISIONS]
+    new["status"] = {**status, "conditions": _dated(decided + conditions, setting.now)}
+    return new
+
+
+def certificate_approval(new: Document, old: Document, setting: Setting) -> Document:
+    """/approval decides: of what was sent it takes the conditions."""
+    status = {**(old.get("status") or {}), "conditions": _dated(_conditions(new), setting.now)}
+    status_only(new, old, setting)
+    new["status"] = status
+    return new
+
+
+def _conditions(document: Document) -> list[Document]:
+    return list((document.get("status") or {}).get("conditions") or ())
+
+
+def _dated(conditions: list[Document], now: str) -> list[Document]:
+    return [
+        {
+            **entry,
+            "lastUpdateTime": entry.get("lastUpdateTime") or now,
+            "lastTransitionTime": entry.get("lastTransitionTime") or now,
+        }
+        for entry in conditions
+    ]
+
+
 PLAIN = Strategy(plain_create, plain_update)
 
 
@@ -276,6 +319,8 @@ def with_status(create: Create, update: Update, empty: Any = None) -> Strategy:
 
 
 COUNTED_WITH_STATUS = with_status(counted_create, counted_update)
+COUNTED = Strategy(counted_create, counted_update)
+V1 = frozenset({"v1"})
 
 STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("resource.k8s.io", "ResourceSlice"): Strategy(counted_create, slice_update, returns_deleted=None),
@@ -329,7 +374,68 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("apps", "ReplicaSet"): with_status(counted_create, counted_update, {"replicas": 0}),
     ("apps", "DaemonSet"): COUNTED_WITH_STATUS,
     ("batch", "Job"): with_status(job_create, counted_update),
+    ("apps", "StatefulSet"): with_status(counted_create, counted_update, {"replicas": 0, "availableReplicas": 0}),
+    ("", "ReplicationController"): with_status(counted_create, counted_update, {"replicas": 0}),
+    ("", "PodTemplate"): Strategy(counted_create, counted_update, returns_deleted=None),
+    ("autoscaling", "HorizontalPodAutoscaler"): with_status(
+        counted_create, counted_update, {"desiredReplicas": 0, "currentMetrics": None}
+    ),
+    ("batch", "CronJob"): COUNTED_WITH_STATUS,
     ("policy", "PodDisruptionBudget"): COUNTED_WITH_STATUS,
+    ("discovery.k8s.io", "EndpointSlice"): COUNTED,
+    ("networking.k8s.io", "Ingress"): with_status(counted_create, counted_update, {"loadBalancer": {}}),
+    ("networking.k8s.io", "IngressClass"): COUNTED,
+    ("networking.k8s.io", "NetworkPolicy"): COUNTED,
+    ("networking.k8s.io", "ServiceCIDR"): with_status(plain_create, plain_update),
+    ("", "PersistentVolume"): replace(
+        with_status(plain_create, plain_update, {"phase": "Pending"}), returns_deleted=None
+    ),
+    ("", "PersistentVolumeClaim"): replace(
+        with_status(plain_create, plain_update, {"phase": "Pending"}), returns_deleted=None
+    ),
+    ("storage.k8s.io", "StorageClass"): Strategy(plain_create, plain_update, returns_deleted=None),
+    ("storage.k8s.io", "VolumeAttributesClass"): Strategy(plain_create, plain_update, returns_deleted=None),
+    ("storage.k8s.io", "CSIDriver"): Strategy(
+        plain_create, plain_update, conditional_versions=V1, returns_deleted=None
+    ),
+    ("storage.k8s.io", "CSINode"): Strategy(
+        plain_create, plain_update, status_only, conditional_versions=V1, returns_deleted=None
+    ),
+    ("storage.k8s.io", "CSIStorageCapacity"): Strategy(plain_create, plain_update, conditional_versions=V1),
+    ("storage.k8s.io", "VolumeAttachment"): replace(
+        with_status(plain_create, plain_update, {"attached": False}), conditional_versions=V1, returns_deleted=None
+    ),
+    ("certificates.k8s.io", "CertificateSigningRequest"): Strategy(
+        without_status(plain_create, {}),
+        keeping_spec_and_status,
+        certificate_status,
+        STATUS_FIELDS,
+        SPEC_FIELDS,
+    ),
+    ("certificates.k8s.io", "PodCertificateRequest"): replace(
+        with_status(plain_create, plain_update), conditional_versions=V1
+    ),
+    ("certificates.k8s.io", "ClusterTrustBundle"): Strategy(
+        plain_create, plain_update, conditional_versions=frozenset({"v1", "v1beta1"})
+    ),
+    ("coordination.k8s.io", "LeaseCandidate"): Strategy(
+        plain_create, plain_update, conditional_versions=frozenset({"v1beta1", "v1alpha2"})
+    ),
+    ("node.k8s.io", "RuntimeClass"): Strategy(plain_create, plain_update, conditional_versions=V1),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): COUNTED_WITH_STATUS,
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): COUNTED_WITH_STATUS,
+    ("storagemigration.k8s.io", "StorageVersionMigration"): replace(
+        with_status(plain_create, plain_update), conditional_versions=frozenset({"v1", "v1beta1"})
+    ),
+    **{
+        ("admissionregistration.k8s.io", kind): COUNTED
+        for kind in (
+            "MutatingAdmissionPolicy",
+            "MutatingAdmissionPolicyBinding",
+            "MutatingWebhookConfiguration",
+            "ValidatingWebhookConfiguration",
+        )
+    },
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): COUNTED_WITH_STATUS,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Strategy(counted_create, counted_update),
     ("scheduling.k8s.io", "PriorityClass"): Strategy(counted_create, counted_update),

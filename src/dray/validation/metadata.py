@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import Any
 
 from dray.api import names
@@ -52,10 +53,29 @@ def name_rule(kind: str) -> names.Problems:
     """The rule for the names of objects of a kind."""
     if kind in _LABEL_NAMED:
         return names.label_problems
+    if kind == "IPAddress":
+        return address_problems
+    if kind == "ClusterTrustBundle":
+        return trust_bundle_name_problems
     return path_segment_problems if kind in _PATH_NAMED else names.subdomain_problems
 
 
-_PATH_NAMED = frozenset(("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"))
+_PATH_NAMED = frozenset(
+    ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "FlowSchema", "PriorityLevelConfiguration")
+)
+
+
+def address_problems(name: str) -> tuple[str, ...]:
+    """An IPAddress is named like the address, in its shortest form."""
+    try:
+        return () if str(ip_address(name)) == name else ("must be a valid canonical IP address",)
+    except ValueError:
+        return ("must be a valid IP address",)
+
+
+def trust_bundle_name_problems(name: str) -> tuple[str, ...]:
+    """The name of a signer may come first, with colons for its slashes."""
+    return names.subdomain_problems(name.rpartition(":")[2])
 
 
 def path_segment_problems(name: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dray.api.scheme import Resource
+from dray.apiserver.read.cluster_cells import CLUSTER_CELLS
 from dray.apiserver.read.workload_cells import WORKLOAD_CELLS, age, pod_cells
 
 Document = dict[str, Any]
@@ -210,7 +211,7 @@ def _priority_class(document: Document, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _role(document: Document, now: datetime) -> list[Any]:
+def _name_and_time(document: Document, now: datetime) -> list[Any]:
     return [_name(document), document["metadata"].get("creationTimestamp", "")]
 
 
@@ -227,11 +228,15 @@ def _role_binding(document: Document, now: datetime) -> list[Any]:
     ]  # fmt: skip
 
 
-def _policy(document: Document, now: datetime) -> list[Any]:
+def _policy(document: Document, now: datetime, counted: str = "validations") -> list[Any]:
     spec = _section(document, "spec")
     param = spec.get("paramKind")
     text = f"{param.get('apiVersion', '')}/{param.get('kind', '')}" if param else "<unset>"
-    return [_name(document), len(spec.get("validations") or ()), text, _age(document, now)]
+    return [_name(document), len(spec.get(counted) or ()), text, _age(document, now)]
+
+
+def _mutating_policy(document: Document, now: datetime) -> list[Any]:
+    return _policy(document, now, "mutations")
 
 
 def _policy_binding(document: Document, now: datetime) -> list[Any]:
@@ -259,13 +264,15 @@ CELLS: dict[str, Cells] = {
     "Secret": _secret,
     "ServiceAccount": _service_account,
     "PriorityClass": _priority_class,
-    "Role": _role,
-    "ClusterRole": _role,
+    **dict.fromkeys(("Role", "ClusterRole", "LimitRange"), _name_and_time),
     "RoleBinding": _role_binding,
     "ClusterRoleBinding": _role_binding,
     "ValidatingAdmissionPolicy": _policy,
     "ValidatingAdmissionPolicyBinding": _policy_binding,
+    "MutatingAdmissionPolicy": _mutating_policy,
+    "MutatingAdmissionPolicyBinding": _policy_binding,
     **WORKLOAD_CELLS,
+    **CLUSTER_CELLS,
 }
 
 

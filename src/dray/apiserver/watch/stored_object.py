@@ -8,7 +8,8 @@ bound to a node last. `/server/...` holds what several servers share.
 Bytes: the stored bytes begin with kind, apiVersion and metadata, in this order, so that the resourceVersion (which the store
 does not keep) can be put in, and the head of a list item left out, by cutting bytes.
 
-Versions: the other versions of resource.k8s.io are converted; events of events.k8s.io are stored as core events.
+Versions: the other versions of resource.k8s.io and autoscaling are converted; events of events.k8s.io are stored as core
+events; the versions of other kinds have the same shape.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from dray.api import versions
+from dray.api import autoscaler_versions, versions
 from dray.api.projections import LabelledObject
 from dray.api.scheme import Resource, by_kind, group_version
 from dray.apiserver.read.selectors import FieldSelector
@@ -168,6 +169,7 @@ def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int
 
 # --- versions
 
+AUTOSCALER = "HorizontalPodAutoscaler"
 EVENTS_GROUP = "events.k8s.io"
 # events.k8s.io name, core name
 EVENT_FIELDS = (
@@ -191,7 +193,11 @@ def to_storage(row: Resource, document: Document) -> Document:
         return versions.to_storage(document)
     if row.group == EVENTS_GROUP:
         return _renamed(document, dict(EVENT_FIELDS), "v1")
-    return document
+    if document.get("apiVersion") == row.api_version():
+        return document
+    if row.kind == AUTOSCALER:
+        return autoscaler_versions.to_v2(document)
+    return {**document, "apiVersion": row.api_version()}
 
 
 def from_storage(row: Resource, version: str, document: Document) -> Document:
@@ -199,7 +205,11 @@ def from_storage(row: Resource, version: str, document: Document) -> Document:
         return versions.from_storage(document, group_version(row.group, version))
     if row.group == EVENTS_GROUP:
         return _renamed(document, {core: new for new, core in EVENT_FIELDS}, "events.k8s.io/v1")
-    return document
+    if version == row.storage_version:
+        return document
+    if row.kind == AUTOSCALER:
+        return autoscaler_versions.to_v1(document)
+    return {**document, "apiVersion": row.api_version(version)}
 
 
 def is_stored_form(row: Resource, version: str) -> bool:

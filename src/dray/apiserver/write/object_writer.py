@@ -22,7 +22,7 @@ from dray.api.prepare_for_write import (
 )
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_object
-from dray.api.strategies import Setting, Strategy, strategy_of
+from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.request.request_info import ApiCall
@@ -346,6 +346,8 @@ class ObjectWriter:
         if endpoint == "status":
             assert strategy.update_status is not None
             return strategy.update_status(document, old, setting)
+        if endpoint == "approval":
+            return certificate_approval(document, old, setting)
         if endpoint in PARTIAL_ENDPOINTS:
             return PARTIAL_ENDPOINTS[endpoint](document, old)
         return strategy.update(document, old, setting)

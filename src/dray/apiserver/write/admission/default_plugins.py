@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.write.admission.certificate_plugins import CertificateRequests
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
 from dray.apiserver.write.admission.claim_protection import ClaimProtection
 from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
@@ -48,6 +49,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield ClaimStatusAuthorization(authorizer, gates)
     yield ClaimProtection()
     yield RbacEscalation(authorizer.rbac, authorizer)
+    yield CertificateRequests(authorizer)
     yield PodResizeValidator(objects)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
     # Last: what passes here has been charged.
