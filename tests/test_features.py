@@ -41,7 +41,8 @@ def test_the_old_name_of_a_gate_still_works():
         (None, "Nope=true", "unrecognized feature gate: Nope"),
         (None, "DRADeviceTaints", "missing bool value"),
         (None, "DRADeviceTaints=maybe", "invalid value"),
-        (None, "DRADeviceTaints=false", "DRADeviceTaintRules is enabled, but depends on features that are disabled"),
+        ("1.37", "DRADeviceTaints=false", "DRADeviceTaintRules is enabled, but depends on features that are disabled"),
+        (None, "DRADeviceTaintRules=true,DRADeviceTaints=false", r"disabled: \[DRADeviceTaints\]"),
         ("1.37", "DynamicResourceAllocation=false", "it is locked"),
         ("1.34", "DRADerivedAttributes=true", "unrecognized feature gate in release 1.34"),
         ("1.36", "DRADeviceTaintRules=true,DRADeviceTaints=false", r"disabled: \[DRADeviceTaints\]"),
@@ -55,6 +56,13 @@ def test_refused_settings(base, text, message):
 def test_emulating_an_unknown_release_is_refused():
     with pytest.raises(FeatureGateError, match=r"choose one of 1\.34"):
         FeatureGates.for_release("1.2")
+
+
+@pytest.mark.parametrize("gate", GATES)
+def test_every_gate_may_be_off(gate):
+    gates = FeatureGates.parse(f"{gate}=false")
+    assert gates == FeatureGates.default().without(gate)
+    assert gates.checked() == gates
 
 
 def test_switching_a_gate_off_takes_its_dependents_along():

@@ -144,12 +144,16 @@ class FeatureGates:
         return (base or FeatureGates.default()).with_overrides(overrides)
 
     def with_overrides(self, overrides: Mapping[str, bool]) -> FeatureGates:
-        """These gates with some switched; refuses what the release does not know or has locked."""
+        """These gates with some switched; refuses what the release does not know or has locked.
+
+        Without a release, gates that nobody named go off with the gate they need. A release refuses that, as Kubernetes does.
+        """
         wanted = {canonical_name(name): state for name, state in overrides.items()}
         for name, state in wanted.items():
             self._check_may_be_set(name, state)
-        on = (self.on - {n for n, state in wanted.items() if not state}) | {n for n, state in wanted.items() if state}
-        return FeatureGates(frozenset(on), self.release).checked()
+        off = [name for name, state in wanted.items() if not state]
+        left = self.without(*off).on if self.release is None else self.on.difference(off)
+        return FeatureGates(left | {name for name, state in wanted.items() if state}, self.release).checked()
 
     def without(self, *names: str) -> FeatureGates:
         """These gates with some off, and with them everything that needs them."""

@@ -55,3 +55,27 @@ def test_templates_and_pods():
     assert drop_disabled_fields(template, None, ALL.without("DRAAdminAccess"))["spec"]["spec"] == claim_with()["spec"]
     pod = {"kind": "Pod", "status": {"nodeAllocatableResourceClaimStatuses": [{}]}}
     assert drop_disabled_fields(pod, None, ALL.without("DRANodeAllocatableResources"))["status"] == {}
+
+
+POD_SPEC = {"resourceClaims": [{"name": "c"}], "containers": [{"name": "m", "resources": {"claims": [{"name": "c"}]}}]}
+WITHOUT_CLAIMS = {"containers": [{"name": "m", "resources": {}}]}
+
+
+@pytest.mark.parametrize(
+    "kind", ["Deployment", "ReplicaSet", "DaemonSet", "StatefulSet", "ReplicationController", "Job"]
+)
+def test_templates_of_workloads_lose_claims(kind):
+    document = {"kind": kind, "spec": {"template": {"spec": copy.deepcopy(POD_SPEC)}}}
+    off = ALL.without("DynamicResourceAllocation")
+    made = drop_disabled_fields(document, None, off)
+    assert made["spec"]["template"]["spec"] == WITHOUT_CLAIMS
+    assert drop_disabled_fields(document, document, off) is document, "an old object that has claims keeps them"
+
+
+def test_other_templates_lose_claims():
+    off = ALL.without("DynamicResourceAllocation")
+    job = {"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": POD_SPEC}}}}}
+    made = drop_disabled_fields(job, None, off)
+    assert made["spec"]["jobTemplate"]["spec"]["template"]["spec"] == WITHOUT_CLAIMS
+    template = {"kind": "PodTemplate", "template": {"spec": POD_SPEC}}
+    assert drop_disabled_fields(template, None, off)["template"]["spec"] == WITHOUT_CLAIMS

@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 
-from dray.client import CLAIMS, DEVICE_CLASSES, NODES, PODS, SERVICE_ACCOUNTS, SLICES, ApiError, Client
+from dray.client import CLAIMS, DEVICE_CLASSES, NODES, PODS, SERVICE_ACCOUNTS, SLICES, ApiError, Client, Informers
 from dray.client.transport import Call
+from dray.controllers.context import ControllerContext
+from dray.controllers.controller_manager import ControllerManager
 from dray.features import FeatureGates
 from dray.proof import History, ProofReport, WatchRecorder, check
 from dray.scheduler.service import SchedulerService
@@ -104,8 +106,13 @@ class SkewedPlane:
 
 @contextlib.asynccontextmanager
 async def skewed_plane(
-    data: Path, *, server: FeatureGates = ON, scheduler: FeatureGates | None = ON
+    data: Path,
+    *,
+    server: FeatureGates = ON,
+    scheduler: FeatureGates | None = ON,
+    controllers: FeatureGates | None = None,
 ) -> AsyncIterator[SkewedPlane]:
+    """A part whose gates are None does not run."""
     plane = ControlPlane(
         ControlPlaneOptions(
             data, gates=server, runtime_config="api/all=true", with_controllers=False, with_scheduler=False
@@ -117,6 +124,11 @@ async def skewed_plane(
         service = SchedulerService(plane.client("dray-scheduler"), gates=scheduler)
         tasks.append(asyncio.create_task(service.run()))
         await service.ready.wait()
+    if controllers is not None:
+        client = plane.client("dray-controller-manager")
+        manager = ControllerManager(ControllerContext(client, Informers(client), controllers))
+        tasks.append(asyncio.create_task(manager.run()))
+        await manager.ready.wait()
     skewed = SkewedPlane(plane)
     await skewed.start()
     try:

@@ -1,6 +1,6 @@
 """Gates that differ between server and scheduler, and gates that were turned off after objects had been written."""
 
-from dray.client import CLAIMS, PODS, SLICES
+from dray.client import CLAIMS, PODS, SLICES, TEMPLATES
 from tests.skew.plane import skewed_plane, without
 
 SHARES = "DRAConsumableCapacity"
@@ -127,3 +127,22 @@ async def test_the_server_counts_claims_and_the_scheduler_does_not(tmp_path):
         await plane.pod("p", "c", cpu="3")
         assert await plane.node_of("p") == "n1", "only the spec counts"
         assert (await plane.report()).is_clean
+
+
+async def test_with_allocation_off_scheduler_and_controllers_do_nothing_for_claims(tmp_path):
+    """The pod has its claims from before: it runs without devices, and nobody makes or allocates a claim."""
+    off = without("DynamicResourceAllocation")
+    async with skewed_plane(tmp_path, scheduler=off, controllers=off) as plane:
+        await plane.make_node()
+        await plane.publish({"name": "d0"})
+        await plane.claim("named")
+        await plane.pod("named", "named")
+        requests = [{"name": "r", "exactly": {"deviceClassName": "any"}}]
+        await plane.create(TEMPLATES, "template", {"spec": {"devices": {"requests": requests}}}, "default")
+        entry = {"name": "made", "resourceClaimTemplateName": "template"}
+        spec = {"containers": [{"name": "main", "image": "x"}], "resourceClaims": [entry]}
+        await plane.create(PODS, "from-template", spec, "default")
+        assert [await plane.node_of(name) for name in ("named", "from-template")] == ["n1", "n1"]
+        assert await results(plane, "named") == []
+        assert "reservedFor" not in ((await plane.document(CLAIMS, "named", "default")).get("status") or {})
+        assert [each.metadata.name for each in (await plane.client.list(CLAIMS, "default")).items] == ["named"]

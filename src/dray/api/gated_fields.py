@@ -174,8 +174,26 @@ def _device_statuses(document: Document) -> Iterator[Document]:
         yield from _items(status, "devices")
 
 
+# Where a kind that makes pods keeps the template of their spec.
+_POD_TEMPLATES = {
+    **dict.fromkeys(
+        ("ReplicaSet", "DaemonSet", "Deployment", "StatefulSet", "ReplicationController", "Job"), ("spec", "template")
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "PodTemplate": ("template",),
+}
+
+
+def _pod_spec(document: Document) -> Iterator[Document]:
+    """The spec of a pod, or of the pods that the object makes."""
+    holder: Document | None = document
+    for key in _POD_TEMPLATES.get(str(document.get("kind")), ()):
+        holder = next(_dict(holder, key), None)
+    yield from _dict(holder, "spec")
+
+
 def _containers(document: Document) -> Iterator[Document]:
-    for spec in _spec(document):
+    for spec in _pod_spec(document):
         for key in ("initContainers", "containers"):
             yield from _items(spec, key)
 
@@ -209,7 +227,21 @@ _CLAIM_FEATURES = (
     Feature(("DRADerivedAttributes",), ((_all_requests, ("derivedAttributes",)),)),
 )
 
+_POD_SPEC_FEATURES = (
+    Feature(("GenericWorkload",), ((_pod_spec, ("schedulingGroup",)),)),
+    Feature(
+        ("DynamicResourceAllocation",),
+        (
+            (_pod_spec, ("resourceClaims",)),
+            (_container_resources, ("claims",)),
+            (_status, ("resourceClaimStatuses",)),
+        ),
+    ),
+    Feature(("PodLevelResources",), ((_pod_spec, ("resources",)),)),
+)
+
 _FEATURES: dict[str, tuple[Feature, ...]] = {
+    **dict.fromkeys(_POD_TEMPLATES, _POD_SPEC_FEATURES),
     "ResourceSlice": (
         Feature(("DRADeviceTaints",), ((_devices, ("taints",)),)),
         Feature(
@@ -272,19 +304,10 @@ _FEATURES: dict[str, tuple[Feature, ...]] = {
     ),
     "Workload": (Feature(("DRAWorkloadResourceClaims",), ((_group_templates, ("resourceClaims",)),)),),
     "Pod": (
-        Feature(("GenericWorkload",), ((_spec, ("schedulingGroup",)),)),
-        Feature(
-            ("DynamicResourceAllocation",),
-            (
-                (_spec, ("resourceClaims",)),
-                (_container_resources, ("claims",)),
-                (_status, ("resourceClaimStatuses",)),
-            ),
-        ),
+        *_POD_SPEC_FEATURES,
         Feature(("DRAExtendedResource",), ((_status, ("extendedResourceClaimStatus",)),)),
         Feature(("DRANodeAllocatableResources",), ((_status, ("nodeAllocatableResourceClaimStatuses",)),)),
         Feature(("ResourceHealthStatus",), ((_container_statuses, ("allocatedResourcesStatus",)),)),
         Feature(("ResourceHealthStatusMessage",), ((_health, ("message",)),)),
-        Feature(("PodLevelResources",), ((_spec, ("resources",)),)),
     ),
 }

@@ -69,7 +69,9 @@ def _taint_eviction(context: ControllerContext, _: ControllerOptions, kinds: Seq
     return TaintEvictionController(context, rules=TAINT_RULES.at_version(served or "") if follows_rules else None)
 
 
-def _claims(context: ControllerContext, choices: ControllerOptions, kinds: Sequence[Kind[Any]]) -> Controller:
+def _claims(context: ControllerContext, choices: ControllerOptions, kinds: Sequence[Kind[Any]]) -> Controller | None:
+    if not context.gates.enabled("DynamicResourceAllocation"):
+        return None
     served = next((kind.version for kind in kinds if kind.plural == POD_GROUPS.plural), None)
     groups = POD_GROUPS.at_version(served) if served is not None else None
     return ClaimController(context, workers=choices.claim_workers, groups=groups)

@@ -186,9 +186,10 @@ class SchedulerService:
 
     def _subscribe(self) -> None:
         cluster = self.scheduler.cluster
-        self._follow(CLAIMS, cluster.set_claim, cluster.remove_claim)
-        self._follow(DEVICE_CLASSES, cluster.set_class, cluster.remove_class, told_of_old=True)
-        self._follow(SLICES, cluster.set_slice, cluster.remove_slice, told_of_old=True)
+        if self.scheduler.handle.gates.enabled("DynamicResourceAllocation"):
+            self._follow(CLAIMS, cluster.set_claim, cluster.remove_claim)
+            self._follow(DEVICE_CLASSES, cluster.set_class, cluster.remove_class, told_of_old=True)
+            self._follow(SLICES, cluster.set_slice, cluster.remove_slice, told_of_old=True)
         self._follow(NAMESPACES, cluster.set_namespace, cluster.remove_namespace)
         self._follow(NODES, cluster.set_node, cluster.remove_node)
         self._follow(PODS, cluster.set_pod, cluster.remove_pod)
@@ -196,8 +197,9 @@ class SchedulerService:
     async def _follow_taint_rules(self) -> None:
         """Taint rules came late to Kubernetes: follow them in the newest version that is served, or not at all."""
         cluster = self.scheduler.cluster
-        version = await served_version(self.client, TAINT_RULES)
-        if version is None or not self.scheduler.handle.gates.enabled("DRADeviceTaintRules"):
+        is_on = self.scheduler.handle.gates.enabled("DRADeviceTaintRules")
+        version = await served_version(self.client, TAINT_RULES) if is_on else None
+        if version is None:
             log.info("device taint rules are not followed")
             return
         kind = TAINT_RULES.at_version(version)

@@ -53,6 +53,7 @@ def prepare(world: ClusterObjects, gates: FeatureGates, serves: Callable[[Pod], 
         *(replace(claim, metadata=_with_uid(claim.metadata, "claim")) for claim in world.claims),
     ]
     makers = _ClaimMaker(world, gates)
+    makes_claims = gates.enabled("DynamicResourceAllocation")
     priorities = _Priorities(world.priority_classes)
     waiting = []
     for pod in world.pods:
@@ -64,7 +65,7 @@ def prepare(world: ClusterObjects, gates: FeatureGates, serves: Callable[[Pod], 
     # Equal times keep the order in which the pods were found.
     waiting.sort(key=lambda pod: pod.metadata.creation_timestamp or "")
     for pod in waiting:
-        served, made, problem = makers.serve(pod) if serves(pod) else (pod, [], None)
+        served, made, problem = makers.serve(pod) if makes_claims and serves(pod) else (pod, [], None)
         prepared.objects += made
         prepared.waiting.append(served)
         if problem:

@@ -79,6 +79,8 @@ class DynamicResources:
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
+        # Switched off, the plugin lets every pod pass, whatever claims it names.
+        self._is_on = handle.gates.enabled("DynamicResourceAllocation")
         filter_timeout_s = 0.0
         if handle.gates.enabled("DRASchedulerFilterTimeout"):
             filter_timeout_s = parse_duration(str(args.get("filterTimeout", DEFAULT_FILTER_TIMEOUT)))
@@ -92,15 +94,19 @@ class DynamicResources:
     # --- queue
 
     def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
-        return pre_enqueue(pod, self._handle.devices.claims, self._handle.groups)
+        return pre_enqueue(pod, self._handle.devices.claims, self._handle.groups) if self._is_on else None
 
     def events_to_register(self) -> Iterable[EventRegistration]:
+        if not self._is_on:
+            return ()
         handle = self._handle
         return registrations(handle.devices.claims, handle.groups, handle.claim_users, lambda: self._short_of_room)
 
     # --- filter
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
+        if not self._is_on:
+            return SKIP
         self._short_of_room.pop(pod.metadata.uid, None)
         devices = self._handle.devices
         served = delegated(pod, devices.extended) if self._serves_extended else frozenset()
