@@ -65,6 +65,7 @@ async def test_a_taint_that_comes_again_evicts_after_all(cluster):
 async def test_a_claim_that_was_made_anew_is_another_claim(cluster):
     """The pod was let into the old one; the new one of that name has nothing to do with it."""
     await a_user(cluster)
+    await cluster.client.patch(CLAIMS, "claim", {"status": {"reservedFor": None}}, "ns", subresource="status")
     await cluster.client.patch(CLAIMS, "claim", {"metadata": {"finalizers": None}}, "ns")
     await cluster.client.delete(CLAIMS, "claim", "ns")
     await cluster.client.create(CLAIMS, ns_claim())
