@@ -18,7 +18,7 @@ import pytest
 from tests.builders.manifests import a_claim, a_request
 from tests.waiting import eventually_blocking
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.http.responses import Response
 from dray.store.sqlite import SqliteStore
@@ -39,7 +39,7 @@ class Answer:
 class Client:
     """Calls a server in this process and reads its answers."""
 
-    def __init__(self, running: Running, store: SqliteStore) -> None:
+    def __init__(self, running: RunningServer, store: SqliteStore) -> None:
         self.running = running
         self.core = running.server.core
         self.store = store

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.api.scheme import by_kind
-from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_security, prepare_store
+from dray.apiserver.assembly import FollowedStore, Security, ServerOptions, assemble_security, prepare_store
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.authorization.rbac import PolicyRule, compact, uncovered
@@ -27,7 +27,7 @@ DRA = "resource.k8s.io"
 class Server:
     """Security over a store, without HTTP."""
 
-    def __init__(self, followed: Followed, security: Security) -> None:
+    def __init__(self, followed: FollowedStore, security: Security) -> None:
         self.store = followed.store
         self.security = security
         self._follower = followed.follower
@@ -63,7 +63,7 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     store = SqliteStore(tmp_path / "dray.db")
     clock = RealClock()
     credentials = await prepare_store(store, tmp_path, clock)
-    followed = Followed.of(store, clock)
+    followed = FollowedStore.of(store, clock)
     security = assemble_security(followed, credentials, clock, ServerOptions(tmp_path))
     await followed.follower.start()
     yield Server(followed, security)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.waiting import eventually
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.client.in_process import InProcessTransport
 from dray.client.kinds import NODES
@@ -32,7 +32,7 @@ DRA = "/apis/resource.k8s.io/v1"
 
 
 class Cluster:
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningServer) -> None:
         self._server = running.server
         self.refusals: list[str] = []
 

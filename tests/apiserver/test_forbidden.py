@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.builders.manifests import a_claim, a_result, a_slice, an_allocation
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.store.sqlite import SqliteStore
 
@@ -27,7 +27,7 @@ DRIVER = User(
 
 
 class Cluster:
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningServer) -> None:
         self._server = running.server
 
     async def send(

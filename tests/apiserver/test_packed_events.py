@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dray.api.scheme import by_kind
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.watch import kind_cache as caches
 from dray.apiserver.watch.kind_cache import Packed
@@ -26,7 +26,7 @@ ODD = 'quotes " and \\ and ümlauts, <b> too'
 
 
 class Api:
-    def __init__(self, running: Running) -> None:
+    def __init__(self, running: RunningServer) -> None:
         self.running = running
 
     async def ask(self, method: str, path: str, query: str = "", body: object = None, **headers: str) -> bytes:

@@ -13,7 +13,7 @@ from dray.apiserver.request.request_info import LOOPBACK, Attributes
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, PluginChain
 from dray.apiserver.write.decoding import shaped_or_fail
-from dray.apiserver.write.managed_fields import Manager, ownership
+from dray.apiserver.write.managed_fields import Manager, managed_kind
 
 POD: dict[str, Any] = shape_document(
     {
@@ -56,7 +56,7 @@ def test_each_owner_loses_what_another_changed_also_when_they_speak_one_version(
     managers = [Manager(name, managed_fields.UPDATE, "v1") for name in ("one", "two")]
     owners = {m.identity(): managed_fields.ManagerFields(m, both, "then") for m in managers}
     author = Manager("author", managed_fields.UPDATE, "v1")
-    after = managed_fields.after_update(owners, old, new, author, ownership(row, ""), "now")
+    after = managed_fields.after_update(owners, old, new, author, managed_kind(row, ""), "now")
     assert after[author.identity()].fields == {"f:metadata": {"f:annotations": {"f:a": {}}}}
     for manager in managers:
         left = after[manager.identity()]

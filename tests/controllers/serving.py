@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import Connection, InProcessTransport
 from dray.client.credentials import NoCredentials
@@ -16,7 +16,7 @@ from dray.store.sqlite import SqliteStore
 
 
 class EmbeddedServer:
-    def __init__(self, store: SqliteStore, running: Running) -> None:
+    def __init__(self, store: SqliteStore, running: RunningServer) -> None:
         self._store = store
         self.running = running
         self.url = ""

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dray.explain.node_remedies import remedies_of
 from dray.explain.node_shortage import ShortRow
-from dray.explain.remedies import remedies_of
 from dray.explain.verdicts import NodeVerdict, Refusal
 
 

@@ -8,7 +8,7 @@ from dray.allocator import change_log as device_changes
 from dray.client import CLAIMS, PODS, events
 from dray.controllers import garbage_collector
 from dray.controllers.claims import releasing
-from dray.scheduler.framework import answers
+from dray.scheduler.framework import answer_cache
 from tests.faults.held import growth, held_by
 from tests.faults.small_cluster import small_cluster, until_nothing_is_left
 from tests.torture import shapes
@@ -26,7 +26,7 @@ def short_memory(monkeypatch):
     monkeypatch.setattr(events, "REMEMBERED", FEW)
     monkeypatch.setattr(garbage_collector, "REMEMBERED_ABSENT_OWNERS", FEW)
     monkeypatch.setattr(releasing.DeletedUids.__init__, "__defaults__", (FEW,))
-    monkeypatch.setattr(answers, "_KEPT", FEW)
+    monkeypatch.setattr(answer_cache, "_KEPT", FEW)
     monkeypatch.setattr(device_changes, "LONGEST_LOG", FEW)
 
 

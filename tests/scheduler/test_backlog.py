@@ -5,12 +5,12 @@ from tests.scheduler.test_queue import a_queue
 
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE
 from dray.scheduler.framework.status import unresolvable
-from dray.scheduler.queued_pods import Where
-from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS, Backlog
+from dray.scheduler.queued_pods import QueueName
+from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS, BindingLimit
 
 
 def test_few_at_once_from_long_until_worked_off():
-    backlog = Backlog()
+    backlog = BindingLimit()
     backlog.look(LONG - 1, 0)
     assert not backlog.is_long
     assert backlog.most_bindings == MOST_BINDINGS
@@ -31,7 +31,7 @@ def test_pods_whose_claims_are_being_made_are_coming_and_held_ones_are_not():
     for name in ("held", "claimed", "ready"):
         queue.add(a_pod(name), 0.0)
     assert queue.coming == 1
-    assert queue.counts[Where.ACTIVE] == 1
+    assert queue.counts[QueueName.ACTIVE] == 1
     queue.delete(next(entry.uid for entry in queue.waiting() if entry.pod.metadata.name == "claimed"))
     assert queue.coming == 0
     queue.delete(next(entry.uid for entry in queue.waiting() if entry.pod.metadata.name == "held"))

@@ -6,7 +6,7 @@ from tests.builders.objects import a_pod
 from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
 from dray.scheduler.framework.status import unresolvable
 from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.queued_pods import PodBackoff, QueuedPod, Where
+from dray.scheduler.queued_pods import PodBackoff, QueuedPod, QueueName
 
 NODE_ADDED = ClusterEvent(EventResource.NODE, Action.ADD, "NodeAdd")
 NODE_LABEL = ClusterEvent(EventResource.NODE, Action.UPDATE_NODE_LABEL, "NodeUpdate")
@@ -232,8 +232,8 @@ def test_a_pod_that_no_plugin_rejected_is_tried_again():
     for now, backoff in ((0.0, 1.0), (2.0, 2.0), (5.0, 4.0)):
         entry = queue.pop(now)
         queue.put_back_rejected(entry, (), now)
-        assert entry.where is Where.BACKOFF
+        assert entry.where is QueueName.BACKOFF
         queue.flush_backoff(now + backoff - 0.1)
-        assert queue.counts[Where.ACTIVE] == 0
+        assert queue.counts[QueueName.ACTIVE] == 0
         queue.flush_backoff(now + backoff)
-        assert queue.counts[Where.ACTIVE] == 1
+        assert queue.counts[QueueName.ACTIVE] == 1

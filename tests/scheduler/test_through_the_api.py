@@ -14,7 +14,7 @@ from tests.waiting import eventually
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
-from dray.scheduler.queued_pods import Where
+from dray.scheduler.queued_pods import QueueName
 from dray.scheduler.service import SchedulerService
 from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
@@ -330,7 +330,7 @@ async def test_a_long_queue_is_worked_off_few_at_a_time_and_before_the_writes_of
     counts = cluster.plane.scheduler.scheduler.queue.counts
 
     async def all_wait():
-        return counts[Where.UNSCHEDULABLE] == count
+        return counts[QueueName.UNSCHEDULABLE] == count
 
     await cluster.until(all_wait)
     queue, clock = cluster.plane.scheduler.scheduler.queue, cluster.plane.client("test").clock

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from tests.builders.objects import a_class, a_node, a_pod, a_slice, template_pod
 from tests.scheduler.world import World
 
-from dray.scheduler.framework.answers import FilterAnswers, NodeChangeLog, ScoreAnswers, positions
+from dray.scheduler.framework.answer_cache import (
+    FilterAnswers,
+    NodeChangeLog,
+    ScoreAnswers,
+    positions,
+)
 from dray.scheduler.framework.filtering import nodes_to_find, span, steps_to_nth, windows
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.framework.scoring import WeightedScores, best_node, totals
 from dray.scheduler.framework.status import error, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeList
@@ -79,7 +84,7 @@ def test_totals_prefer_the_highest_sum_then_the_first_met():
 
 def test_only_changed_nodes_are_asked_again():
     log = NodeChangeLog()
-    answers = FilterAnswers(log, frozenset({Facet.RESOURCES}))
+    answers = FilterAnswers(log, frozenset({NodeFacet.RESOURCES}))
     asked = []
 
     def question(position):
@@ -87,8 +92,8 @@ def test_only_changed_nodes_are_asked_again():
         return unschedulable("no") if position == 2 else None
 
     assert answers.ask(0b1111, question) == 0b1011
-    log.add(Facet.RESOURCES, 0b0100)
-    log.add(Facet.DEVICES, 0b0001)
+    log.add(NodeFacet.RESOURCES, 0b0100)
+    log.add(NodeFacet.DEVICES, 0b0001)
     answers.bring_forward()
     answers.ask(0b1111, question)
     assert asked == [0, 1, 2, 3, 2]
@@ -100,19 +105,19 @@ def test_only_changed_nodes_are_asked_again():
 
 def test_scores_are_kept_and_replaced():
     log = NodeChangeLog()
-    answers = ScoreAnswers(log, frozenset({Facet.RESOURCES}))
+    answers = ScoreAnswers(log, frozenset({NodeFacet.RESOURCES}))
     assert answers.ask(0b111, lambda position: position % 2) == {0: 0b101, 1: 0b010}
-    log.add(Facet.RESOURCES, 0b001)
+    log.add(NodeFacet.RESOURCES, 0b001)
     answers.bring_forward()
     assert answers.ask(0b111, lambda position: 9) == {0: 0b100, 1: 0b010, 9: 0b001}
 
 
 def test_reader_that_fell_behind_starts_over():
     log = NodeChangeLog()
-    answers = FilterAnswers(log, frozenset({Facet.PODS}))
+    answers = FilterAnswers(log, frozenset({NodeFacet.PODS}))
     answers.ask(0b1, lambda position: None)
     for _ in range(20_000):
-        log.add(Facet.PODS, 0b10)
+        log.add(NodeFacet.PODS, 0b10)
     answers.bring_forward()
     assert answers.known == 0
 
@@ -178,7 +183,7 @@ async def test_work_per_pod_does_not_grow_with_the_cluster():
 @pytest.mark.parametrize("status", [error("broken"), replace(unresolvable("late"), is_transient=True)])
 def test_passing_answers_are_asked_for_again(status):
     log = NodeChangeLog()
-    answers, asked = FilterAnswers(log, frozenset({Facet.OBJECT})), []
+    answers, asked = FilterAnswers(log, frozenset({NodeFacet.OBJECT})), []
 
     def question(position):
         asked.append(position)

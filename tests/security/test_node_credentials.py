@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import AUTHENTICATED, User
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME
 from dray.store.sqlite import SqliteStore
@@ -59,7 +59,7 @@ class FakeKubelet:
 
 
 @asynccontextmanager
-async def kubelet(running: Running, answer: bytes, folder: Path) -> AsyncIterator[tuple[FakeKubelet, int]]:
+async def kubelet(running: RunningServer, answer: bytes, folder: Path) -> AsyncIterator[tuple[FakeKubelet, int]]:
     """A node agent with a certificate of its own, which asks clients for one of the cluster's authority."""
     authority = running.credentials.authority
     pair = authority.issue_server("n1", ["127.0.0.1"])

@@ -23,7 +23,7 @@ from dray.client import (
     Informers,
 )
 from dray.explain.cluster_objects import ClusterObjects
-from dray.scheduler.queued_pods import Where
+from dray.scheduler.queued_pods import QueueName
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.simulation import Simulation
@@ -39,7 +39,7 @@ KINDS = {
     "DeviceClass": DEVICE_CLASSES,
     "PriorityClass": PRIORITY_CLASSES,
 }
-BUSY = (Where.ACTIVE, Where.BACKOFF, Where.IN_FLIGHT)
+BUSY = (QueueName.ACTIVE, QueueName.BACKOFF, QueueName.IN_FLIGHT)
 Placement = dict[str, tuple[str, tuple[str, ...]]]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.builders.manifests import a_claim, a_request
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
 from dray.store.store_url import open_store
 
@@ -20,7 +20,7 @@ MERGE = "application/merge-patch+json"
 
 
 async def send(
-    running: Running, method: str, path: str, body: Any = None, *, user: User | None = LOOPBACK, **headers: str
+    running: RunningServer, method: str, path: str, body: Any = None, *, user: User | None = LOOPBACK, **headers: str
 ) -> tuple[int, Document]:
     path, _, query = path.partition("?")
     data = json.dumps(body).encode() if body is not None else b""
@@ -31,7 +31,9 @@ async def send(
 
 
 @pytest.fixture
-async def servers(etcd_address: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[list[Running]]:
+async def servers(
+    etcd_address: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[list[RunningServer]]:
     running = []
     stores = []
     for name in ("one", "two"):
@@ -45,7 +47,7 @@ async def servers(etcd_address: str, tmp_path: Path, request: pytest.FixtureRequ
         await store.close()
 
 
-async def test_a_write_on_one_is_read_on_the_other_at_once(servers: list[Running]) -> None:
+async def test_a_write_on_one_is_read_on_the_other_at_once(servers: list[RunningServer]) -> None:
     one, two = servers
     for number in range(10):
         writer, reader = (one, two) if number % 2 else (two, one)
@@ -57,7 +59,7 @@ async def test_a_write_on_one_is_read_on_the_other_at_once(servers: list[Running
         assert f"c{number}" in [entry["metadata"]["name"] for entry in listed["items"]]
 
 
-async def test_both_write_one_object_and_lose_nothing(servers: list[Running]) -> None:
+async def test_both_write_one_object_and_lose_nothing(servers: list[RunningServer]) -> None:
     await send(servers[0], "POST", "/api/v1/namespaces/default/configmaps", {"metadata": {"name": "c"}, "data": {}})
 
     async def add(number: int) -> int:
@@ -73,7 +75,7 @@ async def test_both_write_one_object_and_lose_nothing(servers: list[Running]) ->
     assert len(found["data"]) == 20
 
 
-async def test_a_watch_on_one_sees_the_writes_of_both(servers: list[Running]) -> None:
+async def test_a_watch_on_one_sees_the_writes_of_both(servers: list[RunningServer]) -> None:
     one = servers[0]
     _, listed = await send(one, "GET", CLAIMS)
     revision = listed["metadata"]["resourceVersion"]
@@ -96,7 +98,7 @@ async def test_a_watch_on_one_sees_the_writes_of_both(servers: list[Running]) ->
     assert revisions == sorted(revisions)
 
 
-async def test_credentials_of_one_are_good_for_the_other(servers: list[Running]) -> None:
+async def test_credentials_of_one_are_good_for_the_other(servers: list[RunningServer]) -> None:
     one, two = servers
     path = "/api/v1/namespaces/default/serviceaccounts"
     await send(one, "POST", path, {"metadata": {"name": "robot"}})
@@ -113,7 +115,7 @@ async def test_credentials_of_one_are_good_for_the_other(servers: list[Running])
     assert one.credentials.authority == two.credentials.authority
 
 
-async def test_a_device_is_given_once_whoever_is_asked(servers: list[Running]) -> None:
+async def test_a_device_is_given_once_whoever_is_asked(servers: list[RunningServer]) -> None:
     for number in range(8):
         await send(servers[0], "POST", CLAIMS, a_claim(f"c{number}", a_request(device_class="gold")))
     results = [{"request": "r", "driver": "d.example.com", "pool": "p", "device": "gpu"}]
@@ -126,7 +128,7 @@ async def test_a_device_is_given_once_whoever_is_asked(servers: list[Running]) -
         assert status == 200 or "is already allocated to claim default/c" in answer["message"]
 
 
-async def test_a_quota_holds_across_both(servers: list[Running]) -> None:
+async def test_a_quota_holds_across_both(servers: list[RunningServer]) -> None:
     name = "gold.deviceclass.resource.k8s.io/devices"
     path = "/api/v1/namespaces/default/resourcequotas"
     body = {"metadata": {"name": "q"}, "spec": {"hard": {name: "5"}}}

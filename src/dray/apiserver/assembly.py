@@ -1,4 +1,4 @@
-"""Builds a whole server over a store: first objects, credentials, caches, access control, the way of a write, sockets."""
+"""Builds a complete API server over a store: first objects, credentials, caches, access control, write path, sockets."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ServerOptions:
 
 
 @dataclass(slots=True)
-class Running:
+class RunningServer:
     """A server that answers `server.handle`; `listen` puts it on a socket."""
 
     server: Server
@@ -92,22 +92,22 @@ class Running:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
-    """The store and everything that follows it; complete once `follower.start()` has returned."""
+class FollowedStore:
+    """The store, its follower and the caches that the follower fills; they are complete once `follower.start()` has returned."""
 
     store: Store
     follower: StoreFollower
     caches: KindCaches
 
     @classmethod
-    def of(cls, store: Store, clock: Clock) -> Followed:
+    def of(cls, store: Store, clock: Clock) -> FollowedStore:
         follower = StoreFollower(store, clock)
         return cls(store, follower, KindCaches(follower))
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Everything that decides who may do what."""
+    """Authentication, authorization and admission of a server."""
 
     authenticator: Authenticator
     authorizer: ServerAuthorizer
@@ -116,10 +116,10 @@ class Security:
     token_requests: TokenRequests
 
 
-async def start_server(store: Store, options: ServerOptions, clock: Clock | None = None) -> Running:
+async def start_server(store: Store, options: ServerOptions, clock: Clock | None = None) -> RunningServer:
     clock = clock or RealClock()
     credentials = await prepare_store(store, options.data, clock, options.hosts)
-    followed = Followed.of(store, clock)
+    followed = FollowedStore.of(store, clock)
     security = assemble_security(followed, credentials, clock, options)
     guard = ClaimGuard(store, PublishedDevices.following(followed.follower))
     writes = _write_path(followed, security.admission, guard, options)
@@ -145,7 +145,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     await guard.repair()
     forgetting = asyncio.create_task(keep_history(store, clock))
     server.on_stop(lambda: cancelled(forgetting))
-    return Running(server, credentials)
+    return RunningServer(server, credentials)
 
 
 async def prepare_store(store: Store, data: Path, clock: Clock, hosts: Iterable[str] = ()) -> Credentials:
@@ -155,7 +155,9 @@ async def prepare_store(store: Store, data: Path, clock: Clock, hosts: Iterable[
     return credentials
 
 
-def assemble_security(followed: Followed, credentials: Credentials, clock: Clock, options: ServerOptions) -> Security:
+def assemble_security(
+    followed: FollowedStore, credentials: Credentials, clock: Clock, options: ServerOptions
+) -> Security:
     authorizer = ServerAuthorizer(followed.follower)
     tokens = ServiceAccountTokens(credentials.token_key, followed.caches, clock, _new_uid)
     static = StaticTokens.read(options.token_file) if options.token_file else None
@@ -178,7 +180,9 @@ def assemble_security(followed: Followed, credentials: Credentials, clock: Clock
     )
 
 
-def _write_path(followed: Followed, admission: AdmissionChain, guard: ClaimGuard, options: ServerOptions) -> WritePath:
+def _write_path(
+    followed: FollowedStore, admission: AdmissionChain, guard: ClaimGuard, options: ServerOptions
+) -> WritePath:
     """Admission, then the guards of nodes and of devices, then the store."""
     if options.overbooking:
         return WritePath(admission, guard.commit, guard.changes)

@@ -1,4 +1,4 @@
-"""What all handlers of the server share: the store, the caches that follow it, the way of a write, gates, clock, names."""
+"""`Core` holds the parts that all request handlers share: store, caches, write path, feature gates, clock, source of UIDs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class WritePath:
-    """What a write passes on its way to the store. Dry runs end with `check` in place of `commit`."""
+    """The stages between a decoded write and the store. Dry runs end with `check` in place of `commit`."""
 
     admission: AdmissionChain
     commit: Commit

@@ -70,7 +70,7 @@ from dray.apiserver.write.deletion import (
     Deleter,
     delete_options,
 )
-from dray.apiserver.write.managed_fields import Manager, ownership
+from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectWriter,
     WriteOutcome,
@@ -419,7 +419,9 @@ class Server:
         api_version = group_version(row.group, call.version)
         manager = Manager(call.field_manager(options.field_manager), managed_fields.UPDATE, api_version)
         empty = empty_object(api_version, row.kind)
-        kind = managed_fields.ManagedKind(ownership(row, "").schema_of, lambda document, _: document, {"f:status": {}})
+        kind = managed_fields.ManagedKind(
+            managed_kind(row, "").schema_of, lambda document, _: document, {"f:status": {}}
+        )
         entries = managed_fields.owned_by_creator(review, empty, manager, kind, self.core.now())
         if call.namespace:
             review["metadata"].setdefault("namespace", call.namespace)

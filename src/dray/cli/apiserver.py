@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options
 from dray.clock import RealClock
@@ -84,14 +84,14 @@ async def _serve(options: ServerOptions, serving: Serving) -> None:
         await store.close()
 
 
-async def _start_patiently(options: ServerOptions, serving: Serving) -> tuple[Store, Running]:
+async def _start_patiently(options: ServerOptions, serving: Serving) -> tuple[Store, RunningServer]:
     """An etcd that starts at the same time as we do, or has no quorum, is waited for; a file is there or is not."""
     if not serving.store.startswith("etcd"):
         return await _start(options, serving)
     return await start_when_reachable(lambda: _start(options, serving), RealClock())
 
 
-async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, Running]:
+async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, RunningServer]:
     store = await open_store(serving.store, options.data)
     try:
         return store, await start_server(store, options)
@@ -100,7 +100,7 @@ async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, Runni
         raise
 
 
-def _announce(running: Running, url: str, serving: Serving) -> None:
+def _announce(running: RunningServer, url: str, serving: Serving) -> None:
     if serving.kubeconfig is not None:
         serving.write_kubeconfig(serving.kubeconfig, running.credentials.admin_kubeconfig(url))
     click.echo(f"dray apiserver: {url}")

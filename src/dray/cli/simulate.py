@@ -15,7 +15,7 @@ from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
 from dray.sim.autoscaling import autoscale as autoscale_nodes
-from dray.sim.node_templates import Growth, NodeTemplate, TemplateError, grown, template_of
+from dray.sim.node_templates import AddedNodes, NodeTemplate, TemplateError, grown, template_of
 from dray.sim.reports.simulation_result import Document, diff_document, result_document, result_text
 from dray.sim.simulation import DEFAULT_POLICY, Simulation, config_of_policy
 from dray.validation import ValidationContext
@@ -77,7 +77,7 @@ def simulate(
         if autoscale:
             simulation, growth = run.autoscale(world, templates, policy)
         else:
-            growth = tuple(Growth(template, count) for template, count in templates)
+            growth = tuple(AddedNodes(template, count) for template, count in templates)
             world = grown(world, growth)
             simulation = run.simulate(world, policy)
         document = result_document(simulation, growth, run.problems)
@@ -130,7 +130,7 @@ class _Invocation:
 
     def autoscale(
         self, world: ClusterObjects, templates: list[tuple[NodeTemplate, int]], policy: str
-    ) -> tuple[Simulation, tuple[Growth, ...]]:
+    ) -> tuple[Simulation, tuple[AddedNodes, ...]]:
         before = self.simulate(world, policy)
         with ProgressLine("scaling", unit="attempts") as progress:
             growth = autoscale_nodes(world, before, templates, lambda bigger: self._new(bigger, policy), progress.step)

@@ -24,7 +24,7 @@ from dray.explain.request_counts import (
     RequestCounts,
     count_devices,
 )
-from dray.explain.what_if import PodConditions, Remedy, step_limit, what_would_help
+from dray.explain.what_if import Remedy, WhatIfContext, step_limit, what_would_help
 
 # The code of a request that is short at a stage.
 _CODE_AT = {
@@ -159,7 +159,7 @@ def device_verdict(
     question: Question,
     node: Node,
     holders: DeviceHolders,
-    conditions: PodConditions | None = None,
+    conditions: WhatIfContext | None = None,
 ) -> DeviceVerdict | None:
     """Why the node's devices cannot serve the claims; None if they can. With an `conditions` it is tried what would help."""
     answer = question.on(node, step_limit())

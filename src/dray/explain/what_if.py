@@ -1,4 +1,4 @@
-"""Tries changes to claims or cluster with the real allocator, and suggests those after which the node can serve them."""
+"""Tries changes to claims or cluster with the real allocator, and suggests the changes after which the node can serve the claims."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def step_limit(looks: int = MOST_LOOKS) -> Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class PodConditions:
-    """What the pod brings along: `own` are claims (namespace/name) that it holds already and keeps; `accepts` says whether
+class WhatIfContext:
+    """What a search for remedies needs to know about the pod: `own` are claims (namespace/name) that it holds already and keeps; `accepts` says whether
     an allocation leaves the node enough cpu and memory for the pod."""
 
     own: frozenset[str] = frozenset()
@@ -74,9 +74,9 @@ def what_would_help(
     node: Node,
     report: NodeReport,
     holders: DeviceHolders,
-    conditions: PodConditions | None = None,
+    conditions: WhatIfContext | None = None,
 ) -> list[Remedy]:
-    trial = _Trial(allocator, claims, node, holders, conditions or PodConditions())
+    trial = _Trial(allocator, claims, node, holders, conditions or WhatIfContext())
     found: list[Remedy] = []
     for help_ in (
         *trial.releases(),
@@ -99,7 +99,7 @@ class _Trial:
         claims: Sequence[ResourceClaim],
         node: Node,
         holders: DeviceHolders,
-        conditions: PodConditions,
+        conditions: WhatIfContext,
     ) -> None:
         self._allocator = allocator
         self._claims = claims

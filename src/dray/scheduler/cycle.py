@@ -6,8 +6,7 @@ from msgspec.structs import replace
 
 from dray.api.core import Pod
 from dray.api.reasons import Reason
-from dray.scheduler.device_demand import DeviceDemands
-from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.answer_cache import positions
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun, Found, nodes_to_find
 from dray.scheduler.framework.plugin import NodeNames
@@ -15,6 +14,7 @@ from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.framework.scoring import ScoreRun, best_node
 from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
 from dray.scheduler.metrics import PluginTimer, Stopwatches
+from dray.scheduler.node_demand import DemandByNode
 from dray.scheduler.outcomes import Outcome, Placement, PodRejection, SchedulingFailed
 from dray.scheduler.pod_indexes import Nominations
 from dray.scheduler.snapshot import Snapshot
@@ -49,7 +49,7 @@ class Decider:
     def attempt(self, profile: SchedulingProfile, pod: Pod, turn: int | None = None) -> Outcome:
         """A `Placement` means the pod is assumed and reserved; its caller must bind it or undo that.
 
-        With a `turn` it may raise `Unfinished` before it has changed anything; the caller then calls it again with the next turn.
+        With a `turn` it may raise `AttemptUnfinished` before it has changed anything; the caller then calls it again with the next turn.
         """
         self.snapshot.refresh()
         cycle = CycleState(turn)
@@ -182,7 +182,7 @@ class Decider:
 
     def _as_it_will_be(self, cycle: CycleState, pod: Pod, node_name: str) -> Pod:
         """The pod with its node, and with what its claims take there; leftovers of earlier attempts go."""
-        devices, node = cycle.read(DeviceDemands), self.snapshot.nodes.get(node_name)
+        devices, node = cycle.read(DemandByNode), self.snapshot.nodes.get(node_name)
         there = devices.on_node(node) if devices is not None and devices.on_node is not None and node else None
         statuses = there.statuses if there is not None else ()
         status = pod.status

@@ -15,8 +15,11 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dray.scheduler.framework.answers import EVERY_NODE, NodeChangeLog
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.answer_cache import (
+    EVERY_NODE,
+    NodeChangeLog,
+)
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.nodes import NodeList
 
 ClaimChange = Callable[[ResourceClaim | None, ResourceClaim | None], None]
@@ -237,23 +240,23 @@ class DeviceState:
 
     def set_taint_rule(self, rule: DeviceTaintRule) -> None:
         self.inventory.apply_taint_rule(rule)
-        self._log.add(Facet.DEVICES, EVERY_NODE)
+        self._log.add(NodeFacet.DEVICES, EVERY_NODE)
 
     def remove_taint_rule(self, name: str) -> None:
         self.inventory.remove_taint_rule(name)
-        self._log.add(Facet.DEVICES, EVERY_NODE)
+        self._log.add(NodeFacet.DEVICES, EVERY_NODE)
 
     def set_class(self, device_class: DeviceClass) -> None:
         self.classes[device_class.metadata.name] = device_class
         self.allocator.apply_class(device_class)
         self.extended.set(device_class)
-        self._log.add(Facet.DEVICES, EVERY_NODE)
+        self._log.add(NodeFacet.DEVICES, EVERY_NODE)
 
     def remove_class(self, name: str) -> None:
         self.classes.pop(name, None)
         self.allocator.remove_class(name)
         self.extended.remove(name)
-        self._log.add(Facet.DEVICES, EVERY_NODE)
+        self._log.add(NodeFacet.DEVICES, EVERY_NODE)
 
     # --- taken
 
@@ -312,7 +315,7 @@ class DeviceState:
     def _touch_reach(self, names: Iterable[str] | None) -> None:
         mask = EVERY_NODE if names is None else self._nodes.mask_of(names)
         if mask:
-            self._log.add(Facet.DEVICES, mask)
+            self._log.add(NodeFacet.DEVICES, mask)
 
     def check(self) -> None:
         self.ledger.check(self.claims)

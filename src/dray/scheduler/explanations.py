@@ -7,7 +7,7 @@ from typing import Any
 
 from dray.api.core import Pod
 from dray.api.reasons import Reason
-from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.answer_cache import positions
 from dray.scheduler.framework.plugin import DeviceExplainingPlugin
 from dray.scheduler.framework.status import LACKS_DEVICES
 from dray.scheduler.nodes import NodeList

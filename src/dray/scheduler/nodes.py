@@ -7,8 +7,8 @@ from dray.accounting.demand import Demand, PodRef
 from dray.accounting.node_ledger import NodeLedger
 from dray.api.core import Node, Pod
 from dray.api.matching import HostPort
-from dray.scheduler.framework.answers import NodeChangeLog
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.answer_cache import NodeChangeLog
+from dray.scheduler.framework.plugin import NodeFacet
 
 REGION_LABEL = "topology.kubernetes.io/region"
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -125,7 +125,7 @@ class NodeList:
 
     def by_label(self, key: str) -> dict[str, int]:
         """Nodes by the value of a label; those without it are left out. Worked out again when nodes have changed."""
-        at = (self._log.position(Facet.OBJECT), len(self._in_order))
+        at = (self._log.position(NodeFacet.OBJECT), len(self._in_order))
         if at != self._labels_at:
             self._labels, self._labels_at = {}, at
         found = self._labels.get(key)
@@ -148,7 +148,7 @@ class NodeList:
             self._zones.setdefault(zone_of(node), {})[node.metadata.name] = None
             self._reordered = True
         state.replace_node(node)
-        self.touch(state, Facet.OBJECT)
+        self.touch(state, NodeFacet.OBJECT)
 
     def _add(self, state: NodeState) -> None:
         self._by_name[state.name] = state
@@ -166,7 +166,7 @@ class NodeList:
         self._reordered = True
         return state
 
-    def touch(self, state: NodeState, facet: Facet) -> None:
+    def touch(self, state: NodeState, facet: NodeFacet) -> None:
         if state.bit:
             self._log.add(facet, state.bit)
 

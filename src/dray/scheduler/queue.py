@@ -21,10 +21,10 @@ from dray.scheduler.framework.events import (
     Hint,
 )
 from dray.scheduler.framework.status import PluginStatus
-from dray.scheduler.queued_pods import InFlight, PodBackoff, QueuedPod, Where
+from dray.scheduler.queued_pods import InFlight, PodBackoff, QueuedPod, QueueName
 
 
-class Interests:
+class EventInterests:
     def __init__(self, registrations: Mapping[str, Iterable[EventRegistration]]) -> None:
         self._rows = [(plugin, row) for plugin, rows in registrations.items() for row in rows]
         self.by_event = lru_cache(maxsize=256)(self._matching)
@@ -63,7 +63,7 @@ class SchedulingQueue:
         on_incoming: Callable[[str, str], None] = lambda queue, event: None,
     ) -> None:
         self._pre_enqueue = pre_enqueue
-        self._interests = Interests(registrations)
+        self._interests = EventInterests(registrations)
         self._sort_key = sort_key
         self._backoff = backoff or PodBackoff()
         self._pop_from_backoff = pop_from_backoff
@@ -76,7 +76,7 @@ class SchedulingQueue:
         self._backing_off: list[HeapEntry] = []
         self._parked: dict[str, dict[str, QueuedPod]] = {}
         self._in_flight = InFlight()
-        self.counts: Counter[Where] = Counter()
+        self.counts: Counter[QueueName] = Counter()
 
     # --- pods coming and going
 
@@ -98,7 +98,7 @@ class SchedulingQueue:
                 self._in_flight.saw(change)
             return
         entry.pod = new
-        if entry.where in (Where.UNSCHEDULABLE, Where.GATED):
+        if entry.where in (QueueName.UNSCHEDULABLE, QueueName.GATED):
             for change in changes:
                 self._in_flight.saw(change)
                 if self._is_woken_by(entry, change):
@@ -124,7 +124,7 @@ class SchedulingQueue:
     def coming(self) -> int:
         """How many pods wait for something that the cluster itself makes, such as their claims: no gates that people open."""
         for_people = sum(len(self._parked.get(plugin, ())) for plugin in self._waits_for_people)
-        return self.counts[Where.GATED] - for_people
+        return self.counts[QueueName.GATED] - for_people
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -140,7 +140,7 @@ class SchedulingQueue:
             return None
         self._leave(entry)
         del self._entries[entry.uid]
-        entry.where = Where.IN_FLIGHT
+        entry.where = QueueName.IN_FLIGHT
         entry.attempts += 1
         self._in_flight.begin(entry.uid)
         return entry
@@ -168,8 +168,8 @@ class SchedulingQueue:
             if self._is_woken_by(entry, change):
                 self._wake(entry, now, ATTEMPT_FAILED)
                 return
-        self._place(entry, Where.UNSCHEDULABLE, now)
-        self._on_incoming(Where.UNSCHEDULABLE.value, ATTEMPT_FAILED)
+        self._place(entry, QueueName.UNSCHEDULABLE, now)
+        self._on_incoming(QueueName.UNSCHEDULABLE.value, ATTEMPT_FAILED)
 
     def put_back_failed(self, entry: QueuedPod, now: float) -> None:
         """After an error the pod is tried again when its backoff is over, whatever happens meanwhile."""
@@ -207,7 +207,7 @@ class SchedulingQueue:
 
     def activate(self, uid: str, now: float, label: str = "ForceActivate") -> None:
         entry = self._entries.get(uid)
-        if entry is not None and entry.where is not Where.ACTIVE:
+        if entry is not None and entry.where is not QueueName.ACTIVE:
             self._leave(entry)
             self._activate_or_gate(entry, now, label)
 
@@ -223,7 +223,7 @@ class SchedulingQueue:
 
     def flush_unschedulable(self, now: float) -> None:
         for entry in list(self._entries.values()):
-            is_parked = entry.where in (Where.UNSCHEDULABLE, Where.GATED)
+            is_parked = entry.where in (QueueName.UNSCHEDULABLE, QueueName.GATED)
             if is_parked and now - entry.parked_at > PARKED_AT_MOST_S:
                 self._wake(entry, now, UNSCHEDULABLE_TIMEOUT.label)
 
@@ -233,32 +233,32 @@ class SchedulingQueue:
         status = self._pre_enqueue(entry.pod)
         if status is not None and status.is_rejected:
             entry.gated_by = status.plugin
-            self._place(entry, Where.GATED, now)
+            self._place(entry, QueueName.GATED, now)
             return
         entry.gated_by = ""
-        self._place(entry, Where.ACTIVE, now)
-        self._on_incoming(Where.ACTIVE.value, label)
+        self._place(entry, QueueName.ACTIVE, now)
+        self._on_incoming(QueueName.ACTIVE.value, label)
         self._on_ready()
 
     def _wake(self, entry: QueuedPod, now: float, label: str) -> None:
         self._leave(entry)
         if self._backoff.ends_at(entry) > now:
-            self._place(entry, Where.BACKOFF, now)
-            self._on_incoming(Where.BACKOFF.value, label)
+            self._place(entry, QueueName.BACKOFF, now)
+            self._on_incoming(QueueName.BACKOFF.value, label)
             if not entry.ended_in_error:
                 self._on_ready()
         else:
             self._activate_or_gate(entry, now, label)
 
-    def _place(self, entry: QueuedPod, where: Where, now: float) -> None:
+    def _place(self, entry: QueuedPod, where: QueueName, now: float) -> None:
         self._leave(entry)
         entry.where = where
         entry.ticket = next(self._tickets)
         self.counts[where] += 1
-        if where is Where.ACTIVE:
+        if where is QueueName.ACTIVE:
             key = self._sort_key(entry.pod, entry.queued_at)
             heapq.heappush(self._active, (key, entry.ticket, entry.ticket, entry))
-        elif where is Where.BACKOFF:
+        elif where is QueueName.BACKOFF:
             key = (math.ceil(self._backoff.ends_at(entry)), *self._sort_key(entry.pod, entry.queued_at))
             heapq.heappush(self._backing_off, (key, entry.ticket, entry.ticket, entry))
         else:
@@ -321,7 +321,7 @@ class SchedulingQueue:
             return False
         self._leave(entry)
         entry.gated_by = status.plugin
-        self._place(entry, Where.GATED, entry.queued_at)
+        self._place(entry, QueueName.GATED, entry.queued_at)
         return True
 
 

@@ -9,7 +9,7 @@ from dray.api.core import Pod
 from dray.scheduler.framework.events import ClusterChange
 
 
-class Where(enum.Enum):
+class QueueName(enum.Enum):
     """The values are those of the `queue` label of scheduler_pending_pods."""
 
     ACTIVE = "active"
@@ -26,7 +26,7 @@ class QueuedPod:
     """When the pod was first seen; the scheduling latency counts from here."""
     queued_at: float
     """When it last entered a queue; pods of equal priority go by this."""
-    where: Where = Where.ACTIVE
+    where: QueueName = QueueName.ACTIVE
     attempts: int = 0
     rejections: int = 0
     errors_in_a_row: int = 0

@@ -15,13 +15,13 @@ from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE, default_registry, make_profiles
 from dray.scheduler.binding import Binder, Bound
-from dray.scheduler.cluster import ClusterState
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import Decider
 from dray.scheduler.devices import DeviceState
+from dray.scheduler.event_handlers import ClusterEventHandlers
 from dray.scheduler.explanations import Explanations
 from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, ClusterChange
-from dray.scheduler.framework.plugin import Unfinished
+from dray.scheduler.framework.plugin import AttemptUnfinished
 from dray.scheduler.framework.profile import PluginRegistry, SchedulingProfile
 from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.handle import Handle
@@ -71,7 +71,7 @@ class Scheduler:
         self.profiles = make_profiles(self.config, registry or default_registry(), self.handle)
         self._stopwatches = Stopwatches(metrics, clock)
         self.queue = self._make_queue(gates, on_ready)
-        self.cluster = ClusterState(self.handle, self.queue, self.profiles)
+        self.cluster = ClusterEventHandlers(self.handle, self.queue, self.profiles)
         self.explanations = Explanations()
         self.cluster.on_pod_gone = self.explanations.drop
         self.decider = Decider(snapshot, self.handle.nominations, self._stopwatches)
@@ -149,7 +149,7 @@ class Scheduler:
         for turn in itertools.count():
             try:
                 return self.decider.attempt(profile, entry.pod, turn)
-            except Unfinished:
+            except AttemptUnfinished:
                 await asyncio.sleep(0)
             current = self.cluster.unscheduled(entry.uid)
             if current is None:

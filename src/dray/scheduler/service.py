@@ -1,4 +1,4 @@
-"""Which version of a kind an API server offers."""
+"""Runs the scheduler against an API server: informers feed it, and pods are scheduled and bound until it is stopped."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import PluginRegistry
 from dray.scheduler.metrics import SchedulerMetrics
-from dray.scheduler.queued_pods import Where
+from dray.scheduler.queued_pods import QueueName
 from dray.scheduler.scheduler import Scheduler
-from dray.scheduler.writer import Backlog, ClientWriter
+from dray.scheduler.writer import BindingLimit, ClientWriter
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SchedulerService:
     ) -> None:
         self.client = client
         self.metrics = metrics or SchedulerMetrics()
-        self._backlog = Backlog()
+        self._backlog = BindingLimit()
         self.writer = ClientWriter(client, self._backlog)
         self._wake = asyncio.Event()
         self._bindings = 0
@@ -159,7 +159,7 @@ class SchedulerService:
     def _takes_more(self) -> bool:
         """Whether another pod may be bound beside those that are."""
         queue, backlog = self.scheduler.queue, self._backlog
-        backlog.look(queue.counts[Where.ACTIVE], queue.coming)
+        backlog.look(queue.counts[QueueName.ACTIVE], queue.coming)
         return self._bindings - self.scheduler.handle.waiting < backlog.most_bindings
 
     async def _every(self, seconds: float, flush: Callable[[float], None]) -> None:
@@ -254,7 +254,7 @@ class SchedulerService:
             "Number of pending pods, by the queue type.",
             lambda: [
                 ({"queue": where.value}, scheduler.queue.counts[where])
-                for where in (Where.ACTIVE, Where.BACKOFF, Where.UNSCHEDULABLE, Where.GATED)
+                for where in (QueueName.ACTIVE, QueueName.BACKOFF, QueueName.UNSCHEDULABLE, QueueName.GATED)
             ],
         )
         registry.computed_gauge(

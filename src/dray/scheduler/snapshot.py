@@ -13,11 +13,16 @@ from dray.accounting.demand import SCHEDULING, Demand, PodRef, pod_demand
 from dray.api.core import Node, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.api.matching import host_ports
-from dray.scheduler.framework.answers import FilterAnswers, Memory, NodeChangeLog, ScoreAnswers
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.answer_cache import (
+    AnswerCache,
+    FilterAnswers,
+    NodeChangeLog,
+    ScoreAnswers,
+)
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.nodes import CountedPod, NodeList, NodeState
 
-_POD_FACETS = (Facet.RESOURCES, Facet.PODS)
+_POD_FACETS = (NodeFacet.RESOURCES, NodeFacet.PODS)
 
 
 class Snapshot:
@@ -27,8 +32,8 @@ class Snapshot:
         self._counts = counts
         self.log = NodeChangeLog()
         self.nodes = NodeList(self.log)
-        self.filter_answers: Memory[FilterAnswers] = Memory(self.log, FilterAnswers)
-        self.score_answers: Memory[ScoreAnswers] = Memory(self.log, ScoreAnswers)
+        self.filter_answers: AnswerCache[FilterAnswers] = AnswerCache(self.log, FilterAnswers)
+        self.score_answers: AnswerCache[ScoreAnswers] = AnswerCache(self.log, ScoreAnswers)
         self.namespace_labels: dict[str, dict[str, str]] = {}
         self.priorities: Counter[int] = Counter()
         self._node_of: dict[str, str] = {}

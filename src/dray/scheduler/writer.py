@@ -15,7 +15,7 @@ LONG = 4 * MOST_BINDINGS
 
 
 @dataclass(slots=True)
-class Backlog:
+class BindingLimit:
     """Limits how many pods are bound at once, and says when their writes go before those of others.
 
     While few pods wait, all of them may be bound at once: writes that reach a server together cost it less. When many wait, binding
@@ -80,7 +80,7 @@ class ClientWriter:
     Behind a long backlog the server is asked to put what binds a pod before the writes of others.
     """
 
-    def __init__(self, client: Client, backlog: Backlog) -> None:
+    def __init__(self, client: Client, backlog: BindingLimit) -> None:
         self._backlog = backlog
         self._client = client
         self._urgent = client.urgent()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dray.explain.cluster_objects import ClusterObjects
-from dray.sim.node_templates import Growth, NodeTemplate, grown, templates_in
+from dray.sim.node_templates import AddedNodes, NodeTemplate, grown, templates_in
 from dray.sim.simulation import Placed, Simulation
 
 MOST_NODES = 10_000
@@ -17,7 +17,7 @@ def autoscale(
     templates: Sequence[tuple[NodeTemplate, int | None]],
     simulation_of: Callable[[ClusterObjects], Simulation],
     step: Callable[[], None] = lambda: None,
-) -> tuple[Growth, ...]:
+) -> tuple[AddedNodes, ...]:
     """The nodes to add after `before`, the simulation of `world`. Without templates, each kind of node in `world` is one.
 
     `step` is called before each simulation.
@@ -37,7 +37,7 @@ def find_growth(
     templates: Sequence[tuple[NodeTemplate, int | None]],
     simulate: Callable[[ClusterObjects], list[Placed]],
     step: Callable[[], None] = lambda: None,
-) -> tuple[Growth, ...]:
+) -> tuple[AddedNodes, ...]:
     """The smallest number of nodes per template that places every pod, or as many pods as such nodes can.
 
     Many nodes are added at a time and taken back by halves, so a thousand nodes cost about twenty simulations. The template
@@ -64,7 +64,7 @@ class _Scaler:
         self._step = step
         self._known: dict[tuple[tuple[int, int], ...], int] = {}
 
-    def waiting(self, growth: Sequence[Growth]) -> int:
+    def waiting(self, growth: Sequence[AddedNodes]) -> int:
         key = tuple((id(row.template), row.count) for row in growth)
         if key not in self._known:
             self._step()
@@ -130,7 +130,7 @@ class _Scaler:
 
     def trimmed(
         self, templates: Sequence[tuple[NodeTemplate, int | None]], chosen: dict[int, int], waiting: int
-    ) -> tuple[Growth, ...]:
+    ) -> tuple[AddedNodes, ...]:
         """Nodes that a later choice has made superfluous go again."""
         for index in list(chosen):
             while chosen[index] and self.waiting(_growth(templates, {**chosen, index: chosen[index] - 1})) <= waiting:
@@ -138,5 +138,5 @@ class _Scaler:
         return _growth(templates, chosen)
 
 
-def _growth(templates: Sequence[tuple[NodeTemplate, int | None]], chosen: dict[int, int]) -> tuple[Growth, ...]:
-    return tuple(Growth(templates[index][0], count) for index, count in sorted(chosen.items()) if count)
+def _growth(templates: Sequence[tuple[NodeTemplate, int | None]], chosen: dict[int, int]) -> tuple[AddedNodes, ...]:
+    return tuple(AddedNodes(templates[index][0], count) for index, count in sorted(chosen.items()) if count)

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from dray import __version__
-from dray.apiserver.assembly import Running, ServerOptions, start_server
+from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client import Client, InProcessTransport
 from dray.clock import Clock, RealClock
@@ -46,7 +46,7 @@ class ControlPlane:
         self._options = options
         self._clock = clock or RealClock()
         self._store: Store | None = None
-        self.running: Running
+        self.running: RunningServer
         self._loops: ControlLoops | None = None
         self.loops_options: LoopsOptions
         self.url = ""

@@ -25,8 +25,8 @@ from dray.api.resource import (
     ResourceSlice,
 )
 from dray.client.errors import ApiError
-from dray.scheduler.cluster import ClusterState
-from dray.sim.memory_guard import MemoryGuard
+from dray.scheduler.event_handlers import ClusterEventHandlers
+from dray.sim.memory_cluster_guard import MemoryClusterGuard
 
 Key = tuple[str, str, str]
 ApiObject = Pod | Node | ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
@@ -64,21 +64,21 @@ class MemoryCluster:
         self.fault: Callable[[str, str], ApiError | None] = lambda verb, name: None
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
-        self._guard = MemoryGuard()
-        self._watchers: list[tuple[ClusterState, deque[Callable[[], None]]]] = []
+        self._guard = MemoryClusterGuard()
+        self._watchers: list[tuple[ClusterEventHandlers, deque[Callable[[], None]]]] = []
         self._at_once = at_once
         self._uids = 0
 
     # --- what a user or controller does
 
-    def watch(self, cluster: ClusterState) -> None:
+    def watch(self, cluster: ClusterEventHandlers) -> None:
         """Show everything that is there, and then every change."""
         queue: deque[Callable[[], None]] = deque()
         self._watchers.append((cluster, queue))
         for obj in self._objects.values():
             _show(cluster, None, obj)
 
-    def unwatch(self, cluster: ClusterState) -> None:
+    def unwatch(self, cluster: ClusterEventHandlers) -> None:
         self._watchers = [row for row in self._watchers if row[0] is not cluster]
 
     def deliver(self) -> None:
@@ -257,7 +257,7 @@ def _key(obj: Any) -> Key:
     return type(obj).__name__, obj.metadata.namespace, obj.metadata.name
 
 
-def _show(cluster: ClusterState, old: Any, new: Any) -> None:
+def _show(cluster: ClusterEventHandlers, old: Any, new: Any) -> None:
     """Hand a change to the scheduler's cluster as a watch would."""
     kind = type(new if new is not None else old).__name__
     setter, remover = _WATCHED[kind]

@@ -1,4 +1,4 @@
-"""What exactly a node filter found: the taint, the label, the port, the row of the ledger, the claim."""
+"""Details of a filter's refusal: the taint, label, port, ledger row or claim that made a node refuse a pod."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
 from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.plugins.node_resources_fit import spec_demand
 
-Detail = Callable[["PodOnNode"], str]
+Detail = Callable[["RefusalDetails"], str]
 
 
-class PodOnNode:
-    """One pod before one node."""
+class RefusalDetails:
+    """The details behind the refusal of one pod by one node."""
 
     def __init__(self, pod: Pod, node: NodeState, cycle: CycleState, handle: Handle) -> None:
         self.pod = pod
@@ -71,7 +71,7 @@ class PodOnNode:
         return charges_on(attempt, self.pod, self.node, self.handle, allocation)
 
 
-def _taints(on_node: PodOnNode) -> str:
+def _taints(on_node: RefusalDetails) -> str:
     found = [
         f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
         for taint in untolerated(on_node.node.node.spec.taints, on_node.pod.spec.tolerations)
@@ -80,7 +80,7 @@ def _taints(on_node: PodOnNode) -> str:
     return f"taint {', '.join(found)} is not tolerated by the pod"
 
 
-def _affinity(on_node: PodOnNode) -> str:
+def _affinity(on_node: RefusalDetails) -> str:
     labels = on_node.node.labels
     for key, value in on_node.pod.spec.node_selector.items():
         if labels.get(key) != value:
@@ -90,7 +90,7 @@ def _affinity(on_node: PodOnNode) -> str:
     return "required node affinity: " + "; or ".join(_unmet(required, on_node)) if required is not None else ""
 
 
-def _unmet(selector: NodeSelector, on_node: PodOnNode) -> Iterator[str]:
+def _unmet(selector: NodeSelector, on_node: RefusalDetails) -> Iterator[str]:
     fields = {"metadata.name": on_node.node.name}
     for term in selector.node_selector_terms:
         against = [row for row in term.match_expressions if not matches_requirement(row, on_node.node.labels)]
@@ -98,7 +98,7 @@ def _unmet(selector: NodeSelector, on_node: PodOnNode) -> Iterator[str]:
         yield " and ".join(_requirement(row, on_node) for row in against) or "an empty term, which matches no node"
 
 
-def _requirement(row: NodeSelectorRequirement, on_node: PodOnNode) -> str:
+def _requirement(row: NodeSelectorRequirement, on_node: RefusalDetails) -> str:
     wanted = f"{row.key} {row.operator} {', '.join(row.values)}".strip()
     has = on_node.node.labels.get(row.key)
     if row.key == "metadata.name":
@@ -106,7 +106,7 @@ def _requirement(row: NodeSelectorRequirement, on_node: PodOnNode) -> str:
     return f"wants {wanted}, the node has {has if has is not None else 'no such label'}"
 
 
-def _ports(on_node: PodOnNode) -> str:
+def _ports(on_node: RefusalDetails) -> str:
     wanted = {(protocol, port) for protocol, _, port in host_ports(on_node.pod)}
     found = [
         f"{port}/{protocol} is taken by pod {placed.ref}"
@@ -117,7 +117,7 @@ def _ports(on_node: PodOnNode) -> str:
     return "host port " + ", ".join(found) if found else ""
 
 
-def _elsewhere(on_node: PodOnNode) -> str:
+def _elsewhere(on_node: RefusalDetails) -> str:
     attempt = on_node.cycle.read(PodAttempt)
     found = []
     for claim in attempt.allocated if attempt is not None else ():
@@ -135,7 +135,7 @@ def _elsewhere(on_node: PodOnNode) -> str:
     return "a claim's devices did not become ready in time" if attempt is not None else ""
 
 
-def _spread(on_node: PodOnNode) -> str:
+def _spread(on_node: RefusalDetails) -> str:
     hard = [row for row in on_node.pod.spec.topology_spread_constraints if row.when_unsatisfiable != "ScheduleAnyway"]
     missing = [row.topology_key for row in hard if row.topology_key not in on_node.node.labels]
     if missing:
@@ -143,7 +143,7 @@ def _spread(on_node: PodOnNode) -> str:
     return "; ".join(f"maxSkew {row.max_skew} over {row.topology_key} would be passed" for row in hard)
 
 
-def _budget(on_node: PodOnNode) -> str:
+def _budget(on_node: RefusalDetails) -> str:
     """The numbers behind Kubernetes' sentence."""
     level = on_node.pod.spec.resources
     problems = budget_problems(on_node.pod, on_node.charges())

@@ -1,4 +1,4 @@
-"""More nodes like the ones there are: with their labels, sizes, devices and the daemons that run on every one of them."""
+"""Adds nodes to a cluster's objects, copied from an existing node: its labels, size, devices and daemon pods."""
 
 from __future__ import annotations
 
@@ -112,12 +112,12 @@ def _kind(template: NodeTemplate) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class AddedNodes:
     template: NodeTemplate
     count: int
 
 
-def grown(world: ClusterObjects, growth: Sequence[Growth]) -> ClusterObjects:
+def grown(world: ClusterObjects, growth: Sequence[AddedNodes]) -> ClusterObjects:
     nodes, slices, pods = list(world.nodes), list(world.slices), list(world.pods)
     taken = set(world.nodes_by_name)
     for row in growth:

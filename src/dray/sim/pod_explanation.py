@@ -19,13 +19,13 @@ from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.doctor import why_not_started
+from dray.explain.node_remedies import remedies_of
 from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
 )
-from dray.explain.remedies import remedies_of
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import PodConditions, step_limit
+from dray.explain.what_if import WhatIfContext, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
@@ -36,7 +36,7 @@ from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
-from dray.sim.node_refusals import PodOnNode
+from dray.sim.node_refusals import RefusalDetails
 from dray.sim.simulation import Simulation
 
 # Nodes for which it is tried out what would help.
@@ -235,7 +235,7 @@ class _Explainer:
     def _on_node(
         self, node: NodeState, plugins: Sequence[Any], cycle: CycleState, allowed: PreFiltered, *, in_depth: bool
     ) -> NodeVerdict:
-        on_node = PodOnNode(self._pod, node, cycle, self._handle)
+        on_node = RefusalDetails(self._pod, node, cycle, self._handle)
         refusals: list[Refusal] = []
         for ruled_out, mask in allowed.ruled_out.items():
             if mask & node.bit:
@@ -257,7 +257,7 @@ class _Explainer:
         chosen = self._chosen(node, cycle) if not refusals else ()
         return NodeVerdict(node.name, tuple(refusals), devices, chosen)
 
-    def _refusal(self, on_node: PodOnNode, status: PluginStatus) -> Refusal:
+    def _refusal(self, on_node: RefusalDetails, status: PluginStatus) -> Refusal:
         code = status.reason_code
         rows = on_node.short_rows(code)
         text = "; ".join(row.sentence() for row in rows) or on_node.text(code) or status.message
@@ -271,11 +271,11 @@ class _Explainer:
         conditions = self._conditions(attempt, node) if in_depth else None
         return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, conditions)
 
-    def _conditions(self, attempt: PodAttempt, node: NodeState) -> PodConditions:
+    def _conditions(self, attempt: PodAttempt, node: NodeState) -> WhatIfContext:
         own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
         if not self._handle.devices.some_take_node_resources:
-            return PodConditions(own)
-        return PodConditions(
+            return WhatIfContext(own)
+        return WhatIfContext(
             own, lambda allocation: why_no_room(attempt, self._pod, node, self._handle, allocation) is None
         )
 

@@ -18,7 +18,7 @@ CLAIM_RECORDS = {
     "extendedResourceClaimStatus",
 }
 # Names of fields in a list of fields, and a comparison of whole fields: neither says which claims a pod has.
-MAY_NAME_CLAIM_RECORDS = {"apiserver/write/admission/node_plugins.py", "scheduler/cluster.py"}
+MAY_NAME_CLAIM_RECORDS = {"apiserver/write/admission/node_plugins.py", "scheduler/event_handlers.py"}
 
 # The publisher raises the generation; the ledger keeps old generations until the new one is complete; the allocator
 # looks for newer generations on other nodes.
@@ -35,7 +35,7 @@ MAY_READ_COUNTERS = {
     "allocator/pools.py",
     "allocator/device_kinds.py",
     "apiserver/guard/published_devices.py",
-    "sim/memory_guard.py",
+    "sim/memory_cluster_guard.py",
 }
 
 

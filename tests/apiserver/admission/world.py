@@ -9,7 +9,7 @@ import pytest
 from tests.builders.manifests import a_claim, a_container, a_pod
 
 from dray.api.scheme import by_kind, by_plural
-from dray.apiserver.assembly import Followed, Security, ServerOptions, assemble_security, prepare_store
+from dray.apiserver.assembly import FollowedStore, Security, ServerOptions, assemble_security, prepare_store
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import MASTERS, Attributes, User
 from dray.apiserver.watch.stored_object import object_key, to_value
@@ -26,7 +26,7 @@ N1 = User("system:node:n1", ("system:nodes", "system:authenticated"))
 
 
 class World:
-    def __init__(self, followed: Followed, security: Security) -> None:
+    def __init__(self, followed: FollowedStore, security: Security) -> None:
         self.store = followed.store
         self.security = security
         self._follower = followed.follower
@@ -94,7 +94,7 @@ async def open_world(tmp_path: Path, *, quota_counts_claims: bool = False) -> Wo
     store = SqliteStore(tmp_path / "dray.db")
     clock = RealClock()
     credentials = await prepare_store(store, tmp_path, clock)
-    followed = Followed.of(store, clock)
+    followed = FollowedStore.of(store, clock)
     options = ServerOptions(tmp_path, quota_counts_claims=quota_counts_claims)
     security = assemble_security(followed, credentials, clock, options)
     await followed.follower.start()

@@ -30,7 +30,7 @@ from dray.apiserver.write.deletion import (
     DeleteOptions,
     Deleter,
 )
-from dray.apiserver.write.managed_fields import Manager, ownership
+from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectChange,
     ObjectWriter,
@@ -178,7 +178,7 @@ class Subresources:
             call.field_manager(options.field_manager), managed_fields.UPDATE, "authentication.k8s.io/v1", "token"
         )
         empty = empty_object(manager.api_version, kind)
-        owned = ownership(dataclasses.replace(by_kind("TokenReview"), kind=kind), "")
+        owned = managed_kind(dataclasses.replace(by_kind("TokenReview"), kind=kind), "")
         entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries

@@ -18,7 +18,10 @@ from dray.api.scheme import Resource
 from dray.api.shaping import as_written
 from dray.api.strategies import strategy_of
 from dray.apiserver.errors import ApiError
-from dray.apiserver.subresources.pod_resize import resized, with_ephemeral_containers
+from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
+    resized,
+    with_ephemeral_containers,
+)
 from dray.apiserver.watch.stored_object import from_storage
 from dray.apiserver.write import field_sets
 from dray.apiserver.write.field_sets import FieldSet
@@ -272,8 +275,10 @@ def after_apply(owners: Owners, changes: FieldChanges, manager: Manager, fields:
     return owners
 
 
-def everything(document: Document, empty: Document, api_version: str, kind: ManagedKind, now: str) -> Owners:
-    """Somebody wrote an object nobody tracked: from its first apply on, that is a manager of its own."""
+def owned_before_first_apply(
+    document: Document, empty: Document, api_version: str, kind: ManagedKind, now: str
+) -> Owners:
+    """The owners of an object that has no managedFields when it is first applied: one manager owns all its fields."""
     manager = Manager(BEFORE_FIRST_APPLY, UPDATE, api_version)
     return read(owned_by_creator(_plain(kind.in_version(document, api_version)), empty, manager, kind, now))
 
@@ -286,7 +291,7 @@ PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
 
 
 @lru_cache(maxsize=256)
-def ownership(row: Resource, subresource: str) -> ManagedKind:
+def managed_kind(row: Resource, subresource: str) -> ManagedKind:
     strategy = strategy_of(row)
     reset = strategy.reset_status if subresource == "status" else strategy.reset_main
 
@@ -306,7 +311,7 @@ def owned_update(
         return document
     entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
     owners = read(entries)
-    kind = ownership(row, manager.subresource)
+    kind = managed_kind(row, manager.subresource)
     takes = PARTIAL_ENDPOINTS.get(manager.subresource)
     effective = takes(document, old) if takes else as_written(document)
     owners = after_update(owners, old, effective, manager, kind, now)

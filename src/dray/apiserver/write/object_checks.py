@@ -12,7 +12,10 @@ from dray.api.jsontext import go_json
 from dray.api.quantity import Quantity
 from dray.api.scheme import Resource, group_version
 from dray.apiserver.errors import FieldErrorLike
-from dray.apiserver.subresources.pod_resize import ephemeral_problems, resize_problems
+from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
+    ephemeral_problems,
+    resize_problems,
+)
 from dray.features import FeatureGates
 from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 from dray.validation.ignored_fields import ignored_fields

@@ -35,7 +35,7 @@ from dray.apiserver.request.request_options import (
     plain_type,
     write_options,
 )
-from dray.apiserver.subresources.pod_resize import (
+from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
     resized,
     with_ephemeral_containers,
 )
@@ -53,7 +53,7 @@ from dray.apiserver.write.decoding import (
     decode_object,
     strict_error,
 )
-from dray.apiserver.write.managed_fields import Manager, owned_update, ownership
+from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import (
     create_errors,
     drop_duplicate_owners,
@@ -167,7 +167,7 @@ class ObjectWriter:
             )
 
     def _own_new(self, row: Resource, document: Document, manager: Manager, now: str, reset: bool) -> None:
-        kind = ownership(row, "")
+        kind = managed_kind(row, "")
         empty = empty_object(manager.api_version, row.kind)
         sent = document["metadata"].pop("managedFields", None)
         if reset:

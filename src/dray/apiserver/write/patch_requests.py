@@ -31,7 +31,7 @@ from dray.apiserver.write.decoding import (
     parse,
     shaped_or_fail,
 )
-from dray.apiserver.write.managed_fields import Manager, owned_update, ownership
+from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import drop_duplicate_owners
 from dray.apiserver.write.object_writer import (
     ObjectChange,
@@ -278,11 +278,11 @@ class Patcher:
     ) -> Document:
         self._checked(call, config)
         row, schema, now = call.row, self._schema(call), self._core.now()
-        kind = ownership(row, manager.subresource)
+        kind = managed_kind(row, manager.subresource)
         owners = managed_fields.read(old["metadata"].get("managedFields"))
         if not owners:
             empty = empty_object(manager.api_version, row.kind)
-            owners = managed_fields.everything(old, empty, manager.api_version, kind, now)
+            owners = managed_fields.owned_before_first_apply(old, empty, manager.api_version, kind, now)
         fields = managed_fields.applied_fields({"metadata": {}, **config}, schema, kind)
         live = from_storage(row, call.version, old)
         merged = merge(live, config, schema)
@@ -310,7 +310,7 @@ class Patcher:
                 call.name,
                 f"uid mismatch: the provided object specified uid {uid}, and no existing object was found",
             )
-        kind = ownership(row, "")
+        kind = managed_kind(row, "")
         fields = managed_fields.applied_fields({"metadata": {}, **config}, self._schema(call), kind)
         document, _ = self._read_result(call, config, _as_json, options)
         metadata = document["metadata"]

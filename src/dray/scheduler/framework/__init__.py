@@ -1,5 +1,5 @@
-"""Extension points, what they answer with, and the runner that calls them in order.
+"""The extension points of plugins, the answers that plugins give, and the runner that calls plugins in order.
 
-Knows no plugin by name. A filter or score that depends on little (a pod's shape, a few facets of a node) says so, and its
+The framework knows no plugin by name. A filter or score that depends on little (a pod's shape, a few facets of a node) says so, and its
 answers are remembered per node until that facet changes.
 """

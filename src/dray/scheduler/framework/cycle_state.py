@@ -11,7 +11,7 @@ class CycleState:
     __slots__ = ("_values", "skipped_filters", "skipped_scores", "turn")
 
     def __init__(self, turn: int | None = None) -> None:
-        """`turn` counts from 0 where an attempt may be `Unfinished` and made again; None: it is made in one piece."""
+        """`turn` counts from 0 where an attempt may raise `AttemptUnfinished` and is repeated; None: it runs to its end."""
         self.turn = turn
         self._values: dict[type[Any], Any] = {}
         self.skipped_filters: set[str] = set()

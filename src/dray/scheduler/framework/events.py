@@ -11,7 +11,7 @@ from dray.api.core import Pod
 class EventResource(enum.Enum):
     """The kind of object that an event is about. Waiting pods and pods on nodes are two kinds."""
 
-    __hash__ = object.__hash__  # as for Facet
+    __hash__ = object.__hash__  # as for NodeFacet
 
     NODE = "Node"
     ASSIGNED_POD = "AssignedPod"

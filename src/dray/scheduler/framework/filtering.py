@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
-from dray.scheduler.framework.answers import FilterAnswers, NodeChangeLog
+from dray.scheduler.framework.answer_cache import (
+    FilterAnswers,
+    NodeChangeLog,
+)
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import BulkFilterPlugin, FilterPlugin, RememberedFilter
 from dray.scheduler.framework.status import PluginStatus, StatusCode, error

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot
 
 
-class Facet(enum.Enum):
-    """The parts of a node that change apart from each other."""
+class NodeFacet(enum.Enum):
+    """The parts of a node that change independently: a cached answer lasts until a part that it depends on changes."""
 
     # Members are equal only to themselves. The hash of an Enum is worked out in Python, a hundred times for each pod.
     __hash__ = object.__hash__
@@ -29,8 +29,8 @@ class Facet(enum.Enum):
     DEVICES = "devices"  # what it can reach, and what of that is free
 
 
-class Unfinished(Exception):
-    """A filter needs more time than others should wait: the attempt stops here and is made again after they have worked.
+class AttemptUnfinished(Exception):
+    """A filter needs more time than other tasks should wait: the attempt stops, other tasks run, and the attempt is repeated.
 
     Raised only in a cycle that has turns. The plugin keeps what it has found so far, so that every turn gets further.
     """
@@ -98,7 +98,7 @@ class RememberedFilter(Protocol):
     """A filter whose answer follows from the pod's shape and some facets of the node, and so can be remembered."""
 
     name: str
-    filter_depends_on: frozenset[Facet]
+    filter_depends_on: frozenset[NodeFacet]
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable | None:
         """Pods of equal shape get equal answers; None means this answer must not be remembered."""
@@ -148,7 +148,7 @@ class BulkScorePlugin(Protocol):
 @runtime_checkable
 class RememberedScore(Protocol):
     name: str
-    score_depends_on: frozenset[Facet]
+    score_depends_on: frozenset[NodeFacet]
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable | None: ...
 

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
-from dray.scheduler.framework.answers import NodeChangeLog, ScoreAnswers
+from dray.scheduler.framework.answer_cache import (
+    NodeChangeLog,
+    ScoreAnswers,
+)
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.plugin import (
     BulkScorePlugin,

@@ -6,7 +6,7 @@ from typing import Any
 
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.node_resources_fit import SpecDemand, demand_on, device_key, is_extended
@@ -15,7 +15,7 @@ from dray.scheduler.snapshot import Snapshot
 
 class NodeResourcesBalancedAllocation:
     name = "NodeResourcesBalancedAllocation"
-    score_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES, Facet.DEVICES})
+    score_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.RESOURCES, NodeFacet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         resources = (args or {}).get("resources") or [{"name": "cpu"}, {"name": "memory"}]

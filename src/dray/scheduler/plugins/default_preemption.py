@@ -12,7 +12,7 @@ from typing import Any
 from dray.allocator import TimeLimits
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.scheduler.framework.answers import positions
+from dray.scheduler.framework.answer_cache import positions
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.filtering import FilterRun, span
 from dray.scheduler.framework.plugin import NodeNames, PostFilterResult

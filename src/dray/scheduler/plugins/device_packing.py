@@ -6,7 +6,7 @@ from typing import Any
 from dray.allocator import Allocation
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.handle import Handle
@@ -20,7 +20,7 @@ class DevicePacking:
     come from pools that are open already, so that untouched pools stay whole for large requests."""
 
     name = "DevicePacking"
-    score_depends_on = frozenset({Facet.OBJECT, Facet.DEVICES})
+    score_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle

@@ -9,7 +9,7 @@ from dray.api.matching import host_ports, matches_term, only_names, pod_wants_no
 from dray.api.reasons import Reason
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
-from dray.scheduler.framework.plugin import Facet, NodeNames
+from dray.scheduler.framework.plugin import NodeFacet, NodeNames
 from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
@@ -20,7 +20,7 @@ OTHER_NODE = unresolvable(Reason("node-name", "node(s) didn't match the requeste
 
 class NodeName:
     name = "NodeName"
-    filter_depends_on = frozenset({Facet.OBJECT})
+    filter_depends_on = frozenset({NodeFacet.OBJECT})
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
         return None if pod.spec.node_name else SKIP
@@ -41,7 +41,7 @@ TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 class NodeUnschedulable:
     name = "NodeUnschedulable"
-    filter_depends_on = frozenset({Facet.OBJECT})
+    filter_depends_on = frozenset({NodeFacet.OBJECT})
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
         return is_tolerated(pod.spec.tolerations, TAINT)
@@ -66,8 +66,8 @@ UNTOLERATED_TAINT = unresolvable(Reason("node-taint", "node(s) had untolerated t
 
 class TaintToleration:
     name = "TaintToleration"
-    filter_depends_on = frozenset({Facet.OBJECT})
-    score_depends_on = frozenset({Facet.OBJECT})
+    filter_depends_on = frozenset({NodeFacet.OBJECT})
+    score_depends_on = frozenset({NodeFacet.OBJECT})
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
         return pod.spec.tolerations
@@ -112,8 +112,8 @@ def matches_pod_affinity(pod: Pod, node: NodeState) -> bool:
 
 class NodeAffinity:
     name = "NodeAffinity"
-    filter_depends_on = frozenset({Facet.OBJECT})
-    score_depends_on = frozenset({Facet.OBJECT})
+    filter_depends_on = frozenset({NodeFacet.OBJECT})
+    score_depends_on = frozenset({NodeFacet.OBJECT})
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | NodeNames | None:
         required = required_nodes(pod.spec)
@@ -168,7 +168,7 @@ NO_FREE_PORT = unschedulable(Reason("host-port", "node(s) didn't have free ports
 
 class NodePorts:
     name = "NodePorts"
-    filter_depends_on = frozenset({Facet.PODS})
+    filter_depends_on = frozenset({NodeFacet.PODS})
 
     def pre_filter(self, cycle: CycleState, pod: Pod, snapshot: Snapshot) -> PluginStatus | None:
         return None if host_ports(pod) else SKIP

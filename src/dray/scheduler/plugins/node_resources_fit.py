@@ -13,12 +13,12 @@ from dray.accounting.fit import DoesNotFit, Fits
 from dray.accounting.resources import is_node_allocatable
 from dray.api.core import Pod
 from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX
-from dray.scheduler.device_demand import DeviceDemands
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.framework.scoring import MAX_SCORE
 from dray.scheduler.framework.status import PluginStatus, StatusCode
+from dray.scheduler.node_demand import DemandByNode
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
@@ -136,8 +136,8 @@ def as_status(answer: Fits | DoesNotFit) -> PluginStatus | None:
 
 class NodeResourcesFit:
     name = "NodeResourcesFit"
-    filter_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES})
-    score_depends_on = frozenset({Facet.OBJECT, Facet.RESOURCES, Facet.DEVICES})
+    filter_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.RESOURCES})
+    score_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.RESOURCES, NodeFacet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any] | None = None) -> None:
         args = args or {}
@@ -208,13 +208,13 @@ class NodeResourcesFit:
 
 def _delegated(cycle: CycleState) -> frozenset[str]:
     """Extended resources that devices serve on nodes without a device plugin for them."""
-    devices = cycle.read(DeviceDemands)
+    devices = cycle.read(DemandByNode)
     return devices.delegated if devices is not None else frozenset()
 
 
 def _is_left_to_claims(cycle: CycleState) -> bool:
     """Do the pod's claims decide about cpu, memory, storage and huge pages? Then only the rest is checked here."""
-    devices = cycle.read(DeviceDemands)
+    devices = cycle.read(DemandByNode)
     return devices is not None and devices.checks_node_resources
 
 
@@ -241,7 +241,7 @@ def used_of(name: str, demand: Demand, node: NodeState, cycle: CycleState) -> tu
     wanted = demand.amount(name)
     if not wanted and is_extended(name):
         return 0, 0
-    devices = cycle.read(DeviceDemands)
+    devices = cycle.read(DemandByNode)
     if devices is not None and name in devices.delegated and not ledger.allocatable(name):
         there, in_use = devices.census(name, node)
         return in_use + wanted, there
@@ -250,13 +250,13 @@ def used_of(name: str, demand: Demand, node: NodeState, cycle: CycleState) -> tu
 
 def device_key(cycle: CycleState) -> Hashable:
     """Tells apart pods whose devices take different amounts from their nodes."""
-    devices = cycle.read(DeviceDemands)
+    devices = cycle.read(DemandByNode)
     return devices.key if devices is not None and devices.on_node is not None else None
 
 
 def demand_on(cycle: CycleState, node: NodeState) -> Demand:
     """What the pod would ask of this node, with what its devices there bring along."""
-    devices = cycle.read(DeviceDemands)
+    devices = cycle.read(DemandByNode)
     if devices is not None and devices.on_node is not None:
         there = devices.on_node(node)
         if there is not None:

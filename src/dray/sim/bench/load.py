@@ -14,7 +14,10 @@ from typing import Any
 from dray.api.core import Pod
 from dray.client import DEVICE_CLASSES, NODES, PODS, SLICES, TEMPLATES, Handler, Kind
 from dray.event_loop import fast_runner, spare_the_collector
-from dray.sim.bench.cluster import BenchCluster, bench_cluster
+from dray.sim.bench.cluster_processes import (
+    BenchCluster,
+    bench_cluster,
+)
 from dray.sim.bench.workload import (
     NAMESPACE,
     Document,

@@ -14,7 +14,7 @@ from dray.api.dra.consumption import held_by_device
 from dray.api.resource import ResourceClaim
 from dray.explain.node_ledgers import claim_states_document
 from dray.explain.text_columns import columns
-from dray.sim.node_templates import Growth
+from dray.sim.node_templates import AddedNodes
 from dray.sim.simulation import (
     Placed,
     Simulation,
@@ -23,7 +23,7 @@ from dray.sim.simulation import (
 Document = dict[str, Any]
 
 
-def result_document(simulation: Simulation, growth: Sequence[Growth], problems: Sequence[str]) -> Document:
+def result_document(simulation: Simulation, growth: Sequence[AddedNodes], problems: Sequence[str]) -> Document:
     placed = simulation.placed()
     return {
         "pods": [_pod(row, simulation) for row in placed],
@@ -77,7 +77,7 @@ def _node(ledger: NodeLedger) -> Document:
 
 
 def _summary(
-    simulation: Simulation, placed: Sequence[Placed], growth: Sequence[Growth], problems: Sequence[str]
+    simulation: Simulation, placed: Sequence[Placed], growth: Sequence[AddedNodes], problems: Sequence[str]
 ) -> Document:
     outcomes = Counter(row.outcome for row in placed)
     return {

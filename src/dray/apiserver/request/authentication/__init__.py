@@ -1,5 +1,5 @@
-"""Who asks: client certificates, static tokens, service account tokens, impersonation.
+"""Authentication: client certificates, static tokens, service account tokens, impersonation.
 
-`Authenticator` turns a request into a User or refuses it with 401; `impersonation` lets a user act as another one.
-Whether the user may do what it asks is `dray.apiserver.request.authorization`.
+`Authenticator` finds the User of a request or refuses the request with 401; `authenticator.impersonate` lets a user act as another
+one. `dray.apiserver.request.authorization` then decides whether the user may send the request.
 """

@@ -1,6 +1,6 @@
 """ValidatingAdmissionPolicy: rules that administrators write in CEL.
 
-`index` knows the policies and bindings there are, `matching` which requests they look at, `programs` compiles their
-expressions, `problems` finds what is wrong with them, `evaluation` asks them, `authorizer_library` lets them ask the authorizer. The plugin that refuses requests is
-`dray.apiserver.write.admission.validating_admission_policy`.
+`compiled_policies` keeps the policies and bindings and compiles their expressions. `policy_validation` finds mistakes in them.
+`evaluation` decides whether a policy applies to a request and evaluates it. `authorizer_library` gives expressions the
+`authorizer` variable. The plugin that refuses requests is `dray.apiserver.write.admission.validating_admission_policy`.
 """

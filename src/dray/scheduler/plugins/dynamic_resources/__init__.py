@@ -1,7 +1,7 @@
-"""ResourceClaims: from waiting for claims to allocated, reserved and bound devices. One file per extension point that carries weight.
+"""ResourceClaims: from waiting for claims to allocated, reserved and bound devices. One file for each large extension point.
 
-`plugin.py` names the extension points and hands each to its file; `Attempt` in `pre_filter.py` holds what one attempt knows. Which devices
-fit is `dray.allocator`'s answer, what they take from the node `dray.accounting`'s.
+`plugin.py` names the extension points and hands each to its file; `PodAttempt` in `pre_filter.py` holds the state of one attempt. `dray.allocator`
+decides which devices fit; `dray.accounting` computes the amounts that they take from the node.
 """
 
 from dray.scheduler.plugins.dynamic_resources.plugin import DynamicResources

@@ -7,7 +7,7 @@ from dray.api.core import Pod
 from dray.api.matching import matches_node, only_names
 from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim
-from dray.scheduler.framework.plugin import Unfinished
+from dray.scheduler.framework.plugin import AttemptUnfinished
 from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode, error, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
@@ -83,7 +83,7 @@ def answer_on(attempt: PodAttempt, node: NodeState) -> Answer | None:
     try:
         return question.on(node.node, limits=attempt.limits) if question is not None else None
     except Paused as pause:
-        raise Unfinished from pause
+        raise AttemptUnfinished from pause
 
 
 def filter_node(

@@ -20,17 +20,19 @@ from dray.accounting import (
 )
 from dray.allocator import Allocation
 from dray.api.core import Pod, PodExtendedResourceClaimStatus
-from dray.scheduler.device_demand import NodeDemand
 from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
 from dray.scheduler.handle import Handle
+from dray.scheduler.node_demand import NodeDemand
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt, Variant
+from dray.scheduler.plugins.dynamic_resources.pre_filter import AllocationVariant, PodAttempt
 
 SHORT_OF_ROOM = "node-resources-of-devices"
 """The code of a refusal because devices would take more of the node than it has left."""
 
 
-def allocated_claims(attempt: PodAttempt, variant: Variant, allocation: Allocation | None) -> dict[str, AllocatedClaim]:
+def allocated_claims(
+    attempt: PodAttempt, variant: AllocationVariant, allocation: Allocation | None
+) -> dict[str, AllocatedClaim]:
     """Every claim of the pod with its devices on one node, by the name the pod gives it."""
     results = allocation.results(_no_share_id) if allocation is not None else ()
     fresh = {claim.metadata.uid: result for claim, result in zip(variant.to_allocate, results, strict=False)}
@@ -45,7 +47,7 @@ def allocated_claims(attempt: PodAttempt, variant: Variant, allocation: Allocati
     return found
 
 
-def _with_extended_claim(pod: Pod, variant: Variant) -> Pod:
+def _with_extended_claim(pod: Pod, variant: AllocationVariant) -> Pod:
     """The pod as it will be: its status says which containers use the claim for extended resources."""
     if variant.extended is None or variant.extended_claim is None:
         return pod

@@ -10,12 +10,15 @@ from dray.allocator import Allocation, NoFit, TimeLimits
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.scheduler.config import parse_duration
-from dray.scheduler.device_demand import DeviceDemands, no_devices
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.events import EventRegistration
-from dray.scheduler.framework.plugin import Facet, PostFilterResult
+from dray.scheduler.framework.plugin import NodeFacet, PostFilterResult
 from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.handle import Handle
+from dray.scheduler.node_demand import (
+    DemandByNode,
+    no_devices,
+)
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import wait_until_ready, waits_for_conditions
@@ -75,7 +78,7 @@ LOOK_AGAIN_S = 0.05
 
 class DynamicResources:
     name = "DynamicResources"
-    score_depends_on = frozenset({Facet.OBJECT, Facet.DEVICES})
+    score_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
@@ -130,7 +133,7 @@ class DynamicResources:
             on_node = demand_by_node(attempt, pod, self._handle, lambda node: self._allocation(attempt, node))
             census = census_of(devices) if served else no_devices
             cycle.write(
-                DeviceDemands(
+                DemandByNode(
                     served,
                     attempt.checks_node_resources,
                     attempt.key,
@@ -168,10 +171,10 @@ class DynamicResources:
         )
 
     @property
-    def filter_depends_on(self) -> frozenset[Facet]:
+    def filter_depends_on(self) -> frozenset[NodeFacet]:
         if self._takes_node_resources:
-            return frozenset({Facet.OBJECT, Facet.DEVICES, Facet.RESOURCES})
-        return frozenset({Facet.OBJECT, Facet.DEVICES})
+            return frozenset({NodeFacet.OBJECT, NodeFacet.DEVICES, NodeFacet.RESOURCES})
+        return frozenset({NodeFacet.OBJECT, NodeFacet.DEVICES})
 
     def filter_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
         attempt = cycle.expect(PodAttempt)

@@ -22,10 +22,10 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.clock import rfc3339
-from dray.scheduler.device_demand import ClaimStatuses
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
+from dray.scheduler.node_demand import ClaimStatuses
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.extended_resources import to_create
 from dray.scheduler.plugins.dynamic_resources.pod_claims import UsableClaim

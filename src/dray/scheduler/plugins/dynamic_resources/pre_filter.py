@@ -18,7 +18,7 @@ NOTHING: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class AllocationVariant:
     """What is to be allocated on nodes where devices serve the same extended resources.
 
     `to_allocate` are the pod's claims without devices, each once, in order, and last the claim for extended resources.
@@ -48,24 +48,24 @@ class PodAttempt:
     delegated: frozenset[str] = NOTHING
     checks_node_resources: bool = False
     leftover: ResourceClaim | None = None
-    make_variant: Callable[[frozenset[str]], Variant] | None = None
+    make_variant: Callable[[frozenset[str]], AllocationVariant] | None = None
     key: Hashable = None
     unavailable: dict[str, ResourceClaim] = field(default_factory=dict)
-    variants: dict[frozenset[str], Variant] = field(default_factory=dict)
-    chosen: Variant | None = None
+    variants: dict[frozenset[str], AllocationVariant] = field(default_factory=dict)
+    chosen: AllocationVariant | None = None
     results: dict[str, AllocationResult] = field(default_factory=dict)
     reserved: set[str] = field(default_factory=set)
     made: ResourceClaim | None = None
     limits: TimeLimits = field(default_factory=TimeLimits)
 
-    def variant(self, resources: frozenset[str]) -> Variant:
+    def variant(self, resources: frozenset[str]) -> AllocationVariant:
         variant = self.variants.get(resources)
         if variant is None:
             assert self.make_variant is not None
             variant = self.variants[resources] = self.make_variant(resources)
         return variant
 
-    def on(self, node: NodeState) -> Variant:
+    def on(self, node: NodeState) -> AllocationVariant:
         """The variant for this node: a device plugin that serves a resource comes before devices."""
         if not self.delegated:
             return self.variant(NOTHING)
@@ -96,17 +96,17 @@ def sort_claims(pod: Pod, devices: DeviceState, groups: PodGroups) -> PodAttempt
     return PodAttempt(claims, to_allocate, allocated)
 
 
-def variants_of(attempt: PodAttempt, pod: Pod, devices: DeviceState) -> Callable[[frozenset[str]], Variant]:
+def variants_of(attempt: PodAttempt, pod: Pod, devices: DeviceState) -> Callable[[frozenset[str]], AllocationVariant]:
     """Questions for the allocator, by the extended resources that devices have to serve."""
 
-    def make(resources: frozenset[str]) -> Variant:
+    def make(resources: frozenset[str]) -> AllocationVariant:
         claims, extended, claim = attempt.to_allocate, None, None
         if resources:
             extended = demand_for(pod, resources)
             claim = claim_for(pod, extended, devices.extended)
             claims = (*claims, claim)
         question = devices.allocator.question(claims) if claims else None
-        return Variant(claims, question, extended, claim)
+        return AllocationVariant(claims, question, extended, claim)
 
     return make
 

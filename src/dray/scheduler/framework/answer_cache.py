@@ -1,4 +1,4 @@
-"""Filter answers and scores per node, remembered for pods of one shape until the node changes.
+"""Caches filter answers and scores per node, for pods of the same shape, until the node changes.
 
 A set of nodes is an int with one bit per node, by position in the node list. The change log says which nodes changed in which facet;
 each remembered answer keeps the position up to which it has read the log.
@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from dray.scheduler.framework.plugin import Facet
+from dray.scheduler.framework.plugin import NodeFacet
 from dray.scheduler.framework.status import PluginStatus, StatusCode
 
 EVERY_NODE = -1
@@ -21,10 +21,10 @@ class NodeChangeLog:
     """One list of node masks per facet. Old entries are dropped; a reader that fell behind re-reads every node."""
 
     def __init__(self) -> None:
-        self._entries: dict[Facet, list[int]] = {facet: [] for facet in Facet}
-        self._dropped: dict[Facet, int] = dict.fromkeys(Facet, 0)
+        self._entries: dict[NodeFacet, list[int]] = {facet: [] for facet in NodeFacet}
+        self._dropped: dict[NodeFacet, int] = dict.fromkeys(NodeFacet, 0)
 
-    def add(self, facet: Facet, nodes: int) -> None:
+    def add(self, facet: NodeFacet, nodes: int) -> None:
         entries = self._entries[facet]
         entries.append(nodes)
         if len(entries) > _KEPT:
@@ -33,13 +33,13 @@ class NodeChangeLog:
 
     def forget_all(self) -> None:
         """Node positions have moved: no remembered answer is good any more."""
-        for facet in Facet:
+        for facet in NodeFacet:
             self.add(facet, EVERY_NODE)
 
-    def position(self, facet: Facet) -> int:
+    def position(self, facet: NodeFacet) -> int:
         return self._dropped[facet] + len(self._entries[facet])
 
-    def since(self, facet: Facet, position: int) -> int:
+    def since(self, facet: NodeFacet, position: int) -> int:
         """The nodes whose `facet` changed after `position`."""
         start = position - self._dropped[facet]
         if start < 0:
@@ -56,7 +56,7 @@ class ChangeReader:
 
     __slots__ = ("_facets", "_log", "_positions")
 
-    def __init__(self, log: NodeChangeLog, facets: Iterable[Facet]) -> None:
+    def __init__(self, log: NodeChangeLog, facets: Iterable[NodeFacet]) -> None:
         self._log = log
         self._facets = tuple(facets)
         self._positions = [log.position(facet) for facet in self._facets]
@@ -85,7 +85,7 @@ class FilterAnswers:
 
     __slots__ = ("_reader", "_transient", "known", "passed", "rejected")
 
-    def __init__(self, log: NodeChangeLog, facets: frozenset[Facet]) -> None:
+    def __init__(self, log: NodeChangeLog, facets: frozenset[NodeFacet]) -> None:
         self._reader = ChangeReader(log, facets)
         self.known = 0
         self.passed = 0
@@ -135,7 +135,7 @@ class ScoreAnswers:
 
     __slots__ = ("_of_node", "_reader", "by_score", "known")
 
-    def __init__(self, log: NodeChangeLog, facets: frozenset[Facet]) -> None:
+    def __init__(self, log: NodeChangeLog, facets: frozenset[NodeFacet]) -> None:
         self._reader = ChangeReader(log, facets)
         self.known = 0
         self.by_score: dict[int, int] = {}
@@ -173,16 +173,16 @@ class ScoreAnswers:
 A = TypeVar("A", FilterAnswers, ScoreAnswers)
 
 
-class Memory(Generic[A]):
+class AnswerCache(Generic[A]):
     """Answers by plugin and pod shape; the shape not used for longest goes first."""
 
     def __init__(self, log: NodeChangeLog, make: type[A], kept: int = 512) -> None:
         self._log = log
-        self._make: Callable[[NodeChangeLog, frozenset[Facet]], A] = make
+        self._make: Callable[[NodeChangeLog, frozenset[NodeFacet]], A] = make
         self._kept = kept
         self._answers: OrderedDict[tuple[str, Hashable], A] = OrderedDict()
 
-    def for_shape(self, plugin: str, shape: Hashable, facets: frozenset[Facet]) -> A:
+    def for_shape(self, plugin: str, shape: Hashable, facets: frozenset[NodeFacet]) -> A:
         key = (plugin, shape)
         answers = self._answers.get(key)
         if answers is None:

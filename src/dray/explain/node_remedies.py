@@ -1,4 +1,4 @@
-"""Changes that would let the pod fit, collected over the nearest nodes: each once, with the nodes that would then fit."""
+"""Collects the changes that would let a pod fit on the nearest nodes: each change once, with the nodes that would then fit."""
 
 from __future__ import annotations
 

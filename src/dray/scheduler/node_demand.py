@@ -1,4 +1,4 @@
-"""What the claims of a pod take from each node, as the claim plugin tells it to the resource plugins."""
+"""The amounts that a pod with its claims needs on each node; DynamicResources computes them and the resource plugins read them."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ClaimStatuses = tuple[NodeAllocatableResourceClaimStatus, ...]
 
 @dataclass(frozen=True, slots=True)
 class NodeDemand:
-    """All that the pod asks of one node, including what its devices there take."""
+    """Everything that the pod needs on one node, including the amounts that its devices take there."""
 
     demand: Demand
     charges: tuple[ClaimCharge, ...]
@@ -27,7 +27,7 @@ def no_devices(resource: str, node: NodeState) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceDemands:
+class DemandByNode:
     """`delegated` are the extended resources that devices serve where no device plugin does.
 
     With `checks_node_resources` the claims decide whether cpu, memory, storage and huge pages suffice: pools may serve what the

@@ -72,7 +72,7 @@ def pod_changes(resource: EventResource, old: Pod, new: Pod) -> Iterator[Cluster
             yield ClusterChange(ClusterEvent(resource, action, label), old, new)
 
 
-class ClusterState:
+class ClusterEventHandlers:
     """Each method takes one watch event. Objects may come in any order."""
 
     def __init__(self, handle: Handle, queue: SchedulingQueue, profiles: Mapping[str, SchedulingProfile]) -> None:

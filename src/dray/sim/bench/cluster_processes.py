@@ -26,7 +26,7 @@ Document = dict[str, Any]
 
 
 class MeasuredProcess:
-    """A process of the control plane; `ask` sends it a question (`processes`) and returns its answer."""
+    """A process of the control plane; `ask` sends it a question (`process_main`) and returns its answer."""
 
     def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
         self._process = process
@@ -36,7 +36,7 @@ class MeasuredProcess:
     async def start(cls, role: str, arguments: Sequence[str], log: Path, pipe: int) -> MeasuredProcess:
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "dray.sim.bench.processes", role, *arguments,
+                sys.executable, "-m", "dray.sim.bench.process_main", role, *arguments,
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=output, limit=LONGEST_ANSWER,
                 pass_fds=(pipe,),
             )  # fmt: skip
@@ -73,7 +73,7 @@ class MeasuredProcess:
             await self._process.wait()
 
 
-class Plane:
+class ControlPlaneProcesses:
     """API server, controllers and scheduler: one process, or the server and the others."""
 
     def __init__(self, server: MeasuredProcess, loops: MeasuredProcess | None) -> None:
@@ -105,7 +105,7 @@ class BenchCluster:
 
     users: Client
     informers: Informers
-    plane: Plane
+    plane: ControlPlaneProcesses
 
     def memory_mb(self) -> float:
         return self.plane.memory_mb() + _resident_mb(os.getpid())
@@ -133,7 +133,7 @@ async def bench_cluster(processes: int = 2, profile: Path | None = None) -> Asyn
 
 
 @asynccontextmanager
-async def _plane(directory: Path, processes: int, profile: Path | None) -> AsyncIterator[Plane]:
+async def _plane(directory: Path, processes: int, profile: Path | None) -> AsyncIterator[ControlPlaneProcesses]:
     arguments = [str(directory), *(("--profile", str(profile)) if profile else ())]
     async with contextlib.AsyncExitStack() as stack:
         ours, theirs = (stack.enter_context(end) for end in socket.socketpair())
@@ -148,4 +148,4 @@ async def _plane(directory: Path, processes: int, profile: Path | None) -> Async
             loops = await MeasuredProcess.start("loops", [str(descriptor)], directory / "loops-log", descriptor)
             stack.push_async_callback(loops.stop)
             await loops.answer(START_TIMEOUT_S)
-        yield Plane(server, loops)
+        yield ControlPlaneProcesses(server, loops)

@@ -1,6 +1,6 @@
 """The processes of the control plane under the benchmark, and the measurements that they report about themselves.
 
-`python -m dray.sim.bench.processes server DIRECTORY [--pipe DESCRIPTOR] [--profile FILE]` runs the API server, with controllers
+`python -m dray.sim.bench.process_main server DIRECTORY [--pipe DESCRIPTOR] [--profile FILE]` runs the API server, with controllers
 and scheduler in the same process unless a pipe is given. `... loops DESCRIPTOR` runs controllers and scheduler at the other
 end of the pipe. Both answer questions on standard input with a line of JSON on standard output, until standard input ends.
 """

@@ -1,4 +1,4 @@
-"""The API server's guard over objects in memory: no write gives a device, a capacity or a counter twice.
+"""The API server's guard for `MemoryCluster`: no write allocates a device, a capacity or a counter twice.
 
 The decisions are those of `apiserver.guard.device_records`; here are only the records and the published slices.
 """
@@ -26,7 +26,7 @@ from dray.apiserver.guard.device_records import (
 from dray.apiserver.guard.published_devices import WHOLE, CounterSetID, DeviceOffer
 
 
-class MemoryGuard:
+class MemoryClusterGuard:
     """`problem_with` judges an allocation before it is written; `record` notes every write, allowed or not."""
 
     def __init__(self) -> None:
