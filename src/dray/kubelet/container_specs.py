@@ -29,7 +29,7 @@ from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.environment import EnvironmentSources, container_environment, expand
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
-from dray.kubelet.runtime.interface import ContainerSpec
+from dray.kubelet.runtime.interface import ContainerSpec, VolumeFiles
 from dray.kubelet.volumes import VolumeFolders, mounted_volumes, refers_to_devices
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class ContainerSpecs:
         edits = self._cdi.edits_for(names) if self._cdi is not None else ContainerEdits()
         sources = await self._sources_for(pod, container, pod_ip)
         environment = container_environment(pod, container, sources)
-        volumes = await asyncio.to_thread(self.volumes.write, pod, container, sources)
+        volumes = await self._write_volumes(pod, container, sources)
         return ContainerSpec(
             name=container.name,
             image=container.image,
@@ -180,6 +180,14 @@ class ContainerSpecs:
             cgroup=container_cgroup(pod, container, self._enforcement, self._charges),
             oom_score_adj=self._oom_score_adj(pod, container),
         )
+
+    async def _write_volumes(
+        self, pod: Pod, container: Container, sources: EnvironmentSources
+    ) -> tuple[VolumeFiles, ...]:
+        # Most containers have no such volume, and start without the detour over a thread.
+        if not mounted_volumes(pod, container):
+            return ()
+        return await asyncio.to_thread(self.volumes.write, pod, container, sources)
 
     def _oom_score_adj(self, pod: Pod, container: Container) -> int:
         memory = self._sources.node_allocatable.get("memory")
