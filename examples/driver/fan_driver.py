@@ -32,7 +32,9 @@ class FanDriver(Driver):
     def prepare(self, claim):
         prepared = []
         for fan in claim.devices:
-            speed = next((each["speed"] for each in reversed(fan.config) if "speed" in each), "low")
+            speed = next(
+                (each.parameters["speed"] for each in reversed(fan.config) if "speed" in each.parameters), "low"
+            )
             if speed not in ("low", "high"):
                 raise PrepareError(f"speed {speed!r}: must be low or high")
             edits = ContainerEdits(env=(f"FAN_{fan.device[-1]}={speed}",))

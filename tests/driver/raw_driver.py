@@ -68,6 +68,9 @@ class RawDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.R
     def prepare(self, uid, claim, answer):
         held = self.held()
         for result in claim.status.allocation.devices.results:
+            if not result.device.startswith("d-") and "invents" not in self.faults:
+                answer.error = f"there is no device {result.device}"
+                return
             holder = next((other for other, device in held.items() if device == result.device and other != uid), None)
             if holder and "twice" not in self.faults:
                 answer.error = f"device {result.device} is held by claim {holder}"

@@ -85,6 +85,7 @@ REGISTERS = "registers with the kubelet"
 PREPARES = "prepares a claim, and containers can use the answer"
 AGAIN = "answers the same when asked again"
 GIVES_BACK = "gives a claim back, also twice, also an unknown one"
+MISSING = "refuses a device that it does not publish"
 HELD = "refuses a device that another claim holds"
 ENDS = "ends on SIGTERM and takes its sockets along"
 
@@ -100,10 +101,11 @@ async def test_a_driver_without_the_kit_can_conform():
 
 
 async def test_each_fault_of_a_bad_driver_is_named():
-    found = await problems(raw_driver("empty-cdi", "twice", "leaves-files", "exit-code"))
+    found = await problems(raw_driver("empty-cdi", "twice", "invents", "leaves-files", "exit-code"))
     assert "unresolvable CDI devices raw.example.com/dev=" in found[PREPARES]
     assert "; CDI file raw-" in found[PREPARES], "and why the file does not count"
     assert "/d-0 was prepared for claim-" in found[HELD]
+    assert "a claim with a device that the driver does not publish was prepared: " in found[MISSING]
     assert found[GIVES_BACK].startswith("CDI files stay behind: ['raw-")
     assert found[ENDS].startswith("it ends with exit code 5 after SIGTERM")
     assert found[AGAIN] == ""

@@ -1,5 +1,7 @@
 """The shipped drivers: what they publish and what they give to containers."""
 
+import re
+
 import pytest
 import yaml
 from tests.builders.manifests import a_claim
@@ -7,7 +9,7 @@ from tests.builders.manifests import a_claim
 from dray.api.codec import to_object
 from dray.api.quantity import Quantity
 from dray.api.resource import ResourceClaim
-from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, PrepareError
+from dray.driver import AllocatedDevice, ClaimReference, ClaimToPrepare, DeviceConfig, PrepareError
 from dray.driver.example import DRIVERS
 from dray.driver.example.cpu import CpuDriver
 from dray.driver.example.gpu import GpuDriver, load_profile
@@ -101,12 +103,33 @@ def test_counters_allow_what_the_card_allows(chosen, fits):
 
 def test_gpu_parameters_reach_the_container_and_bad_ones_are_refused():
     driver = GpuDriver(load_profile("h200"))
-    good = allocated("gpu-0", config=({"timeSlice": "Short"}, {"timeSlice": "Long"}))
+    short, long = DeviceConfig("FromClass", {"timeSlice": "Short"}), DeviceConfig("FromClaim", {"timeSlice": "Long"})
+    good = allocated("gpu-0", config=(short, long))
     (prepared,) = driver.prepare(claim_to_prepare(good))
     assert "GPU_DEVICE_GPU_0_TIME_SLICE=Long" in prepared.edits.env
     for bad in ({"timeSlice": "Never"}, {"kind": "NicConfig"}, {"speed": 1}, {"timeSlice": 7}):
         with pytest.raises(PrepareError, match="opaque parameters"):
-            driver.prepare(claim_to_prepare(allocated("gpu-0", config=(bad,))))
+            driver.prepare(claim_to_prepare(allocated("gpu-0", config=(DeviceConfig("FromClaim", bad),))))
+
+
+def test_a_gpu_takes_from_a_class_what_it_refuses_from_a_claim():
+    driver = GpuDriver(load_profile("h200"))
+    (prepared,) = driver.prepare(
+        claim_to_prepare(allocated("gpu-0", config=(DeviceConfig("FromClass", {"debugging": True}),)))
+    )
+    assert "GPU_DEVICE_GPU_0_DEBUGGING=true" in prepared.edits.env
+    with pytest.raises(PrepareError, match="debugging can be set only by a DeviceClass"):
+        driver.prepare(claim_to_prepare(allocated("gpu-0", config=(DeviceConfig("FromClaim", {"debugging": True}),))))
+
+
+@pytest.mark.parametrize("driver", [GpuDriver(load_profile("h200")), NicDriver()], ids=["gpu", "nic"])
+def test_cards_have_their_place_on_the_bus(driver):
+    (pool,) = driver.pools("node-1")
+    # Partitions have the place of their card.
+    cards = [device for device in pool.devices if "parentCard" not in device.attributes]
+    places = {device.attributes["resource.kubernetes.io/pciBusID"].string for device in cards}
+    assert all(re.fullmatch("0000:[0-9a-f]{2}:00\\.0", place) for place in places)
+    assert len(places) == len(cards)
 
 
 def test_faults_are_taken_from_a_file_when_asked(tmp_path):

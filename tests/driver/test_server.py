@@ -18,6 +18,7 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceClaimStatus,
 )
+from dray.client import ApiError
 from dray.clock import RealClock
 from dray.driver import (
     ClaimReference,
@@ -67,7 +68,7 @@ class RecordingDriver(Driver):
             PreparedDevice(
                 device,
                 ContainerEdits(
-                    env=(f"GPU={device.device}", *(f"{k}={v}" for c in device.config for k, v in c.items()))
+                    env=(f"GPU={device.device}", *(f"{k}={v}" for c in device.config for k, v in c.parameters.items()))
                 ),
             )
             for device in claim.devices
@@ -103,9 +104,13 @@ class Rig:
         self.registration_socket = root / "registry" / f"{DRIVER}-reg.sock"
         self.cdi_dir = root / "cdi"
         self.server: DriverServer | None = None
+        self.missing_devices: set[str] = set()
 
     async def fetch(self, reference):
-        return self.claims[f"{reference.namespace}/{reference.name}"]
+        try:
+            return self.claims[f"{reference.namespace}/{reference.name}"]
+        except KeyError:
+            raise ApiError(404, "NotFound", f"{reference.name} not found") from None
 
     def has(self, claim: ResourceClaim) -> ResourceClaim:
         self.claims[f"{claim.metadata.namespace}/{claim.metadata.name}"] = claim
@@ -115,7 +120,12 @@ class Rig:
         data = self.root / "plugins" / DRIVER
         metadata = DeviceMetadata(DRIVER, data, self.cdi_dir, lambda device: {})
         preparer = ClaimPreparer(
-            self.driver, self.fetch, Checkpoint(data / "prepared.json"), CdiFiles(self.cdi_dir, DRIVER), metadata
+            self.driver,
+            self.fetch,
+            Checkpoint(data / "prepared.json"),
+            CdiFiles(self.cdi_dir, DRIVER),
+            metadata,
+            has_device=lambda pool, device: device not in self.missing_devices,
         )
         health = HealthReports(self.driver, RealClock(), 0.01)
         self.server = DriverServer(DRIVER, preparer, self.service_socket, self.registration_socket, health)
@@ -258,6 +268,20 @@ async def test_a_claim_that_does_not_stand_fails_the_whole_call(rig, stored, tex
         rig.has(stored())
     with pytest.raises(grpc.aio.AioRpcError, match=f"get resource claims: .*{text}"):
         await rig.prepare(allocated_claim())
+    assert rig.driver.calls == []
+
+
+async def test_a_claim_that_is_not_there_is_not_found(rig):
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await rig.prepare(allocated_claim())
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_device_that_the_driver_does_not_publish_is_not_prepared(rig):
+    rig.missing_devices = {"gpu-0"}
+    answer = (await rig.prepare(rig.has(allocated_claim()))).claims["uid-c"]
+    assert "gpu-0 of request" in answer.error
+    assert "is not among the devices that driver gpu.example.com publishes" in answer.error
     assert rig.driver.calls == []
 
 

@@ -58,6 +58,21 @@ class ClaimReference:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceConfig:
+    """Opaque parameters for a device. `source` says who wrote them: an admin in the class, or a user in the claim.
+
+    A driver must not take from a claim what only an admin may decide.
+    """
+
+    source: Literal["FromClass", "FromClaim"]
+    parameters: Mapping[str, Any]
+
+    @property
+    def is_from_class(self) -> bool:
+        return self.source == "FromClass"
+
+
+@dataclass(frozen=True, slots=True)
 class AllocatedDevice:
     """One device of this driver that the claim was given."""
 
@@ -67,8 +82,8 @@ class AllocatedDevice:
     share_id: str | None = None
     consumed_capacity: Mapping[str, Quantity] = field(default_factory=dict)
     admin_access: bool = False
-    config: tuple[Mapping[str, Any], ...] = ()
-    """Opaque parameters that apply to this device, class before claim; later ones win."""
+    config: tuple[DeviceConfig, ...] = ()
+    """Opaque parameters that apply to this device, in the order of the allocation: class before claim; later ones win."""
 
     @property
     def base_request(self) -> str:

@@ -13,14 +13,27 @@ from typing import Any, TypeVar
 
 from dray.api.cdi import CdiError, split_qualified_name
 from dray.api.resource import DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim
+from dray.client import ApiError
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint, StoredClaim, StoredDevice
 from dray.driver.metadata import DeviceMetadata
-from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, Driver, PreparedDevice, PrepareError
+from dray.driver.plugin import (
+    AllocatedDevice,
+    ClaimReference,
+    ClaimToPrepare,
+    DeviceConfig,
+    Driver,
+    PreparedDevice,
+    PrepareError,
+)
 
 
 class ClaimError(Exception):
     """The claim cannot be prepared as it stands in the API."""
+
+
+class ClaimNotFound(ClaimError):
+    """The API has no claim with this name and UID."""
 
 
 class ParametersError(Exception):
@@ -30,7 +43,7 @@ class ParametersError(Exception):
 def claim_to_prepare(reference: ClaimReference, claim: ResourceClaim, driver: str) -> ClaimToPrepare:
     """Check that this is the claim the kubelet means and that it is allocated; keep this driver's devices."""
     if claim.metadata.uid != reference.uid:
-        raise ClaimError(f"claim {reference} got replaced")
+        raise ClaimNotFound(f"claim {reference} got replaced")
     allocation = claim.status.allocation
     if allocation is None:
         raise ClaimError(f"claim {reference} not allocated")
@@ -55,13 +68,14 @@ def _allocated_device(
 
 def _parameters_for(
     result: DeviceRequestAllocationResult, config: Iterable[DeviceAllocationConfiguration]
-) -> Iterable[Mapping[str, Any]]:
+) -> Iterable[DeviceConfig]:
     names = {result.request, result.request.partition("/")[0]}
     for entry in config:
         if entry.opaque is None or entry.opaque.driver != result.driver:
             continue
         if not entry.requests or names.intersection(entry.requests):
-            yield _parameters(bytes(entry.opaque.parameters), result.request)
+            parameters = _parameters(bytes(entry.opaque.parameters), result.request)
+            yield DeviceConfig("FromClass" if entry.source == "FromClass" else "FromClaim", parameters)
 
 
 def _parameters(text: bytes, request: str) -> Mapping[str, Any]:
@@ -79,6 +93,8 @@ def _parameters(text: bytes, request: str) -> Mapping[str, Any]:
 log = logging.getLogger(__name__)
 
 FetchClaim = Callable[[ClaimReference], Awaitable[ResourceClaim]]
+HasDevice = Callable[[str, str], bool]
+"""Whether the driver publishes the device (pool, name) now."""
 T = TypeVar("T")
 
 
@@ -93,6 +109,7 @@ class ClaimPreparer:
         cdi: CdiFiles,
         metadata: DeviceMetadata | None = None,
         lock_file: Path | None = None,
+        has_device: HasDevice = lambda pool, device: True,
     ) -> None:
         self._driver = driver
         self._fetch_claim = fetch_claim
@@ -101,6 +118,7 @@ class ClaimPreparer:
         self._metadata = metadata
         self._lock = asyncio.Lock()
         self._lock_file = lock_file
+        self._has_device = has_device
 
     async def prepare(self, references: Sequence[ClaimReference]) -> dict[str, StoredClaim | str]:
         """An answer per claim UID: its devices, or why not. ClaimError voids the whole call."""
@@ -140,6 +158,9 @@ class ClaimPreparer:
         """The claim, or what is wrong with its parameters, which is nobody else's trouble."""
         try:
             claim = await self._fetch_claim(reference)
+        except ApiError as error:
+            kind = ClaimNotFound if error.is_not_found else ClaimError
+            raise kind(f"retrieve claim {reference}: {error}") from error
         except Exception as error:
             raise ClaimError(f"retrieve claim {reference}: {error}") from error
         try:
@@ -152,6 +173,7 @@ class ClaimPreparer:
         if known is not None and self._has_files_of(claim, known):
             return known
         try:
+            self._refuse_missing_devices(claim)
             self._refuse_devices_of_others(claim)
             prepared = list(await _call(self._driver.prepare, claim))
             _check_answer(claim, prepared)
@@ -167,6 +189,15 @@ class ClaimPreparer:
         """CDI files do not outlive a reboot, what is on record does: the driver is asked again, and answers the same."""
         names = {name for device in known.devices for name in device.cdi_device_ids}
         return self._cdi.has(claim.uid, names) and (self._metadata is None or self._metadata.has(names))
+
+    def _refuse_missing_devices(self, claim: ClaimToPrepare) -> None:
+        """The allocation may be older than the driver's devices, or name some that never were there."""
+        for device in claim.devices:
+            if not self._has_device(device.pool, device.device):
+                raise PrepareError(
+                    f"device {device.pool}/{device.device} of request {device.request} is not among the devices that "
+                    f"driver {self._driver.name} publishes"
+                )
 
     def _refuse_devices_of_others(self, claim: ClaimToPrepare) -> None:
         for device in claim.devices:

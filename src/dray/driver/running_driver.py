@@ -11,12 +11,12 @@ from pathlib import Path
 from dray.api.cdi import DYNAMIC_DIR
 from dray.api.meta import OwnerReference
 from dray.api.names import subdomain_problems
-from dray.api.resource import DeviceAttribute, ResourceClaim
+from dray.api.resource import Device, DeviceAttribute, ResourceClaim
 from dray.client import CLAIMS, NODES, ApiError, Client, ServerUnreachable, connect
 from dray.driver.cdi import CdiFiles
 from dray.driver.checkpoint import Checkpoint
 from dray.driver.metadata import DeviceMetadata
-from dray.driver.plugin import AllocatedDevice, ClaimReference, Driver
+from dray.driver.plugin import AllocatedDevice, ClaimReference, Driver, Pool
 from dray.driver.prepare import ClaimPreparer
 from dray.driver.publisher import SlicePublisher
 from dray.driver.server import DriverServer, HealthReports, reports_health
@@ -82,6 +82,7 @@ class RunningDriver:
             CdiFiles(paths.cdi_dir, driver.name),
             metadata,
             lock_file=data_dir / "serialize.lock" if instance else None,
+            has_device=self._has_device,
         )
         health = HealthReports(driver, client.clock) if reports_health(driver) else None
         self.server = DriverServer(driver.name, self._preparer, sockets.service, sockets.registration, health)
@@ -91,6 +92,8 @@ class RunningDriver:
     async def start(self) -> None:
         """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
         await asyncio.to_thread(self.driver.restore, self._data_dir)
+        # Before the first call: a claim is refused if its devices are not among these.
+        self.driver.published_pools = await self._pools()
         await self.server.start()
         owner = await self._owner()
         self._leftovers = asyncio.create_task(self._give_back_leftovers(), name=f"leftovers of {self.driver.name}")
@@ -133,9 +136,12 @@ class RunningDriver:
     async def republish(self) -> None:
         """Ask the driver for its devices again and publish what changed."""
         assert self.publisher is not None, "start the driver first"
-        pools = tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self._node_name))))
+        pools = await self._pools()
         self.publisher.publish(pools)
         self.driver.published_pools = pools
+
+    async def _pools(self) -> tuple[Pool, ...]:
+        return tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self._node_name))))
 
     async def published(self) -> None:
         """Wait until the API has every device as described."""
@@ -165,15 +171,19 @@ class RunningDriver:
     async def _fetch(self, reference: ClaimReference) -> ResourceClaim:
         return await self._client.get(CLAIMS, reference.name, reference.namespace)
 
+    def _has_device(self, pool: str, name: str) -> bool:
+        return self._published_device(pool, name) is not None
+
     def _attributes_of(self, allocated: AllocatedDevice) -> dict[str, DeviceAttribute]:
+        device = self._published_device(allocated.pool, allocated.device)
+        return dict(device.attributes) if device is not None else {}
+
+    def _published_device(self, pool_name: str, name: str) -> Device | None:
         for pool in self.driver.published_pools:
-            if pool.name != allocated.pool:
-                continue
-            for each in split_pool(pool):
-                for device in each.devices:
-                    if device.name == allocated.device:
-                        return dict(device.attributes)
-        return {}
+            if pool.name == pool_name:
+                devices = (device for each in split_pool(pool) for device in each.devices)
+                return next((device for device in devices if device.name == name), None)
+        return None
 
 
 def run(driver: Driver, arguments: Sequence[str] | None = None) -> None:

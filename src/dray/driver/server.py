@@ -15,7 +15,7 @@ import grpc
 from dray.clock import Clock
 from dray.driver.checkpoint import StoredClaim, StoredDevice
 from dray.driver.plugin import ClaimReference, DeviceHealth, Driver
-from dray.driver.prepare import ClaimError, ClaimPreparer
+from dray.driver.prepare import ClaimError, ClaimNotFound, ClaimPreparer
 from dray.driver.sockets import OwnSocket, listen
 from dray.proto import (
     dra_health_v1_pb2,
@@ -85,7 +85,8 @@ class _DraService:
         try:
             answers = await self._preparer.prepare(_references(request.claims))
         except ClaimError as error:
-            await context.abort(grpc.StatusCode.INTERNAL, f"get resource claims: {error}")
+            code = grpc.StatusCode.NOT_FOUND if isinstance(error, ClaimNotFound) else grpc.StatusCode.INTERNAL
+            await context.abort(code, f"get resource claims: {error}")
         for uid, answer in answers.items():
             if isinstance(answer, str):
                 response.claims[uid].error = answer

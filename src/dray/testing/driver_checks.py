@@ -181,6 +181,13 @@ async def _claims(rig: Rig, most: int) -> list[PreparedClaim]:
     return claims
 
 
+async def refuses_missing(rig: Rig) -> None:
+    """An allocation may name a device that is not there any more, or never was."""
+    claim = await rig.a_claim_for_missing_device()
+    await _refused(rig, claim, "a claim with a device that the driver does not publish")
+    await give_back(rig, claim)
+
+
 async def refuses_taken(rig: Rig) -> None:
     """The last line of defence: whatever the API says, a device is not given away while another claim holds it."""
     first = await rig.a_claim()
@@ -274,6 +281,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("restores CDI files after a reboot", survives_reboot),
     ("refuses a claim that does not exist", refuses_unknown),
     ("refuses a claim that was replaced", refuses_replaced),
+    ("refuses a device that it does not publish", refuses_missing),
     ("refuses a device that another claim holds", refuses_taken),
     ("serves several claims, in one call and at the same time", serves_many),
     ("lets senseless parameters fail alone", bad_parameters_fail_alone),

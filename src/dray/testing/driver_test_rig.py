@@ -175,6 +175,31 @@ class Rig:
             await self.drop(name)
             raise Skipped(f"no device could be allocated: {error}") from error
 
+    async def a_claim_for_missing_device(self) -> PreparedClaim:
+        """A claim whose allocation names a device that is in none of the driver's slices."""
+        self._count += 1
+        name = f"claim-{self._count}"
+        self._open[name] = None
+        slices = (await self.client.list(SLICES, field_selector=f"spec.driver={self.driver}")).items
+        request = {"name": "device", "exactly": {"deviceClassName": CLASS, "count": 1}}
+        document = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "ResourceClaim",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        await self.client.create(CLAIMS, document)
+        result = {
+            "request": "device",
+            "driver": self.driver,
+            "pool": slices[0].spec.pool.name,
+            "device": "no-such-device",
+        }
+        status = {"allocation": {"devices": {"results": [result]}}}
+        await self.client.patch(CLAIMS, name, {"status": status}, NAMESPACE, subresource="status")
+        self._open[name] = claim = new_claim_state(await self.client.get(CLAIMS, name, NAMESPACE))
+        return claim
+
     async def _create_pod(self, pod: dict[str, object]) -> None:
         """A new namespace has no service account for a moment, and no pods until then."""
 

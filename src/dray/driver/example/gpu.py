@@ -22,7 +22,16 @@ from dray.api.resource import (
     DeviceCounterConsumption,
     DeviceTaint,
 )
-from dray.driver.plugin import AllocatedDevice, ClaimToPrepare, DeviceHealth, Driver, Pool, PreparedDevice, PrepareError
+from dray.driver.plugin import (
+    AllocatedDevice,
+    ClaimToPrepare,
+    DeviceConfig,
+    DeviceHealth,
+    Driver,
+    Pool,
+    PreparedDevice,
+    PrepareError,
+)
 
 
 class Partition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,10 +79,14 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GpuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    """Opaque parameters of this driver: `{"kind": "GpuConfig", "timeSlice": "Short"}`."""
+    """Opaque parameters of this driver: `{"kind": "GpuConfig", "timeSlice": "Short"}`.
+
+    `debugging` opens the card's debug interface, through which one can see the memory of others: only a class may say it.
+    """
 
     kind: str = "GpuConfig"
     time_slice: str = "Default"
+    debugging: bool = False
 
 
 TIME_SLICES = ("Default", "Short", "Medium", "Long")
@@ -162,6 +175,7 @@ class GpuDriver(Driver):
             "index": DeviceAttribute(int_=index),
             "driverVersion": DeviceAttribute(version=profile.version),
             "resource.kubernetes.io/pcieRoot": DeviceAttribute(string=f"pci0000:{index // 2:02x}"),
+            "resource.kubernetes.io/pciBusID": DeviceAttribute(string=f"0000:{0x10 + index:02x}:00.0"),
             **{key: DeviceAttribute(string=value) for key, value in profile.attributes.items()},
         }
 
@@ -199,6 +213,8 @@ class GpuDriver(Driver):
             f"GPU_DEVICE_{key}_TIME_SLICE": config.time_slice,
         }
         entries |= {f"GPU_DEVICE_{key}_{_word(name)}": str(amount) for name, amount in device.consumed_capacity.items()}
+        if config.debugging:
+            entries[f"GPU_DEVICE_{key}_DEBUGGING"] = "true"
         if device.share_id:
             entries[f"GPU_DEVICE_{key}_SHARE"] = device.share_id
         return tuple(f"{name}={value}" for name, value in entries.items())
@@ -227,16 +243,18 @@ def _counter(count: int) -> Counter:
     return Counter(value=Quantity.parse(count))
 
 
-def _config_of(parameters: Iterable[Mapping[str, Any]]) -> GpuConfig:
+def _config_of(configs: Iterable[DeviceConfig]) -> GpuConfig:
     """The last of the given parameters, checked; PrepareError tells the user what is wrong with them."""
     config = GpuConfig()
-    for each in parameters:
+    for each in configs:
         try:
-            config = msgspec.convert(each, GpuConfig)
+            config = msgspec.convert(each.parameters, GpuConfig)
         except msgspec.ValidationError as error:
             raise PrepareError(f"opaque parameters: {error}") from error
         if config.kind != "GpuConfig":
             raise PrepareError(f"opaque parameters: kind {config.kind!r} is not known, must be GpuConfig")
+        if config.debugging and not each.is_from_class:
+            raise PrepareError("opaque parameters: debugging can be set only by a DeviceClass, not by a claim")
         if config.time_slice not in TIME_SLICES:
             raise PrepareError(
                 f"opaque parameters: timeSlice {config.time_slice!r}: must be one of {', '.join(TIME_SLICES)}"

@@ -39,6 +39,7 @@ class NicDriver(Driver):
                 "rail": DeviceAttribute(int_=index % 2),
                 "linkSpeed": DeviceAttribute(string=self._bandwidth),
                 "resource.kubernetes.io/pcieRoot": DeviceAttribute(string=f"pci0000:{index:02x}"),
+                "resource.kubernetes.io/pciBusID": DeviceAttribute(string=f"0000:{0x80 + index:02x}:00.0"),
             },
             capacity={"bandwidth": DeviceCapacity(value=Quantity.parse(self._bandwidth), request_policy=policy)},
             allow_multiple_allocations=True,
