@@ -86,7 +86,7 @@ WHERE = {
     "dray apiserver": "`/metrics` of the API server, with the administrator's credentials: `kubectl get --raw /metrics`.",
     "dray controller-manager": "`/metrics` on `--secure-port`, by default 10257.",
     "dray scheduler": "`/metrics` on `--secure-port`, by default 10259.",
-    "dray kubelet": "Kept by the node agent under the kubelet's names; not served over HTTP yet.",
+    "dray kubelet": "`/metrics` on the loopback interface at `--healthz-port`, in plain HTTP.",
 }
 
 
@@ -95,7 +95,9 @@ def metrics_page() -> str:
         "# Metrics",
         "",
         "Made from the registries of the parts. Names, labels and types are those of Kubernetes where it has them; the format is",
-        "Prometheus text.",
+        "Prometheus text. `dray up` serves those of its own parts beside the API server's, with the same credentials: `/metrics/scheduler`,",
+        "`/metrics/controller-manager` and `/metrics/kubelet/NODE`. With `--processes 2`, scheduler and controllers are in another process and",
+        "not served; simulated nodes have none.",
         "",
     ]
     for part, registry in registries().items():

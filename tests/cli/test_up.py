@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from tests.waiting import eventually, eventually_blocking
 
 from dray.cli.main import cli
-from dray.client import NODES, PODS, SLICES, Client, connect
+from dray.client import NODES, PODS, SLICES, ApiError, Client, connect
 
 BIN = Path(sys.executable).parent
 # Generous: other tests run beside these. What is waited for is over in a second or two.
@@ -228,3 +228,19 @@ async def test_controllers_and_scheduler_do_not_outlive_a_killed_server(ups: lis
     (loops,) = _loops_of(up)
     up.end(signal.SIGKILL)
     await eventually(lambda: not Path(f"/proc/{loops}").exists(), "the second process to end", DEADLINE_S)
+
+
+async def test_metrics_of_all_parts_are_served(ups: list[Up], tmp_path: Path) -> None:
+    ups.append(Up(tmp_path, "--nodes", "1", "--devices", "none"))
+    ups[0].wait()
+    client = ups[0].client()
+    for path, name in (
+        ("", "apiserver_request_total"),
+        ("/scheduler", "scheduler_pending_pods"),
+        ("/controller-manager", "resourceclaim_controller_resource_claims"),
+        ("/kubelet/node-1", "dra_resource_claims_in_use"),
+    ):
+        assert name in (await client.raw("GET", f"/metrics{path}")).body.decode()
+    with pytest.raises(ApiError):
+        await client.raw("GET", "/metrics/kubelet/node-2")
+    await client.close()

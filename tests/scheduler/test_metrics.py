@@ -134,3 +134,23 @@ async def test_attempts_until_a_pod_was_placed():
     assert 'scheduler_pod_scheduling_attempts_bucket{le="1"} 1' in text
     assert 'scheduler_pod_scheduling_attempts_bucket{le="2"} 2' in text
     assert 'scheduler_pod_scheduling_sli_duration_seconds_count{attempts="2"} 1' in text
+
+
+POINTS = {"PreFilter", "Filter", "PostFilter", "PreScore", "Score", "Reserve", "Permit", "PreBind", "Bind"}
+
+
+async def test_every_extension_point_has_its_time():
+    """Of all plugins together in every attempt, and of each plugin in one attempt of ten."""
+    world = World()
+    world.apply(a_class(), a_node("node-1"), a_node("node-2"), a_slice("node-1", 20))
+    for number in range(20):
+        claim = f"c{number}"
+        world.apply(
+            a_claim(claim), a_pod(f"p{number}", claim), a_pod(f"plain{number}"), a_pod(f"large{number}", cpu="999")
+        )
+    await world.settle()
+    text = world.scheduler.handle.metrics.registry.text()
+    points = set(re.findall(r'extension_point_duration_seconds_count\{extension_point="(\w+)"', text))
+    assert points == POINTS
+    sampled = set(re.findall(r'plugin_execution_duration_seconds_count\{plugin="\w+",extension_point="(\w+)"', text))
+    assert sampled == POINTS - {"Permit"}

@@ -264,6 +264,8 @@ class Server:
             return Response(200, encode(self._version))
         if parts == ["metrics"]:
             return metrics_response(self.metrics.registry.text())
+        if parts[0] == "metrics" and (registry := self.metrics.of_others.get("/".join(parts[1:]))):
+            return metrics_response(registry.text())
         if self._access.issuer and (answer := self._access.issuer.answer(request)):
             return answer
         if parts[0] == "openapi" and (answer := self.openapi.answer(parts, request, query)):

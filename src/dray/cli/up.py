@@ -137,6 +137,7 @@ async def _serve(options: UpOptions) -> None:
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
+            plane.running.server.metrics.of_others |= nodes.registries
             _announce(options, url, plane.kubeconfig(), dashboard_url(url, token))
             await stopped
         await cancelled(starting)

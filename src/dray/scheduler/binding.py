@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from dray.api.core import Pod
 from dray.scheduler.framework.cycle_state import CycleState
 from dray.scheduler.framework.profile import SchedulingProfile
-from dray.scheduler.framework.status import PluginStatus, StatusCode, error, unschedulable
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error, status_word, unschedulable
 from dray.scheduler.handle import Handle
+from dray.scheduler.metrics import PointTimes
 
 log = logging.getLogger(__name__)
 
@@ -48,25 +49,45 @@ class Binder:
     async def _steps(
         self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str
     ) -> PluginStatus | None:
-        status = await self._permit(profile, cycle, pod, node_name)
-        if status is not None:
-            return status
+        times = PointTimes(self._handle.metrics, self._handle.clock, profile.name, cycle.is_sampled)
+        steps = (("Permit", self._permit), ("PreBind", self._pre_bind), ("Bind", self._bind))
+        for point, step in steps:
+            started = times.now()
+            status = await step(profile, cycle, pod, node_name, times)
+            times.point(point, status_word(status), started)
+            if status is not None:
+                return status
+        return None
+
+    async def _pre_bind(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
+    ) -> PluginStatus | None:
         for plugin in profile.at.pre_bind:
+            started = times.now()
             status = await plugin.pre_bind(cycle, pod, node_name)
+            times.plugin(plugin.name, "PreBind", status_word(status), started)
             if status is not None and status.code is not StatusCode.SUCCESS:
                 return _worded(status, "PreBind", plugin.name)
-        for binder in profile.at.bind:
-            status = await binder.bind(cycle, pod, node_name)
+        return None
+
+    async def _bind(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
+    ) -> PluginStatus | None:
+        for plugin in profile.at.bind:
+            started = times.now()
+            status = await plugin.bind(cycle, pod, node_name)
+            times.plugin(plugin.name, "Bind", status_word(status), started)
             if status is None or status.code is StatusCode.SUCCESS:
                 return None
             if status.code is not StatusCode.SKIP:
-                return status.by(binder.name)
+                return status.by(plugin.name)
         return error("no bind plugin wanted the pod")
 
     async def _permit(
-        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
     ) -> PluginStatus | None:
         for plugin in profile.at.permit:
+            started = times.now()
             status, wait_s = plugin.permit(cycle, pod, node_name)
             waited = 0.0
             while status is not None and status.code is StatusCode.WAIT and waited < wait_s:
@@ -75,6 +96,7 @@ class Binder:
                     await self._handle.clock.sleep(pause)
                 waited += pause
                 status, _ = plugin.permit(cycle, pod, node_name)
+            times.plugin(plugin.name, "Permit", status_word(status), started)
             if status is None or status.code is StatusCode.SUCCESS:
                 continue
             if status.code is StatusCode.WAIT:

@@ -1,5 +1,6 @@
 """One scheduling attempt: finds a node for a pod, assumes the pod there and reserves. It writes nothing and awaits nothing."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from dray.scheduler.framework.filtering import FilterRun, Found, nodes_to_find
 from dray.scheduler.framework.plugin import NodeNames
 from dray.scheduler.framework.profile import SchedulingProfile
 from dray.scheduler.framework.scoring import ScoreRun, best_node
-from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
+from dray.scheduler.framework.status import PluginStatus, StatusCode, status_word, unresolvable
 from dray.scheduler.metrics import PluginTimer, Stopwatches
 from dray.scheduler.node_demand import DemandByNode
 from dray.scheduler.outcomes import Outcome, Placement, PodRejection, SchedulingFailed
@@ -25,7 +26,7 @@ def _no_stopwatch(point: str, status: str) -> None:
 
 
 def _word(answer: PluginStatus | NodeNames | None) -> str:
-    return answer.code.value if isinstance(answer, PluginStatus) else StatusCode.SUCCESS.value
+    return status_word(answer if isinstance(answer, PluginStatus) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,7 @@ class Decider:
             return PodRejection(0, cycle)
         note = self._stopwatches.start(profile.name) if self._stopwatches else _no_stopwatch
         self._timer = self._stopwatches.plugin_timer() if self._stopwatches else None
+        cycle.is_sampled = self._timer is not None
         allowed = self.pre_filter(profile, cycle, pod)
         note("PreFilter", "Success" if isinstance(allowed, PreFiltered) else "Unschedulable")
         if not isinstance(allowed, PreFiltered):
@@ -68,8 +70,7 @@ class Decider:
             return SchedulingFailed(found.failure.reasons[0], cycle)
         if not found.feasible:
             return PodRejection(nodes, cycle, nodes_by_status=found.rejected | allowed.ruled_out)
-        node_name = self._choose(profile, cycle, pod, found)
-        note("Score", "Success")
+        node_name = self._choose(profile, cycle, pod, found, note)
         if isinstance(node_name, PluginStatus):
             return SchedulingFailed(node_name.reasons[0], cycle)
         failure = self._assume_and_reserve(profile, cycle, pod, node_name)
@@ -152,16 +153,20 @@ class Decider:
 
     # --- Score
 
-    def _choose(self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, found: Found) -> str | PluginStatus:
+    def _choose(
+        self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, found: Found, note: Callable[[str, str], None]
+    ) -> str | PluginStatus:
         start = self.next_start
         self.next_start = (start + found.walked) % len(self.snapshot.nodes)
         if found.feasible.bit_count() == 1:
             return self.snapshot.nodes[found.feasible.bit_length() - 1].name
-        run = ScoreRun(cycle, pod, self.snapshot, found.feasible)
+        run = ScoreRun(cycle, pod, self.snapshot, found.feasible, self._timer)
         failure = run.pre_score(profile.at.pre_score)
+        note("PreScore", _word(failure))
         if failure is not None:
             return failure
         totals = run.totals(profile.at.score, profile.weights)
+        note("Score", "Success")
         return self.snapshot.nodes[best_node(totals, start)].name
 
     # --- Reserve

@@ -25,7 +25,7 @@ from dray.scheduler.framework.plugin import AttemptUnfinished
 from dray.scheduler.framework.profile import PluginRegistry, SchedulingProfile
 from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.handle import Handle
-from dray.scheduler.metrics import SchedulerMetrics, Stopwatches
+from dray.scheduler.metrics import PointTimes, SchedulerMetrics, Stopwatches
 from dray.scheduler.outcomes import (
     SCHEDULER_ERROR,
     UNSCHEDULABLE,
@@ -222,8 +222,17 @@ class Scheduler:
         by_status = rejection.nodes_by_status
         if rejection.pre_filter is not None:
             by_status = {rejection.pre_filter: self.handle.snapshot.nodes.everything}
+        times = PointTimes(self.handle.metrics, self.handle.clock, profile.name, rejection.cycle.is_sampled)
+        began = times.now()
         for plugin in profile.at.post_filter:
+            started = times.now()
             result = await plugin.post_filter(rejection.cycle, pod, self.handle.snapshot, by_status)
+            times.plugin(plugin.name, "PostFilter", result.status.code.value, started)
+            is_last = (
+                result.status.code in (StatusCode.ERROR, StatusCode.SUCCESS) or plugin is profile.at.post_filter[-1]
+            )
+            if is_last:
+                times.point("PostFilter", result.status.code.value, began)
             if result.status.code is StatusCode.ERROR:
                 return None, f'running PostFilter plugin "{plugin.name}": {result.status.message}'
             if result.status.code is StatusCode.SUCCESS:

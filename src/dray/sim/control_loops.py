@@ -17,6 +17,7 @@ from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.service import SchedulerService
 from dray.tasks import cancelled
+from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class LoopsOptions:
     with_scheduler: bool = True
     scheduler: SchedulerConfig | None = None
     root_ca: str = ""
+    quota_counts_claims: bool = False
 
 
 class ControlLoops:
@@ -38,6 +40,8 @@ class ControlLoops:
         self._client_of, self._options = client_of, options
         self._tasks: list[asyncio.Task[None]] = []
         self.scheduler: SchedulerService | None = None
+        # The metrics of each part, by its name.
+        self.registries: dict[str, Registry] = {}
 
     async def start(self) -> None:
         options, ready = self._options, []
@@ -47,7 +51,11 @@ class ControlLoops:
             context = ControllerContext(
                 self._client_of("dray-controller-manager"), self.informers.share(), options.gates
             )
-            manager = ControllerManager(context, ControllerOptions(options.controllers, root_ca=options.root_ca))
+            self.registries["controller-manager"] = context.registry
+            choices = ControllerOptions(
+                options.controllers, root_ca=options.root_ca, quota_counts_claims=options.quota_counts_claims
+            )
+            manager = ControllerManager(context, choices)
             self._run(manager.run(), "controllers")
             ready.append(manager.ready.wait())
         if options.with_scheduler:
@@ -57,6 +65,7 @@ class ControlLoops:
                 gates=options.gates,
                 informers=self.informers.share(),
             )
+            self.registries["scheduler"] = self.scheduler.metrics.registry
             self._run(self.scheduler.run(), "scheduler")
             ready.append(self.scheduler.ready.wait())
         self.informers.start()

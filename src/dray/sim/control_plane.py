@@ -38,6 +38,11 @@ class ControlPlaneOptions:
     # Controllers and scheduler are in another process, at the other end of a pipe.
     loops_apart: bool = False
 
+    @property
+    def quota_counts_claims(self) -> bool:
+        """Quotas count what claims take from nodes, as KEP-5517 plans; a release of Kubernetes does not."""
+        return self.gates.enabled("DRANodeAllocatableResources") and not self.emulates
+
 
 class ControlPlane:
     """`await start()`, then `client(...)` and `await listen(...)`; `await stop()` ends it."""
@@ -62,6 +67,7 @@ class ControlPlane:
             options.minor,
             options.hosts,
             resize_with_claims=options.emulates,
+            quota_counts_claims=options.quota_counts_claims,
         )
         self.running = await start_server(self._store, server_options, self._clock)
         ca = self.running.credentials.authority.certificate_pem.decode()
@@ -71,10 +77,12 @@ class ControlPlane:
             options.with_scheduler,
             options.scheduler,
             ca,
+            options.quota_counts_claims,
         )
         if not options.loops_apart:
             self._loops = ControlLoops(self.client, self.loops_options)
             await self._loops.start()
+            self.running.server.metrics.of_others |= self._loops.registries
 
     async def serve_pipe(self, connected: socket.socket) -> PipeServer:
         """Whoever holds the other end of the socket may do everything."""

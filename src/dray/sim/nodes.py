@@ -25,6 +25,7 @@ from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.kubelet.simulated_kubelets import SimulatedKubelets
+from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +75,8 @@ class RealNodes:
         self._options = options
         self.kubelets: list[Kubelet] = []
         self.drivers: list[RunningDriver] = []
+        # The metrics of each node's agent.
+        self.registries: dict[str, Registry] = {}
         self._runtimes: list[ProcessRuntime] = []
 
     async def start(self, tell: Tell = _nobody) -> None:
@@ -92,6 +95,7 @@ class RealNodes:
         kubelet = Kubelet(self._client.named("kubelet"), options, runtime)
         await kubelet.start()
         self.kubelets.append(kubelet)
+        self.registries[f"kubelet/{description.name}"] = kubelet.metrics.registry
         await asyncio.gather(
             *(self._start_driver(name, description.name, DriverPaths(root, cdi_dir)) for name in self._options.drivers)
         )
@@ -124,6 +128,8 @@ class SimulatedNodes:
         self._options = options
         self._descriptions = options.descriptions()
         self._kubelets = SimulatedKubelets(client.named("kubelet"), self._descriptions)
+        # Simulated nodes have no agents.
+        self.registries: dict[str, Registry] = {}
 
     async def start(self, tell: Tell = _nobody) -> None:
         """`tell` is called with the number of nodes that have all they need."""

@@ -25,6 +25,8 @@ class ServerMetrics:
         self._core = core
         self._watching = watching
         self.registry = Registry()
+        # Of other parts in this process, served below `/metrics/` under these names.
+        self.of_others: dict[str, Registry] = {}
         self._requests = self.registry.counter(
             "apiserver_request_total", "Requests by verb, resource and HTTP status.", REQUEST_LABELS
         )

@@ -8,11 +8,13 @@ T = TypeVar("T")
 class CycleState:
     """Values keyed by their type: a plugin writes its own value type and reads those of others."""
 
-    __slots__ = ("_values", "skipped_filters", "skipped_scores", "turn")
+    __slots__ = ("_values", "is_sampled", "skipped_filters", "skipped_scores", "turn")
 
     def __init__(self, turn: int | None = None) -> None:
         """`turn` counts from 0 where an attempt may raise `AttemptUnfinished` and is repeated; None: it runs to its end."""
         self.turn = turn
+        # Whether the time of each plugin is recorded in this attempt.
+        self.is_sampled = False
         self._values: dict[type[Any], Any] = {}
         self.skipped_filters: set[str] = set()
         self.skipped_scores: set[str] = set()

@@ -17,7 +17,7 @@ from dray.scheduler.framework.plugin import (
     RememberedScore,
     ScorePlugin,
 )
-from dray.scheduler.framework.status import PluginStatus, StatusCode, error
+from dray.scheduler.framework.status import PluginStatus, StatusCode, error, status_word
 
 if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot
@@ -74,7 +74,15 @@ AnyScorePlugin = ScorePlugin | BulkScorePlugin
 class ScoreRun:
     """PreScore, Score and Normalize of one attempt."""
 
-    def __init__(self, cycle: CycleState, pod: Pod, snapshot: "Snapshot", feasible: int) -> None:
+    def __init__(
+        self,
+        cycle: CycleState,
+        pod: Pod,
+        snapshot: "Snapshot",
+        feasible: int,
+        timer: Callable[[str, str, str], None] | None = None,
+    ) -> None:
+        self._timer = timer
         self._cycle = cycle
         self._pod = pod
         self._snapshot = snapshot
@@ -83,6 +91,8 @@ class ScoreRun:
     def pre_score(self, plugins: tuple[PreScorePlugin, ...]) -> PluginStatus | None:
         for plugin in plugins:
             status = plugin.pre_score(self._cycle, self._pod, self._snapshot, self._feasible)
+            if self._timer is not None:
+                self._timer(plugin.name, "PreScore", status_word(status))
             if status is None or status.code is StatusCode.SUCCESS:
                 continue
             if status.code is not StatusCode.SKIP:
@@ -92,13 +102,19 @@ class ScoreRun:
 
     def rows(self, plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> list[WeightedScores]:
         return [
-            WeightedScores(plugin.name, weights[plugin.name], self._normalized(plugin))
+            WeightedScores(plugin.name, weights[plugin.name], self._timed(plugin))
             for plugin in plugins
             if plugin.name not in self._cycle.skipped_scores
         ]
 
     def totals(self, plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> dict[int, int]:
         return totals(self._feasible, self.rows(plugins, weights))
+
+    def _timed(self, plugin: AnyScorePlugin) -> dict[int, int]:
+        scores = self._normalized(plugin)
+        if self._timer is not None:
+            self._timer(plugin.name, "Score", StatusCode.SUCCESS.value)
+        return scores
 
     def _normalized(self, plugin: AnyScorePlugin) -> dict[int, int]:
         if hasattr(plugin, "scores"):

@@ -75,3 +75,8 @@ def error(reason: Reason | str) -> PluginStatus:
 
 def _as_reason(reason: Reason | str) -> Reason:
     return reason if isinstance(reason, Reason) else Reason(FILTER, reason)
+
+
+def status_word(status: PluginStatus | None) -> str:
+    """The code as metrics write it; no status means success."""
+    return (status.code if status is not None else StatusCode.SUCCESS).value
