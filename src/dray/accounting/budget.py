@@ -1,4 +1,4 @@
-"""What claims bring to a container, and whether the pod-level budget covers containers and claims."""
+"""The amounts that claims add to a container, and whether the pod-level budget covers containers and claims."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,7 +15,7 @@ _CONTAINERS_AND_CLAIMS = RequestOptions(skip_pod_level_resources=True, exclude_o
 
 
 def budget_problems(pod: Pod, charges: Sequence[ClaimCharge]) -> tuple[Reason, ...]:
-    """What the pod-level budget is too small for, in Kubernetes' words; no other node would change that.
+    """The reason why the pod-level budget is too small, in Kubernetes' words; it is too small on every node.
 
     A pod without pod-level resources, or without amounts from claims, has nothing to check here.
     """
@@ -68,7 +68,7 @@ def effective_amount(own: int, container: str, resource: str, charges: Sequence[
 
 
 def container_share(container: str, resource: str, charges: Sequence[ClaimCharge]) -> int:
-    """What the claims of one container add for it: every claim in full, though others may share it."""
+    """The amounts that the claims of one container add: every claim in full, though others may share it."""
     share = 0
     for charge in charges:
         if container not in charge.containers:
@@ -84,7 +84,7 @@ def container_share(container: str, resource: str, charges: Sequence[ClaimCharge
 
 
 def raised_to(container: str, resource: str, charges: Sequence[ClaimCharge]) -> int:
-    """What Max claims raise a container's own amount to."""
+    """The amount of a container after claims with policy Max have raised it."""
     return sum(
         amount.quantity.nanos
         for charge in charges

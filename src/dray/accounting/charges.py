@@ -1,4 +1,4 @@
-"""What one claim takes from its pod's node, and how that is written in the pod's status."""
+"""The amounts that one claim takes from its pod's node, and their form in the pod's status."""
 
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
@@ -17,7 +17,7 @@ from dray.api.quantity import Quantity
 
 
 class Policy(StrEnum):
-    """How a claim's amount meets the requests in the pod's spec."""
+    """The policy that combines a claim's amount with the requests in the pod's spec."""
 
     ADD_PER_CLAIM = "AddPerClaim"
     ADD_PER_REFERENCE = "AddPerReference"
@@ -60,7 +60,7 @@ class MappedAmount(msgspec.Struct, frozen=True, gc=False):
 
 
 class OverheadAmount(msgspec.Struct, frozen=True, gc=False):
-    """What the devices of a claim need beside them: for each pod, and for each container that uses them."""
+    """The overhead of a claim's devices: for each pod, and for each container that uses them."""
 
     resource: str
     per_pod: Quantity | None = None
@@ -70,7 +70,7 @@ class OverheadAmount(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimCharge(msgspec.Struct, frozen=True, gc=False):
-    """What one claim adds to one pod. `containers` reference the claim; a claim without any counts all the same."""
+    """The amounts that one claim adds to one pod. `containers` reference the claim; a claim without any counts all the same."""
 
     claim: str
     containers: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ def are_additive(charges: Iterable[ClaimCharge]) -> bool:
 
 
 def added_amounts(charges: Iterable[ClaimCharge]) -> dict[str, int]:
-    """What the claims simply add, in nano-units: all overhead, and the mapped amounts of the two Add policies."""
+    """The sum that the claims add, in nano-units: all overhead, and the mapped amounts of the two Add policies."""
     added: dict[str, int] = {}
     for charge in charges:
         references = len(charge.containers)

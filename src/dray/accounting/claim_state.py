@@ -63,7 +63,7 @@ class ClaimState:
 
 
 def split(draw: PoolDraw, room: PoolAmounts) -> Taken:
-    """Take from the pools in order while there is room; what is left over burdens the last one."""
+    """Takes from the pools in order while they have room; the last pool is charged the rest."""
     taken: list[tuple[str, str, int]] = []
     left = draw.amount
     for claim in draw.claims:

@@ -1,4 +1,4 @@
-"""What a pod's spec and status ask for, container by container, before any claim is counted.
+"""The amounts in a pod's spec and status, container by container, without claims.
 
 Init containers run one after the other, sidecars (init containers that restart always) from their turn to the end, containers
 last; the highest of all moments counts. Amounts are whole nano-units here, so that nothing is lost before the final rounding.
@@ -112,7 +112,7 @@ def is_resize_infeasible(pod: Pod) -> bool:
 
 
 def requests_asked(pod: Pod, options: RequestOptions) -> Ask:
-    """What the containers, the pod level and the overhead request, before claims are counted."""
+    """The requests of the containers, the pod level and the overhead, without claims."""
     if options.skip_container_level_resources:
         readings: tuple[AmountReading, ...] = ()
     elif options.use_status_resources and _has_resource_status(pod):
@@ -228,7 +228,7 @@ def _limits(resources: ResourceRequirements) -> Quantities:
 
 
 def _resizing_requests(pod: Pod, options: RequestOptions) -> tuple[AmountReading, ...]:
-    """What is wanted, what the node has granted, and what is in force."""
+    """The wanted amounts, the amounts that the node granted, and the amounts in force."""
     infeasible, defaults = is_resize_infeasible(pod), options.non_missing_container_requests
     readings = [] if infeasible else [AmountReading(_sources(pod, _spec_requests, defaults))]
     status = pod.status

@@ -60,7 +60,7 @@ class ClaimPool(NamedTuple):
 
 
 class PoolDraw(NamedTuple):
-    """What the pod takes out of pools, in ledger units; the first of `claims` with room gives first."""
+    """The amounts that the pod takes out of pools, in ledger units; the first of `claims` with room gives first."""
 
     resource: str
     claims: tuple[str, ...]
@@ -70,7 +70,7 @@ class PoolDraw(NamedTuple):
 # A msgspec struct without garbage collection instead of a dataclass: one is kept for every pod of the cluster
 # (benchmark: memory of 5,000 nodes with 110 pods).
 class Demand(msgspec.Struct, frozen=True, gc=False):
-    """What one pod asks of a node. Claims are named `namespace/name`."""
+    """The amounts that one pod needs on a node. Claims are named `namespace/name`."""
 
     milli_cpu: int = 0
     memory: int = 0
@@ -125,7 +125,7 @@ _worked: dict[Ask, _Worked] = {}
 
 
 def pod_demand(pod: Pod, charges: Sequence[ClaimCharge] | None = None, options: RequestOptions = SCHEDULING) -> Demand:
-    """What the pod asks of a node. `charges` are its claims' amounts there; without them the pod's status tells.
+    """Computes the amounts that the pod needs on a node. `charges` are its claims' amounts there; without them the pod's status tells.
 
     Raises `NegativeAmount` for amounts below zero.
     """

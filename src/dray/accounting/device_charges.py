@@ -46,7 +46,7 @@ class AllocatedClaim:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLookup:
-    """Where devices, classes and the node's reach are looked up."""
+    """Finds devices, classes and the devices that a node can reach."""
 
     devices: DeviceIndex
     classes: Classes
@@ -54,7 +54,7 @@ class DeviceLookup:
 
 
 def claim_charges(pod: Pod, claims: Mapping[str, AllocatedClaim], inventory: DeviceLookup) -> tuple[ClaimCharge, ...]:
-    """What the pod's claims take, each claim once. `claims` are keyed by their name in `spec.resourceClaims`.
+    """The amounts that the pod's claims take, each claim once. `claims` are keyed by their name in `spec.resourceClaims`.
 
     Claims that take nothing are left out. Raises `AccountingError` if an amount cannot be told.
     """
@@ -95,7 +95,7 @@ def _distinct(claims: Mapping[str, AllocatedClaim]) -> list[tuple[list[str], All
 def _charge(
     users: Mapping[str, list[str]], pod_claim_names: list[str], allocated: AllocatedClaim, inventory: DeviceLookup
 ) -> ClaimCharge | None:
-    """What one claim takes; None if its devices declare nothing."""
+    """The amounts that one claim takes; None if its devices declare nothing."""
     tally = _Tally(allocated)
     devices = inventory.devices
     for result in allocated.allocation.devices.results:
@@ -248,7 +248,7 @@ ClaimsByName = Mapping[tuple[str, str], ResourceClaim]
 
 
 def charges_of_placed(pod: Pod, claims: ClaimsByName, inventory: DeviceLookup) -> tuple[Sequence[ClaimCharge], str]:
-    """What the claims of a bound pod take from its node, and what is odd about it (empty: nothing)."""
+    """The amounts that the claims of a bound pod take from its node, and a warning (empty if there is none)."""
     written = pod.status.node_allocatable_resource_claim_statuses
     try:
         found = claim_charges_of_published(pod, _allocated(pod, claims), inventory)

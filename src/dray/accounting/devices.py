@@ -1,4 +1,4 @@
-"""What devices declare to take from their node, in all spellings, as one value."""
+"""The amounts that devices declare to take from their node; all spellings become one value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ONE = Quantity.of(1)
 
 @dataclass(frozen=True, slots=True)
 class DeviceNeed:
-    """What allocating a device takes of one resource: `multiplier` per device, or per unit of a capacity."""
+    """The amount of one resource that the allocation of a device takes: `multiplier` per device, or per unit of a capacity."""
 
     resource: str
     capacity_key: str | None

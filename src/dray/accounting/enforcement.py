@@ -1,4 +1,4 @@
-"""What a node enforces for a pod with claims: QoS class, cgroup values and the OOM score."""
+"""The values that a node enforces for a pod with claims: QoS class, cgroup values and the OOM score."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -126,7 +126,7 @@ def cpu_quota(milli_cpu: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class CgroupValues:
-    """What to write for one pod or container; None or 0 leaves a limit open."""
+    """The cgroup values of one pod or container; None or 0 leaves a limit open."""
 
     cpu_shares: int
     cpu_quota_us: int = 0
@@ -184,7 +184,7 @@ def pod_cgroup(
 
 
 def usable_requests(pod: Pod, charges: Sequence[ClaimCharge]) -> dict[str, int]:
-    """What the pod itself may use, in nano-units: of a pool the part it draws, not all of it."""
+    """The amounts that the pod itself may use, in nano-units: of a pool the part it draws, not all of it."""
     footprint = requests_footprint(requests_asked(pod, RequestOptions()), charges)
     for draw in footprint.draws:
         add_to(footprint.amounts, {draw.resource: draw.nanos})

@@ -57,7 +57,7 @@ class SharedClaim:
     is_unresolvable: bool = True
 
     def reason(self, code: str = "") -> Reason:
-        """Always the same code, whoever asks."""
+        """Ignores `code`: this reason has a code of its own."""
         return sharing_reason(self.claim.rpartition("/")[2])
 
     @property

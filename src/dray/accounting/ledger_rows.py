@@ -60,7 +60,7 @@ def pool_row(claim: str, resource: str, size: int, consumers: Sequence[PodRef], 
 
 
 def demand_rows(pod: PodRef, demand: Demand, resource: str) -> list[Row]:
-    """What makes up this pod's amount of the resource, pools aside; the quantities add up to it before rounding."""
+    """The parts of this pod's amount of the resource, without pools; the quantities add up to it before rounding."""
     level = dict(demand.ask.level).get(resource)
     drawn = sum(draw.amount for draw in demand.draws if draw.resource == resource)
     from_pools = as_quantity(resource, drawn).nanos

@@ -143,7 +143,7 @@ class NodeLedger:
         return DoesNotFit(tuple(refusals)) if refusals else FITS
 
     def _new_reservations(self, demand: Demand) -> dict[str, int]:
-        """What pools that are not on this node yet, or grow, would take from it."""
+        """The amounts that new or growing pools would take from this node."""
         reserved: dict[str, int] = {}
         for claim, resource, size in demand.pools:
             state = self.claim_states.get(claim)
@@ -296,7 +296,7 @@ class NodeLedger:
         return rows
 
     def overcommitted(self) -> list[Shortage]:
-        """Where more is placed than the node or a pool has: after a node shrank, or pods that came from elsewhere."""
+        """Amounts that exceed the node or a pool: after a node shrank, or pods that came from elsewhere."""
         short = [
             Shortage(name, 0, self.requested(name), self.allocatable(name))
             for name in (*self.resources(), PODS)

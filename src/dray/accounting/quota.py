@@ -1,4 +1,4 @@
-"""What an object costs the quotas of its namespace, and which quotas cover it. Plain functions over documents.
+"""Computes the amounts that an object uses of its namespace's quotas, and finds the quotas that cover it. Plain functions over documents.
 
 The API server charges a quota with it (admission plugin ResourceQuota); the quota controller counts anew with it. So both agree.
 """

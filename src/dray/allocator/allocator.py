@@ -37,7 +37,7 @@ def _forever() -> None:
 
 
 class TimeLimits:
-    """How long the searches of one scheduling attempt may take, over all its nodes and all its turns.
+    """The time limit for the searches of one scheduling attempt, over all its nodes and all its turns.
 
     Each node has its own deadline. When a search on a node passes it, other nodes of the same kind are not searched either.
     `turn_is_over` says when the caller wants to do other work: the search raises `Paused`, and continues when it is asked again.
@@ -268,7 +268,7 @@ class Question:
         return NodeOutcome(pools, solution, None, search.steps)
 
     def _kind(self, pools: NodePools) -> Hashable:
-        """What this node has in common with others; None if nothing that can be relied on."""
+        """The properties that this node shares with others; None if no answer can be shared."""
         cache = self._cache
         assert cache.problem is not None
         return kind_of_node(cache.problem, pools, self._allocator.ledger, cache.scopes)
@@ -300,7 +300,7 @@ class Question:
         return Failure(Reason(problem.code, self.with_names(problem.message)), steps=steps)
 
     def with_names(self, text: str) -> str:
-        """Puts this pod's claims where a message speaks of the first, second, ... claim."""
+        """Replaces the marks for the first, second, ... claim in a message by the names of this pod's claims."""
         if "\0" in text:
             for index, claim in enumerate(self._claims):
                 text = text.replace(claim_mark(index), f"{claim.metadata.namespace}/{claim.metadata.name}")

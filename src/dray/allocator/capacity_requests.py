@@ -1,4 +1,4 @@
-"""How much of each capacity a request takes of a device: policies, rounding, limits."""
+"""Computes the amount of each capacity that a request takes from a device: policies, rounding, limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UnrepresentableAmount(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RequestedCapacity:
-    """What one request comes to on one kind of device."""
+    """The amounts that one request takes from one kind of device."""
 
     # (name, published, taken) in nano-units, for every capacity of the device.
     items: tuple[tuple[str, int, int], ...] = ()

@@ -39,7 +39,7 @@ NO_CAPACITY_PLAN = CapacityPlan(Device())
 
 
 class DeviceKind:
-    """What selectors, rules and constraints can see of a device. Interned: equal devices share one object."""
+    """The properties of a device that selectors, rules and constraints can read. Interned: equal devices share one object."""
 
     __slots__ = (
         "__weakref__",

@@ -97,7 +97,7 @@ def _first_everywhere(problem: Problem, node: NodePools, ledger: Ledger) -> Firs
 
 
 class SharesLeft:
-    """What is left of the devices of one pool that are shared, or were."""
+    """The remaining capacity of the devices of one pool that are or were shared."""
 
     __slots__ = ("_booked", "_shareable", "_stored")
 
@@ -107,7 +107,7 @@ class SharesLeft:
         self._booked: dict[int, list[Items]] = {}
 
     def enter(self, place: int, items: Items) -> bool:
-        """Books one more share, if it goes into what is left."""
+        """Books one more share if the remaining capacity suffices."""
         stored = self._stored.get(place)
         booked = self._booked.get(place)
         if stored or booked:

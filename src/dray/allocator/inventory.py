@@ -1,4 +1,4 @@
-"""What is published, by node: compiled once, brought up to date slice by slice."""
+"""The published devices by node: compiled once, updated slice by slice."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class NodePools:
         self.uses: tuple[Ledger, list[PoolUse]] | None = None
 
     def uses_in(self, ledger: Ledger) -> list[PoolUse]:
-        """What is taken of each pool, in the order of the pools."""
+        """The taken devices of each pool, in the order of the pools."""
         if self.uses is None or self.uses[0] is not ledger:
             self.uses = (ledger, [ledger.use(view.pool_id) for view in self.pools])
         return self.uses[1]
@@ -244,7 +244,7 @@ class Inventory:
         return frozenset([name for name, compiled in slices.items() if is_offered(compiled.slice, self.features)])
 
     def pools_on(self, node: Node) -> NodePools:
-        """What `node` can reach, in the order in which the search tries it."""
+        """The pools that `node` can reach, in the order in which the search tries them."""
         name = node.metadata.name
         version = self._node_version.get(name, 0)
         known = self._node_pools.get(name)

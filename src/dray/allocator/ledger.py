@@ -1,4 +1,4 @@
-"""What is taken: devices, shares, consumed capacity and counters, by stored claims and by claims in flight."""
+"""The ledger of taken devices, shares, consumed capacity and counters, for stored claims and for claims in flight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LedgerError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one claim holds."""
+    """The devices and shares that one claim holds."""
 
     results: tuple[DeviceRequestAllocationResult, ...]
     is_tentative: bool
@@ -46,7 +46,7 @@ class Taken:
 
     @property
     def consumed_key(self) -> Hashable:
-        """What the shares consume, as something to compare by."""
+        """The capacity that the shares consume, as a value that can be compared."""
         if self._consumed_key is None and self.consumed:
             sums = [(place, tuple(sorted(amounts.items()))) for place, amounts in self.consumed.items()]
             self._consumed_key = tuple(sorted(sums))
@@ -60,7 +60,7 @@ NOTHING_TAKEN = Taken()
 
 
 class CounterState:
-    """What is left in the counter sets of a pool; may be negative where a driver published less than is in use."""
+    """The remaining amounts in the counter sets of a pool; they may be negative where a driver published less than is in use."""
 
     __slots__ = ("available", "charged", "overdrawn", "seen")
 

@@ -71,7 +71,7 @@ class _InputWithoutAll(SearchInput):
 
 
 def report_on_node(allocator: Allocator, question: Question, node: Node) -> NodeReport:
-    """What each request meets on the node. A question that cannot be asked at all gives no requests."""
+    """The result of each request on the node. An invalid question gives no requests."""
     pools = allocator.inventory.pools_on(node)
     invalid = tuple((f"{view.driver}/{view.name}", view.problem) for view in pools.invalid)
     problem, scopes = question.problem, question.scopes

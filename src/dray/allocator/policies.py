@@ -43,7 +43,7 @@ def best_fit(given: SearchInput, option: Option) -> list[Score]:
 
 
 def least_fragmentation(given: SearchInput, option: Option) -> list[Score]:
-    """What is broken into already goes first: shared devices, used counter sets, the fullest pool."""
+    """Prefers resources that are partly used already: shared devices, used counter sets, the fullest pool."""
     scores: list[Score] = []
     drawn = _share_of_counters(given)
     used = _use_of_counters(given)
@@ -73,7 +73,7 @@ def _left_over(given: SearchInput, option: Option, position: int) -> float:
 
 
 def _share_of_counters(given: SearchInput) -> list[float]:
-    """How much of the totals of its counters each device draws."""
+    """The part of the counters' totals that each device draws."""
     shares = [0.0] * given.node.size
     for view, offset in zip(given.node.pools, given.node.offsets, strict=True):
         if view.counters is not None:
@@ -85,7 +85,7 @@ def _share_of_counters(given: SearchInput) -> list[float]:
 
 
 def _use_of_counters(given: SearchInput) -> list[float]:
-    """How far the counters that each device draws from are used already, 0 to 1."""
+    """The used part, 0 to 1, of the counters that each device draws from."""
     used = [0.0] * given.node.size
     for view, offset in zip(given.node.pools, given.node.offsets, strict=True):
         if view.counters is not None:

@@ -1,4 +1,4 @@
-"""What the allocator remembers about a question: answers per node and per kind of node, and searches that were interrupted."""
+"""The allocator's cache for one question: answers per node and per kind of node, and searches that were interrupted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Solution = list[tuple[Option, int]]
 
 
 class NodeOutcome:
-    """What was found on one node: a solution, an error, or neither."""
+    """The result on one node: a solution, an error, or neither."""
 
     __slots__ = ("allocation", "failure", "node", "solution", "steps")
 

@@ -1,4 +1,4 @@
-"""What a search on one node starts from: the devices that match each request there, and the rules that apply."""
+"""The input of a search on one node: the devices that match each request there, and the rules that apply."""
 
 from __future__ import annotations
 

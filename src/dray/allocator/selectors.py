@@ -21,7 +21,7 @@ SECTIONS = ("attributes", "capacity")
 
 
 class ReadSet:
-    """What some selectors look at together. Interned, so that it is compared by identity."""
+    """The properties that a set of selectors reads. Interned, so that it is compared by identity."""
 
     __slots__ = ("reads",)
 
@@ -62,7 +62,7 @@ class Selectors:
         return program
 
     def read_set(self, expressions: Sequence[str]) -> ReadSet | None:
-        """What the expressions look at together; None: perhaps everything."""
+        """The properties that the expressions read; None if they may read all."""
         together: set[Read] = set()
         for expression in expressions:
             program = self._program(expression)
@@ -125,7 +125,7 @@ class Selectors:
 
 
 def value_read(kind: DeviceKind, read: Read) -> Hashable:
-    """What a selector finds there, as something to compare by; a device that cannot be looked at is like no other."""
+    """The values that a selector reads, in comparable form; a device that cannot be read equals no other."""
     device = kind.cel_device or cel_device(kind)
     if device.problem is not None:
         return kind

@@ -16,7 +16,7 @@ class Gates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the allocator may use. A feature that is off is off here only: objects may still carry its fields."""
+    """The features that the allocator may use. A feature that is off is off here only: objects may still carry its fields."""
 
     admin_access: bool = True
     prioritized_list: bool = True

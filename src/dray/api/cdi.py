@@ -1,6 +1,6 @@
 """The Container Device Interface: spec files as data, qualified device names, and what they do to a container.
 
-A driver writes one spec per claim; whoever starts the container reads it. Reading and writing files is theirs.
+A driver writes one spec per claim; the program that starts the container reads it. This module reads and writes no files.
 """
 
 import re
@@ -68,7 +68,7 @@ class IntelRdt(CdiStruct, frozen=True):
 
 
 class ContainerEdits(CdiStruct, frozen=True):
-    """What using a device adds to a container."""
+    """The edits that a device makes to a container."""
 
     env: tuple[str, ...] = ()
     device_nodes: tuple[DeviceNode, ...] = ()

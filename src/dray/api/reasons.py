@@ -37,5 +37,5 @@ class Reason:
 
 
 def texts(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """What people read, in order, each text once."""
+    """The texts for people, in order, each once."""
     return tuple(dict.fromkeys(reason.text for reason in reasons))

@@ -168,7 +168,7 @@ def _schema_or_other(type_name: str) -> Convert:
 
 
 def _zero(ref: TypeRef) -> Any:
-    """What a null stands for inside of a list or map: nothing, in the shape of something."""
+    """The empty value that a null stands for in a list or map."""
     if ref.shape == "struct":
         return {}
     if ref.shape == "scalar":

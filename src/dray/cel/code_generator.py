@@ -254,7 +254,7 @@ class _Writer(LoopText):
         return result
 
     def charge_call(self, node: Call, args: list[str]) -> None:
-        """What depends on the arguments is charged, and the limit checked, before the call is made."""
+        """Charges the cost that depends on the arguments, and checks the limit, before the call."""
         is_comparison = node.function in _COMPARISONS
         if is_comparison and all(is_scalar(arg.type) for arg in node.args):
             self.charge(1)

@@ -108,7 +108,7 @@ _INSERTERS = frozenset({"transformMap", "transformMapEntry"})
 
 
 class LoopText(CodeText):
-    """What a macro collects is appended or inserted in place: nobody has seen it before the loop ends."""
+    """The loop of a macro changes its result in place: no other code can see the result before the loop ends."""
 
     def comprehension(self, node: Comprehension) -> str:
         range_ = self.value(node.range)

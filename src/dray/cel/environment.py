@@ -1,4 +1,4 @@
-"""What an expression may use: variables, types and functions, and how big the variables' parts can be."""
+"""The environment of an expression: variables, types and functions, and how big the variables' parts can be."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class Environment:
         return TypeValue(name) if found is None and name in self.fields else found
 
     def size_of(self, path: tuple[str, ...]) -> Range | None:
-        """How big the part of a variable at `path` may be; None if nothing is known."""
+        """The largest size of the part of a variable at `path`; None if nothing is known."""
         root = self.sizes.get(path[0])
         return None if root is None else size_at(root, path[1:])
 

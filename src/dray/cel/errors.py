@@ -1,4 +1,4 @@
-"""What can go wrong: a text that does not compile, an evaluation that fails, a budget that is spent."""
+"""The errors of CEL: a text that does not compile, an evaluation that fails, a budget that is spent."""
 
 from __future__ import annotations
 

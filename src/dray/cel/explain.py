@@ -218,7 +218,7 @@ def _missing_domain(what: str, domain: str, name: str, published: Published) -> 
 
 
 def _missing_name(kind: str, domain: str, name: str, device: CelDevice) -> Missing:
-    """What is an attribute here may be meant as a capacity, and the other way round."""
+    """The user may have written an attribute and meant a capacity, or the other way round."""
     what = f'device.{kind}["{domain}"].{name}'
     published, others = device.attributes, device.capacity
     other_kind = "capacity"

@@ -1,4 +1,4 @@
-"""How a function is declared: once, with its signature, its cost and its implementation."""
+"""Declarations of functions: each function once, with its signature, its cost and its implementation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Implementation = Callable[..., Any]
 
 
 class Sizing(Protocol):
-    """What an estimate may ask about the call it judges."""
+    """The facts about a call that a cost estimate may use."""
 
     target: Node | None
     args: list[Node]

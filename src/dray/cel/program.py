@@ -31,7 +31,7 @@ _SCALARS = (STRING, INT, BOOL, SEMVER)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an evaluation gave and what it cost. No cost: the device could not be looked at."""
+    """The result and the cost of an evaluation. No cost: the device could not be read."""
 
     value: Any  # or CelRuntimeError
     cost: int | None

@@ -1,4 +1,4 @@
-"""What generated code calls: selections, loops, and calls that turn a raised CelError into an error value."""
+"""Functions that generated code calls: selections, loops, and calls that turn a raised CelError into an error value."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def indexed(operand: Any, key: Any) -> Any:
 
 
 def is_there(operand: Any, field: str) -> bool:
-    """What `has()` asks. A map that answers every key has every key."""
+    """Implements `has()`. A map that answers every key has every key."""
     kind = type(operand)
     if kind is dict:
         return field in operand
@@ -66,7 +66,7 @@ def is_there(operand: Any, field: str) -> bool:
 
 
 def if_there(operand: Any, key: Any) -> Any:
-    """What `.?` and `[?]` find, or MISSING."""
+    """The result of `.?` and `[?]`, or MISSING."""
     if type(key) is CelError:
         return key
     if is_map(operand):
@@ -83,7 +83,7 @@ def if_there(operand: Any, key: Any) -> Any:
 
 
 def opened(value: Any) -> Any:
-    """What an optional holds, or MISSING."""
+    """The value of an optional, or MISSING."""
     if type(value) is Optional:
         return MISSING if value is NONE else value.value
     return value
@@ -156,7 +156,7 @@ def not_bool(value: Any) -> CelError:
 
 
 def iterated(range_: Any) -> Any:
-    """What a loop with one variable runs over, or an error value."""
+    """The elements for a loop with one variable, or an error value."""
     if type(range_) is CelError or is_list(range_):
         return range_
     if is_map(range_):
@@ -165,7 +165,7 @@ def iterated(range_: Any) -> Any:
 
 
 def paired(range_: Any) -> Any:
-    """What a loop with two variables runs over, or an error value."""
+    """The pairs for a loop with two variables, or an error value."""
     if type(range_) is CelError:
         return range_
     if is_list(range_):

@@ -1,4 +1,4 @@
-"""What CEL values are in Python, when two are equal and which is less.
+"""The Python form of CEL values, their equality and their order.
 
 bool, int, float, str, bytes, None, list and tuple, dict stand for themselves. `UInt` is an int that knows it is unsigned.
 A dict key that is a bool is kept as `TRUE_KEY` or `FALSE_KEY`, since Python holds True and 1 for the same key.

@@ -1,4 +1,4 @@
-"""What commands print for programs (JSON, YAML), and the progress line of long work."""
+"""Prints results for programs (JSON, YAML), and the progress line of long commands."""
 
 from __future__ import annotations
 

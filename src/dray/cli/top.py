@@ -91,7 +91,7 @@ async def _live(kubeconfig: str | None, interval: float) -> None:
 
 
 class _Server:
-    """What is wrong with the server, as of the last look at it."""
+    """The problem with the server at the last check."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -11,7 +11,7 @@ TIMEOUT_S = 5.0
 
 
 async def server_problem(client: Client) -> str:
-    """What is wrong with the server; empty if it answers."""
+    """The problem with the server; empty if it answers."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             answer = await client.transport.request(Call("GET", "/version", timeout_s=TIMEOUT_S))

@@ -1,4 +1,4 @@
-"""What every controller gets: the client, informers, feature gates and the metrics registry."""
+"""The dependencies of every controller: the client, informers, feature gates and the metrics registry."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from dray.controllers.workload_status import Availability, availability, write_s
 
 @dataclass(frozen=True, slots=True)
 class NodePods:
-    """What a node has of one DaemonSet: the best pod of the new edition, the best of an old one, and the rest."""
+    """The pods of one DaemonSet on a node: the best pod of the new edition, the best of an old one, and the rest."""
 
     new: Pod | None = None
     old: Pod | None = None

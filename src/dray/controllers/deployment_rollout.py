@@ -1,4 +1,4 @@
-"""How far a Deployment's rollout is, and how many pods its old and new ReplicaSets may have next. Pure."""
+"""Computes the progress of a Deployment's rollout, and the next sizes of its old and new ReplicaSets. Pure."""
 
 from __future__ import annotations
 

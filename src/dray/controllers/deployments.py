@@ -164,7 +164,7 @@ class DeploymentController:
         return updated
 
     async def _resize_paused(self, deployment: Deployment, sets: list[ReplicaSet], wanted: int) -> None:
-        """A pause stops the roll-out, not the scaling: whoever runs the pods grows or shrinks."""
+        """A pause stops the rollout, not the scaling: a single ReplicaSet that has pods is scaled."""
         running = [item for item in sets if item.spec.replicas]
         if len(running) == 1:
             await self._scale(deployment, running[0], wanted)

@@ -29,7 +29,7 @@ GATHER_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class RemainingContent:
-    """What a namespace still holds: instances per kind, and per finalizer that keeps them."""
+    """The remaining content of a namespace: instances per kind, and per finalizer that keeps them."""
 
     by_kind: Counter[str]
     by_finalizer: Counter[str]
@@ -95,7 +95,7 @@ class NamespaceController:
         return RemainingContent(by_kind, by_finalizer, tuple(failures))
 
     async def _empty_of(self, kind: Kind[Any], namespace: str) -> Listing[Any] | ApiError:
-        """Delete what is there and say what stays: pods in their grace period, objects with finalizers."""
+        """Deletes the objects of a namespace and reports those that remain: pods in their grace period, objects with finalizers."""
         try:
             listing = await self._client.list(kind, namespace)
             if not listing.items or all(item.metadata.deletion_timestamp for item in listing.items):

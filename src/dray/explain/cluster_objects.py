@@ -27,7 +27,7 @@ class ClusterObjects:
 
     @classmethod
     def of(cls, objects: Iterable[Any]) -> ClusterObjects:
-        """What is of no kind listed here is passed over."""
+        """Ignores objects of other kinds."""
         by_field: dict[str, list[Any]] = {}
         for obj in objects:
             name = _FIELDS.get(type(obj))

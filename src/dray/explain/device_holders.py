@@ -57,12 +57,12 @@ class DeviceHolders:
         return self._by_device.keys()
 
     def consumed(self, device_id: DeviceID) -> dict[str, str]:
-        """What all shares of a device take together, by capacity."""
+        """The sum over all shares of a device, by capacity."""
         sums = consumed_quantities(self._results.get(device_id, ()))
         return {name: str(amount) for name, amount in sums.items()}
 
     def consumed_nanos(self, device_id: DeviceID, name: str) -> int:
-        """What all shares of a device take of one capacity together."""
+        """The sum over all shares of a device, for one capacity."""
         plain = plain_name(name, device_id.driver)
         sums = consumed_quantities(self._results.get(device_id, ()))
         return sum(amount.nanos for key, amount in sums.items() if plain_name(key, device_id.driver) == plain)

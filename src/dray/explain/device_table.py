@@ -1,4 +1,4 @@
-"""What is published, what is taken and by whom: one row per device."""
+"""A table of all devices, one row each: published or gone, free or taken, and the holders."""
 
 from __future__ import annotations
 

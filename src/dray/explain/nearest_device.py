@@ -109,7 +109,7 @@ def _effort(why: cel.MatchExplanation | cel.CompileFailure) -> tuple[float, int]
 
 
 def _concerned(device: DeviceReport, report: RequestReport, holders: DeviceHolders) -> tuple[DeviceHolder, ...]:
-    """Who would have to let go: of the device itself, or of devices that draw from the same counter sets."""
+    """The claims that would have to release the device itself, or devices that draw from the same counter sets."""
     mine = tuple(holders.of(device.device_id))
     if device.code not in ("counters", "compatibility"):
         return mine

@@ -41,7 +41,7 @@ class ShortRow:
 
 
 def short_rows(ledger: NodeLedger, demand: Demand, spec_demand: Demand) -> list[ShortRow]:
-    """What is short if a pod with `demand` came; `spec_demand` is the part of it that the pod's spec asks for."""
+    """The rows that are too small for a pod with `demand`; `spec_demand` is the part that the pod's spec requests."""
     answer = ledger.fits(demand)
     if not isinstance(answer, DoesNotFit):
         return []
@@ -67,7 +67,7 @@ def _text(name: str, amount: int) -> str:
 
 
 def takers_of(ledger: NodeLedger, resource: str, most: int = MOST_ROWS) -> list[str]:
-    """Who takes the most of a resource, largest first."""
+    """The pods that take the most of a resource, largest first."""
     rows = sorted(ledger.why(resource), key=lambda row: -row.quantity.nanos) if resource != "pods" else []
     return [_taker(row) for row in rows[:most]]
 

@@ -101,6 +101,6 @@ def count_devices(report: RequestReport) -> RequestCounts:
         for stage in _ORDER[:reached]:
             counts[stage] += 1
     wants_all = not report.wanted
-    # Who asks for all gets all that match, or nothing.
+    # A request for all devices gets every matching device, or none.
     wanted = max(1, counts["matchSelectors"]) if wants_all else report.wanted
     return RequestCounts(report.claim, report.request, report.device_class, wanted, wants_all, counts)

@@ -61,7 +61,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceVerdict:
-    """What the claims met on one node."""
+    """The allocator's result for the claims on one node."""
 
     code: str
     message: str

@@ -1,4 +1,4 @@
-"""What happened, as plain data: acknowledged writes, lists, and watch events stream by stream.
+"""The history of a cluster as plain data: acknowledged writes, lists, and watch events stream by stream.
 
 Documents are kept as the server sent them. Times are seconds of the recorder's clock; no rule depends on them.
 """

@@ -85,7 +85,7 @@ class ControlPlane:
             self.running.server.metrics.of_others |= self._loops.registries
 
     async def serve_pipe(self, connected: socket.socket) -> PipeServer:
-        """Whoever holds the other end of the socket may do everything."""
+        """The process at the other end of the socket has all permissions."""
         return await PipeServer.over(connected, self.running.server.handle)
 
     @property

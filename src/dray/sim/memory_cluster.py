@@ -217,7 +217,7 @@ class MemoryCluster:
             raise conflict(f"node {node_name}: {'; '.join(refusal.detail for refusal in answer.refusals)}")
 
     def ledger_of(self, node_name: str) -> NodeLedger:
-        """What the pods that have this node take from it: a slow, plain sum."""
+        """The amounts that the pods on this node take: a slow, plain sum."""
         node: Node | None = self.get(Node, node_name)
         ledger = NodeLedger(node_name, node.status.allocatable if node is not None else None)
         for pod in self.all(Pod):

@@ -96,7 +96,7 @@ def _made_ready(claim: ResourceClaim) -> ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What became of one waiting pod. `outcome` is scheduled, unschedulable or error."""
+    """The result of one waiting pod. `outcome` is scheduled, unschedulable or error."""
 
     pod: Pod
     outcome: str

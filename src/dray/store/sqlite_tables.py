@@ -140,7 +140,7 @@ def read_changes(connection: sqlite3.Connection, from_seq: int, to_seq: int, lim
 
 
 def read_row(connection: sqlite3.Connection, key: str) -> Row | None:
-    """What is there under a key now."""
+    """The current value of a key."""
     row: Row | None = connection.execute(_GET, (key,)).fetchone()
     return row
 

@@ -89,7 +89,7 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
 
 
 def validate_create(document: Document, context: ValidationContext) -> list[FieldError]:
-    """What is wrong with a new object."""
+    """The field errors of a new object."""
     errors = Errors()
     kind = document.get("kind", "")
     check = _CHECKS.get(kind, _nothing)
@@ -108,7 +108,7 @@ def _nothing(new: Document, old: Document | None, context: ValidationContext, er
 
 
 def validate_update(new: Document, old: Document, context: ValidationContext) -> list[FieldError]:
-    """What is wrong with a changed object, its status left aside."""
+    """The field errors of a changed object, without its status."""
     errors = Errors()
     kind = new.get("kind", "")
     _check_metadata_update(new, old, context, errors)
@@ -118,7 +118,7 @@ def validate_update(new: Document, old: Document, context: ValidationContext) ->
 
 
 def validate_status_update(new: Document, old: Document, context: ValidationContext) -> list[FieldError]:
-    """What is wrong with a changed status; the rest was taken over from the stored object."""
+    """The field errors of a changed status; the rest was taken over from the stored object."""
     errors = Errors()
     kind = new.get("kind", "")
     _check_metadata_update(new, old, context, errors, only_status=True)

@@ -91,7 +91,7 @@ def _no_labels() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ValidationContext:
-    """What rules need to know besides the object."""
+    """The facts that rules need besides the object."""
 
     gates: FeatureGates = field(default_factory=FeatureGates.default)
     # Labels of the object's namespace; None if that namespace does not exist.

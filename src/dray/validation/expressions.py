@@ -17,7 +17,7 @@ TOO_COMPLEX = "too complex, exceeds cost limit"
 
 
 def environment_for(gates: FeatureGates) -> Any:
-    """What a new expression may use."""
+    """The environment of a new expression."""
     return cel.Environment.devices(
         list_attributes=gates.enabled("DRAListTypeAttributes"),
         consumable_capacity=gates.enabled("DRAConsumableCapacity"),

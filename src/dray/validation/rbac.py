@@ -11,7 +11,7 @@ SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
 
 
 def check_role(document: Document, errors: Errors) -> None:
-    """A Role or a ClusterRole; only the latter can speak of URLs."""
+    """A Role or a ClusterRole; only a ClusterRole may name URLs."""
     namespaced = document.get("kind") == "Role"
     for index, rule in enumerate(document.get("rules") or ()):
         _check_rule(rule or {}, f"rules[{index}]", errors, namespaced=namespaced)

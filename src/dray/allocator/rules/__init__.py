@@ -18,7 +18,7 @@ KindOf = Callable[[int], int]
 
 
 class Rule(ABC):
-    """What the search asks of a rule. Masks have bit i set for the device at position i of the node."""
+    """The methods of a rule that the search calls. Masks have bit i set for the device at position i of the node."""
 
     name: str
     is_constraint = False
@@ -50,12 +50,12 @@ class Rule(ABC):
         """Devices with equal kinds look the same to this rule from request `first_request` on."""
 
     def live_kind(self, position: int) -> Hashable:
-        """What choosing this device has changed about it so far."""
+        """The changes to this device by earlier choices of the search."""
         return None
 
     @abstractmethod
     def state(self, first_request: int, kind_of: KindOf) -> Hashable:
-        """What has been chosen so far, up to exchange of equal devices."""
+        """The choices so far; choices of equal devices give equal values."""
 
     @abstractmethod
     def why(self, option: Option, position: int) -> str:

@@ -116,7 +116,7 @@ class Capacity(Rule):
         )
 
     def live_kind(self, position: int) -> Booked | None:
-        """What this attempt has booked on the device; equal devices differ once one of them carries a share."""
+        """The shares that this attempt has booked on the device; equal devices differ once one of them carries a share."""
         booked = self._booked.get(position)
         if not booked:
             return None

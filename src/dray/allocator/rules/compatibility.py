@@ -15,7 +15,7 @@ CONFLICT: Groups = frozenset(["\0conflict"])
 
 
 def joined(current: Groups | None, groups: Groups) -> Groups | None:
-    """What remains in common; None if the two cannot coexist."""
+    """The values that both have in common; None if the two cannot coexist."""
     if current is None:
         return groups
     if not current or not groups:

@@ -85,7 +85,7 @@ class ConstraintScope:
 
 
 class Constraint(Rule):
-    """What both constraints have in common during one search. `kinds` are the node's devices by position."""
+    """The common part of both constraints during one search. `kinds` are the node's devices by position."""
 
     is_constraint = True
     name = "constraint"

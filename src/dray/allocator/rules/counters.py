@@ -69,7 +69,7 @@ class CompetingDevices:
         return min(most, apart)
 
     def _fitting(self, counter: int, mask: int) -> int:
-        """How many of those that draw from one counter it holds: the smallest first."""
+        """The number of devices that one counter suffices for, counting the smallest first."""
         left, fitting = self._budget.left[counter], 0
         for amount, devices in sorted(self._by_amount[counter].items()):
             wanting = (mask & devices).bit_count()

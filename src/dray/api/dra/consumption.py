@@ -1,4 +1,4 @@
-"""What allocations take: devices, shares of their capacity, and the counters of their pools. Pure.
+"""Computes the use of allocations: devices, shares of their capacity, and the counters of their pools. Pure.
 
 Amounts are in nano-units. Admin access takes nothing. The first share of a device pays its counters; more shares of
 the same device add consumed capacity only.
@@ -55,7 +55,7 @@ def add_consumed(sums: dict[str, int], result: DeviceRequestAllocationResult, si
 
 
 def consumed_capacity(results: Iterable[DeviceRequestAllocationResult]) -> dict[str, int]:
-    """What all shares of one device take together, by capacity."""
+    """The sum over all shares of one device, by capacity."""
     sums: dict[str, int] = {}
     for result in results:
         add_consumed(sums, result)
@@ -75,7 +75,7 @@ def consumed_quantities(results: Iterable[DeviceRequestAllocationResult]) -> dic
 
 
 def counter_totals(slices: Iterable[ResourceSlice]) -> dict[CounterID, int]:
-    """What the counter sets of one pool hold in all."""
+    """The totals of the counter sets of one pool."""
     return {
         (counter_set.name, name): counter.value.nanos
         for published in slices
@@ -85,7 +85,7 @@ def counter_totals(slices: Iterable[ResourceSlice]) -> dict[CounterID, int]:
 
 
 def counters_drawn(device: Device) -> dict[CounterID, int]:
-    """What the device draws from its pool's counters while it is in use."""
+    """The amounts that the device draws from its pool's counters while it is in use."""
     drawn: dict[CounterID, int] = {}
     for draw in device.consumes_counters:
         for name, counter in draw.counters.items():
@@ -94,7 +94,7 @@ def counters_drawn(device: Device) -> dict[CounterID, int]:
 
 
 def counters_left(newest: Iterable[ResourceSlice], held: Container[str]) -> dict[CounterID, int]:
-    """What is left of one pool's counters after each device whose name is in `held` has paid; may be negative."""
+    """The remaining amounts of one pool's counters after the devices in `held` have drawn; they may be negative."""
     newest = list(newest)
     left = counter_totals(newest)
     for published in newest:

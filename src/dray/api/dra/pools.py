@@ -18,7 +18,7 @@ PoolID = tuple[str, str]
 
 
 class DeviceID(NamedTuple):
-    """One allocatable thing, the same in every claim and slice that speaks of it."""
+    """One allocatable thing, the same in every claim and slice that names it."""
 
     driver: str
     pool: str

@@ -1,4 +1,4 @@
-"""How values are written as strings."""
+"""Converts values to strings."""
 
 from __future__ import annotations
 

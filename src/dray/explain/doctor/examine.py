@@ -46,6 +46,6 @@ def examine(
 
 
 def why_not_started(world: ClusterObjects, pod: Pod) -> list[DoctorFinding]:
-    """What keeps a pod that has a node from running there, as far as the objects tell."""
+    """The findings that explain why a pod on a node does not run, as far as the objects show."""
     alone = CheckedCluster(replace(world, pods=(pod,)), FeatureGates.default())
     return [finding for check in START_CHECKS for finding in check(alone)]

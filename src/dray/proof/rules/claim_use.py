@@ -99,7 +99,7 @@ def claim_keys(pod: Pod) -> dict[str, str]:
 
 
 def lacks(claim: ResourceClaim | None, pod: Pod) -> str:
-    """What the pod lacks of this claim; empty if it may use it."""
+    """The reason why the pod may not use this claim; empty if it may."""
     if claim is None:
         return "does not exist"
     if claim.status.allocation is None:

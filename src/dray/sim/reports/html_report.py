@@ -76,7 +76,7 @@ class DeviceUse:
         return {place: total - taken[place] - blocked[place] for place, total in self.published[driver].items()}
 
     def squares(self) -> list[Square]:
-        """What is blocked is part of something taken, and counts for nothing."""
+        """A blocked device is part of a taken one and is not counted."""
         places: Counter[str] = Counter()
         taken: Counter[str] = Counter()
         for driver, counts in self.published.items():

@@ -52,7 +52,7 @@ def _claim(claim: ResourceClaim) -> Document:
 
 
 def demand_texts(pod: Pod) -> dict[str, str]:
-    """What the pod asks of its node, through its spec and, once it has them, through its devices."""
+    """The amounts that the pod needs on its node, for its spec and for its devices."""
     try:
         demand = pod_demand(pod)
     except AccountingError:
