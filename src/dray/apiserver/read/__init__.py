@@ -1,1 +1,1 @@
-"""Get and list: selectors, storage conversion, tables, metadata-only answers."""
+"""Get and list requests: pages, label and field selectors, tables, metadata-only answers."""

@@ -1,4 +1,4 @@
-"""How containers run: as local processes (`process`), through a CRI socket (`cri`), or only on paper (`none`).
+"""Runtimes start containers: as local processes (`process`), through a CRI socket (`cri`), or not at all (`none`).
 
-`interface` is what the pod worker knows of all three.
+The pod worker knows only their common `interface`.
 """
