@@ -1,1 +1,4 @@
-"""The plugins that come with the scheduler, large ones in a file each, small ones together. They know the framework and the snapshot, not each other."""
+"""The plugins that come with the scheduler: each large one in a file of its own, small ones together.
+
+They use the framework and the snapshot. A few import a helper or a value type of another plugin, such as `node_resources_fit`.
+"""
