@@ -139,7 +139,7 @@ def test_commands_that_write_protobuf(kubectl: Kubectl) -> None:
     assert "yes" in kubectl.run("auth", "can-i", "get", "pods", "--as", "alice", "-n", "made")
 
 
-def test_services_are_stored(kubectl: Kubectl) -> None:
+def test_services_have_addresses(kubectl: Kubectl) -> None:
     assert "control plane is running at" in kubectl.run("cluster-info")
     kubectl.run("create", "service", "clusterip", "plain", "--tcp=80:8080")
     kubectl.run("create", "deployment", "exposed", "--image=web:1")
@@ -149,7 +149,8 @@ def test_services_are_stored(kubectl: Kubectl) -> None:
     ]
     assert {"service/plain", "service/exposed"} <= set(kubectl.run("get", "all", "-o", "name").split())
     row = kubectl.run("get", "service", "exposed", "-o", "wide", "--no-headers").split()
-    assert row[1:5] + row[6:] == ["ClusterIP", "<none>", "<none>", "80/TCP", "app=exposed"]
+    assert row[1:2] + row[3:5] + row[6:] == ["ClusterIP", "<none>", "80/TCP", "app=exposed"]
+    assert row[2] == kubectl.json("service", "exposed")["spec"]["clusterIP"]
     assert "TargetPort:" in kubectl.run("describe", "service", "exposed")
     kubectl.run("delete", "service", "plain", "exposed")
 

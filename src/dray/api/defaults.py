@@ -194,7 +194,7 @@ def _base64(text: str) -> str:
 
 
 def _service(document: Document, now: str) -> Document:
-    """Defaults of a service. It gets no cluster IP, since nothing here would route to it."""
+    """Defaults of a service. Its cluster IP comes from admission."""
     spec = _inner(document, "spec")
 
     def with_target(port: Document) -> Document:

@@ -75,7 +75,12 @@ class ReferencingProjectedVolume(msgspec.Struct, frozen=True, rename="camel"):
     sources: list[ReferencingVolumeProjection] | None = None
 
 
+class ReferencedVolumeClaim(msgspec.Struct, frozen=True, rename="camel"):
+    claim_name: str = ""
+
+
 class ReferencingVolume(msgspec.Struct, frozen=True, rename="camel"):
+    persistent_volume_claim: ReferencedVolumeClaim | None = None
     secret: ReferencedSecretVolume | None = None
     config_map: ReferencedName | None = None
     projected: ReferencingProjectedVolume | None = None

@@ -25,6 +25,7 @@ from dray.apiserver.request.authentication.service_account_tokens import Service
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
+from dray.apiserver.security.api_service import publish_address
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import Credentials, load_credentials
 from dray.apiserver.server import AccessControl, Server
@@ -34,6 +35,7 @@ from dray.apiserver.watch.store_follower import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
+from dray.apiserver.write.admission.service_addresses import AddressBook
 from dray.apiserver.write.object_checks import random_name_suffix
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.clock import Clock, RealClock
@@ -70,6 +72,8 @@ class RunningServer:
 
     server: Server
     credentials: Credentials
+    store: Store
+    clock: Clock
     _listeners: list[Listener] = field(default_factory=list)
     _mounts: dict[str, HttpHandler] = field(default_factory=dict)
 
@@ -82,6 +86,7 @@ class RunningServer:
         listener = Listener(self.server, self.credentials.server_context(), self._mounts, connection_limits())
         found_host, found_port = await listener.start(host, port)
         self._listeners.append(listener)
+        await publish_address(self.store, self.clock, _new_uid, found_host, found_port)
         return url_of("https", found_host, found_port)
 
     async def stop(self) -> None:
@@ -145,7 +150,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     await guard.repair()
     forgetting = asyncio.create_task(keep_history(store, clock))
     server.on_stop(lambda: cancelled(forgetting))
-    return RunningServer(server, credentials)
+    return RunningServer(server, credentials, store, clock)
 
 
 async def prepare_store(store: Store, data: Path, clock: Clock, hosts: Iterable[str] = ()) -> Credentials:
@@ -167,6 +172,7 @@ def assemble_security(
         objects=followed.caches,
         authorizer=authorizer,
         policies=PolicyIndex.following(followed.follower),
+        addresses=AddressBook.following(followed.follower, clock),
         gates=options.gates,
         new_suffix=partial(random_name_suffix, SystemRandom()),
         quota_counts_claims=options.quota_counts_claims,

@@ -78,6 +78,9 @@ def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
     yield "serviceaccounts", namespace, spec.service_account_name or "default"
     for claim_name in mentioned_claim_names(spec, status):
         yield "resourceclaims", namespace, claim_name
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield "persistentvolumeclaims", namespace, volume.persistent_volume_claim.claim_name
     for plural, name in secrets_and_config_maps(spec):
         if name:
             yield plural, namespace, name
@@ -115,6 +118,8 @@ def _named(plural: str, reference: ReferencedName | None) -> Iterator[tuple[str,
 LEASE_NAMESPACE = "kube-node-lease"
 ALLOWED = Decision(True)
 
+READ = frozenset({"get", "list", "watch"})
+
 # Verbs that need no look at the object: admission looks at what is written.
 _ALWAYS: dict[tuple[str, str], frozenset[str]] = {
     ("authentication.k8s.io", "tokenreviews"): frozenset({"create"}),
@@ -129,6 +134,12 @@ _ALWAYS: dict[tuple[str, str], frozenset[str]] = {
     ("", "pods/status"): frozenset({"update", "patch"}),
     ("", "pods/eviction"): frozenset({"create"}),
     ("resource.k8s.io", "resourceslices"): frozenset({"create"}),
+    ("", "services"): READ,
+    ("", "endpoints"): frozenset({"get"}),
+    ("node.k8s.io", "runtimeclasses"): READ,
+    ("storage.k8s.io", "csidrivers"): READ,
+    ("certificates.k8s.io", "clustertrustbundles"): READ,
+    ("certificates.k8s.io", "certificatesigningrequests"): frozenset({"create"}) | READ,
 }
 
 
@@ -143,6 +154,8 @@ class NodeAuthorizer:
             ("", "serviceaccounts"): self._service_accounts,
             ("", "serviceaccounts/token"): self._tokens,
             ("coordination.k8s.io", "leases"): self._leases,
+            ("storage.k8s.io", "csinodes"): self._csi_nodes,
+            ("", "persistentvolumeclaims"): self._volume_claims,
             ("resource.k8s.io", "resourceclaims"): self._claims,
             ("resource.k8s.io", "resourceslices"): self._slices,
         }
@@ -203,6 +216,20 @@ class NodeAuthorizer:
             attributes.verb == "create" or attributes.name == node,
             "can only access node lease with the same name as the requesting node",
         )
+
+    def _csi_nodes(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb not in ("get", "create", "update", "patch", "delete"):
+            return Decision(False, "can only get, create, update, patch, or delete a CSINode")
+        # A creation has no name in its path; admission compares the object's name.
+        return _only(
+            attributes.verb == "create" or attributes.name == node,
+            "can only access CSINode with the same name as the requesting node",
+        )
+
+    def _volume_claims(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "get":
+            return Decision(False, "can only get individual resources of this type")
+        return self._related(node, "persistentvolumeclaims", attributes)
 
     def _claims(self, node: str, attributes: Attributes) -> Decision:
         if attributes.verb != "get":

@@ -18,6 +18,7 @@ from dray.apiserver.write.admission.pod_plugins import (
     ServiceAccount,
 )
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
+from dray.apiserver.write.admission.service_addresses import AddressBook, ServiceAddresses
 from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.features import FeatureGates
@@ -32,6 +33,7 @@ class Surroundings:
     objects: Objects
     authorizer: ServerAuthorizer
     policies: PolicyIndex
+    addresses: AddressBook
     gates: FeatureGates
     new_suffix: Callable[[], str]
     # Charge cpu and memory that claims add to a pod to its namespace's quota.
@@ -50,6 +52,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield ClaimProtection()
     yield RbacEscalation(authorizer.rbac, authorizer)
     yield CertificateRequests(authorizer)
+    yield ServiceAddresses(surroundings.addresses)
     yield PodResizeValidator(objects)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
     # Last: what passes here has been charged.

@@ -1,7 +1,7 @@
 """Admission plugins for nodes: TaintNodesByCondition and NodeRestriction.
 
 The node authorizer (`dray.apiserver.request.authorization.node_authorizer`) has already looked at names; NodeRestriction looks at
-contents: a node writes only its own Node, the status of its own pods, its own lease and its own slices."""
+contents: a node writes only its own Node, the status of its own pods, its own lease, its own CSINode and its own slices."""
 
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -115,6 +115,7 @@ class NodeRestriction(AdmissionPlugin):
             ("", "serviceaccounts", "token"): self._token,
             ("coordination.k8s.io", "leases", ""): self._lease,
             ("resource.k8s.io", "resourceslices", ""): self._slice,
+            ("storage.k8s.io", "csinodes", ""): self._csi_node,
         }
 
     async def mutate(self, admission: Admission) -> None:
@@ -242,6 +243,10 @@ class NodeRestriction(AdmissionPlugin):
             raise forbidden(admission, f'can only access leases in the "{LEASE_NAMESPACE}" system namespace')
         if admission.name != node:
             raise forbidden(admission, "can only access node lease with the same name as the requesting node")
+
+    async def _csi_node(self, node: str, admission: Admission) -> None:
+        if admission.name != node:
+            raise forbidden(admission, "can only access CSINode with the same name as the requesting node")
 
     async def _slice(self, node: str, admission: Admission) -> None:
         if admission.operation == CREATE and _slice_node(admission.document) != node:

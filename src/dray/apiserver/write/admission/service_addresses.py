@@ -1,0 +1,161 @@
+"""Cluster IPs: every Service but a headless or external one gets an address of its own from one range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network, ip_address
+from random import Random, SystemRandom
+from typing import Any
+
+import msgspec
+
+from dray.apiserver.errors import ApiError, OptionError, invalid
+from dray.apiserver.request.request_info import Document
+from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.stored_object import object_key, resource_prefix
+from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
+from dray.clock import Clock
+
+SERVICE_RANGE = IPv4Network("10.96.0.0/12")
+# The first address is the API server's.
+API_SERVER_ADDRESS = str(SERVICE_RANGE[1])
+HEADLESS = "None"
+# How long a creation may be on its way to the store; one that failed gives its address back after that.
+RESERVED_S = 10.0
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+
+
+class _Service(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_read = msgspec.json.Decoder(_Service).decode
+
+
+class AddressBook:
+    """Which address belongs to which Service: fed from the store, with those on their way to the store."""
+
+    def __init__(self, clock: Clock, random: Random | None = None) -> None:
+        self._clock = clock
+        self._random = random or SystemRandom()
+        self._owner: dict[str, str] = {}
+        self._address: dict[str, str] = {}
+        self._reserved: dict[str, tuple[str, float]] = {}
+
+    @classmethod
+    def following(cls, follower: StoreFollower, clock: Clock) -> AddressBook:
+        book = cls(clock)
+        follower.subscribe_index((resource_prefix("", "services"),), book.apply)
+        return book
+
+    def apply(self, key: str, value: bytes | None) -> None:
+        before = self._address.pop(key, "")
+        if self._owner.get(before) == key:
+            del self._owner[before]
+        address = _read(value).spec.cluster_ip if value is not None else ""
+        if address and address != HEADLESS:
+            self._address[key] = address
+            self._owner[address] = key
+            self._reserved.pop(address, None)
+
+    def is_free(self, address: str, key: str) -> bool:
+        reserved_by, until = self._reserved.get(address, ("", 0.0))
+        if reserved_by not in ("", key) and self._clock.monotonic() < until:
+            return False
+        return self._owner.get(address, key) == key
+
+    def choose(self, key: str) -> str:
+        """A free address; the lowest ones are left to those who ask for them by name."""
+        while True:
+            address = str(SERVICE_RANGE[self._random.randrange(256, SERVICE_RANGE.num_addresses - 1)])
+            if self.is_free(address, key):
+                return address
+
+    def reserve(self, address: str, key: str) -> None:
+        """Keeps an address until its Service is in the store."""
+        now = self._clock.monotonic()
+        self._reserved = {known: entry for known, entry in self._reserved.items() if entry[1] > now}
+        self._reserved[address] = key, now + RESERVED_S
+
+
+class ServiceAddresses(AdmissionPlugin):
+    name = "ServiceAddresses"
+    resources = frozenset({("", "services")})
+
+    def __init__(self, book: AddressBook) -> None:
+        self._book = book
+
+    async def mutate(self, admission: Admission) -> None:
+        if (
+            admission.document is None
+            or admission.attributes.subresource
+            or admission.operation not in (CREATE, UPDATE)
+        ):
+            return
+        document, old = admission.document, admission.old
+        spec = document.setdefault("spec", {})
+        if spec.get("type") == "ExternalName":
+            for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+                spec.pop(field, None)
+            return
+        self._keep(spec, (old or {}).get("spec") or {})
+        address = spec.get("clusterIP") or next(iter(spec.get("clusterIPs") or ()), "")
+        _set_address(spec, address or self._book.choose(_key(admission)))
+
+    def _keep(self, spec: Document, before: Document) -> None:
+        """An update that does not name the address leaves it as it is."""
+        if before.get("clusterIP") and not spec.get("clusterIP"):
+            spec["clusterIP"] = before["clusterIP"]
+            spec["clusterIPs"] = before.get("clusterIPs") or [before["clusterIP"]]
+
+    def _problems(self, address: str, key: str) -> Iterator[str]:
+        try:
+            parsed = ip_address(address)
+        except ValueError:
+            yield "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+            return
+        if parsed.version == 4 and parsed not in SERVICE_RANGE:
+            yield f"failed to allocate IP {address}: the provided IP ({address}) is not in the valid range {SERVICE_RANGE}"
+        elif not self._book.is_free(address, key):
+            yield f"failed to allocate IP {address}: provided IP is already allocated"
+
+    async def validate(self, admission: Admission) -> None:
+        """The address is checked and reserved right before the store, so that a refused Service keeps none."""
+        if admission.document is None or admission.attributes.subresource:
+            return
+        spec = admission.document.get("spec") or {}
+        before = ((admission.old or {}).get("spec") or {}).get("clusterIP")
+        address = spec.get("clusterIP")
+        if spec.get("type") == "ExternalName" or address == before:
+            return
+        if before:
+            raise _refused(admission, ["may not change once set"])
+        if not address or address == HEADLESS:
+            return
+        problems = list(self._problems(address, _key(admission)))
+        if problems:
+            raise _refused(admission, problems)
+        if not admission.attributes.dry_run:
+            self._book.reserve(address, _key(admission))
+
+
+def _key(admission: Admission) -> str:
+    return object_key("", "services", admission.attributes.namespace, admission.name)
+
+
+def _set_address(spec: dict[str, Any], address: str) -> None:
+    spec["clusterIP"] = address
+    spec["clusterIPs"] = spec.get("clusterIPs") or [address]
+    spec["ipFamilies"] = spec.get("ipFamilies") or ["IPv6" if ":" in address else "IPv4"]
+    spec["ipFamilyPolicy"] = spec.get("ipFamilyPolicy") or "SingleStack"
+
+
+def _refused(admission: Admission, problems: list[str]) -> ApiError:
+    spec = (admission.document or {}).get("spec") or {}
+    sent = spec.get("clusterIPs") or [spec.get("clusterIP")]
+    value = msgspec.json.encode(sent).decode()
+    found = [OptionError("Invalid", "spec.clusterIPs", f"Invalid value: {value}: {text}") for text in problems]
+    return invalid("", "Service", admission.name, found)

@@ -1,0 +1,85 @@
+"""Cluster IPs of Services, the `kubernetes` Service, and what a node may read of the kinds around pods."""
+
+from __future__ import annotations
+
+import asyncio
+from ipaddress import ip_address
+from typing import Any
+
+from tests.apiserver.conftest import Client
+
+from dray.apiserver.request.request_info import User
+from dray.apiserver.write.admission.service_addresses import SERVICE_RANGE
+
+SERVICES = "/api/v1/namespaces/default/services"
+NODE = User("system:node:n1", ("system:nodes", "system:authenticated"))
+
+
+def _service(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+async def test_each_service_gets_an_address_of_its_own(server: Client) -> None:
+    made = await asyncio.gather(*(server.post(SERVICES, _service(f"s{i}")) for i in range(20)))
+    addresses = {answer.body["spec"]["clusterIP"] for answer in made}
+    assert len(addresses) == 20
+    assert all(ip_address(address) in SERVICE_RANGE for address in addresses)
+    spec = made[0].body["spec"]
+    assert spec["clusterIPs"] == [spec["clusterIP"]]
+    assert (spec["ipFamilies"], spec["ipFamilyPolicy"]) == (["IPv4"], "SingleStack")
+
+
+async def test_an_address_is_given_once_and_stays(server: Client) -> None:
+    made = await server.post(SERVICES, _service("a", clusterIP="10.96.0.10"))
+    assert made.body["spec"]["clusterIP"] == "10.96.0.10"
+    taken = await server.post(SERVICES, _service("b", clusterIP="10.96.0.10"))
+    assert taken.status == 422
+    assert "provided IP is already allocated" in taken.body["message"]
+    outside = await server.post(SERVICES, _service("b", clusterIP="192.0.2.1"))
+    assert "is not in the valid range" in outside.body["message"]
+    kept = await server.send("PUT", f"{SERVICES}/a", _service("a"))
+    assert kept.body["spec"]["clusterIP"] == "10.96.0.10"
+    moved = await server.patch(f"{SERVICES}/a", {"spec": {"clusterIP": "10.96.0.11", "clusterIPs": ["10.96.0.11"]}})
+    assert moved.status == 422
+    await server.send("DELETE", f"{SERVICES}/a")
+    assert (await server.post(SERVICES, _service("b", clusterIP="10.96.0.10"))).status == 201
+
+
+async def test_headless_and_external_services_have_none(server: Client) -> None:
+    headless = await server.post(SERVICES, _service("a", clusterIP="None"))
+    assert headless.body["spec"]["clusterIPs"] == ["None"]
+    external = await server.post(SERVICES, _service("b", type="ExternalName", externalName="x.example.com"))
+    assert "clusterIP" not in external.body["spec"]
+
+
+async def test_the_kubernetes_service_leads_to_the_server(server: Client) -> None:
+    url = await server.running.listen("127.0.0.1", 0)
+    port = int(url.rpartition(":")[2])
+    service = (await server.get(f"{SERVICES}/kubernetes")).body
+    assert (service["spec"]["clusterIP"], service["spec"]["ports"][0]["targetPort"]) == ("10.96.0.1", port)
+    found = (await server.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes")).body
+    assert (found["ports"][0]["port"], found["endpoints"][0]["addresses"]) == (port, ["127.0.0.1"])
+    old = (await server.get("/api/v1/namespaces/default/endpoints/kubernetes")).body
+    assert old["subsets"][0]["addresses"] == [{"ip": "127.0.0.1"}]
+
+
+async def test_what_a_node_may_read(server: Client) -> None:
+    allowed = (
+        "/api/v1/services", "/apis/node.k8s.io/v1/runtimeclasses", "/apis/storage.k8s.io/v1/csidrivers",
+        "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    )  # fmt: skip
+    for path in allowed:
+        assert (await server.send("GET", path, user=NODE)).status == 200, path
+    refused = (
+        "/apis/storage.k8s.io/v1/csinodes", "/apis/storage.k8s.io/v1/storageclasses", "/api/v1/persistentvolumes",
+        "/api/v1/persistentvolumeclaims", "/api/v1/endpoints", "/apis/networking.k8s.io/v1/ingresses",
+    )  # fmt: skip
+    for path in refused:
+        assert (await server.send("GET", path, user=NODE)).status == 403, path
+    nodes = "/apis/storage.k8s.io/v1/csinodes"
+    own = {"metadata": {"name": "n1"}, "spec": {"drivers": []}}
+    assert (await server.send("POST", nodes, own, user=NODE)).status == 201
+    assert (await server.send("GET", f"{nodes}/n1", user=NODE)).status == 200
+    other = {"metadata": {"name": "n2"}, "spec": {"drivers": []}}
+    assert (await server.send("POST", nodes, other, user=NODE)).status == 403
+    assert (await server.send("GET", f"{nodes}/n2", user=NODE)).status == 403
