@@ -18,6 +18,7 @@ from dray.driver import (
     PreparedDevice,
     RunningDriver,
 )
+from dray.features import FeatureGates
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
@@ -89,9 +90,10 @@ class NodeRig:
             os.killpg(state["pid"], signal.SIGKILL)
         await self.plane.stop()
 
-    async def start_agent(self, client: Client | None = None) -> None:
+    async def start_agent(self, client: Client | None = None, gates: FeatureGates | None = None) -> None:
         capacity = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("4Gi"), "pods": Quantity.parse("10")}
-        options = KubeletOptions(NodeDescription(NODE, capacity), self.root / "n", (self.root / "cdi",))
+        gates = gates or FeatureGates.default()
+        options = KubeletOptions(NodeDescription(NODE, capacity), self.root / "n", (self.root / "cdi",), gates)
         client = client or self.plane.client("kubelet")
         self.agent = Kubelet(client, options, ProcessRuntime(self.root / "n", client.clock))
         await self.agent.start()

@@ -2,12 +2,14 @@
 
 import pytest
 
-from dray.accounting import Enforcement
+from dray.accounting import CgroupValues, Enforcement
 from dray.api import codec
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.kubelet.claims import ClaimCache
 from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
+from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.cri import resources
 from tests.builders.manifests import a_container, a_pod
 
 GI = 2**30
@@ -27,8 +29,9 @@ def pod_with_claim(resources=None, *, mapping=(), overhead=(), others=()):
 def specs(tmp_path):
     def make(**options):
         options = {"enforcement": Enforcement.KUBERNETES, **options}
+        folders = tmp_path, tmp_path / "volumes"
         return ContainerSpecs(
-            None, ClaimCache(), CdiDirectories([tmp_path]), tmp_path, lambda *_: None, allocatable=NODE, **options
+            None, ClaimCache(), CdiDirectories([tmp_path]), *folders, lambda *_: None, allocatable=NODE, **options
         )
 
     return make
@@ -79,3 +82,19 @@ async def test_a_pod_that_asks_for_nothing_itself_stays_best_effort(specs):
     spec = await specs().of(pod, pod.spec.containers[0], 0)
     assert specs().pod_cgroup(pod).cpu_shares == 2
     assert spec.oom_score_adj == 1000
+
+
+def test_cri_is_told_the_memory_that_stays_with_a_container():
+    values = CgroupValues(cpu_shares=1024, memory_min=64 * 2**20)
+    assert dict(resources(values, None).unified) == {"memory.min": str(64 * 2**20)}
+    assert dict(resources(CgroupValues(cpu_shares=2), None).unified) == {}
+
+
+async def test_without_dra_a_container_gets_no_devices(specs):
+    container = a_container("main", resources={"claims": [{"name": "c"}]})
+    claims = [{"name": "c", "resourceClaimName": "c"}]
+    pod = codec.to_object(a_pod("p", container, namespace="ns", uid="u", resourceClaims=claims), Pod)
+    with pytest.raises(ContainerError, match="unable to get claim info"):
+        await specs().of(pod, pod.spec.containers[0], 0)
+    spec = await specs(claims_enabled=False).of(pod, pod.spec.containers[0], 0)
+    assert spec.cdi_device_ids == ()

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Answer, Client, ServerUnreachable
+from dray.features import FeatureGates
 from dray.kubelet import server
 from dray.kubelet.errors import ContainerError
 from tests.kubelet.node_rig import FAN, NODE, NodeRig
@@ -137,6 +138,21 @@ async def test_a_container_with_an_attribute_restarts_while_the_api_server_is_aw
     rig.kill_containers()
     await rig.until_output(1, "fan=fan-0 colour=white")
     transport.is_away = False
+
+
+async def test_an_agent_without_dra_does_nothing_for_claims(rig):
+    """A pod that was prepared before is still given back, so that its devices are not lost."""
+    await rig.create_pod()
+    await rig.until_output(0, "fan=fan-0")
+    await rig.stop_agent()
+    off = FeatureGates.default().without("DynamicResourceAllocation")
+    await rig.start_agent(gates=off)
+    await rig.create_pod("second")
+    await rig.until_output(0, "fan= colour=", "second")
+    assert len(rig.fan.prepared) == 1
+    await rig.until(lambda: FAN in rig.agent.drivers.names(), "the driver to be registered")
+    await rig.delete_pod()
+    assert rig.fan.unprepared == rig.fan.prepared
 
 
 async def test_the_attribute_of_a_device_that_all_nodes_reach(rig):

@@ -185,6 +185,10 @@ class Container(ApiStruct, frozen=True):
     image_pull_policy: str = ""
 
 
+class EphemeralContainer(ApiStruct, frozen=True):
+    name: str = ""
+
+
 class PodResourceClaim(ApiStruct, frozen=True):
     """`spec.resourceClaims[]`: a claim by name, or one made from a template for this pod."""
 
@@ -242,6 +246,7 @@ class PodOS(ApiStruct, frozen=True):
 class PodSpec(ApiStruct, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[EphemeralContainer, ...] = ()
     volumes: tuple[Volume, ...] = ()
     restart_policy: str = ""
     termination_grace_period_seconds: int | None = None

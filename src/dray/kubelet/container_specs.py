@@ -131,6 +131,7 @@ class ContainerSpecs:
         *,
         host_ip: str = "",
         allocatable: Mapping[str, Quantity] | None = None,
+        claims_enabled: bool = True,
         device_attributes_enabled: bool = True,
         enforcement: Enforcement = Enforcement.KEP,
         counts_claims: bool = True,
@@ -145,8 +146,9 @@ class ContainerSpecs:
             host_ip=host_ip,
             pod_ip=host_ip,
             node_allocatable=allocatable or {},
-            device_attributes_enabled=device_attributes_enabled,
+            device_attributes_enabled=claims_enabled and device_attributes_enabled,
         )
+        self._claims_enabled = claims_enabled
         self._enforcement = enforcement
         # What claims take of the node: as the pod's status says, or nothing.
         self._charges: tuple[ClaimCharge, ...] | None = None if counts_claims else ()
@@ -159,7 +161,7 @@ class ContainerSpecs:
 
     async def of(self, pod: Pod, container: Container, attempt: int, pod_ip: str = "") -> ContainerSpec:
         """Everything resolved now: a container that restarts sees values as they are then."""
-        names = cdi_device_ids(pod, container, self._cache)
+        names = cdi_device_ids(pod, container, self._cache) if self._claims_enabled else ()
         # Without directories it is the runtime that knows what is behind the names.
         edits = self._cdi.edits_for(names) if self._cdi is not None else ContainerEdits()
         sources = await self._sources_for(pod, container, pod_ip)

@@ -25,6 +25,13 @@ class KubeletMetrics:
             ("driver_name", "method_name", "grpc_status_code"),
             buckets=_BUCKETS,
         )
+        # The name that KEP-4381 has for the same measurements.
+        self._calls_by_kep_name = registry.histogram(
+            "dra_operations_seconds",
+            "Latency of calls to DRA drivers, by the name in KEP-4381.",
+            ("driver_name", "method_name", "grpc_status_code"),
+            buckets=_BUCKETS,
+        )
         self._prepare_skips = registry.counter(
             "dra_node_prepare_skips_total", "Prepare calls that drivers asked to skip.", ("driver_name",)
         )
@@ -51,6 +58,7 @@ class KubeletMetrics:
 
     def observe_call(self, driver: str, method: str, code: str, seconds: float) -> None:
         self._calls.observe(seconds, driver, method, code)
+        self._calls_by_kep_name.observe(seconds, driver, method, code)
 
     def observe_operation(self, operation: str, is_error: bool, seconds: float) -> None:
         self._operations.observe(seconds, operation, "true" if is_error else "false")

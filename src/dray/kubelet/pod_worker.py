@@ -74,6 +74,8 @@ class PodWorker:
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
         self._has_lived = False
+        # Ephemeral containers whose refusal was told.
+        self._refused: set[str] = set()
         self.update(pod)
 
     @property
@@ -83,9 +85,18 @@ class PodWorker:
 
     def update(self, pod: Pod) -> None:
         self._report.pod = pod
+        self._refuse_ephemeral_containers()
         self._changed.set()
         if pod.metadata.deletion_timestamp is not None:
             self._stopping.set()
+
+    def _refuse_ephemeral_containers(self) -> None:
+        """Says once about each of them that it will not run, so that `kubectl debug` does not wait without a reason."""
+        for container in self.pod.spec.ephemeral_containers:
+            if container.name not in self._refused:
+                self._refused.add(container.name)
+                text = f"Ephemeral container {container.name} is not started: this node agent does not run ephemeral containers"
+                self._report.warn("Failed", text)
 
     def runs(self, container: str) -> bool:
         return container in self._running

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from dray.api.core import Pod
 from dray.api.dra.consumption import allocation_results
@@ -40,6 +41,8 @@ class PodClaims:
         drivers: Drivers,
         checkpoint: CheckpointFile,
         *,
+        is_enabled: bool = True,
+        keeps_share_ids: bool = True,
         may_skip_operations: bool = True,
         call_timeout_s: float = CALL_TIMEOUT_S,
         count_skip: CountSkip = lambda driver, operation: None,
@@ -47,6 +50,8 @@ class PodClaims:
         self._client = client
         self._drivers = drivers
         self._checkpoint = checkpoint
+        self._is_enabled = is_enabled
+        self._keeps_share_ids = keeps_share_ids
         self._may_skip_operations = may_skip_operations
         self._call_timeout_s = call_timeout_s
         self._count_skip = count_skip
@@ -59,8 +64,11 @@ class PodClaims:
     async def prepare(self, pod: Pod) -> None:
         """Make every claim of the pod usable, or raise ClaimRefused or DriverError with the text for its event.
 
-        Nothing is noted before all checks have passed, so a pod that fails them can be deleted without a trace.
+        Nothing is noted before all checks have passed, so a pod that fails them can be deleted without a trace. With
+        DynamicResourceAllocation off nothing is prepared; claims that are on record are still given back.
         """
+        if not self._is_enabled:
+            return
         checked = await self._checked_claims(pod)
         if not checked:
             return
@@ -112,7 +120,8 @@ class PodClaims:
             elif isinstance(answer, str):
                 failure = failure or f"{PREPARE} failed for ResourceClaim {state.name}: {answer}"
             else:
-                self.cache.store_devices(state.key, driver, answer)
+                devices = answer if self._keeps_share_ids else [replace(each, share_id=None) for each in answer]
+                self.cache.store_devices(state.key, driver, devices)
         missing = len(by_uid) - sum(uid in by_uid for uid in answers)
         if not failure and missing:
             failure = f"{PREPARE} skipped {missing} ResourceClaims"
@@ -154,6 +163,8 @@ class PodClaims:
 
     def knows_claims_of(self, pod: Pod) -> bool:
         """Whether every claim of the pod is on record for it, as it is once the pod was prepared."""
+        if not self._is_enabled:
+            return True
         try:
             keys = {f"{pod.metadata.namespace}/{each.claim_name}" for each in created_claims(pod)}
         except ClaimRefused:

@@ -90,6 +90,8 @@ def resources(values: CgroupValues, oom_score_adj: int | None) -> Any:
         cpu_shares=values.cpu_shares,
         memory_limit_in_bytes=values.memory_max or 0,
         oom_score_adj=oom_score_adj or 0,
+        # Memory that the kernel leaves to the container under pressure; CRI has no field of its own for it.
+        unified={"memory.min": str(values.memory_min)} if values.memory_min else {},
         hugepage_limits=[cri.HugepageLimit(page_size=size, limit=limit) for size, limit in values.hugetlb.items()],
     )
 
