@@ -5,6 +5,7 @@ The decisions are those of `apiserver.guard.device_records`; here are only the r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dray.api.dra.consumption import held_results, plain_name
@@ -62,13 +63,13 @@ class MemoryClusterGuard:
 
     def record(self, old: Any, new: Any) -> None:
         """Notes a write: of a slice what it offers, of a claim what it holds."""
-        if isinstance(new if new is not None else old, ResourceSlice):
+        kind = type(old if new is None else new)
+        if kind is ResourceSlice:
             self._published.replace(old, new)
-        if isinstance(old, ResourceClaim):
-            for share in _shares(old):
+        elif kind is ResourceClaim:
+            for share in _shares(old) if old is not None else ():
                 self._release(share.device, _claimant(old))
-        if isinstance(new, ResourceClaim):
-            for share in _shares(new):
+            for share in _shares(new) if new is not None else ():
                 self._hold(share, _claimant(new))
 
     def _release(self, device: DeviceID, claimant: Claimant) -> None:
@@ -160,11 +161,14 @@ def _holder(claimant: Claimant, share: Share) -> ClaimHolder:
     return ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, dict(share.capacity))
 
 
-def _shares(claim: ResourceClaim) -> list[Share]:
-    return [_share(result) for result in held_results(claim)]
+def _shares(claim: ResourceClaim) -> Sequence[Share]:
+    # Most writes are of claims without devices; they are told apart first.
+    return [_share(result) for result in held_results(claim)] if claim.status.allocation is not None else ()
 
 
 def _share(result: DeviceRequestAllocationResult) -> Share:
+    if not result.consumed_capacity:
+        return Share(device_id(result), result.share_id or "", ())
     consumed = {plain_name(name, result.driver): amount.nanos for name, amount in result.consumed_capacity.items()}
     return Share(device_id(result), result.share_id or "", tuple(sorted(consumed.items())))
 

@@ -154,7 +154,6 @@ def with_holder(
     offer = published.offer(share.device)
     # Of a device that nobody publishes (any more) the allocation itself says whether it is shared.
     is_shareable = offer.is_shareable if offer else bool(share.share_id)
-    name = str(share.device)
     in_the_way = [
         holder
         for holder in record.holders
@@ -162,13 +161,13 @@ def with_holder(
     ]
     if in_the_way:
         return DeviceTaken(
-            f"device {name} is already allocated to claim {holder_names(in_the_way)}",
+            f"device {share.device} is already allocated to claim {holder_names(in_the_way)}",
             _claimants(in_the_way),
             share.device,
         )
     if offer and (short := _overdrawn_capacity(record, share, offer.capacity)):
         return DeviceTaken(
-            f"device {name}: {short}; the rest is held by claim {holder_names(record.holders)}",
+            f"device {share.device}: {short}; the rest is held by claim {holder_names(record.holders)}",
             _claimants(record.holders),
             share.device,
         )
