@@ -13,7 +13,10 @@ from tests.apiserver.conftest import CLAIMS, Client
 
 from dray.api.errors import DecodeError
 from dray.api.schemas import TypeRef, known_kinds, schema_for, struct
+from dray.apiserver.read.protobuf_encoding import encode_object
+from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.write import protobuf
+from dray.http.responses import Response
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 PODS = "/api/v1/namespaces/default/pods"
@@ -149,10 +152,34 @@ async def test_unknown_kinds_are_of_an_unknown_format(server: Client) -> None:
     assert (refused.status, refused.body["reason"]) == (415, "UnsupportedMediaType")
 
 
-async def test_who_accepts_nothing_else_gets_406_and_who_prefers_it_json(server: Client) -> None:
-    assert (await server.get(CLAIMS, accept=PROTOBUF)).status == 406
-    preferred = await server.get(CLAIMS, accept=f"{PROTOBUF},application/json")
-    assert (preferred.status, preferred.headers["content-type"]) == (200, "application/json")
+async def _answer(server: Client, path: str, accept: str) -> Response:
+    path, _, query = path.partition("?")
+    return await server.running.server.handle(Request("GET", path, query, {"accept": accept}, b"", user=LOOPBACK))
+
+
+async def test_who_prefers_protobuf_gets_it(server: Client) -> None:
+    shown = (await server.get("/api/v1/namespaces/default")).body
+    listed = (await server.get("/api/v1/namespaces")).body
+    for accept in (PROTOBUF, f"{PROTOBUF},application/json"):
+        one = await _answer(server, "/api/v1/namespaces/default", accept)
+        assert (one.content_type, protobuf.read(one.body)) == (PROTOBUF, shown)
+        page = await _answer(server, "/api/v1/namespaces", accept)
+        assert protobuf.read(page.body) == listed
+    plain = await _answer(server, "/api/v1/namespaces/default", f"application/json,{PROTOBUF}")
+    assert plain.content_type == "application/json"
+
+
+async def test_a_watch_in_protobuf(server: Client) -> None:
+    answer = await _answer(server, "/api/v1/namespaces?watch=1", PROTOBUF)
+    assert (answer.content_type, answer.stream is None) == (f"{PROTOBUF};stream=watch", False)
+    assert answer.stream is not None
+    data = await anext(answer.stream)
+    await answer.stream.aclose()  # type: ignore[attr-defined]
+    size = int.from_bytes(data[:4], "big")
+    event = dict(protobuf.fields(data[4 : 4 + size]))
+    assert event[1] == b"ADDED"
+    found = protobuf.read(protobuf.content(dict(protobuf.fields(protobuf.content(event[2])))[1]))
+    assert found == (await server.get(f"/api/v1/namespaces/{found['metadata']['name']}")).body
 
 
 def _enveloped(api_version: str, kind: str, data: bytes) -> bytes:
@@ -218,6 +245,7 @@ def test_every_field_of_every_kind_is_read(api_version: str, kind: str) -> None:
     assert schema is not None
     document = {"apiVersion": api_version, "kind": kind, **filled(schema.name)}
     assert protobuf.read(protobuf_writer.body(document)) == document
+    assert protobuf.read(encode_object(document, api_version, kind)) == document
     if (listed := schema_for(api_version, f"{kind}List")) is not None:
         page = {"apiVersion": api_version, "kind": f"{kind}List", **filled(listed.name)}
         assert protobuf.read(protobuf_writer.body(page)) == page

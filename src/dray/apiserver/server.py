@@ -29,6 +29,7 @@ from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.errors import ApiError
 from dray.apiserver.http.version_and_metrics import ServerMetrics, version_document
 from dray.apiserver.read.get_and_list import Reader
+from dray.apiserver.read.representations import Whole
 from dray.apiserver.read.selectors import parse_fields
 from dray.apiserver.request.authentication.authenticator import impersonate, requested_user
 from dray.apiserver.request.authentication.issuer import TokenIssuer
@@ -47,6 +48,7 @@ from dray.apiserver.request.request_info import (
 )
 from dray.apiserver.request.request_options import (
     JSON,
+    PROTOBUF,
     YAML,
     Query,
     ResponseFormat,
@@ -342,15 +344,19 @@ class Server:
         return self._show(call, await self._reader.get(call))
 
     def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
-        return Response(status, self._reader.representation(call, is_list=False).encode(stored))
+        shown = self._reader.representation(call, is_list=False)
+        return Response(status, shown.encode(stored), shown.content_type)
 
     async def _list(self, call: ApiCall) -> Response:
         shown = self._reader.representation(call, is_list=True)
         listing = await self._reader.list(call)
-        return Response(200, shown.list(listing.chosen, listing.meta))
+        return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
 
     async def _watch(self, call: ApiCall) -> Response:
-        return Response(200, stream=await self._watching.watch(call))
+        stream = await self._watching.watch(call)
+        if call.response_format.media_type == PROTOBUF:
+            return Response(200, content_type=f"{PROTOBUF};stream=watch", stream=stream)
+        return Response(200, stream=stream)
 
     async def _create(self, call: ApiCall) -> Response:
         return self._written(call, await self._writer.create(call))
@@ -365,9 +371,10 @@ class Server:
         response = self._show(call, outcome.stored, 201 if outcome.created else 200)
         if outcome.document is not None and not call.response_format.kind:
             # a dry run has no revision to show
-            document = decode(response.body)
+            shown = Whole(call.row, call.version).encode(outcome.stored)
+            document = decode(shown)
             document["metadata"].pop("resourceVersion", None)
-            response.body = encode(document)
+            response.body, response.content_type = encode(document), JSON
         return response
 
     async def _delete(self, call: ApiCall) -> Response:
@@ -385,7 +392,7 @@ class Server:
         shown = self._reader.representation(call, is_list=True)
         listing = await self._reader.list(call)
         await self._deleter.delete_all(call, options, listing.chosen)
-        return Response(200, shown.list(listing.chosen, listing.meta))
+        return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
 
     async def _bind(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.bind(call)))

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dray.api.jsontext import go_json
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import empty_object
 from dray.apiserver.errors import ApiError, bad_request
+from dray.apiserver.read.protobuf_encoding import encode_item, encode_list, encode_object, watch_event
 from dray.apiserver.read.tables import (
     column_definitions,
     row_cells,
 )
-from dray.apiserver.request.request_options import ResponseFormat
-from dray.apiserver.watch.stored_object import Stored, encode, from_storage, is_stored_form
+from dray.apiserver.request.request_options import JSON, PROTOBUF, ResponseFormat
+from dray.apiserver.watch.stored_object import Stored, encode, from_storage, is_stored_form, line
 from dray.clock import Clock
 
 Document = dict[str, Any]
@@ -38,8 +39,22 @@ class ListMetadata:
         return metadata
 
 
+class JsonAnswer:
+    """What the representations in JSON share."""
+
+    __slots__ = ()
+    content_type: ClassVar[str] = JSON
+
+    def failed(self, status: Document) -> bytes:
+        """An error in the middle of a watch."""
+        return encode(status)
+
+    def event(self, event_type: str, encoded: bytes) -> bytes:
+        return line(event_type, encoded)
+
+
 @dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(JsonAnswer):
     """Complete objects. Those that are stored in the client's version are sent without decoding."""
 
     row: Resource
@@ -70,6 +85,44 @@ class Whole:
         return encode(document)
 
 
+@dataclass(frozen=True, slots=True)
+class Protobuf:
+    """Complete objects in protobuf."""
+
+    row: Resource
+    version: str
+    content_type: ClassVar[str] = PROTOBUF
+
+    def encode(self, stored: Stored) -> bytes:
+        return self.of(stored.document())
+
+    def of(self, document: Document) -> bytes:
+        """A document of the storage version."""
+        return encode_object(from_storage(self.row, self.version, document), self._api_version, self.row.kind)
+
+    @property
+    def _api_version(self) -> str:
+        return group_version(self.row.group, self.version)
+
+    def list(self, chosen: Iterable[Stored], meta: ListMetadata) -> bytes:
+        items = [
+            encode_item(from_storage(self.row, self.version, stored.document()), self._api_version, self.row.kind)
+            for stored in chosen
+        ]
+        return encode_list(items, meta.document(), self._api_version, self.row.list_kind)
+
+    def bookmark(self, revision: int, annotations: Document | None) -> bytes:
+        document = empty_object(self._api_version, self.row.kind)
+        document["metadata"] = _bookmark_metadata(revision, annotations)
+        return encode_object(document, self._api_version, self.row.kind)
+
+    def failed(self, status: Document) -> bytes:
+        return encode_object(status, "v1", "Status")
+
+    def event(self, event_type: str, encoded: bytes) -> bytes:
+        return watch_event(event_type, encoded)
+
+
 def _bookmark_metadata(revision: int, annotations: Document | None) -> Document:
     metadata: Document = {"resourceVersion": str(revision)}
     if annotations:
@@ -78,7 +131,7 @@ def _bookmark_metadata(revision: int, annotations: Document | None) -> Document:
 
 
 @dataclass(frozen=True, slots=True)
-class MetadataOnly:
+class MetadataOnly(JsonAnswer):
     meta_version: str
 
     def encode(self, stored: Stored) -> bytes:
@@ -106,7 +159,7 @@ class MetadataOnly:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class Table(JsonAnswer):
     """Table rows; `include` says how much of each object is sent with its row."""
 
     row: Resource
@@ -156,13 +209,15 @@ class Table:
         return {"cells": [], "object": MetadataOnly(self.meta_version).of({"metadata": metadata})}
 
 
-Representation = Whole | MetadataOnly | Table
+Representation = Whole | Protobuf | MetadataOnly | Table
 
 
 def representation(
     row: Resource, version: str, wanted: ResponseFormat, include: str, clock: Clock, *, is_list: bool
 ) -> Representation:
     """Raises 400 or 406 if the kind cannot be shown in this format."""
+    if wanted.media_type == PROTOBUF:
+        return Protobuf(row, version)
     if not wanted.kind:
         return Whole(row, version)
     if wanted.kind == "Table":

@@ -105,6 +105,14 @@ def _job(document: Document) -> dict[str, str]:
     return {**_meta(document), "status.successful": _text(_section(document, "status").get("succeeded") or 0)}
 
 
+def _of_spec(*names: str) -> FieldsOf:
+    def fields(document: Document) -> dict[str, str]:
+        spec = _section(document, "spec")
+        return {**_meta(document), **{f"spec.{name}": _text(spec.get(name)) for name in names}}
+
+    return fields
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The fields of a kind that may be selected, the words that refuse an unknown field, and other names for fields."""
@@ -133,6 +141,9 @@ FIELDS: dict[tuple[str, str], Fields] = {
     ("resource.k8s.io", "resourceslices"): Fields(_slice, WITH_KIND),
     ("apps", "replicasets"): Fields(_replica_set, PLAIN),
     ("batch", "jobs"): Fields(_job, PLAIN),
+    ("certificates.k8s.io", "certificatesigningrequests"): Fields(_of_spec("signerName"), PLAIN),
+    ("certificates.k8s.io", "clustertrustbundles"): Fields(_of_spec("signerName"), PLAIN),
+    ("certificates.k8s.io", "podcertificaterequests"): Fields(_of_spec("signerName", "podName", "nodeName"), PLAIN),
 }
 
 

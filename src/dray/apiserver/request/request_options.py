@@ -291,9 +291,11 @@ def response_format(accept: str, *, streams: bool) -> ResponseFormat:
 
 def _satisfies(clause: Clause) -> ResponseFormat | None:
     media_type = JSON if clause.media_type in ("*/*", "application/*") else clause.media_type
-    if media_type not in (JSON, YAML) or not clause.quality:
+    if media_type not in OFFERED or not clause.quality:
         return None
     kind = clause.parameters.get("as", "")
+    if kind and media_type == PROTOBUF:
+        return None
     if not kind:
         return ResponseFormat(media_type)
     version = clause.parameters.get("v", "")

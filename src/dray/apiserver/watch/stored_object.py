@@ -64,6 +64,11 @@ encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
 
 
+def line(event_type: str, encoded: bytes) -> bytes:
+    """One event of a watch in JSON."""
+    return b'{"type":"%b","object":%b}\n' % (event_type.encode(), encoded)
+
+
 def ordered(document: dict[str, Any]) -> dict[str, Any]:
     """kind, apiVersion and metadata first: the stored form, whose head has one fixed length per kind."""
     head = {"kind": document.get("kind"), "apiVersion": document.get("apiVersion"), "metadata": document["metadata"]}

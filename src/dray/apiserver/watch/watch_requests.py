@@ -29,14 +29,12 @@ from dray.apiserver.request.request_options import (
     revision_number,
 )
 from dray.apiserver.watch.kind_cache import KindCache
-from dray.apiserver.watch.stored_object import encode
 from dray.apiserver.watch.watchers import (
     ADDED,
     BOOKMARK,
     ERROR,
     WatchedChange,
     Watcher,
-    line,
 )
 from dray.clock import Clock
 from dray.store.errors import Compacted
@@ -84,7 +82,7 @@ class TableWatcher(Watcher):
     __slots__ = ()
 
     def push_event(self, event_type: str, encoded: bytes) -> None:
-        self.push(line(event_type, encoded))
+        self.push(self.representation.event(event_type, encoded))
         self._forget_columns()
 
     def offer(self, event: WatchedChange) -> None:
@@ -185,7 +183,7 @@ class WatchRequests:
                 if isinstance(watcher, TableWatcher):
                     watcher.push_event(ADDED, encoded)
                 else:
-                    watcher.push(line(ADDED, encoded), counted=False)
+                    watcher.push(watcher.representation.event(ADDED, encoded), counted=False)
         if options.send_initial_events and options.bookmarks:
             self._bookmark(watcher, INITIAL_EVENTS_END)
 
@@ -208,7 +206,8 @@ class WatchRequests:
         self._fail(watcher, error)
 
     def _fail(self, watcher: Watcher, error: ApiError) -> None:
-        watcher.push(line(ERROR, encode(error.status())))
+        shown: Representation = watcher.representation  # type: ignore[assignment]
+        watcher.push(shown.event(ERROR, shown.failed(error.status())))
         watcher.close()
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -246,4 +245,4 @@ class WatchRequests:
     def _bookmark(self, watcher: Watcher, annotations: dict[str, Any] | None) -> None:
         revision = max(self._core.progress.revision, watcher.revision)
         shown: Representation = watcher.representation  # type: ignore[assignment]
-        watcher.push(line(BOOKMARK, shown.bookmark(revision, annotations)))
+        watcher.push(shown.event(BOOKMARK, shown.bookmark(revision, annotations)))

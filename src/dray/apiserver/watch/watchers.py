@@ -28,9 +28,7 @@ class ObjectEncoder(Protocol):
 
     def encode(self, stored: Stored) -> bytes: ...
 
-
-def line(event_type: str, encoded: bytes) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (event_type.encode(), encoded)
+    def event(self, event_type: str, encoded: bytes) -> bytes: ...
 
 
 class WatchedChange:
@@ -55,7 +53,7 @@ class WatchedChange:
         if found is None:
             stored = self.new if event_type != DELETED else self.old and self.old.at(self.revision)
             assert stored is not None
-            found = line(event_type, representation.encode(stored))
+            found = representation.event(event_type, representation.encode(stored))
             self._lines[event_type, representation] = found
         return found
 
