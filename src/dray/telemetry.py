@@ -183,7 +183,7 @@ class WorkQueueMetrics:
 
 
 def set_up_logging(verbosity: int = 0, stream: object = None) -> None:
-    """Lines on standard error. Verbosity as in Kubernetes: below 4 is information, 4 and more shows decisions."""
+    """Lines on standard error. Verbosity as in Kubernetes: below 4 is information, 4 and more shows debug messages."""
     handler = logging.StreamHandler(stream or sys.stderr)  # type: ignore[arg-type]
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     root = logging.getLogger("dray")

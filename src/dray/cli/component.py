@@ -84,7 +84,7 @@ def component_options(secure_port: int) -> Callable[[Callable[..., None]], Calla
             "--secure-port", default=secure_port, show_default=True, help="0 serves neither health nor metrics."
         ),
         gate_options,
-        click.option("-v", "--verbosity", default=0, help="4 and more shows decisions."),
+        click.option("-v", "--verbosity", default=0, help="4 and more shows debug messages."),
     )
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,82 @@
+"""The table of the KEPs' statements: named tests exist, differences are written down, and open rows become fewer."""
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "kep-coverage.md"
+DIFFERENCES = (ROOT / "docs" / "differences.md").read_text()
+
+STATEMENTS = 385
+# Whoever proves or does one of these takes the number down; nobody takes it up.
+MOST_OPEN = 18
+MOST_UNPROVEN = 87
+MOST_LATER = 2
+VERDICTS = {"done", "differs", "later", "unproven", "open"}
+
+
+class Row(NamedTuple):
+    kep: str
+    number: str
+    statement: str
+    verdict: str
+    by: str
+
+
+def rows() -> list[Row]:
+    found, kep = [], ""
+    for line in PAGE.read_text().splitlines():
+        if line.startswith("## "):
+            kep = line[3:]
+        elif match := re.match(r"\| (\d+) \| .*? \| (.*) \| (\w+) \| (.*) \|$", line):
+            found.append(Row(kep, *match.groups()))
+    return found
+
+
+ROWS = rows()
+
+
+def test_every_statement_has_a_verdict() -> None:
+    assert len(ROWS) == STATEMENTS
+    assert {row.verdict for row in ROWS} <= VERDICTS
+
+
+def test_open_rows_become_fewer() -> None:
+    counts = Counter(row.verdict for row in ROWS)
+    assert counts["open"] <= MOST_OPEN
+    assert counts["unproven"] <= MOST_UNPROVEN
+    assert counts["later"] <= MOST_LATER
+    for verdict in VERDICTS:
+        assert re.search(rf"^\| {verdict} \| .* \| {counts[verdict]} \|$", PAGE.read_text(), re.MULTILINE), verdict
+
+
+def names(row: Row) -> list[str]:
+    return re.findall(r"`(tests/[^`]+)`", row.by)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.verdict == "done"], ids=lambda row: f"{row.kep}-{row.number}"
+)
+def test_named_tests_exist(row: Row) -> None:
+    assert names(row), "no test is named"
+    for name in names(row):
+        path, _, function = name.partition("::")
+        assert (ROOT / path).is_file(), name
+        assert re.search(rf"^ *(async )?def {function or 'test_'}", (ROOT / path).read_text(), re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row.verdict == "differs"], ids=lambda row: f"{row.kep}-{row.number}"
+)
+def test_differences_are_written_down(row: Row) -> None:
+    match = re.search(r'"(.+)"$', row.by)
+    assert match, "the line of differences.md is not named"
+    assert match.group(1) in DIFFERENCES
+
+
+def test_other_rows_say_why() -> None:
+    assert all(row.by for row in ROWS if row.verdict in {"later", "open", "unproven"})
