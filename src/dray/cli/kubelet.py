@@ -78,7 +78,7 @@ def kubelet(
     from dray.accounting import Enforcement
     from dray.api.quantity import Quantity, QuantityError
     from dray.client import KubeconfigError, connect, load_connection
-    from dray.kubelet.node import NodeDescription, machine_capacity
+    from dray.kubelet.node import NodeDescription, declared_features, machine_capacity
     from dray.kubelet.server import Kubelet, KubeletOptions
     from dray.telemetry import set_up_logging
 
@@ -93,7 +93,7 @@ def kubelet(
         amounts,
         dict(map(_pair, labels)),
         runtime=runtime.partition(":")[0],
-        declared_features=("DRANodeAllocatableResources",) if gates.enabled("DRANodeAllocatableResources") else (),
+        declared_features=declared_features(gates),
     )
     options = KubeletOptions(
         description,

@@ -16,6 +16,7 @@ from dray.api.meta import ObjectMeta, OwnerReference
 from dray.api.quantity import Quantity
 from dray.client import LEASES, NODES, STRATEGIC_PATCH, ApiError, Client
 from dray.clock import rfc3339, rfc3339_micro
+from dray.features import FeatureGates
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,11 @@ LEASE_NAMESPACE = "kube-node-lease"
 LEASE_DURATION_S = 40
 RENEW_EVERY_S = 10.0
 MAX_PODS = 110
+
+
+def declared_features(gates: FeatureGates) -> tuple[str, ...]:
+    """What the scheduler must know that this agent does, by the names of the gates."""
+    return tuple(each for each in ("DRANodeAllocatableResources", "DRAOptionalNodeOperations") if gates.enabled(each))
 
 
 @dataclass(frozen=True, slots=True)

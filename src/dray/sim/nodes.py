@@ -21,7 +21,7 @@ from dray.driver import Driver, DriverPaths, RunningDriver
 from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, plan_pool
 from dray.features import FeatureGates
-from dray.kubelet.node import NodeDescription
+from dray.kubelet.node import NodeDescription, declared_features
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.kubelet.simulated_kubelets import SimulatedKubelets
@@ -60,7 +60,7 @@ class NodesOptions:
             "memory": Quantity.parse(self.memory),
             "pods": Quantity.parse("110"),
         }
-        features = ("DRANodeAllocatableResources",) if self.gates.enabled("DRANodeAllocatableResources") else ()
+        features = declared_features(self.gates)
         return [
             NodeDescription(f"{self.prefix}-{number}", capacity, declared_features=features, runtime="process")
             for number in range(1, self.count + 1)
