@@ -67,6 +67,16 @@ def test_strings_cannot_grow_beyond_the_budget(device: CelDevice) -> None:
     assert seconds < SECONDS
 
 
+def test_joining_long_lists_again_and_again_is_charged(device: CelDevice) -> None:
+    """The estimate lets it pass, as that of Kubernetes does: there a list is joined without a copy."""
+    joined = "cel.bind(b, a + a + a + a + a + a + a + a + a + a + a + a + a + a + a + a, "
+    text = f"cel.bind(a, lists.range(400), {joined}lists.range(90000).all(i, (b + b).size() > 0)))"
+    value, seconds = timed(text, device)
+    assert isinstance(value, CelRuntimeError)
+    assert value.cost_exceeded
+    assert seconds < SECONDS
+
+
 def test_lists_cannot_grow_without_limit(device: CelDevice) -> None:
     value, seconds = timed(doubled("[1]", 60, "{}.size() > 0"), device)
     assert isinstance(value, CelRuntimeError)

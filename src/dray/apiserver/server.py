@@ -72,6 +72,7 @@ from dray.apiserver.write.deletion import (
     Deleter,
     delete_options,
 )
+from dray.apiserver.write.large_requests import in_thread_if_large
 from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectWriter,
@@ -423,7 +424,7 @@ class Server:
 
     async def _review(self, call: ApiCall) -> Response:
         options = write_options(call.query, "CreateOptions")
-        decoded = self._writer.decode(call, options)
+        decoded = await self._writer.decode(call, options)
         row, review = call.row, decoded.document
         api_version = group_version(row.group, call.version)
         manager = Manager(call.field_manager(options.field_manager), managed_fields.UPDATE, api_version)
@@ -431,7 +432,10 @@ class Server:
         kind = managed_fields.ManagedKind(
             managed_kind(row, "").schema_of, lambda document, _: document, {"f:status": {}}
         )
-        entries = managed_fields.owned_by_creator(review, empty, manager, kind, self.core.now())
+        entries = await in_thread_if_large(
+            len(call.request.body),
+            lambda: managed_fields.owned_by_creator(review, empty, manager, kind, self.core.now()),
+        )
         if call.namespace:
             review["metadata"].setdefault("namespace", call.namespace)
         if entries:

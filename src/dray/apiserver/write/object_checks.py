@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from dray.api.jsontext import go_json
 from dray.api.quantity import Quantity
 from dray.api.scheme import Resource, group_version
@@ -120,16 +122,22 @@ DUPLICATE_OWNERS_WARNING = (
 )
 
 
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
 def drop_duplicate_owners(metadata: Document, warn: Callable[[str], None]) -> None:
     sent = metadata.get("ownerReferences")
     if not sent or len(sent) < 2:
         return
     kept: list[Document] = []
     again: list[str] = []
+    seen: set[bytes] = set()
     for reference in sent:
-        if reference in kept:
+        form = _canonical(reference)
+        if form in seen:
             again.append(reference.get("uid") or "")
         else:
+            seen.add(form)
             kept.append(reference)
     if again:
         metadata["ownerReferences"] = kept

@@ -53,6 +53,7 @@ from dray.apiserver.write.decoding import (
     decode_object,
     strict_error,
 )
+from dray.apiserver.write.large_requests import in_thread_if_large
 from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import (
     create_errors,
@@ -120,16 +121,22 @@ class ObjectWriter:
 
     async def create(self, call: ApiCall) -> WriteOutcome:
         options = write_options(call.query, "CreateOptions")
-        decoded = self.decode(call, options)
+        decoded = await self.decode(call, options)
         return await self.create_decoded(call, decoded, options)
 
-    def decode(
+    async def decode(
         self, call: ApiCall, options: WriteOptions, kind: str = "", *, before: Document | None = None
     ) -> Decoded:
         media_type = body_type(call.content_type)
-        decoded = decode_object(call.request.body, media_type, call.row, call.version, kind, before)
+        body = call.request.body
+
+        def work() -> Decoded:
+            decoded = decode_object(body, media_type, call.row, call.version, kind, before)
+            drop_duplicate_owners(decoded.document["metadata"], call.warn)
+            return decoded
+
+        decoded = await in_thread_if_large(len(body), work)
         self.report(call, decoded.problems, options)
-        drop_duplicate_owners(decoded.document["metadata"], call.warn)
         return decoded
 
     def report(self, call: ApiCall, problems: tuple[str, ...], options: WriteOptions) -> None:
@@ -147,7 +154,8 @@ class ObjectWriter:
         metadata = document["metadata"]
         self._match_namespace(call, metadata)
         now = core.now()
-        document = apply_defaults({**document, "metadata": new_metadata(metadata)}, now)
+        sent = {**document, "metadata": new_metadata(metadata)}
+        document = await in_thread_if_large(len(call.request.body), lambda: apply_defaults(sent, now))
         metadata = document["metadata"]
         metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
         has_revision = metadata.pop("resourceVersion", "")
@@ -156,7 +164,9 @@ class ObjectWriter:
         manager = Manager(
             call.field_manager(options.field_manager), managed_fields.UPDATE, group_version(row.group, call.version)
         )
-        self._own_new(row, document, manager, now, decoded.resets_managers)
+        await in_thread_if_large(
+            len(call.request.body), lambda: self._own_new(row, document, manager, now, decoded.resets_managers)
+        )
         return await self.insert(call, to_storage(row, document), dry_run=options.dry_run)
 
     def _match_namespace(self, call: ApiCall, metadata: Document) -> None:
@@ -210,14 +220,17 @@ class ObjectWriter:
     ) -> WriteOutcome:
         row, core = call.row, self._core
         strategy = strategy_of(row)
-        document = strategy.create(document, Setting(core.gates, core.now()))
-        labels = core.namespace_labels(document)
-        found = create_errors(row, call.version, document, core.gates, labels)
+        size = len(call.request.body)
+        setting = Setting(core.gates, core.now())
+        created = await in_thread_if_large(size, lambda: strategy.create(document, setting))
+        labels = core.namespace_labels(created)
+        found = await in_thread_if_large(size, lambda: create_errors(row, call.version, created, core.gates, labels))
         if found:
-            raise errors.invalid_object(row, document["metadata"].get("name", ""), found)
-        for text in warnings_about(row, document):
+            name = created["metadata"].get("name", "")
+            raise await in_thread_if_large(size, lambda: errors.invalid_object(row, name, found))
+        for text in await in_thread_if_large(size, lambda: list(warnings_about(row, created))):
             call.warn(text)
-        document = admission.document = as_written(document)
+        document = admission.document = await in_thread_if_large(size, lambda: as_written(created))
         cache = core.cache(row)
         namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
         await core.admission.validate(admission)
@@ -246,7 +259,7 @@ class ObjectWriter:
         """PUT."""
         options = write_options(call.query, "UpdateOptions")
         seen = self._seen(call)
-        decoded = self.decode(call, options, before=seen.document if seen else None)
+        decoded = await self.decode(call, options, before=seen.document if seen else None)
         metadata = decoded.document["metadata"]
         self._match_name(call, metadata)
         self._match_namespace(call, metadata)
@@ -293,7 +306,8 @@ class ObjectWriter:
         row, core = call.row, self._core
         seen = change.seen
         old = seen.document if seen is not None and seen.stored is stored else stored.document()
-        built = change.build(old)
+        size = len(call.request.body) + len(stored.value)
+        built = await in_thread_if_large(size, lambda: change.build(old))
         document = built if isinstance(built, dict) else await built
         named_revision = self._check_identity(call, document, old)
         endpoint = change.subresource if change.endpoint is None else change.endpoint
@@ -307,12 +321,23 @@ class ObjectWriter:
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         labels = core.namespace_labels(document)
-        found = update_errors(
-            row, call.version, document, old, core.gates, labels, endpoint, resize_with_claims=core.resize_with_claims
+        changed = document
+        found = await in_thread_if_large(
+            size,
+            lambda: update_errors(
+                row,
+                call.version,
+                changed,
+                old,
+                core.gates,
+                labels,
+                endpoint,
+                resize_with_claims=core.resize_with_claims,
+            ),
         )
         if found:
-            raise errors.invalid_object(row, call.name, found)
-        for text in warnings_about(row, document, endpoint):
+            raise await in_thread_if_large(size, lambda: errors.invalid_object(row, call.name, found))
+        for text in await in_thread_if_large(size, lambda: list(warnings_about(row, changed, endpoint))):
             call.warn(text)
         document = admission.document = as_written(document)
         raw_values = self._raw_values(call, document, stored, endpoint)

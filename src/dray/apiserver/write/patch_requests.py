@@ -31,6 +31,7 @@ from dray.apiserver.write.decoding import (
     parse,
     shaped_or_fail,
 )
+from dray.apiserver.write.large_requests import in_thread_if_large
 from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import drop_duplicate_owners
 from dray.apiserver.write.object_writer import (
@@ -63,7 +64,9 @@ class Patcher:
         options = write_options(call.query, "PatchOptions", is_apply=is_apply)
         if is_apply:
             return await self._apply(call, options, subresource)
-        apply_to = self._patch_function(call, media_type, options)
+        apply_to = await in_thread_if_large(
+            len(call.request.body), lambda: self._patch_function(call, media_type, options)
+        )
         manager = Manager(
             call.field_manager(options.field_manager), managed_fields.UPDATE, self._api_version(call), subresource
         )
@@ -199,7 +202,7 @@ class Patcher:
     # --- apply --------------------------------------------------------------------------------------------------------
 
     async def _apply(self, call: ApiCall, options: WriteOptions, subresource: str) -> WriteOutcome:
-        config = self._configuration(call, options)
+        config = await in_thread_if_large(len(call.request.body), lambda: self._configuration(call, options))
         manager = Manager(options.field_manager, managed_fields.APPLY, self._api_version(call), subresource)
 
         def build(old: Document) -> Document:

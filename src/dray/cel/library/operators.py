@@ -56,6 +56,9 @@ from dray.cel.values import (
 )
 
 MAX_LIST = 1_000_000  # elements that a concatenation may have; Kubernetes has no limit but memory
+# A concatenation of so many elements costs one, whatever their number; a longer one costs one for each few elements.
+FREE_ELEMENTS = 200
+ELEMENTS_PER_COST = 10
 _MAX_SECONDS = 253402300799
 _MIN_SECONDS = -62135596800
 _NANOS = 10**9
@@ -258,6 +261,12 @@ def _string_sum(a: Any, b: Any) -> int:
     return traversal(size(a) + size(b))
 
 
+def _list_sum(a: Any, b: Any) -> int:
+    """One, as in Kubernetes, whose lists are joined without a copy. Here long lists are copied, and the copy is charged."""
+    length = len(a) + len(b)
+    return 1 if length <= FREE_ELEMENTS else length // ELEMENTS_PER_COST
+
+
 def smaller(a: Any, b: Any) -> int:
     return traversal(min(size(a), size(b)))
 
@@ -317,7 +326,16 @@ def _declare_arithmetic() -> None:
     for t in (BYTES, STRING):
         library.add("_+_", f"add_{t}", (t, t), t, add, cost=_string_sum, estimate=_estimate_string_sum, unguarded=True)
     add_list = list_of(A)
-    library.add("_+_", "add_list", (add_list, add_list), add_list, add, estimate=_estimate_list_sum, unguarded=True)
+    library.add(
+        "_+_",
+        "add_list",
+        (add_list, add_list),
+        add_list,
+        add,
+        cost=_list_sum,
+        estimate=_estimate_list_sum,
+        unguarded=True,
+    )
     library.add("_+_", "add_duration_duration", (DURATION, DURATION), DURATION, add, unguarded=True)
     library.add("_+_", "add_duration_timestamp", (DURATION, TIMESTAMP), TIMESTAMP, add, unguarded=True)
     library.add("_+_", "add_timestamp_duration", (TIMESTAMP, DURATION), TIMESTAMP, add, unguarded=True)

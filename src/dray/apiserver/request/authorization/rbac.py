@@ -70,6 +70,15 @@ def url_matches(pattern: str, path: str) -> bool:
     return pattern.endswith("*") and path.startswith(pattern[:-1])
 
 
+def permission_count(rules: Iterable[PolicyRule]) -> int:
+    """How many single permissions the rules spell out."""
+    return sum(
+        len(rule.verbs)
+        * (len(rule.api_groups) * len(rule.resources) * max(1, len(rule.resource_names)) + len(rule.non_resource_urls))
+        for rule in rules
+    )
+
+
 def uncovered(wanted: Iterable[PolicyRule], held: Iterable[PolicyRule]) -> list[PolicyRule]:
     """The single permissions of `wanted` that nobody who holds `held` could use."""
     owned = list(held)

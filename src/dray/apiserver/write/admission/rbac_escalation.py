@@ -17,12 +17,19 @@ from dray.apiserver.request.authorization.rbac import (
     PolicyRule,
     RbacIndex,
     compact,
+    permission_count,
     uncovered,
 )
 from dray.apiserver.request.request_info import MASTERS, Attributes, Authorizer, User
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
+from dray.apiserver.write.large_requests import in_thread_if_large
 
 ROLES = frozenset({"roles", "clusterroles"})
+# A check costs each of them times the rules the user holds.
+MOST_PERMISSIONS = 10_000
+# A rule in JSON, about.
+RULE_BYTES = 64
+MOST_NAMED = 200
 BINDINGS = frozenset({"rolebindings", "clusterrolebindings"})
 
 
@@ -55,8 +62,9 @@ class RbacEscalation(AdmissionPlugin):
         if part(document, "aggregationRule"):
             # The rules will be whatever other roles hold: only who holds everything may ask for that.
             wanted = [PolicyRule(("*",), ("*",), ("*",)), PolicyRule(("*",), non_resource_urls=("*",))]
-            self._check_held(admission, wanted)
-        self._check_held(admission, _rules(document))
+            await self._check_held(admission, wanted)
+        size = len(part(document, "rules") or ()) * RULE_BYTES
+        await self._check_held(admission, await in_thread_if_large(size, lambda: _rules(document)))
 
     async def _check_binding(self, admission: Admission) -> None:
         document, old = admission.document, admission.old
@@ -75,13 +83,19 @@ class RbacEscalation(AdmissionPlugin):
                 f'{plural}.{GROUP} "{name}" not found',
                 {"name": name, "group": GROUP, "kind": plural},
             )
-        self._check_held(admission, rules)
+        await self._check_held(admission, rules)
 
-    def _check_held(self, admission: Admission, wanted: "tuple[PolicyRule, ...] | list[PolicyRule]") -> None:
+    async def _check_held(self, admission: Admission, wanted: "tuple[PolicyRule, ...] | list[PolicyRule]") -> None:
+        count = len(wanted) if len(wanted) > MOST_PERMISSIONS else permission_count(wanted)
+        if count > MOST_PERMISSIONS:
+            why = f"the rules spell out {count} permissions, at most {MOST_PERMISSIONS} can be checked; split the role or use *"
+            raise errors.forbidden(row_of(admission.attributes), admission.name, why)
         held = self._rbac.rules_for(admission.user, admission.attributes.namespace)
-        missing = compact(uncovered(wanted, held))
+        missing = await in_thread_if_large(count * len(held) // 4, lambda: compact(uncovered(wanted, held)))
         if missing:
-            lines = "\n".join(rule.described() for rule in missing)
+            lines = "\n".join(rule.described() for rule in missing[:MOST_NAMED])
+            if len(missing) > MOST_NAMED:
+                lines += f"\n... and {len(missing) - MOST_NAMED} more"
             why = (
                 f'user "{admission.user.name}" (groups=[{_groups(admission.user)}]) is attempting to grant RBAC '
                 f"permissions not currently held:\n{lines}"

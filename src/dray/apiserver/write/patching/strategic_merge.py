@@ -6,6 +6,7 @@ Directives: `$patch: delete|replace|merge` in an object or a list entry, `$delet
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -60,12 +61,14 @@ def _retained(old: Document, patch: Document) -> Document:
         return dict(old)
     if not isinstance(keys, list):
         raise BadPatch("$retainKeys must be a list")
-    return {key: value for key, value in old.items() if key in keys}
+    kept = {_hashable(key) for key in keys}
+    return {key: value for key, value in old.items() if key in kept}
 
 
 def _delete_scalars(result: Document, key: str, values: Any) -> None:
     if isinstance(result.get(key), list) and isinstance(values, list):
-        result[key] = [entry for entry in result[key] if entry not in values]
+        deleted = {_hashable(value) for value in values}
+        result[key] = [entry for entry in result[key] if _hashable(entry) not in deleted]
 
 
 def _merge_value(old: Any, value: Any, field: FieldSchema | None, order: Any) -> Any:
@@ -114,7 +117,8 @@ def _merge_lists(old: list[Any], patch: list[Any], field: FieldSchema | None, or
     if field is None or field.merge_key is None:
         return [without_directives(entry) for entry in patch]
     if not field.merge_key:
-        merged = old + [entry for entry in patch if entry not in old]
+        known = {_hashable(entry) for entry in old}
+        merged = old + [entry for entry in patch if _hashable(entry) not in known]
         return _ordered_scalars(merged, order if isinstance(order, list) else patch, old)
     key = field.merge_key
     inner = _struct_of(field.type.item) if field.type.item else None
@@ -122,22 +126,29 @@ def _merge_lists(old: list[Any], patch: list[Any], field: FieldSchema | None, or
 
 
 def _merge_by_key(old: list[Any], patch: list[Any], key: str, inner: StructSchema | None, order: Any) -> list[Any]:
-    result = [entry for entry in old if isinstance(entry, dict)]
+    result: list[Any] = [entry for entry in old if isinstance(entry, dict)]
+    places: dict[Any, list[int]] = {}
+    for at, entry in enumerate(result):
+        places.setdefault(_hashable(entry.get(key)), []).append(at)
     for entry in patch:
         if not isinstance(entry, dict):
             raise BadPatch(f"a list merged by {key} holds objects only")
         if key not in entry:
             raise BadPatch(f"map: {entry} does not contain declared merge key: {key}")
-        same = [at for at, other in enumerate(result) if other.get(key) == entry[key]]
+        name = _hashable(entry[key])
+        same = places.get(name)
         if entry.get(PATCH) == "delete":
-            result = [other for other in result if other.get(key) != entry[key]]
+            for at in places.pop(name, ()):
+                result[at] = None
         elif not same:
+            places[name] = [len(result)]
             result.append(_merge_objects({}, entry, inner))
         elif entry.get(PATCH) == "replace":
-            result[same[0]] = {name: value for name, value in entry.items() if name != PATCH}
+            result[same[0]] = {field: value for field, value in entry.items() if field != PATCH}
         else:
             result[same[0]] = _merge_objects(result[same[0]], entry, inner)
-    return _ordered_entries(result, key, order if isinstance(order, list) else patch, old)
+    left = [entry for entry in result if entry is not None]
+    return _ordered_entries(left, key, order if isinstance(order, list) else patch, old)
 
 
 def _ordered_entries(entries: list[Any], key: str, order: list[Any], live: list[Any]) -> list[Any]:
@@ -158,18 +169,18 @@ def _interleaved(entries: list[Any], name_of: Callable[[Any], Any], order: list[
         (entry for entry in entries if _hashable(name_of(entry)) in rank),
         key=lambda entry: rank[_hashable(name_of(entry))],
     )
-    others = [entry for entry in entries if _hashable(name_of(entry)) not in rank]
+    others = deque(entry for entry in entries if _hashable(name_of(entry)) not in rank)
     result: list[Any] = []
     for entry in named:
         at = place.get(_hashable(name_of(entry)))
         while others and at is not None and place.get(_hashable(name_of(others[0])), at) < at:
-            result.append(others.pop(0))
+            result.append(others.popleft())
         result.append(entry)
-    return result + others
+    return [*result, *others]
 
 
 def _hashable(value: Any) -> Any:
-    return repr(value) if isinstance(value, dict | list) else value
+    return ("", repr(value)) if isinstance(value, dict | list) else value
 
 
 def _reorder(result: Document, name: str, order: Any, schema: StructSchema | None) -> None:

@@ -1,0 +1,39 @@
+"""Measures how long a request keeps the event loop from everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import asyncio.events
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+
+class LoopStalls:
+    """`longest_s`: the most CPU time of the loop's thread that one callback took.
+
+    CPU time, because other programs on the machine must not count; of this thread, because work in other threads leaves the loop free.
+    """
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self.longest = ""
+
+
+@contextmanager
+def loop_stalls() -> Iterator[LoopStalls]:
+    found = LoopStalls()
+    original = asyncio.events.Handle._run
+
+    def measured(handle: asyncio.events.Handle) -> None:
+        started = time.thread_time()
+        original(handle)
+        took = time.thread_time() - started
+        if took > found.longest_s:
+            found.longest_s, found.longest = took, repr(handle)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncio.events.Handle, "_run", measured)
+        yield found

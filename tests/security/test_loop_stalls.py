@@ -1,0 +1,210 @@
+"""Requests that are small for what they make the server do. None may take the event loop for long."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.request.request_info import AUTHENTICATED, LOOPBACK, Request, User
+from dray.store.sqlite import SqliteStore
+from tests.apiserver.conftest import CLAIMS, Client, gold_claim
+from tests.security.loop_stalls import loop_stalls
+
+Document = dict[str, Any]
+ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles"
+MAPS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+TENANT = User("tenant", (AUTHENTICATED,))
+JSON = "application/json"
+LONGEST_S = 0.05
+
+
+def a_map(name: str = "m", **metadata: Any) -> Document:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {}}
+
+
+def a_role(verbs: int, groups: int, resources: int) -> Document:
+    words = [[f"{word}{n}" for n in range(count)] for word, count in (("v", verbs), ("g", groups), ("r", resources))]
+    rules = [{"verbs": words[0], "apiGroups": words[1], "resources": words[2]}]
+    return {"metadata": {"name": "wide"}, "rules": rules}
+
+
+def owners(count: int, *, same: bool = False) -> list[Document]:
+    return [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": f"o{0 if same else n}", "uid": f"u{0 if same else n}"}
+        for n in range(count)
+    ]
+
+
+def with_selectors(count: int, size: int) -> Document:
+    """Each of them new to the server, and as long as it may be."""
+    document = gold_claim("selectors")
+    texts = []
+    for number in range(count):
+        text = f'device.driver == "d{number}"'
+        while len(text) < size - 30:
+            text += f' || device.driver == "e{len(text)}"'
+        texts.append({"cel": {"expression": text}})
+    requests = []
+    for at in range(0, count, 32):
+        requests.append({"name": f"r{at}", "exactly": {"deviceClassName": "gold", "selectors": texts[at : at + 32]}})
+    document["spec"]["devices"]["requests"] = requests
+    return document
+
+
+def doubling(times: int) -> Document:
+    document = gold_claim("doubling")
+    expression = "[[1]]" + "".join(".map(x, x + x)" for _ in range(times)) + ".size() > 0"
+    document["spec"]["devices"]["requests"][0]["exactly"]["selectors"] = [{"cel": {"expression": expression}}]
+    return document
+
+
+def managed(count: int) -> list[Document]:
+    return [
+        {
+            "manager": f"m{n}", "operation": "Update", "apiVersion": "v1", "time": "2024-01-01T00:00:00Z",
+            "fieldsType": "FieldsV1", "fieldsV1": {"f:data": {f"f:k{n}": {}}},
+        }
+        for n in range(count)
+    ]  # fmt: skip
+
+
+def nested(depth: int) -> bytes:
+    return b'{"metadata":{"name":"n"},"data":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
+
+
+def a_slice(devices: int) -> Document:
+    return {
+        "metadata": {"name": "s"},
+        "spec": {
+            "driver": "d.example.com",
+            "nodeName": "n",
+            "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1},
+            "devices": [
+                {"name": f"d{n}", "attributes": {f"a{m}": {"string": "x"} for m in range(32)}} for n in range(devices)
+            ],
+        },
+    }
+
+
+def yaml_list(size: int) -> bytes:
+    lines = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\nitems:\n"
+    return lines + b"- a: b\n" * ((size - len(lines)) // 7)
+
+
+def yaml_flow(size: int) -> bytes:
+    return (
+        b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y}\ndata: {"
+        + b"".join(b"k%d: v," % n for n in range(size // 9))
+        + b"}\n"
+    )
+
+
+def a_pod(containers: int, env: int = 0) -> Document:
+    return {
+        "metadata": {"name": "p"},
+        "spec": {
+            "containers": [
+                {"name": f"c{n}", "image": "x", "env": [{"name": f"E{m}", "value": "v"} for m in range(env)]}
+                for n in range(containers)
+            ]
+        },
+    }
+
+
+# name: method, path, body, content type
+REQUESTS: dict[str, tuple[str, str, Any, str]] = {
+    "a wide role": ("POST", ROLES, a_role(120, 120, 120), JSON),
+    "a role of many rules": ("POST", ROLES, {"metadata": {"name": "w"}, "rules": [{"verbs": ["get"], "apiGroups": [""], "resources": [f"r{n}"]} for n in range(20_000)]}, JSON),
+    "many owners": ("POST", MAPS, a_map(ownerReferences=owners(10_000)), JSON),
+    "one owner many times": ("POST", MAPS, a_map(ownerReferences=owners(10_000, same=True)), JSON),
+    "a long YAML list": ("POST", MAPS, yaml_list(2_800_000), "application/yaml"),
+    "a long YAML map": ("POST", MAPS, yaml_flow(1_000_000), "application/yaml"),
+    "many long selectors": ("POST", CLAIMS, with_selectors(256, 10_000), JSON),
+    "one long selector": ("POST", CLAIMS, with_selectors(1, 10_000), JSON),
+    "a selector that doubles a list": ("POST", CLAIMS, doubling(30), JSON),
+    "deep JSON": ("POST", MAPS, nested(900), JSON),
+    "very deep JSON": ("POST", MAPS, nested(400_000), JSON),
+    "many unknown fields": ("POST", MAPS, {**a_map(), **{f"x{n}": 1 for n in range(100_000)}}, JSON),
+    "the same field many times": ("POST", MAPS, b'{"metadata":{"name":"m"},"data":{' + b",".join(b'"a":"b"' for n in range(300_000)) + b"}}", JSON),
+    "many keys": ("POST", MAPS, {**a_map(), "data": {f"k{n}": "v" for n in range(60_000)}}, JSON),
+    "many labels": ("POST", MAPS, a_map(labels={f"k{n}": "v" for n in range(60_000)}), JSON),
+    "many bad labels": ("POST", MAPS, a_map(labels={f"-k {n}": "-v-" for n in range(60_000)}), JSON),
+    "many finalizers": ("POST", MAPS, a_map(finalizers=[f"a.b/k{n}" for n in range(60_000)]), JSON),
+    "many managers": ("POST", MAPS, a_map(managedFields=managed(10_000)), JSON),
+    "an object without meaning": ("POST", MAPS, b"[" * 1_000_000, JSON),
+    "many devices": ("POST", SLICES, a_slice(128), JSON),
+    "very many devices": ("POST", SLICES, a_slice(1200), JSON),
+    "many containers": ("POST", PODS, a_pod(10_000), JSON),
+    "many variables": ("POST", PODS, a_pod(10, 4_000), JSON),
+    "many claims": ("POST", PODS, {**a_pod(1), "spec": {**a_pod(1)["spec"], "resourceClaims": [{"name": f"c{n}", "resourceClaimName": f"x{n}"} for n in range(20_000)]}}, JSON),
+    "many tolerations": ("POST", PODS, {**a_pod(1), "spec": {**a_pod(1)["spec"], "tolerations": [{"key": f"c{n}", "operator": "Exists"} for n in range(20_000)]}}, JSON),
+    "many requests": ("POST", CLAIMS, {**gold_claim("r"), "spec": {"devices": {"requests": [{"name": f"r{n}", "exactly": {"deviceClassName": "gold"}} for n in range(20_000)]}}}, JSON),
+    "many constraints": ("POST", CLAIMS, {**gold_claim("r"), "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gold"}}], "constraints": [{"matchAttribute": f"a.b/c{n}"} for n in range(20_000)]}}}, JSON),
+    "a JSON patch of many copies": ("PATCH", f"{MAPS}/there", [{"op": "copy", "from": "/data", "path": f"/metadata/annotations/a{n}"} for n in range(9_000)], "application/json-patch+json"),
+    "a JSON patch of many additions": ("PATCH", f"{MAPS}/there", [{"op": "add", "path": f"/data/a{n}", "value": "b"} for n in range(9_999)], "application/json-patch+json"),
+    "a JSON patch that inserts in front": ("PATCH", f"{MAPS}/there", [{"op": "add", "path": "/metadata/finalizers", "value": []}, *({"op": "add", "path": "/metadata/finalizers/0", "value": f"a.b/c{n}"} for n in range(9_998))], "application/json-patch+json"),
+    "a strategic merge of many owners": ("PATCH", f"{MAPS}/there", {"metadata": {"ownerReferences": owners(10_000)}}, "application/strategic-merge-patch+json"),
+    "a strategic merge of many containers": ("PATCH", f"{PODS}/there", a_pod(10_000), "application/strategic-merge-patch+json"),
+    "a merge of many keys": ("PATCH", f"{MAPS}/there", {"data": {f"k{n}": "v" for n in range(60_000)}}, "application/merge-patch+json"),
+    "an apply of many keys": ("PATCH", f"{MAPS}/there?fieldManager=x&force=true", {**a_map("there"), "data": {f"k{n}": "v" for n in range(20_000)}}, "application/apply-patch+yaml"),
+    "an apply of many owners": ("PATCH", f"{MAPS}/there?fieldManager=x&force=true", a_map("there", ownerReferences=owners(5_000)), "application/apply-patch+yaml"),
+    "a long label selector": ("GET", f"{MAPS}?labelSelector=" + ",".join(f"k{n}" for n in range(2_000)), None, JSON),
+    "a long list of label values": ("GET", f"{MAPS}?labelSelector=k+in+(" + ",".join(f"v{n}" for n in range(2_500)) + ")", None, JSON),
+    "a long field selector": ("GET", f"{PODS}?fieldSelector=" + ",".join(f"spec.nodeName!=n{n}" for n in range(700)), None, JSON),
+    "a field selector of backslashes": ("GET", f"{PODS}?fieldSelector=" + "%5C" * 15_000, None, JSON),
+    "a long query": ("GET", f"{PODS}?" + "&".join(f"a{n}=b" for n in range(8_000)), None, JSON),
+    "a long accept header": ("GET", PODS, None, "accept:" + ",".join("a/b;q=0.1" for _ in range(6_000))),
+    "a long path": ("GET", "/api" + "/a" * 30_000, None, JSON),
+    "a review of much": ("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods", "labelSelector": {"requirements": [{"key": f"k{n}", "operator": "In", "values": ["a"]} for n in range(20_000)]}}}}, JSON),
+}  # fmt: skip
+
+
+@pytest.fixture
+async def attacked(tmp_path: Path) -> AsyncIterator[Client]:
+    store = SqliteStore(tmp_path / "store.db")
+    running = await start_server(store, ServerOptions(tmp_path, runtime_config="api/all=true"))
+    client = Client(running, store)
+    for path, document in (
+        (MAPS, a_map("there", annotations={"a": "b"})),
+        ("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}),
+        (PODS, {**a_pod(1), "metadata": {"name": "there"}}),
+    ):
+        await client.post(path, document)
+    rbac = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+    binding = {
+        "metadata": {"name": "t"},
+        "subjects": [{"kind": "User", "name": "tenant"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+    }
+    await client.post(rbac, binding)
+    yield client
+    await running.stop()
+    await store.close()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.timeout(300)
+async def test_a_request_does_not_stop_the_loop(attacked: Client, name: str) -> None:
+    method, path, body, content_type = REQUESTS[name]
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body, separators=(",", ":")).encode()
+    cluster_wide = path.startswith((SLICES,))
+    user = {} if cluster_wide else {"user": TENANT}
+    headers = {"accept": content_type[7:]} if content_type.startswith("accept:") else {"content_type": content_type}
+    await attacked.send(method, path.partition("?")[0], b"{}", content_type=JSON)  # loads what loads once
+    path, _, query = path.partition("?")
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    request = Request(
+        method, path, query, {"user-agent": "test", **headers}, data or b"", user=user.get("user", LOOPBACK)
+    )
+    with loop_stalls() as stalls:
+        answer = await asyncio.create_task(attacked.running.server.handle(request))
+    assert answer.status < 500, answer.body
+    assert stalls.longest_s < LONGEST_S, stalls.longest
