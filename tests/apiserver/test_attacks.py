@@ -195,11 +195,13 @@ def test_headers(server: Server, name: str, value: str) -> None:
     assert 400 <= answer.status < 500, answer.status
 
 
-def test_protobuf_alone_is_not_acceptable(server: Server) -> None:
+def test_protobuf_is_answered_to_who_asks_for_it_first(server: Server) -> None:
     answer = send(server, "GET", CLAIMS, accept="application/vnd.kubernetes.protobuf")
-    assert answer.status == 406
+    assert (answer.status, answer.data[:4]) == (200, b"k8s\x00")
     both = send(server, "GET", CLAIMS, accept="application/vnd.kubernetes.protobuf,application/json")
-    assert both.headers["content-type"] == "application/json"
+    assert both.headers["content-type"] == "application/vnd.kubernetes.protobuf"
+    first = send(server, "GET", CLAIMS, accept="application/json,application/vnd.kubernetes.protobuf")
+    assert first.headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(

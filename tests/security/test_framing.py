@@ -13,6 +13,10 @@ from dray.apiserver.http.listener import Listener
 from dray.apiserver.request.request_info import Request
 from dray.http.connection import MAX_BODY, UNCHECKED_BODY, OpenConnections
 from dray.http.responses import Response
+from tests.waiting import eventually, let_others_run
+
+# Enough for the server to read what a client has sent by then.
+TURNS_TO_READ = 20
 
 CHUNKED = b"POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
 LARGE = b"POST /a HTTP/1.1\r\nHost: x\r\n%bContent-Length: %d\r\n\r\n"
@@ -126,8 +130,7 @@ async def test_a_pipelined_request_may_be_split_anywhere(recorder: Recorder, str
     for part in (both[:cut], both[cut:]) if cut != first + 2 else (both[:first], both[first:cut], both[cut:]):
         writer.write(part)
         await writer.drain()
-        for _ in range(3):
-            await asyncio.sleep(0.001)
+        await let_others_run(TURNS_TO_READ)
     found = {await status(reader), await status(reader)}
     if cut < first:
         assert found <= {200, 400}
@@ -142,7 +145,7 @@ async def test_a_method_may_be_split(recorder: Recorder, stream: Stream, cut: in
     for part in (b"BREW /pot HTTP/1.1\r\nHost: x\r\n\r\n"[:cut], b"BREW /pot HTTP/1.1\r\nHost: x\r\n\r\n"[cut:]):
         writer.write(part)
         await writer.drain()
-        await asyncio.sleep(0.005)
+        await let_others_run(TURNS_TO_READ)
     assert await status(reader) == 200
     assert recorder.requests[0].method == "BREW"
 
@@ -225,10 +228,15 @@ class TestConnectionLimits:
             assert b"retry-after: " in answer
             assert b"too many connections" in answer
             streams[0][1].close()
-            await asyncio.sleep(0.05)
-            reader, writer = await asyncio.open_connection(*address)
-            writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert await status(reader) == 200
+
+            async def is_served() -> bool:
+                reader, writer = await asyncio.open_connection(*address)
+                writer.write(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n")
+                answered = await status(reader)
+                writer.close()
+                return answered == 200
+
+            await eventually(is_served, "the place of the closed connection")
             for _, writer in streams:
                 writer.close()
 
