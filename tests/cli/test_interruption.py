@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from tests.waiting import eventually_blocking
 
 BIN = Path(sys.executable).parent
 DEADLINE_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """A shell starts jobs in the background with SIGINT ignored, and their children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def until_loaded(process: subprocess.Popen, library: str) -> None:

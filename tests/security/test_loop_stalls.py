@@ -80,7 +80,7 @@ def nested(depth: int) -> bytes:
     return b'{"metadata":{"name":"n"},"data":' + b'{"a":' * depth + b"1" + b"}" * depth + b"}"
 
 
-def a_slice(devices: int) -> Document:
+def slice_with(devices: int) -> Document:
     return {
         "metadata": {"name": "s"},
         "spec": {
@@ -107,7 +107,7 @@ def yaml_flow(size: int) -> bytes:
     )
 
 
-def a_pod(containers: int, env: int = 0) -> Document:
+def pod_with(containers: int, env: int = 0) -> Document:
     return {
         "metadata": {"name": "p"},
         "spec": {
@@ -140,19 +140,19 @@ REQUESTS: dict[str, tuple[str, str, Any, str]] = {
     "many finalizers": ("POST", MAPS, a_map(finalizers=[f"a.b/k{n}" for n in range(60_000)]), JSON),
     "many managers": ("POST", MAPS, a_map(managedFields=managed(10_000)), JSON),
     "an object without meaning": ("POST", MAPS, b"[" * 1_000_000, JSON),
-    "many devices": ("POST", SLICES, a_slice(128), JSON),
-    "very many devices": ("POST", SLICES, a_slice(1200), JSON),
-    "many containers": ("POST", PODS, a_pod(10_000), JSON),
-    "many variables": ("POST", PODS, a_pod(10, 4_000), JSON),
-    "many claims": ("POST", PODS, {**a_pod(1), "spec": {**a_pod(1)["spec"], "resourceClaims": [{"name": f"c{n}", "resourceClaimName": f"x{n}"} for n in range(20_000)]}}, JSON),
-    "many tolerations": ("POST", PODS, {**a_pod(1), "spec": {**a_pod(1)["spec"], "tolerations": [{"key": f"c{n}", "operator": "Exists"} for n in range(20_000)]}}, JSON),
+    "many devices": ("POST", SLICES, slice_with(128), JSON),
+    "very many devices": ("POST", SLICES, slice_with(1200), JSON),
+    "many containers": ("POST", PODS, pod_with(10_000), JSON),
+    "many variables": ("POST", PODS, pod_with(10, 4_000), JSON),
+    "many claims": ("POST", PODS, {**pod_with(1), "spec": {**pod_with(1)["spec"], "resourceClaims": [{"name": f"c{n}", "resourceClaimName": f"x{n}"} for n in range(20_000)]}}, JSON),
+    "many tolerations": ("POST", PODS, {**pod_with(1), "spec": {**pod_with(1)["spec"], "tolerations": [{"key": f"c{n}", "operator": "Exists"} for n in range(20_000)]}}, JSON),
     "many requests": ("POST", CLAIMS, {**gold_claim("r"), "spec": {"devices": {"requests": [{"name": f"r{n}", "exactly": {"deviceClassName": "gold"}} for n in range(20_000)]}}}, JSON),
     "many constraints": ("POST", CLAIMS, {**gold_claim("r"), "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gold"}}], "constraints": [{"matchAttribute": f"a.b/c{n}"} for n in range(20_000)]}}}, JSON),
     "a JSON patch of many copies": ("PATCH", f"{MAPS}/there", [{"op": "copy", "from": "/data", "path": f"/metadata/annotations/a{n}"} for n in range(9_000)], "application/json-patch+json"),
     "a JSON patch of many additions": ("PATCH", f"{MAPS}/there", [{"op": "add", "path": f"/data/a{n}", "value": "b"} for n in range(9_999)], "application/json-patch+json"),
     "a JSON patch that inserts in front": ("PATCH", f"{MAPS}/there", [{"op": "add", "path": "/metadata/finalizers", "value": []}, *({"op": "add", "path": "/metadata/finalizers/0", "value": f"a.b/c{n}"} for n in range(9_998))], "application/json-patch+json"),
     "a strategic merge of many owners": ("PATCH", f"{MAPS}/there", {"metadata": {"ownerReferences": owners(10_000)}}, "application/strategic-merge-patch+json"),
-    "a strategic merge of many containers": ("PATCH", f"{PODS}/there", a_pod(10_000), "application/strategic-merge-patch+json"),
+    "a strategic merge of many containers": ("PATCH", f"{PODS}/there", pod_with(10_000), "application/strategic-merge-patch+json"),
     "a merge of many keys": ("PATCH", f"{MAPS}/there", {"data": {f"k{n}": "v" for n in range(60_000)}}, "application/merge-patch+json"),
     "an apply of many keys": ("PATCH", f"{MAPS}/there?fieldManager=x&force=true", {**a_map("there"), "data": {f"k{n}": "v" for n in range(20_000)}}, "application/apply-patch+yaml"),
     "an apply of many owners": ("PATCH", f"{MAPS}/there?fieldManager=x&force=true", a_map("there", ownerReferences=owners(5_000)), "application/apply-patch+yaml"),
@@ -175,7 +175,7 @@ async def attacked(tmp_path: Path) -> AsyncIterator[Client]:
     for path, document in (
         (MAPS, a_map("there", annotations={"a": "b"})),
         ("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}),
-        (PODS, {**a_pod(1), "metadata": {"name": "there"}}),
+        (PODS, {**pod_with(1), "metadata": {"name": "there"}}),
     ):
         await client.post(path, document)
     rbac = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
