@@ -78,7 +78,7 @@ def _check_template_metadata(meta: Document, path: str, errors: Errors) -> None:
 
 
 def _is_set(field: str, value: object) -> bool:
-    """A grace period of 0 is one; an empty text or map counts as absent."""
+    """A grace period of 0 is one; any other empty value counts as absent."""
     return value is not None if field == "deletionGracePeriodSeconds" else value not in (None, "", 0, [], {})
 
 

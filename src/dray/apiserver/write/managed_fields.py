@@ -284,7 +284,7 @@ def owned_before_first_apply(
 
 
 # Endpoints that take one part of a pod: nobody comes to own what they ignore.
-PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
+PARTS_OF_PODS: dict[str, Callable[[Document, Document], Document]] = {
     "resize": resized,
     "ephemeralcontainers": with_ephemeral_containers,
 }
@@ -312,7 +312,7 @@ def owned_update(
     entries = (not manager.subresource and sent) or old["metadata"].get("managedFields")
     owners = read(entries)
     kind = managed_kind(row, manager.subresource)
-    takes = PARTIAL_ENDPOINTS.get(manager.subresource)
+    takes = PARTS_OF_PODS.get(manager.subresource)
     effective = takes(document, old) if takes else as_written(document)
     owners = after_update(owners, old, effective, manager, kind, now)
     if owners:

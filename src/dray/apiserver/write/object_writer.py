@@ -35,10 +35,6 @@ from dray.apiserver.request.request_options import (
     plain_type,
     write_options,
 )
-from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
-    resized,
-    with_ephemeral_containers,
-)
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import (
     Stored,
@@ -54,7 +50,7 @@ from dray.apiserver.write.decoding import (
     strict_error,
 )
 from dray.apiserver.write.large_requests import in_thread_if_large
-from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
+from dray.apiserver.write.managed_fields import PARTS_OF_PODS, Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import (
     create_errors,
     drop_duplicate_owners,
@@ -72,8 +68,7 @@ MAX_ATTEMPTS = 12
 # Endpoints that decide themselves what they take from the document sent.
 PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
     "finalize": lambda new, old: new,
-    "resize": resized,
-    "ephemeralcontainers": with_ephemeral_containers,
+    **PARTS_OF_PODS,
 }
 GENERATE_ATTEMPTS = 8
 
