@@ -35,6 +35,7 @@ class DriversRig:
     """What a kubelet has for drivers. Sockets and calls are real; the clock may be simulated."""
 
     def __init__(self, root, clock=None, call_timeout_s=2):
+        self.keeps_share_ids = True
         self.root = root
         self.clock = clock or RealClock()
         self.api = Claims()
@@ -53,7 +54,13 @@ class DriversRig:
         return Drivers(self.root / "plugins_registry", self.clock, self._wipe)
 
     def _make_claims(self):
-        return PodClaims(self.api, self.drivers, CheckpointFile(self.root), call_timeout_s=self._call_timeout_s)
+        return PodClaims(
+            self.api,
+            self.drivers,
+            CheckpointFile(self.root),
+            keeps_share_ids=self.keeps_share_ids,
+            call_timeout_s=self._call_timeout_s,
+        )
 
     async def _wipe(self, driver):
         self.wiped.append(driver)

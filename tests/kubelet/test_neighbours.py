@@ -101,6 +101,8 @@ async def test_metrics_and_health_over_http():
         'dra_operations_duration_seconds_count{operation_name="PrepareResources",is_error="false"} 1',
         f'dra_grpc_operations_duration_seconds_count{{driver_name="{DRIVER}",'
         'method_name="/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",grpc_status_code="OK"} 1',
+        f'dra_operations_seconds_count{{driver_name="{DRIVER}",'
+        'method_name="/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources",grpc_status_code="OK"} 1',
         'dra_resource_claims_in_use{driver_name="<any>"} 1',
         f'dra_node_prepare_skips_total{{driver_name="{DRIVER}"}} 1',
         'plugin_manager_total_plugins{socket_path="/r/x.sock",state="actual"} 1',

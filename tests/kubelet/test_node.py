@@ -150,9 +150,21 @@ async def test_an_agent_without_dra_does_nothing_for_claims(rig):
     await rig.create_pod("second")
     await rig.until_output(0, "fan= colour=", "second")
     assert len(rig.fan.prepared) == 1
+    rig.kill_containers()
+    await rig.until_output(1, "fan= colour=")
     await rig.until(lambda: FAN in rig.agent.drivers.names(), "the driver to be registered")
     await rig.delete_pod()
     assert rig.fan.unprepared == rig.fan.prepared
+
+
+async def test_an_agent_that_does_not_know_attributes_leaves_the_variable_out(rig):
+    """The API server knows the reference all the time; both pods were written before their agent started."""
+    off = FeatureGates.default().without("DRADownwardDeviceAttributes")
+    for name, gates, said in (("one", off, "fan=fan-0 colour=\n"), ("two", None, "fan=fan-1 colour=white\n")):
+        await rig.stop_agent()
+        await rig.create_pod(name)
+        await rig.start_agent(gates=gates)
+        await rig.until_output(0, said, name)
 
 
 async def test_the_attribute_of_a_device_that_all_nodes_reach(rig):

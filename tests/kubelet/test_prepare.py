@@ -69,6 +69,21 @@ async def test_after_a_restart_claims_are_known_and_prepared_again_when_needed(r
     assert CheckpointFile(rig.root).read() == []
 
 
+@pytest.mark.parametrize(("is_on", "kept"), [(True, "share-1"), (False, None)])
+async def test_share_ids_are_kept_only_with_consumable_capacity(rig, driver, is_on, kept):
+    """KubeletOptions turn DRAConsumableCapacity into `keeps_share_ids`."""
+    rig.has("a")
+    rig.keeps_share_ids = is_on
+    rig.restart_claims()
+    device = dra_v1_pb2.Device(request_names=["r"], pool_name="p", device_name="d", share_id="share-1")
+    driver.answer_prepare = lambda request: dra_v1_pb2.NodePrepareResourcesResponse(
+        claims={"uid-a": dra_v1_pb2.NodePrepareResourceResponse(devices=[device])}
+    )
+    await rig.claims.prepare(pod_with_claims("a"))
+    [state] = CheckpointFile(rig.root).read()
+    assert [each.share_id for each in state.drivers[DRIVER].devices] == [kept]
+
+
 @pytest.mark.parametrize(
     ("arrange", "text"),
     [
