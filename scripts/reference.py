@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dray.apiserver.http.version_and_metrics import ServerMetrics
+from dray.apiserver.server import ServerMetrics
 from dray.cli.main import COMMANDS, cli
 from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, Client, Informers
 from dray.controllers.context import ControllerContext

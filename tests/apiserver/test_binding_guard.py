@@ -13,7 +13,7 @@ from tests.builders.manifests import a_container, a_pod, claim_entries
 from tests.store.conftest import free_port, start_etcd
 
 from dray.apiserver.assembly import ServerOptions, start_server
-from dray.apiserver.guard import node_room
+from dray.apiserver.guard import binding_guard
 from dray.apiserver.guard.binding_guard import node_key
 from dray.store.etcd import EtcdStore
 from dray.store.sqlite import SqliteStore
@@ -285,13 +285,13 @@ async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch:
     """The room is counted from what changed: not from all pods, and the bound pod is read once."""
     await add_node(server, cpu="1000", memory="1Ti", pods="1000")
     read: list[str] = []
-    plain = node_room.decode
+    plain = binding_guard.decode
 
     def counted(kind: type, value: bytes) -> Any:
         read.append(kind.__name__)
         return plain(kind, value)
 
-    monkeypatch.setattr(node_room, "decode", counted)
+    monkeypatch.setattr(binding_guard, "decode", counted)
     for index in range(20):
         await add_pod(server, f"p{index}", cpu="1")
         await bind(server, f"p{index}")
@@ -299,7 +299,7 @@ async def test_binding_costs_one_reading_of_the_pod(server: Client, monkeypatch:
 
 
 async def test_pods_that_are_never_bound_leave_nothing_behind(server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_room, "MAX_WAITING_CHANGES", 8)
+    monkeypatch.setattr(binding_guard, "MAX_WAITING_CHANGES", 8)
     await add_node(server, **ROOMY)
     await add_pod(server, "first", cpu="1")
     assert (await bind(server, "first")).status == 201

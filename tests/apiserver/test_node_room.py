@@ -8,8 +8,8 @@ import pytest
 
 from dray.accounting import SCHEDULING
 from dray.api.scheme import by_kind
-from dray.apiserver.guard import node_room as module
-from dray.apiserver.guard.node_room import NodeRoom
+from dray.apiserver.guard import binding_guard
+from dray.apiserver.guard.binding_guard import NodeRoom
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.store.interface import Change, Entry
 
@@ -144,8 +144,8 @@ def test_ledger_is_a_plain_count(seed):
 
 def test_pods_of_other_nodes_are_not_read(monkeypatch):
     world, read = World(), Counter()
-    plain = module.decode
-    monkeypatch.setattr(module, "decode", lambda kind, value: read.update([kind.__name__]) or plain(kind, value))
+    plain = binding_guard.decode
+    monkeypatch.setattr(binding_guard, "decode", lambda kind, value: read.update([kind.__name__]) or plain(kind, value))
     for index in range(30):
         world.show(world.pod(f"p{index}", f"uid-{index}", NODES[index % 3]))
     for _ in range(5):

@@ -9,12 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.api.schemas import schema_for
-from dray.apiserver.write.patching import (
-    json_patch,
-    strategic_merge,
-)
+from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.json_patch import apply_merge
-from dray.apiserver.write.patching.server_side_apply import merge, remove
+from dray.apiserver.write.patching.schema_patches import merge_applied, remove_fields, strategic_merge
 
 POD = schema_for("v1", "Pod")
 assert POD is not None
@@ -91,7 +88,7 @@ CONTAINERS = {
     ],
 )
 def test_strategic_lists(patch: Any, expected: Any) -> None:
-    result = strategic_merge.apply(CONTAINERS, {"spec": {"containers": patch}}, POD)
+    result = strategic_merge(CONTAINERS, {"spec": {"containers": patch}}, POD)
     assert [(entry["name"], entry.get("image")) for entry in result["spec"]["containers"]] == expected
 
 
@@ -102,38 +99,38 @@ def test_strategic_order() -> None:
             "containers": [{"name": "a", "tty": True}],
         }
     }
-    result = strategic_merge.apply(CONTAINERS, patch, POD)
+    result = strategic_merge(CONTAINERS, patch, POD)
     assert [entry["name"] for entry in result["spec"]["containers"]] == ["b", "a"]
 
 
 def test_strategic_scalars() -> None:
     before = {"metadata": {"finalizers": ["x/a", "x/b"]}}
-    merged = strategic_merge.apply(before, {"metadata": {"finalizers": ["x/c"]}}, POD)
+    merged = strategic_merge(before, {"metadata": {"finalizers": ["x/c"]}}, POD)
     assert merged["metadata"]["finalizers"] == ["x/c", "x/a", "x/b"]
     patch = {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/a"]}}
-    assert strategic_merge.apply(before, patch, POD)["metadata"]["finalizers"] == ["x/b"]
+    assert strategic_merge(before, patch, POD)["metadata"]["finalizers"] == ["x/b"]
 
 
 def test_retain_keys() -> None:
     before = {"spec": {"resourceClaims": [{"name": "a", "resourceClaimName": "x"}]}}
     patch = {"$retainKeys": ["name", "resourceClaimTemplateName"], "name": "a", "resourceClaimTemplateName": "t"}
-    result = strategic_merge.apply(before, {"spec": {"resourceClaims": [patch]}}, POD)
+    result = strategic_merge(before, {"spec": {"resourceClaims": [patch]}}, POD)
     assert result["spec"]["resourceClaims"] == [{"name": "a", "resourceClaimTemplateName": "t"}]
 
 
 def test_atomic_lists_are_replaced() -> None:
     before = {"spec": {"containers": [{"name": "a", "command": ["x", "y"]}]}}
     patch = {"spec": {"containers": [{"name": "a", "command": ["z"]}]}}
-    assert strategic_merge.apply(before, patch, POD)["spec"]["containers"][0]["command"] == ["z"]
+    assert strategic_merge(before, patch, POD)["spec"]["containers"][0]["command"] == ["z"]
 
 
 def test_apply_merges_by_key_and_keeps_the_rest() -> None:
     config = {"spec": {"containers": [{"name": "b", "image": "2"}]}}
-    merged = merge(CONTAINERS, config, POD)
+    merged = merge_applied(CONTAINERS, config, POD)
     assert merged["spec"]["containers"] == [CONTAINERS["spec"]["containers"][0], {"name": "b", "image": "2"}]
 
 
 def test_removal_leaves_what_others_hold() -> None:
     gone = {"f:spec": {"f:containers": {'k:{"name":"a"}': {"f:env": {'k:{"name":"X"}': {}}}}}}
-    left = remove(CONTAINERS, gone, POD)
+    left = remove_fields(CONTAINERS, gone, POD)
     assert left["spec"]["containers"][0] == {"name": "a", "image": "1"}

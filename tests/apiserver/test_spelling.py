@@ -10,11 +10,7 @@ from tests.apiserver import manifests
 from tests.apiserver.conftest import CLAIMS, Client
 from tests.builders.manifests import a_class
 
-from dray.apiserver.write.raw_json import (
-    RawValues,
-    raw_values_of,
-    with_raw_values,
-)
+from dray.apiserver.write.decoding import RawValues, raw_values_of, with_raw_values
 
 CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 PARAMETERS = {"kind": "K", "apiVersion": "x/v1", "size": 1.50, "list": [1, 2]}

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from dray.apiserver.errors import ApiError
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.clock import SimulatedClock
 from dray.store.errors import Compacted, StoreUnavailable

@@ -8,7 +8,7 @@ import pytest
 from tests.apiserver.conftest import Client
 
 from dray.api.schemas import schema_for
-from dray.apiserver.write.patching.server_side_apply import typed_problems
+from dray.apiserver.write.patching.schema_patches import typed_problems
 
 
 def in_pod(**container: Any) -> dict[str, Any]:

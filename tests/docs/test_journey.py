@@ -1,12 +1,18 @@
 """Follows a pod through the program and compares the files that take part with the journey in docs/architecture.md."""
 
+import json
 import re
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import dray
+from dray.apiserver.assembly import ServerOptions, start_server
+from dray.apiserver.request.request_info import LOOPBACK, Request
+from dray.store.sqlite import SqliteStore
 from dray.testing import Cluster, cluster
 
 ROOT = Path(dray.__file__).parent
@@ -17,6 +23,10 @@ ASKED = ("api/", "validation/", "cel/", "allocator/", "accounting/", "testing/")
 GROUND = frozenset(path.name for path in ROOT.glob("*.py"))
 # Controllers that see every pod and have nothing to do with this one.
 BYSTANDERS = re.compile(r"controllers/(?!claims/)|kubelet/(simulated_kubelets|runtime/none)\.py")
+
+# A newcomer should see the whole way in an hour.
+MOST_FILES = 114
+MOST_FILES_OF_A_POST = 24
 
 OBJECTS = """
 apiVersion: resource.k8s.io/v1
@@ -53,17 +63,21 @@ def named() -> set[str]:
     }
 
 
-def files_of_a_life(running: Cluster) -> set[str]:
-    seen: set[str] = set()
-
+def remember_files(seen: set[str]) -> Callable[[object, str, object], None]:
     def follow(frame, event, argument):
         if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
             seen.add(str(Path(frame.f_code.co_filename).relative_to(ROOT)))
 
+    return follow
+
+
+def files_of_a_life(running: Cluster) -> set[str]:
+    seen: set[str] = set()
+
     async def switch(profiler):
         sys.setprofile(profiler)
 
-    running.run(switch(follow))
+    running.run(switch(remember_files(seen)))
     try:
         running.apply(POD)
         running.wait_until_running("traveller")
@@ -72,6 +86,16 @@ def files_of_a_life(running: Cluster) -> set[str]:
     finally:
         running.run(switch(None))
     return seen
+
+
+@contextmanager
+def followed() -> Iterator[set[str]]:
+    seen: set[str] = set()
+    sys.setprofile(remember_files(seen))
+    try:
+        yield seen
+    finally:
+        sys.setprofile(None)
 
 
 @pytest.fixture(scope="module")
@@ -93,3 +117,32 @@ def test_every_file_on_the_way_is_named(files):
 def test_the_journey_names_only_files_that_exist():
     existing = {path.name for path in ROOT.rglob("*.py")}
     assert sorted(named() - existing) == []
+
+
+def test_the_way_stays_short(files):
+    assert len([path for path in files if is_on_the_way(path)]) <= MOST_FILES
+
+
+async def test_a_post_passes_few_files_of_the_server(tmp_path):
+    running = await start_server(SqliteStore(tmp_path / "store.db"), ServerOptions(data=tmp_path))
+
+    async def post(path: str, document: dict[str, object]) -> int:
+        headers = {"content-type": "application/json"}
+        body = json.dumps(document).encode()
+        return (await running.server.handle(Request("POST", path, "", headers, body, user=LOOPBACK))).status
+
+    def pod(name: str) -> dict[str, object]:
+        spec = {"containers": [{"name": "c", "image": "x"}]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+
+    namespace = "/api/v1/namespaces/default"
+    try:
+        await post(f"{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+        assert await post(f"{namespace}/pods", pod("first")) == 201
+        with followed() as files:
+            assert await post(f"{namespace}/pods", pod("second")) == 201
+    finally:
+        await running.stop()
+    of_the_server = {path for path in files if path.startswith("apiserver/")}
+    assert "apiserver/write/object_writer.py" in of_the_server
+    assert len(of_the_server) <= MOST_FILES_OF_A_POST

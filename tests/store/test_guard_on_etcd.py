@@ -10,9 +10,8 @@ from tests.builders.manifests import a_claim, a_result
 
 from dray.apiserver.errors import ApiError
 from dray.apiserver.guard.claim_guard import ClaimGuard
-from dray.apiserver.guard.device_records import shares_of
-from dray.apiserver.guard.published_devices import PublishedDevices
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.guard.device_records import PublishedDevices, shares_of
+from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import RealClock
 from dray.store.errors import Conflict

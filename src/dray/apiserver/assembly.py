@@ -14,13 +14,12 @@ from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.apiserver.core import Core, WritePath
 from dray.apiserver.discovery.api_groups import served
-from dray.apiserver.guard.binding_guard import BindingGuard
+from dray.apiserver.guard.binding_guard import BindingGuard, NodeRoom
 from dray.apiserver.guard.claim_guard import ClaimGuard
-from dray.apiserver.guard.node_room import NodeRoom
-from dray.apiserver.guard.published_devices import PublishedDevices
+from dray.apiserver.guard.device_records import PublishedDevices
 from dray.apiserver.http.listener import Listener, connection_limits
 from dray.apiserver.request.authentication.authenticator import Authenticator, StaticTokens
-from dray.apiserver.request.authentication.issuer import TokenIssuer
+from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
 from dray.apiserver.request.authentication.service_account_tokens import ServiceAccountTokens
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
@@ -30,8 +29,7 @@ from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import Credentials, load_credentials
 from dray.apiserver.server import AccessControl, Server
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs
-from dray.apiserver.watch.kind_cache import KindCaches
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.kind_cache import KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain

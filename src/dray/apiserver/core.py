@@ -10,8 +10,7 @@ from random import Random, SystemRandom
 from typing import Any
 
 from dray.api.scheme import Resource, by_kind
-from dray.apiserver.watch.kind_cache import KindCache, KindCaches
-from dray.apiserver.watch.store_follower import Progress, StoreFollower
+from dray.apiserver.watch.kind_cache import KindCache, KindCaches, Progress, StoreFollower
 from dray.apiserver.watch.stored_object import Stored
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.clock import Clock, rfc3339

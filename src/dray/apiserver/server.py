@@ -9,13 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-import msgspec
-import yaml
 from msgspec.structs import replace
 
 from dray.api.errors import DecodeError
@@ -24,17 +22,17 @@ from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
-from dray.apiserver.discovery.api_groups import Discovery, ServedVersions
-from dray.apiserver.discovery.openapi import OpenApi
+from dray.apiserver.discovery.api_groups import ServedVersions
+from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
-from dray.apiserver.http.version_and_metrics import ServerMetrics, version_document
 from dray.apiserver.read.get_and_list import Reader
-from dray.apiserver.read.representations import Whole
+from dray.apiserver.read.representations import Whole, in_media_type, representation_of
 from dray.apiserver.read.selectors import parse_fields
 from dray.apiserver.request.authentication.authenticator import impersonate, requested_user
-from dray.apiserver.request.authentication.issuer import TokenIssuer
+from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
+from dray.apiserver.request.fairness import WritePriority, in_thread_if_large
 from dray.apiserver.request.request_info import (
     ANONYMOUS,
     ApiCall,
@@ -44,14 +42,11 @@ from dray.apiserver.request.request_info import (
     RequestInfo,
     User,
     request_info_of,
-    segments,
 )
 from dray.apiserver.request.request_options import (
     JSON,
     PROTOBUF,
-    YAML,
     Query,
-    ResponseFormat,
     response_format,
     write_options,
 )
@@ -72,24 +67,27 @@ from dray.apiserver.write.deletion import (
     Deleter,
     delete_options,
 )
-from dray.apiserver.write.large_requests import in_thread_if_large
 from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectWriter,
     WriteOutcome,
 )
 from dray.apiserver.write.patch_requests import Patcher
-from dray.apiserver.write.write_priority import WritePriority
-from dray.http.health import HealthChecks, metrics_response, not_found
+from dray.http.health import not_found
 from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
+from dray.telemetry import Registry, Sample
 
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
-PLAIN_PATHS = (
-    "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/openid/v1/jwks", "/readyz", "/version",
-)  # fmt: skip
+REQUEST_LABELS = ("verb", "group", "version", "resource", "subresource", "scope", "code")
+VERBS = {
+    "get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
+    "delete": "DELETE", "deletecollection": "DELETECOLLECTION",
+}  # fmt: skip
+# Label for kinds that are not served: with the client's own text it could add series without end.
+UNKNOWN = "other"
 UNREADABLE = RequestInfo("", "", "other")
 
 
@@ -121,11 +119,7 @@ class Server:
         self.core = core
         self._access = access
         self._served = served
-        self._version = version_document(minor)
-        self._discovery = Discovery(served)
-        self.openapi = OpenApi(served)
         self._turns = WritePriority()
-        self._health = HealthChecks({"ping": _ping, "store": self._store_answers})
         self._reader = Reader(core)
         self._writer = ObjectWriter(core)
         self._deleter = Deleter(core)
@@ -134,6 +128,7 @@ class Server:
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
         self._scales = Scales(core, self._writer)
         self.metrics = ServerMetrics(core, self._watching)
+        self._plain_paths = PlainPaths(core.store, served, self.metrics, access.issuer, minor)
         self._on_object: dict[str, Handler] = {
             "GET": self._get,
             "HEAD": self._get,
@@ -174,10 +169,6 @@ class Server:
         await self.core.stop()
         for action in reversed(self._tasks):
             await action()
-
-    async def _store_answers(self) -> bool:
-        await self.core.store.current_revision()
-        return True
 
     # --- from request to answer ---------------------------------------------------------------------------------------
 
@@ -224,7 +215,7 @@ class Server:
         if not decision.allowed:
             raise forbidden_error(attributes, decision)
         if not info.is_resource:
-            return await self._plain(request, query)
+            return await self._plain_paths.answer(request, query)
         found = self._served.find(info.group, info.version, info.plural)
         if found is None or info.in_namespace_path != _needs_namespace(found[0], info):
             return self._nothing_here(info)
@@ -242,7 +233,7 @@ class Server:
         except ApiError as error:
             response = failure(error)
         response.warnings = [*call.warnings, *response.warnings]
-        return _in_media_type(response, call.response_format, query)
+        return in_media_type(response, call.response_format, query)
 
     def _request_info(self, request: Request, query: Query) -> RequestInfo:
         field_name = ""
@@ -255,44 +246,6 @@ class Server:
         if self._served.has_group(info.group):
             raise errors.no_such_resource()
         return not_found()
-
-    async def _plain(self, request: Request, query: Query) -> Response:
-        """Answers paths that are no resources."""
-        parts = segments(request.path)
-        if not parts:
-            return Response(200, encode({"paths": self._paths()}))
-        if answer := await self._health.answer(parts, request.query):
-            return answer
-        if request.path.rstrip("/") == "/version":
-            return Response(200, encode(self._version))
-        if parts == ["metrics"]:
-            return metrics_response(self.metrics.registry.text())
-        if parts[0] == "metrics" and (registry := self.metrics.of_others.get("/".join(parts[1:]))):
-            return metrics_response(registry.text())
-        if self._access.issuer and (answer := self._access.issuer.answer(request)):
-            return answer
-        if parts[0] == "openapi" and (answer := self.openapi.answer(parts, request, query)):
-            return answer
-        if parts[0] in ("api", "apis") and len(parts) <= 3 - (parts[0] == "api"):
-            return self._discover(parts, request)
-        return not_found()
-
-    def _discover(self, parts: list[str], request: Request) -> Response:
-        group = parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
-        if parts[0] == "apis" and group and not self._served.has_group(group):
-            return not_found()
-        if request.method not in ("GET", "HEAD"):
-            raise errors.method_not_allowed()
-        answer = self._discovery.answer(parts, request)
-        if answer is None:
-            raise errors.no_such_resource()
-        return answer
-
-    def _paths(self) -> list[str]:
-        paths = ["/api", "/api/v1", "/apis"]
-        for group in self._served.groups():
-            paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in self._served.versions(group))]
-        return ["/.well-known/openid-configuration", *paths, *PLAIN_PATHS]
 
     async def _check_create(self, attributes: Attributes) -> None:
         """Server-side apply of a missing object creates it, which the user must be allowed to do."""
@@ -345,11 +298,11 @@ class Server:
         return self._show(call, await self._reader.get(call))
 
     def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
-        shown = self._reader.representation(call, is_list=False)
+        shown = representation_of(call, self.core.clock, is_list=False)
         return Response(status, shown.encode(stored), shown.content_type)
 
     async def _list(self, call: ApiCall) -> Response:
-        shown = self._reader.representation(call, is_list=True)
+        shown = representation_of(call, self.core.clock, is_list=True)
         listing = await self._reader.list(call)
         return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
 
@@ -390,7 +343,7 @@ class Server:
 
     async def _delete_collection(self, call: ApiCall) -> Response:
         options = delete_options(call)
-        shown = self._reader.representation(call, is_list=True)
+        shown = representation_of(call, self.core.clock, is_list=True)
         listing = await self._reader.list(call)
         await self._deleter.delete_all(call, options, listing.chosen)
         return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
@@ -445,6 +398,42 @@ class Server:
         return Response(201, encode({"kind": row.kind, "apiVersion": api_version, **answered}))
 
 
+class ServerMetrics:
+    def __init__(self, core: Core, watching: WatchRequests) -> None:
+        self._core = core
+        self._watching = watching
+        self.registry = Registry()
+        # Of other parts in this process, served below `/metrics/` under these names.
+        self.of_others: dict[str, Registry] = {}
+        self._requests = self.registry.counter(
+            "apiserver_request_total", "Requests by verb, resource and HTTP status.", REQUEST_LABELS
+        )
+        self._durations = self.registry.histogram(
+            "apiserver_request_duration_seconds",
+            "Time from request to answer, watches left out.",
+            ("verb", "group", "version", "resource", "subresource", "scope"),
+        )
+        self.registry.computed_gauge("apiserver_storage_objects", "Stored objects by resource.", self._objects)
+        self.registry.computed_gauge("apiserver_longrunning_requests", "Open watches.", self._open_watches)
+
+    def observe(self, info: RequestInfo, status: int, seconds: float, *, streams: bool) -> None:
+        if not info.is_resource or status in (403, 404, 405):
+            labels = (VERBS.get(info.verb, UNKNOWN), "", "", UNKNOWN, "", "")
+        else:
+            verb = "WATCH" if streams else VERBS.get(info.verb, UNKNOWN)
+            scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
+            labels = (verb, info.group, info.version, info.plural, info.subresource, scope)
+        self._requests.inc(*labels, str(status))
+        if not streams:
+            self._durations.observe(seconds, *labels)
+
+    def _objects(self) -> Iterable[Sample]:
+        return [({"resource": cache.row.qualified_plural}, len(cache)) for cache in self._core.caches()]
+
+    def _open_watches(self) -> Iterable[Sample]:
+        return [({"verb": "WATCH"}, self._watching.open)]
+
+
 def _needs_namespace(row: Resource, info: RequestInfo) -> bool:
     """Whether the path must contain a namespace: it must for one object of a namespaced kind, and may for a list."""
     if not row.namespaced:
@@ -481,20 +470,5 @@ def _deprecation(row: Resource, version: Version) -> str:
     )
 
 
-async def _ping() -> bool:
-    return True
-
-
 def failure(error: ApiError) -> Response:
     return Response(error.code, encode(error.status()), JSON, error.headers)
-
-
-def _in_media_type(response: Response, chosen: ResponseFormat, query: Query) -> Response:
-    if response.stream is not None or response.content_type != JSON:
-        return response
-    if chosen.media_type == YAML:
-        response.body = yaml.safe_dump(decode(response.body), sort_keys=True, allow_unicode=True).encode()
-        response.content_type = YAML
-    elif query.flag("pretty"):
-        response.body = msgspec.json.format(response.body, indent=2) + b"\n"
-    return response

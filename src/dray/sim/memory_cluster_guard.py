@@ -12,10 +12,13 @@ from dray.api.dra.consumption import held_results, plain_name
 from dray.api.dra.pools import DeviceID, PoolID, device_id, newest_of_pool, pool_id
 from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from dray.apiserver.guard.device_records import (
+    WHOLE,
     Claimant,
     ClaimHolder,
     CounterRecord,
+    CounterSetID,
     CounterShortage,
+    DeviceOffer,
     DeviceRecord,
     DeviceTaken,
     Share,
@@ -24,7 +27,6 @@ from dray.apiserver.guard.device_records import (
     without_draw,
     without_holder,
 )
-from dray.apiserver.guard.published_devices import WHOLE, CounterSetID, DeviceOffer
 
 
 class MemoryClusterGuard:

@@ -34,7 +34,7 @@ COUNTERS = ("consumes_counters", "shared_counters")
 MAY_READ_COUNTERS = {
     "allocator/pools.py",
     "allocator/device_kinds.py",
-    "apiserver/guard/published_devices.py",
+    "apiserver/guard/device_records.py",
     "sim/memory_cluster_guard.py",
 }
 

@@ -1,1 +1,1 @@
-"""Discovery: groups, versions and resources, and their OpenAPI documents."""
+"""Discovery: groups, versions and resources, their OpenAPI documents, and the other paths that name no resource."""

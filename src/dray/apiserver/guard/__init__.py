@@ -5,8 +5,7 @@ claim's status and these keys change in one commit, each key on condition that n
 holds for any number of schedulers and of API servers on one etcd. Results with adminAccess hold nothing.
 
 - `claim_guard` commits claims with these keys, and tries again when another claim was quicker at a shared key.
-- `device_records` reads and changes the keys' values, and refuses a device, capacity or counter that is taken.
-- `published_devices` knows what the newest slices of each pool offer.
-- `binding_guard` commits bindings of pods, and refuses one for which the node has no room.
-- `node_room` knows how much of each node its pods take.
+- `device_records` knows what the newest slices of each pool offer, reads and changes the keys' values, and refuses a device, capacity or
+  counter that is taken.
+- `binding_guard` knows how much of each node its pods take, commits bindings of pods, and refuses one for which the node has no room.
 """

@@ -16,9 +16,11 @@ from dray.apiserver.guard.device_records import (
     Claimant,
     ClaimHolder,
     CounterRecord,
+    CounterSetID,
     CounterShortage,
     DeviceRecord,
     DeviceTaken,
+    PublishedDevices,
     Share,
     counter_record,
     counter_set_key,
@@ -31,7 +33,6 @@ from dray.apiserver.guard.device_records import (
     without_draw,
     without_holder,
 )
-from dray.apiserver.guard.published_devices import CounterSetID, PublishedDevices
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.stored_object import (
     document_of,

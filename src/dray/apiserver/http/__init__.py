@@ -1,1 +1,1 @@
-"""The API server's listening socket, and its pages /version and /metrics. Connections and responses are in `dray.http`."""
+"""The API server's listening socket. Connections and responses are in `dray.http`."""

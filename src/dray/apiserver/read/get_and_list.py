@@ -15,8 +15,6 @@ from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.read.representations import (
     ListMetadata,
-    Representation,
-    representation,
 )
 from dray.apiserver.read.selectable_fields import (
     checked,
@@ -105,10 +103,6 @@ class ListedObjects:
 class Reader:
     def __init__(self, core: Core) -> None:
         self._core = core
-
-    def representation(self, call: ApiCall, *, is_list: bool) -> Representation:
-        include = call.query.get("includeObject", "")
-        return representation(call.row, call.version, call.response_format, include, self._core.clock, is_list=is_list)
 
     async def get(self, call: ApiCall) -> Stored:
         revision = revision_number(call.query.get("resourceVersion", ""))

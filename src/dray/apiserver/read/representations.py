@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
+import yaml
+
 from dray.api.jsontext import go_json
 from dray.api.scheme import Resource, group_version
 from dray.api.shaping import empty_object
@@ -15,9 +18,11 @@ from dray.apiserver.read.tables import (
     column_definitions,
     row_cells,
 )
-from dray.apiserver.request.request_options import JSON, PROTOBUF, ResponseFormat
-from dray.apiserver.watch.stored_object import Stored, encode, from_storage, is_stored_form, line
+from dray.apiserver.request.request_info import ApiCall
+from dray.apiserver.request.request_options import JSON, PROTOBUF, YAML, Query, ResponseFormat
+from dray.apiserver.watch.stored_object import Stored, decode, encode, from_storage, is_stored_form, line
 from dray.clock import Clock
+from dray.http.responses import Response
 
 Document = dict[str, Any]
 
@@ -212,15 +217,15 @@ class Table(JsonAnswer):
 Representation = Whole | Protobuf | MetadataOnly | Table
 
 
-def representation(
-    row: Resource, version: str, wanted: ResponseFormat, include: str, clock: Clock, *, is_list: bool
-) -> Representation:
+def representation_of(call: ApiCall, clock: Clock, *, is_list: bool) -> Representation:
     """Raises 400 or 406 if the kind cannot be shown in this format."""
+    row, version, wanted = call.row, call.version, call.response_format
     if wanted.media_type == PROTOBUF:
         return Protobuf(row, version)
     if not wanted.kind:
         return Whole(row, version)
     if wanted.kind == "Table":
+        include = call.query.get("includeObject", "")
         if include not in ("", "Metadata", "Object", "None"):
             raise bad_request(
                 f"Unable to convert to Table as requested: includeObject: Invalid value: {go_json(include)}: "
@@ -242,3 +247,14 @@ def _go_type(row: Resource) -> str:
 
 def _go_list(row: Resource) -> str:
     return _go_type(row) + "List"
+
+
+def in_media_type(response: Response, chosen: ResponseFormat, query: Query) -> Response:
+    if response.stream is not None or response.content_type != JSON:
+        return response
+    if chosen.media_type == YAML:
+        response.body = yaml.safe_dump(decode(response.body), sort_keys=True, allow_unicode=True).encode()
+        response.content_type = YAML
+    elif query.flag("pretty"):
+        response.body = msgspec.json.format(response.body, indent=2) + b"\n"
+    return response

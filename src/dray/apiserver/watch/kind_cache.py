@@ -1,35 +1,41 @@
-"""The caches of stored objects, one per kind, kept up to date by the follower of the store.
+"""The caches of stored objects, one per kind, and the follower of the store that keeps them up to date.
 
-Lists, gets and watches are answered from here. The newest events are kept, so that a watcher that was away for a moment
+Lists, gets and watches are answered from the caches. The newest events are kept, so that a watcher that was away for a moment
 continues without asking the store.
+
+`StoreFollower` lists and watches everything below `/registry/` once, and hands it to all caches and indexes of the server. A subscriber first gets
+every object below its prefix, then every change in order, and every object again when the store compacted changes before they were
+seen. `progress` tells how far all subscribers have come: a revision is reached when each of them has applied it.
 """
 
-import zlib
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from dray.api.scheme import RESOURCES, Resource, by_plural
 from dray.api.strategies import strategy_of
-from dray.apiserver.read.selectors import FieldSelector
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver import errors
 from dray.apiserver.watch.stored_object import (
+    REGISTRY,
     Document,
-    FieldsOf,
+    Packing,
     Stored,
-    labels_in,
     namespace_prefix,
     resource_prefix,
     storage_row,
     stored_factory,
 )
-from dray.apiserver.watch.watchers import (
-    WatchedChange,
-    Watcher,
-    WatcherIndex,
-)
-from dray.store.interface import Change, Entry
+from dray.apiserver.watch.watchers import WatchedChange, Watcher, WatcherIndex
+from dray.clock import Clock
+from dray.store.errors import Compacted, StoreError
+from dray.store.interface import Change, Entry, Store
+from dray.tasks import cancelled
 
 KEPT_EVENTS = 4096
 KEPT_BYTES = 16 * 2**20
@@ -148,7 +154,7 @@ class KindCache:
         self.watchers.add(watcher)
 
 
-class Objects(Protocol):
+class ObjectLookup(Protocol):
     """How admission, authentication and quota read other objects: as new as the store, as copies they may change."""
 
     async def get(self, group: str, plural: str, namespace: str, name: str) -> Document | None: ...
@@ -191,61 +197,177 @@ class KindCaches:
                 watcher.close()
 
 
-# A window for two objects of usual size; a larger window takes more time to set up than it saves.
-_WINDOW_BITS, _MEMORY_LEVEL, _LEVEL = -12, 5, 1
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+# How long a read waits for a revision that a client says it has seen.
+FUTURE_WAIT_S = 3.0
 
 
-class Packing:
-    """Compresses the objects of one kind that has many objects and few readers: Events, an hour of them.
+class Subscriber(Protocol):
+    def load(self, entries: Sequence[Entry], revision: int) -> None:
+        """Replaces everything by these entries, which are all there are at `revision`."""
+        ...
 
-    They are much alike, so one of them serves as the dictionary for the others: of a thousand bytes about 130 are left.
-    Nothing that is read from a packed object is remembered beside it, since it would soon be larger than the object.
-    """
-
-    def __init__(self, prefix: str) -> None:
-        self._cut = len(prefix)
-        self._sample = b""
-
-    def pack(self, stored: Stored) -> Stored:
-        if not self._sample:
-            self._sample = stored.value
-        press = zlib.compressobj(_LEVEL, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL, zdict=self._sample)
-        return Packed(stored, press.compress(stored.value) + press.flush(), self._sample, self._cut)
+    def apply(self, change: Change) -> None: ...
 
 
-class Packed(Stored):
-    """A Stored whose value, name and namespace are computed when they are read."""
+# Called with the key and the new value, or None when the key is gone.
+ApplyValue = Callable[[str, bytes | None], None]
 
-    __slots__ = ("_cut", "_packed", "_sample")
 
-    def __init__(self, stored: Stored, packed: bytes, sample: bytes, cut: int) -> None:
-        # The base's constructor is not called: its slots stay empty, so that reading them calls `__getattr__`.
-        self.key, self.revision, self.created, self._head = stored.key, stored.revision, stored.created, stored._head
-        self._packed, self._sample, self._cut = packed, sample, cut
-        self._labels = self._fields = None
+class StoreFollower:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._subscribers: dict[str, list[Subscriber]] = {}
+        self._following: asyncio.Task[None] | None = None
+        self.progress = Progress()
 
-    def __getattr__(self, name: str) -> Any:
-        match name:
-            case "value":
-                return zlib.decompressobj(_WINDOW_BITS, zdict=self._sample).decompress(self._packed)
-            case "name":
-                return self.key[self._cut :].rpartition("/")[2]
-            case "namespace":
-                return self.key[self._cut :].rpartition("/")[0]
-        raise AttributeError(name)
+    # --- subscribing --------------------------------------------------------------------------------------------------
 
-    @property
-    def packed_size(self) -> int:
-        return len(self._packed)
+    def subscribe(self, prefix: str, subscriber: Subscriber) -> None:
+        """`prefix` is that of one kind (`resource_prefix`). To be called before `start`; subscribers are called in this order."""
+        assert self._following is None, "the store is being followed already"
+        self._subscribers.setdefault(prefix, []).append(subscriber)
 
-    def labels(self) -> Mapping[str, str]:
-        return labels_in(self.value)
+    def subscribe_index(self, prefixes: Iterable[str], apply: ApplyValue) -> None:
+        """For an index that needs keys and values only."""
+        for prefix in prefixes:
+            self.subscribe(prefix, _Index(apply))
 
-    def fields(self, fields_of: FieldsOf) -> dict[str, str]:
-        document: Document = self.document()
-        return fields_of(document)
+    # --- life ---------------------------------------------------------------------------------------------------------
 
-    def matches_fields(self, selector: FieldSelector, fields_of: FieldsOf) -> bool:
-        """Decodes only objects that contain the wanted values: a reader of one pod's events passes thousands of others."""
-        value = self.value
-        return all(text in value for text in selector.plain_texts) and selector.matches(self.fields(fields_of))
+    async def start(self) -> None:
+        """Returns once every subscriber has everything that is stored."""
+        revision = await self._load()
+        self._following = asyncio.get_running_loop().create_task(self._follow(revision))
+
+    async def stop(self) -> None:
+        await cancelled(self._following)
+
+    async def _load(self) -> int:
+        page = await self._store.list(REGISTRY)
+        by_prefix: dict[str, list[Entry]] = {prefix: [] for prefix in self._subscribers}
+        for entry in page.entries:
+            entries = by_prefix.get(prefix_of(entry.key))
+            if entries is not None:
+                entries.append(entry)
+        for prefix, entries in by_prefix.items():
+            for subscriber in self._subscribers[prefix]:
+                subscriber.load(entries, page.revision)
+        self.progress.reach(page.revision)
+        return page.revision
+
+    async def _follow(self, revision: int) -> None:
+        while True:
+            try:
+                async with contextlib.aclosing(self._store.watch(REGISTRY, revision)) as batches:
+                    async for batch in batches:
+                        for change in batch.changes:
+                            for subscriber in self._subscribers.get(prefix_of(change.key), ()):
+                                subscriber.apply(change)
+                        revision = batch.revision
+                        self.progress.reach(revision)
+            except Compacted:
+                log.warning("the store forgot revision %d before we saw it: loading everything again", revision)
+                revision = await self._reload()
+            except StoreError as error:
+                log.warning("watching the store: %s", error)
+                await self._clock.sleep(RETRY_S)
+
+    async def _reload(self) -> int:
+        while True:
+            try:
+                return await self._load()
+            except StoreError as error:
+                log.warning("listing the store: %s", error)
+                await self._clock.sleep(RETRY_S)
+
+    # --- waiting ------------------------------------------------------------------------------------------------------
+
+    async def fresh(self) -> int:
+        """Waits until all subscribers have everything the store has now; returns that revision."""
+        revision = await self._store.current_revision()
+        if self.progress.revision < revision:
+            await self.progress.wait_for(revision)
+        return revision
+
+    async def reach(self, revision: int) -> None:
+        """Waits for a revision a client says it has seen; raises 504 if it does not come."""
+        if self.progress.revision >= revision:
+            return
+        current = await self.fresh()
+        if current >= revision:
+            return
+        waiting = asyncio.ensure_future(self.progress.wait_for(revision))
+        timer = asyncio.ensure_future(self._clock.sleep(FUTURE_WAIT_S))
+        done, _ = await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        timer.cancel()
+        if waiting not in done:
+            raise errors.revision_too_large(revision, self.progress.revision)
+
+
+class _Index:
+    """Feeds an index from one prefix. After a reload the index also hears of keys that are gone."""
+
+    def __init__(self, apply: ApplyValue) -> None:
+        self._apply = apply
+        self._keys: set[str] = set()
+
+    def load(self, entries: Sequence[Entry], revision: int) -> None:
+        found = {entry.key for entry in entries}
+        for key in self._keys - found:
+            self._pass_on(key, None)
+        for entry in entries:
+            self._pass_on(entry.key, entry.value)
+        self._keys = found
+
+    def apply(self, change: Change) -> None:
+        if change.value is None:
+            self._keys.discard(change.key)
+        else:
+            self._keys.add(change.key)
+        self._pass_on(change.key, change.value)
+
+    def _pass_on(self, key: str, value: bytes | None) -> None:
+        try:
+            self._apply(key, value)
+        except Exception:
+            # One unreadable object must not stop the index for all others.
+            log.exception("cannot read %s", key)
+
+
+class Progress:
+    """How far the subscribers have come; readers wait here for a revision."""
+
+    def __init__(self) -> None:
+        self.revision = 0
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+
+    def reach(self, revision: int) -> None:
+        self.revision = revision
+        if self._waiting:
+            still = []
+            for wanted, future in self._waiting:
+                if future.done():
+                    continue
+                if wanted <= revision:
+                    future.set_result(None)
+                else:
+                    still.append((wanted, future))
+            self._waiting = still
+
+    async def wait_for(self, revision: int) -> None:
+        if self.revision >= revision:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((revision, future))
+        await future
+
+
+def prefix_of(key: str) -> str:
+    """`/registry/<group>/<plural>/` of an object's key."""
+    group_end = key.find("/", len(REGISTRY))
+    return key[: key.find("/", group_end + 1) + 1]

@@ -21,6 +21,7 @@ from dray.apiserver.read.get_and_list import Reader
 from dray.apiserver.read.representations import (
     Representation,
     Table,
+    representation_of,
 )
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -133,7 +134,7 @@ class WatchRequests:
     async def watch(self, call: ApiCall) -> WatchStream:
         options = list_options(call.query, watch=True)
         selection = self._reader.selection(call, options)
-        shown = self._reader.representation(call, is_list=False)
+        shown = representation_of(call, self._core.clock, is_list=False)
         after = revision_number(options.resource_version, "")
         if self.open >= self.limit:
             raise errors.too_many_requests(f"too many watches: {self.open} are open, the limit is {self.limit}")

@@ -25,6 +25,7 @@ from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
+from dray.apiserver.request.fairness import in_thread_if_large
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
@@ -42,14 +43,20 @@ from dray.apiserver.watch.stored_object import (
     to_storage,
     to_value,
 )
-from dray.apiserver.write import managed_fields, raw_json
+from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission
 from dray.apiserver.write.decoding import (
+    KINDS,
     Decoded,
+    RawValues,
     decode_object,
+    raw_values_after_write,
+    raw_values_of,
+    raw_values_sent,
+    sorted_raw_values,
     strict_error,
+    with_raw_values,
 )
-from dray.apiserver.write.large_requests import in_thread_if_large
 from dray.apiserver.write.managed_fields import PARTS_OF_PODS, Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import (
     create_errors,
@@ -58,7 +65,6 @@ from dray.apiserver.write.object_checks import (
     update_errors,
     warnings_about,
 )
-from dray.apiserver.write.raw_json import RawValues
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
 
@@ -351,15 +357,15 @@ class ObjectWriter:
         self, call: ApiCall, document: Document, stored: Stored | None = None, endpoint: str = ""
     ) -> RawValues | None:
         """The texts to store for the opaque values of the object; None where plain JSON will do."""
-        if call.row.kind not in raw_json.KINDS:
+        if call.row.kind not in KINDS:
             return None
         new = RawValues()
         if call.request.method == "PATCH":
             if plain_type(call.content_type) in (STRATEGIC_PATCH, APPLY_PATCH):
-                new = raw_json.sorted_raw_values(document)
+                new = sorted_raw_values(document)
         elif body_type(call.content_type) == JSON:
-            new = raw_json.raw_values_sent(call.request.body)
-        return raw_json.raw_values_after_write(new, stored.value if stored else b"", endpoint)
+            new = raw_values_sent(call.request.body)
+        return raw_values_after_write(new, stored.value if stored else b"", endpoint)
 
     def _prepared(self, strategy: Strategy, endpoint: str, document: Document, old: Document) -> Document:
         setting = Setting(self._core.gates, self._core.now())
@@ -438,14 +444,12 @@ class ObjectWriter:
 
 
 def _value(document: Document, raw_values: RawValues | None) -> bytes:
-    return to_value(document) if raw_values is None else raw_json.with_raw_values(document, raw_values)
+    return to_value(document) if raw_values is None else with_raw_values(document, raw_values)
 
 
 def _raw_values_change(document: Document, stored: Stored, raw_values: RawValues) -> bool:
     """Whether the text of an opaque value changes; in a spec that counts as a change of the spec and raises the generation."""
-    before, after = (
-        raw_json.raw_values_of(data) for data in (stored.value, raw_json.with_raw_values(document, raw_values))
-    )
+    before, after = (raw_values_of(data) for data in (stored.value, with_raw_values(document, raw_values)))
     metadata, generation = document["metadata"], stored.document()["metadata"].get("generation")
     if before.spec != after.spec and generation and metadata.get("generation") == generation:
         metadata["generation"] = generation + 1

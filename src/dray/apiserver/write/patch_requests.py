@@ -15,6 +15,7 @@ from dray.api.shaping import empty_object, shape_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.errors import ApiError, OptionError
+from dray.apiserver.request.fairness import in_thread_if_large
 from dray.apiserver.request.request_info import ApiCall, Attributes
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
@@ -31,7 +32,6 @@ from dray.apiserver.write.decoding import (
     parse,
     shaped_or_fail,
 )
-from dray.apiserver.write.large_requests import in_thread_if_large
 from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_checks import drop_duplicate_owners
 from dray.apiserver.write.object_writer import (
@@ -40,12 +40,15 @@ from dray.apiserver.write.object_writer import (
     WriteOutcome,
     name_problem,
 )
-from dray.apiserver.write.patching import (
-    json_patch,
-    strategic_merge,
-)
+from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.json_patch import apply_merge
-from dray.apiserver.write.patching.server_side_apply import merge, remove, typed_problems
+from dray.apiserver.write.patching.schema_patches import (
+    BadPatch,
+    merge_applied,
+    remove_fields,
+    strategic_merge,
+    typed_problems,
+)
 from dray.store.errors import AlreadyExists
 
 Document = dict[str, Any]
@@ -110,8 +113,8 @@ class Patcher:
 
         def apply(document: Document) -> tuple[Any, Callable[[Any], str]]:
             try:
-                return strategic_merge.apply(document, body, schema), lambda _: go_map(body)
-            except strategic_merge.BadPatch as bad:
+                return strategic_merge(document, body, schema), lambda _: go_map(body)
+            except BadPatch as bad:
                 raise errors.bad_request(str(bad)) from None
 
         return apply
@@ -288,8 +291,8 @@ class Patcher:
             owners = managed_fields.owned_before_first_apply(old, empty, manager.api_version, kind, now)
         fields = managed_fields.applied_fields({"metadata": {}, **config}, schema, kind)
         live = from_storage(row, call.version, old)
-        merged = merge(live, config, schema)
-        merged = remove(merged, managed_fields.abandoned(owners, manager, fields), schema)
+        merged = merge_applied(live, config, schema)
+        merged = remove_fields(merged, managed_fields.abandoned(owners, manager, fields), schema)
         document, _ = self._read_result(call, merged, _as_json, options, live)
         self._match(call, document, old)
         document = to_storage(row, apply_defaults(document, now))

@@ -21,7 +21,7 @@ from dray.apiserver.request.request_info import (
     User,
     service_account_user_name,
 )
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.clock import Clock
 
 ISSUER = "https://kubernetes.default.svc"
@@ -54,7 +54,7 @@ class TokenWish:
 
 
 class ServiceAccountTokens:
-    def __init__(self, key: SigningKey, objects: Objects, clock: Clock, new_id: Callable[[], str]) -> None:
+    def __init__(self, key: SigningKey, objects: ObjectLookup, clock: Clock, new_id: Callable[[], str]) -> None:
         self._key = key
         self._objects = objects
         self._clock = clock

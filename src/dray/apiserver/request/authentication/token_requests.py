@@ -18,7 +18,7 @@ from dray.apiserver.request.authentication.service_account_tokens import (
     TokenWish,
 )
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.clock import rfc3339
 
 GROUP = "authentication.k8s.io"
@@ -32,7 +32,7 @@ LONGEST_S = 365 * 24 * 3600
 @dataclass(frozen=True, slots=True)
 class TokenRequests:
     tokens: ServiceAccountTokens
-    objects: Objects
+    objects: ObjectLookup
 
     async def answer(self, namespace: str, account: str, request: Document) -> Document:
         """The TokenRequest with its token. Raises 404, 409 or 422."""

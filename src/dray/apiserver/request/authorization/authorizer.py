@@ -1,10 +1,269 @@
-"""The authorizer of the server: asks `system:masters`, the node authorizer and RBAC in this order; and the 403 of a refused request."""
+"""The authorizer of the server: asks `system:masters`, the node authorizer and RBAC in this order; and the 403 of a refused request.
 
+The node authorizer says what `system:node:<name>` may do: a node may read only the objects that the pods bound to it use; `NodeGraph` knows
+them. What a node may write into its own objects is checked by the admission plugin NodeRestriction (`dray.apiserver.write.admission.node_plugins`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from dray.api.dra.pod_claims import mentioned_claim_names
+from dray.api.projections import NodeSlice, ReferencedName, ReferencingPod, ReferencingPodSpec, ReferencingPodStatus
 from dray.apiserver.errors import ApiError
-from dray.apiserver.request.authorization.node_authorizer import POD_PREFIX, SLICE_PREFIX, NodeAuthorizer, NodeGraph
 from dray.apiserver.request.authorization.rbac import RbacIndex
 from dray.apiserver.request.request_info import MASTERS, Attributes, Decision
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.kind_cache import StoreFollower
+from dray.apiserver.watch.stored_object import resource_prefix
+
+# (plural, namespace, name)
+Reference = tuple[str, str, str]
+
+POD_PREFIX = resource_prefix("", "pods")
+SLICE_PREFIX = resource_prefix("resource.k8s.io", "resourceslices")
+
+
+_pods = msgspec.json.Decoder(ReferencingPod)
+_slices = msgspec.json.Decoder(NodeSlice)
+
+
+class NodeGraph:
+    """Fed with pods and slices from the store; answers whether a node has anything to do with an object."""
+
+    def __init__(self) -> None:
+        self._references_by_node: dict[str, Counter[Reference]] = {}
+        self._by_pod: dict[str, tuple[str, tuple[Reference, ...]]] = {}
+        self._node_by_slice: dict[str, str] = {}
+
+    def apply_pod(self, key: str, value: bytes | None) -> None:
+        node, references = self._by_pod.pop(key, ("", ()))
+        if node:
+            counts = self._references_by_node[node]
+            counts.subtract(references)
+            for reference in references:
+                if counts[reference] <= 0:
+                    del counts[reference]
+        if value is None:
+            return
+        pod = _pods.decode(value)
+        if not pod.spec.node_name:
+            return
+        namespace, _, name = key.removeprefix(POD_PREFIX).partition("/")
+        found = (("pods", namespace, name), *dict.fromkeys(_references(pod, namespace)))
+        self._by_pod[key] = pod.spec.node_name, found
+        self._references_by_node.setdefault(pod.spec.node_name, Counter()).update(found)
+
+    def apply_slice(self, key: str, value: bytes | None) -> None:
+        name = key.removeprefix(SLICE_PREFIX)
+        if value is None:
+            self._node_by_slice.pop(name, None)
+        else:
+            self._node_by_slice[name] = _slices.decode(value).spec.node_name or ""
+
+    def refers(self, node: str, plural: str, namespace: str, name: str) -> bool:
+        """Whether a pod bound to the node (or the pod itself) is, or uses, this object."""
+        counts = self._references_by_node.get(node)
+        return counts is not None and counts[plural, namespace, name] > 0
+
+    def node_of_slice(self, name: str) -> str | None:
+        """None if there is no such slice; empty if it belongs to no single node."""
+        return self._node_by_slice.get(name)
+
+
+def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
+    spec, status = pod.spec, pod.status or ReferencingPodStatus()
+    yield "serviceaccounts", namespace, spec.service_account_name or "default"
+    for claim_name in mentioned_claim_names(spec, status):
+        yield "resourceclaims", namespace, claim_name
+    for volume in spec.volumes or ():
+        if volume.persistent_volume_claim is not None:
+            yield "persistentvolumeclaims", namespace, volume.persistent_volume_claim.claim_name
+    for plural, name in secrets_and_config_maps(spec):
+        if name:
+            yield plural, namespace, name
+
+
+def secrets_and_config_maps(spec: ReferencingPodSpec) -> Iterator[tuple[str, str]]:
+    """Plural and name of every Secret and ConfigMap that a kubelet reads for this pod.
+
+    The node graph and NodeRestriction both use it, so that a node cannot refer to an object that only one of them sees.
+    """
+    for pull in spec.image_pull_secrets or ():
+        yield "secrets", pull.name
+    for container in (*(spec.containers or ()), *(spec.init_containers or ()), *(spec.ephemeral_containers or ())):
+        for origin in container.env_from or ():
+            yield from _named("configmaps", origin.config_map_ref)
+            yield from _named("secrets", origin.secret_ref)
+        for variable in container.env or ():
+            if variable.value_from is not None:
+                yield from _named("configmaps", variable.value_from.config_map_key_ref)
+                yield from _named("secrets", variable.value_from.secret_key_ref)
+    for volume in spec.volumes or ():
+        if volume.secret is not None:
+            yield "secrets", volume.secret.secret_name
+        yield from _named("configmaps", volume.config_map)
+        for source in (volume.projected.sources if volume.projected else None) or ():
+            yield from _named("secrets", source.secret)
+            yield from _named("configmaps", source.config_map)
+
+
+def _named(plural: str, reference: ReferencedName | None) -> Iterator[tuple[str, str]]:
+    if reference is not None:
+        yield plural, reference.name
+
+
+LEASE_NAMESPACE = "kube-node-lease"
+ALLOWED = Decision(True)
+
+READ = frozenset({"get", "list", "watch"})
+
+# Verbs that need no look at the object: admission looks at what is written.
+_ALWAYS: dict[tuple[str, str], frozenset[str]] = {
+    ("authentication.k8s.io", "tokenreviews"): frozenset({"create"}),
+    ("authentication.k8s.io", "selfsubjectreviews"): frozenset({"create"}),
+    ("authorization.k8s.io", "subjectaccessreviews"): frozenset({"create"}),
+    ("authorization.k8s.io", "localsubjectaccessreviews"): frozenset({"create"}),
+    ("", "events"): frozenset({"create", "update", "patch"}),
+    ("events.k8s.io", "events"): frozenset({"create", "update", "patch"}),
+    ("", "nodes"): frozenset({"create", "update", "patch"}),
+    ("", "nodes/status"): frozenset({"update", "patch"}),
+    ("", "pods"): frozenset({"create", "delete"}),
+    ("", "pods/status"): frozenset({"update", "patch"}),
+    ("", "pods/eviction"): frozenset({"create"}),
+    ("resource.k8s.io", "resourceslices"): frozenset({"create"}),
+    ("", "services"): READ,
+    ("", "endpoints"): frozenset({"get"}),
+    ("node.k8s.io", "runtimeclasses"): READ,
+    ("storage.k8s.io", "csidrivers"): READ,
+    ("certificates.k8s.io", "clustertrustbundles"): READ,
+    ("certificates.k8s.io", "certificatesigningrequests"): frozenset({"create"}) | READ,
+}
+
+
+class NodeAuthorizer:
+    def __init__(self, graph: NodeGraph) -> None:
+        self._graph = graph
+        self._rules: dict[tuple[str, str], Callable[[str, Attributes], Decision]] = {
+            ("", "nodes"): self._nodes,
+            ("", "pods"): self._pods,
+            ("", "secrets"): self._referenced_reads,
+            ("", "configmaps"): self._referenced_reads,
+            ("", "serviceaccounts"): self._service_accounts,
+            ("", "serviceaccounts/token"): self._tokens,
+            ("coordination.k8s.io", "leases"): self._leases,
+            ("storage.k8s.io", "csinodes"): self._csi_nodes,
+            ("", "persistentvolumeclaims"): self._volume_claims,
+            ("resource.k8s.io", "resourceclaims"): self._claims,
+            ("resource.k8s.io", "resourceslices"): self._slices,
+        }
+
+    def decide(self, attributes: Attributes) -> Decision:
+        node = attributes.user.node_name
+        if not node or not attributes.is_resource:
+            return Decision(False)
+        kind = (attributes.group, attributes.full_resource)
+        if attributes.verb in _ALWAYS.get(kind, ()):
+            return ALLOWED
+        rule = self._rules.get(kind)
+        return rule(node, attributes) if rule else Decision(False)
+
+    def _nodes(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb == "get":
+            return _only(
+                attributes.name == node, f"node {node!r} cannot read {attributes.name!r}, only its own Node object"
+            )
+        if attributes.verb in ("list", "watch"):
+            own = attributes.name == node or _selects(attributes, "metadata.name", node)
+            return _only(own, f"node {node!r} cannot read all nodes, only its own Node object")
+        return Decision(False)
+
+    def _pods(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb == "get":
+            return self._related(node, "pods", attributes)
+        if attributes.verb in ("list", "watch"):
+            own = _selects(attributes, "spec.nodeName", node)
+            if not own and attributes.name:
+                return self._related(node, "pods", attributes)
+            return _only(own, "can only list/watch pods with spec.nodeName field selector")
+        return Decision(False)
+
+    def _referenced_reads(self, node: str, attributes: Attributes) -> Decision:
+        """Secrets and config maps: one at a time, by name, and only those a pod of this node uses."""
+        if attributes.verb not in ("get", "list", "watch"):
+            return Decision(False, "can only read resources of this type")
+        return self._related(node, attributes.resource, attributes)
+
+    def _service_accounts(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "get":
+            return Decision(False, "can only get service accounts")
+        return self._related(node, "serviceaccounts", attributes)
+
+    def _tokens(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "create":
+            return Decision(False, "can only create tokens for individual service accounts")
+        return self._related(node, "serviceaccounts", attributes)
+
+    def _leases(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb not in ("get", "create", "update", "patch", "delete"):
+            return Decision(False, "can only get, create, update, patch, or delete a node lease")
+        if attributes.namespace != LEASE_NAMESPACE:
+            return Decision(False, f"can only access leases in the {LEASE_NAMESPACE!r} system namespace")
+        # A creation has no name in its path; admission compares the object's name.
+        return _only(
+            attributes.verb == "create" or attributes.name == node,
+            "can only access node lease with the same name as the requesting node",
+        )
+
+    def _csi_nodes(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb not in ("get", "create", "update", "patch", "delete"):
+            return Decision(False, "can only get, create, update, patch, or delete a CSINode")
+        # A creation has no name in its path; admission compares the object's name.
+        return _only(
+            attributes.verb == "create" or attributes.name == node,
+            "can only access CSINode with the same name as the requesting node",
+        )
+
+    def _volume_claims(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "get":
+            return Decision(False, "can only get individual resources of this type")
+        return self._related(node, "persistentvolumeclaims", attributes)
+
+    def _claims(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "get":
+            return Decision(False, "can only get individual resources of this type")
+        return self._related(node, "resourceclaims", attributes)
+
+    def _slices(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb in ("list", "watch") and _selects(attributes, "spec.nodeName", ""):
+            # Devices that several nodes can reach: a pod here may refer to their attributes.
+            return ALLOWED
+        if attributes.verb in ("list", "watch", "deletecollection"):
+            return _only(
+                _selects(attributes, "spec.nodeName", node),
+                f"can only {attributes.verb} resourceslices with field selector spec.nodeName={node}",
+            )
+        if attributes.verb in ("get", "update", "patch", "delete") and attributes.name:
+            owner = self._graph.node_of_slice(attributes.name)
+            return _only(owner == node, f"no relationship found between node '{node}' and this object")
+        return Decision(False)
+
+    def _related(self, node: str, plural: str, attributes: Attributes) -> Decision:
+        if not attributes.name:
+            return Decision(False, "No Object name found")
+        found = self._graph.refers(node, plural, attributes.namespace, attributes.name)
+        return _only(found, f"no relationship found between node '{node}' and this object")
+
+
+def _only(condition: bool, reason: str) -> Decision:
+    return ALLOWED if condition else Decision(False, reason)
+
+
+def _selects(attributes: Attributes, field: str, value: str) -> bool:
+    return any(
+        term.field == field and term.operator in ("=", "==") and term.value == value
+        for term in attributes.field_requirements
+    )
 
 
 def forbidden_error(attributes: Attributes, decision: Decision) -> ApiError:

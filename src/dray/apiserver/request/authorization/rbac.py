@@ -13,7 +13,7 @@ import msgspec
 from dray.api.projections import RbacBinding, RbacRole, RbacSubject
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Attributes, Decision, User
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 
 ALL = "*"

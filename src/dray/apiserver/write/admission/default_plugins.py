@@ -4,12 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.certificate_plugins import CertificateRequests
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
-from dray.apiserver.write.admission.claim_protection import ClaimProtection
-from dray.apiserver.write.admission.claim_status_authorization import ClaimStatusAuthorization
-from dray.apiserver.write.admission.namespace_plugins import NamespaceLifecycle, ResourceQuotaAdmission
+from dray.apiserver.write.admission.claim_plugins import ClaimFinalizerProtection, ClaimStatusAuthorization
+from dray.apiserver.write.admission.namespace_and_quota_plugins import (
+    NamespaceLifecycle,
+    ResourceQuotaAdmission,
+)
 from dray.apiserver.write.admission.node_plugins import NodeRestriction, TaintNodesByCondition
 from dray.apiserver.write.admission.pod_plugins import (
     DefaultTolerationSeconds,
@@ -30,7 +32,7 @@ class Surroundings:
     """The parts of the server that plugins use."""
 
     store: Store
-    objects: Objects
+    objects: ObjectLookup
     authorizer: ServerAuthorizer
     policies: PolicyIndex
     addresses: AddressBook
@@ -49,7 +51,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield Priority(objects)
     yield DefaultTolerationSeconds()
     yield ClaimStatusAuthorization(authorizer, gates)
-    yield ClaimProtection()
+    yield ClaimFinalizerProtection()
     yield RbacEscalation(authorizer.rbac, authorizer)
     yield CertificateRequests(authorizer)
     yield ServiceAddresses(surroundings.addresses)

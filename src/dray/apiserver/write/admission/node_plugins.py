@@ -1,6 +1,6 @@
 """Admission plugins for nodes: TaintNodesByCondition and NodeRestriction.
 
-The node authorizer (`dray.apiserver.request.authorization.node_authorizer`) has already looked at names; NodeRestriction looks at
+The node authorizer (`dray.apiserver.request.authorization.authorizer`) has already looked at names; NodeRestriction looks at
 contents: a node writes only its own Node, the status of its own pods, its own lease, its own CSINode and its own slices."""
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,9 +19,9 @@ from dray.api.safe_get import (
 )
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
-from dray.apiserver.request.authorization.node_authorizer import LEASE_NAMESPACE, secrets_and_config_maps
+from dray.apiserver.request.authorization.authorizer import LEASE_NAMESPACE, secrets_and_config_maps
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.chain import (
     CREATE,
     DELETE,
@@ -104,7 +104,7 @@ Check = Callable[[str, Admission], Awaitable[None]]
 class NodeRestriction(AdmissionPlugin):
     name = "NodeRestriction"
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
         self._checks: dict[tuple[str, str, str], Check] = {
             ("", "pods", ""): self._pod,

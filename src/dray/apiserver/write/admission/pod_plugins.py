@@ -15,7 +15,7 @@ from dray.api.safe_get import (
 )
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.chain import (
     CREATE,
     MIRROR_ANNOTATION,
@@ -38,7 +38,7 @@ class ServiceAccount(AdmissionPlugin):
     name = "ServiceAccount"
     resources = frozenset({("", "pods")})
 
-    def __init__(self, objects: Objects, new_suffix: Callable[[], str]) -> None:
+    def __init__(self, objects: ObjectLookup, new_suffix: Callable[[], str]) -> None:
         self._objects = objects
         self._new_suffix = new_suffix
 
@@ -121,7 +121,7 @@ class Priority(AdmissionPlugin):
     name = "Priority"
     resources = frozenset({("", "pods"), (SCHEDULING_GROUP, "priorityclasses")})
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
     async def mutate(self, admission: Admission) -> None:
@@ -220,7 +220,7 @@ class PodResizeValidator(AdmissionPlugin):
     name = "PodResizeValidator"
     resources = frozenset({("", "pods")})
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
     async def validate(self, admission: Admission) -> None:

@@ -20,9 +20,9 @@ from dray.apiserver.request.authorization.rbac import (
     permission_count,
     uncovered,
 )
+from dray.apiserver.request.fairness import in_thread_if_large
 from dray.apiserver.request.request_info import MASTERS, Attributes, Authorizer, User
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
-from dray.apiserver.write.large_requests import in_thread_if_large
 
 ROLES = frozenset({"roles", "clusterroles"})
 # A check costs each of them times the rules the user holds.

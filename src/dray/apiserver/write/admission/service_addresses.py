@@ -11,7 +11,7 @@ import msgspec
 
 from dray.apiserver.errors import ApiError, OptionError, invalid
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import object_key, resource_prefix
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin
 from dray.clock import Clock

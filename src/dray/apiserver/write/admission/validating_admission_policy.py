@@ -14,7 +14,7 @@ from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, CompiledPolicy, PolicyBinding, PolicyIndex
@@ -39,7 +39,7 @@ CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "I
 class ValidatingAdmissionPolicy(AdmissionPlugin):
     name = "ValidatingAdmissionPolicy"
 
-    def __init__(self, index: PolicyIndex, objects: Objects, decide: Decide) -> None:
+    def __init__(self, index: PolicyIndex, objects: ObjectLookup, decide: Decide) -> None:
         self._index = index
         self._objects = objects
         self._decide = decide

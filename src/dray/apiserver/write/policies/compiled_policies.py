@@ -12,7 +12,7 @@ from dray.api.safe_get import (
     text,
 )
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.store_follower import StoreFollower
+from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.policies.authorizer_library import AUTHORIZER, RESOURCE_CHECK, library
 from dray.cel import CompileFailure, Environment, Program, compile_expression

@@ -29,7 +29,7 @@ from dray.api.safe_get import (
 from dray.api.scheme import by_kind
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.watch.kind_cache import Objects
+from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.apiserver.write.admission.chain import (
     CREATE,
@@ -54,7 +54,7 @@ REVIEW_RESOURCES = frozenset({"localsubjectaccessreviews"})
 class NamespaceLifecycle(AdmissionPlugin):
     name = "NamespaceLifecycle"
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: ObjectLookup) -> None:
         self._objects = objects
 
     async def mutate(self, admission: Admission) -> None:
@@ -101,7 +101,7 @@ SERVER_MANAGER = Manager("kube-apiserver", UPDATE_OPERATION, "v1", "status")
 class ResourceQuotaAdmission(AdmissionPlugin):
     name = "ResourceQuota"
 
-    def __init__(self, store: Store, objects: Objects, *, counts_claims: bool = False) -> None:
+    def __init__(self, store: Store, objects: ObjectLookup, *, counts_claims: bool = False) -> None:
         self._store = store
         self._objects = objects
         self._counts_claims = counts_claims

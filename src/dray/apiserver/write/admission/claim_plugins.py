@@ -1,20 +1,20 @@
-"""Who may change which part of a claim's status.
+"""The admission plugins for claims: who may change which part of a claim's status, and when its finalizer stays.
 
-Allocation and reservations belong to whoever may bind claims; a driver's device status to whoever may speak for that driver,
-on the claim's own node or on any. Both are asked on top of the permission to write `resourceclaims/status`.
+ClaimStatusAuthorization: allocation and reservations belong to whoever may bind claims; a driver's device status to whoever may speak for that
+driver, on the claim's own node or on any. Both are asked on top of the permission to write `resourceclaims/status`.
+
+ClaimFinalizerProtection: the finalizer keeps a claim, and with it the record of its devices, until no pod uses it. Kubernetes lets everyone who
+may update the claim remove it; then the claim can be deleted under a running pod, and its devices go to somebody else.
 """
 
 from dray.api.names import subdomain_problems
-from dray.api.safe_get import (
-    mappings,
-    part,
-    text,
-)
+from dray.api.resource import CLAIM_FINALIZER
+from dray.api.safe_get import mappings, part, strings, text
 from dray.apiserver import errors
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.authorization.authorizer import forbidden_error
 from dray.apiserver.request.request_info import NODE_NAME_EXTRA, Attributes, Authorizer, Decision, Document, User
-from dray.apiserver.write.admission.chain import UPDATE, Admission, AdmissionPlugin, concerns, row_of
+from dray.apiserver.write.admission.chain import UPDATE, Admission, AdmissionPlugin, concerns, forbidden, row_of
 from dray.features import FeatureGates
 
 GROUP = "resource.k8s.io"
@@ -133,3 +133,16 @@ def _claim_node(claim: Document | None) -> str:
     values = fields[0].get("values")
     is_name = fields[0].get("key") == "metadata.name" and fields[0].get("operator") == "In"
     return values[0] if is_name and isinstance(values, list) and len(values) == 1 and isinstance(values[0], str) else ""
+
+
+class ClaimFinalizerProtection(AdmissionPlugin):
+    name = "ClaimFinalizerProtection"
+    resources = frozenset({("resource.k8s.io", "resourceclaims")})
+
+    async def validate(self, admission: Admission) -> None:
+        if admission.operation != UPDATE or not mappings(admission.document, "status", "reservedFor"):
+            return
+        before, after = (strings(claim, "metadata", "finalizers") for claim in (admission.old, admission.document))
+        if CLAIM_FINALIZER in before and CLAIM_FINALIZER not in after:
+            why = f"the finalizer {CLAIM_FINALIZER} cannot be removed while status.reservedFor names users of the claim"
+            raise forbidden(admission, why)
