@@ -13,9 +13,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
+from tests.builders.manifests import a_claim, a_result, an_allocation
 from tests.waiting import eventually
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+MERGE_PATCH = {"Content-Type": "application/merge-patch+json"}
 
 
 class Server:
@@ -78,26 +81,52 @@ async def write_until_it_breaks(session: aiohttp.ClientSession, prefix: str, ack
         number += 1
 
 
+async def allocate_until_it_breaks(session: aiohttp.ClientSession, prefix: str, acknowledged: dict[str, str]) -> None:
+    """Claims whose status is written once they are there; what counts is the status."""
+    number = 0
+    while True:
+        name = f"{prefix}-{number}"
+        status = {"allocation": an_allocation(a_result(device=name))}
+        try:
+            async with session.post(CLAIMS, json=a_claim(name, namespace="")) as response:
+                if response.status != 201:
+                    return
+            async with session.patch(
+                f"{CLAIMS}/{name}/status", json={"status": status}, headers=MERGE_PATCH
+            ) as response:
+                if response.status != 200:
+                    return
+                acknowledged[name] = (await response.json())["metadata"]["resourceVersion"]
+        except (aiohttp.ClientError, ConnectionError):
+            return
+        number += 1
+
+
+async def revisions(session: aiohttp.ClientSession, path: str) -> dict[str, str]:
+    async with session.get(path) as response:
+        items = (await response.json())["items"]
+    return {entry["metadata"]["name"]: entry["metadata"]["resourceVersion"] for entry in items}
+
+
 @pytest.mark.parametrize("rounds", [2, pytest.param(20, marks=pytest.mark.torture)])
 async def test_nothing_acknowledged_is_lost(tmp_path: Path, rounds: int) -> None:
     server = Server(tmp_path)
     acknowledged: dict[str, str] = {}
+    allocated: dict[str, str] = {}
     for number in range(rounds):
         async with await server.start() as session:
             writers = [
                 asyncio.create_task(write_until_it_breaks(session, f"r{number}w{writer}", acknowledged))
-                for writer in range(8)
+                for writer in range(7)
             ]
-            before = len(acknowledged)
-            await eventually(lambda: len(acknowledged) >= before + 40 + 20 * (number % 4), "acknowledged writes")  # noqa: B023
+            writers.append(asyncio.create_task(allocate_until_it_breaks(session, f"r{number}", allocated)))
+            before, least = len(acknowledged), len(allocated) + 2
+            enough = before + 40 + 20 * (number % 4)
+            await eventually(lambda: len(acknowledged) >= enough and len(allocated) >= least, "acknowledged writes")  # noqa: B023
             server.kill()
             await asyncio.gather(*writers)
         async with await server.start() as session:
-            async with session.get(CONFIG_MAPS) as response:
-                found = {
-                    entry["metadata"]["name"]: entry["metadata"]["resourceVersion"]
-                    for entry in (await response.json())["items"]
-                }
-            assert acknowledged.items() <= found.items()
+            assert acknowledged.items() <= (await revisions(session, CONFIG_MAPS)).items()
+            assert allocated.items() <= (await revisions(session, CLAIMS)).items()
             server.kill()
     assert len(acknowledged) > rounds * 8

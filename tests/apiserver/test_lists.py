@@ -7,6 +7,7 @@ import json
 
 import pytest
 from tests.apiserver.conftest import CLAIMS, Client, gold_claim
+from tests.builders.manifests import a_slice
 
 
 async def fill(server: Client, count: int = 7) -> None:
@@ -102,3 +103,35 @@ async def test_what_was_acknowledged_is_listed(server: Client) -> None:
     for number in range(50):
         await server.post(CLAIMS, gold_claim(f"c{number}"))
         assert len(names(await server.get(CLAIMS))) == number + 1
+
+
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("spec.nodeName=n1", ["gpu-n1", "nic-n1"]),
+        ("spec.driver=gpu.example.com", ["gpu-everywhere", "gpu-n1", "gpu-n2"]),
+        ("spec.nodeName=n1,spec.driver=gpu.example.com", ["gpu-n1"]),
+        ("spec.nodeName!=n1,spec.driver=gpu.example.com", ["gpu-everywhere", "gpu-n2"]),
+        ("spec.nodeName=", ["gpu-everywhere"]),
+        ("spec.nodeName=n3", []),
+    ],
+)
+async def test_slices_by_node_and_driver(server: Client, selector: str, expected: list[str]) -> None:
+    for driver, node in (("gpu", "n1"), ("gpu", "n2"), ("nic", "n1"), ("gpu", None)):
+        made = a_slice(f"{driver}-{node or 'everywhere'}", "d0", node=node, driver=f"{driver}.example.com")
+        assert (await server.post(SLICES, made)).status == 201
+    assert names(await server.get(f"{SLICES}?fieldSelector={selector}")) == expected
+    watch = await server.watch(f"{SLICES}?watch=true&resourceVersion=0&fieldSelector={selector}")
+    assert [name for _, name in await watch.take(len(expected))] == expected
+    await watch.close()
+    assert (await server.send("DELETE", f"{SLICES}?fieldSelector={selector}")).status == 200
+    assert len(names(await server.get(SLICES))) == 4 - len(expected)
+
+
+async def test_slices_have_no_other_fields_to_select_by(server: Client) -> None:
+    answer = await server.get(f"{SLICES}?fieldSelector=spec.allNodes=true")
+    assert (answer.status, answer.body["reason"]) == (400, "BadRequest")
+    assert answer.body["message"].endswith("Kind=ResourceSlice: spec.allNodes")

@@ -58,6 +58,7 @@ def test_a_reference_to_an_attribute_needs_all_its_fields() -> None:
     schemas = document("api/v1")["components"]["schemas"]
     selector = schemas["io.k8s.api.core.v1.ResourceSliceAttributeSelector"]
     assert set(selector["required"]) == {"claimName", "requestName", "attribute"}
+    assert set(selector["properties"]) == set(selector["required"]), "in particular there is no `optional`"
 
 
 async def test_version_2_is_whole(server: Client) -> None:

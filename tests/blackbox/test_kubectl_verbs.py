@@ -11,6 +11,7 @@ import pytest
 from tests.blackbox.conftest import one_request_template, script_pod, with_claim
 from tests.builders.manifests import a_class
 from tests.kubectl import Kubectl
+from tests.waiting import eventually_blocking
 
 DRA_KINDS = (
     "deviceclasses",
@@ -66,6 +67,15 @@ def test_events_tell_what_happened(kubectl: Kubectl, claimant: str) -> None:
     assert "Successfully assigned" in kubectl.run("events", "--for", f"pod/{claimant}")
     assert "Scheduled" in kubectl.run("get", "events", "--field-selector", f"involvedObject.name={claimant}")
     assert "Successfully assigned" in kubectl.run("describe", "pod", claimant)
+
+
+def test_describe_tells_why_a_claim_was_not_created(kubectl: Kubectl) -> None:
+    kubectl.apply(script_pod("claimless", **with_claim("nowhere")))
+    eventually_blocking(
+        lambda: "FailedResourceClaimCreation" in kubectl.run("describe", "pod", "claimless"), "the event"
+    )
+    assert 'resource claim template "nowhere"' in kubectl.run("describe", "pod", "claimless")
+    kubectl.run("delete", "pod", "claimless", "--force", "--grace-period=0")
 
 
 def test_labels_annotations_and_patches(kubectl: Kubectl) -> None:

@@ -1,6 +1,7 @@
 """Claims from templates: what is made, what is found again, what is refused, and what is said about it."""
 
 import json
+import re
 
 import pytest
 
@@ -273,6 +274,10 @@ async def test_B7_a_refused_creation_is_told_counted_and_tried_again(cluster):
     assert f'{CREATES}{{status="success",{labels}}} 1' in text
     assert "resourceclaim_controller_create_total 3" in text
     assert "resourceclaim_controller_create_failures_total 2" in text
+    assert 'workqueue_retries_total{name="resource_claim"} 2' in text
+    assert re.search('workqueue_adds_total{name="resource_claim"} [1-9]', text)
+    assert 'workqueue_depth{name="resource_claim"} 0' in text
+    assert re.search('workqueue_work_duration_seconds_count{name="resource_claim"} [1-9]', text)
 
 
 async def test_B7_earlier_claims_survive_the_failure_of_a_later_one(cluster):

@@ -130,6 +130,19 @@ def test_cards_have_their_place_on_the_bus(driver):
     places = {device.attributes["resource.kubernetes.io/pciBusID"].string for device in cards}
     assert all(re.fullmatch("0000:[0-9a-f]{2}:00\\.0", place) for place in places)
     assert len(places) == len(cards)
+    roots = {device.attributes["resource.kubernetes.io/pcieRoot"].string for device in pool.devices}
+    assert all(re.fullmatch("pci0000:[0-9a-f]{2}", root) for root in roots)
+
+
+@pytest.mark.parametrize(
+    "driver", [GpuDriver(load_profile("h200")), NicDriver(), CpuDriver()], ids=lambda each: each.name
+)
+def test_only_standard_attributes_have_a_domain_of_kubernetes(driver):
+    """Attributes of a driver's own have no domain, which means that of the driver."""
+    (pool,) = driver.pools("node-1")
+    names = {name for device in pool.devices for name in (*device.attributes, *device.capacity)}
+    standard = {f"resource.kubernetes.io/{name}" for name in ("pcieRoot", "pciBusID", "numaNode")}
+    assert {name for name in names if "kubernetes.io/" in name} <= standard
 
 
 def test_faults_are_taken_from_a_file_when_asked(tmp_path):

@@ -38,6 +38,8 @@ DEVICES = {
             "uuid": DeviceAttribute(string="a"),
             "gpu.example.com/n": DeviceAttribute(int_=0),
             "ok": DeviceAttribute(bool_=False),
+            "firmware": DeviceAttribute(version="1.2.3"),
+            "resource.kubernetes.io/pcieRoot": DeviceAttribute(string="pci0000:01"),
         },
     ),
     "gpu-1": Device(
@@ -157,6 +159,8 @@ def test_missing_sources_are_named(variable, text):
         ("n", ("gpu-0", "gpu-1"), "0,1"),
         ("ok", ("gpu-0",), "false"),
         ("list", ("gpu-1",), "x,y"),
+        ("firmware", ("gpu-0",), "1.2.3"),
+        ("resource.kubernetes.io/pcieRoot", ("gpu-0",), "pci0000:01"),
     ],
 )
 def test_attributes_of_devices_come_in_the_order_of_the_allocation(name, devices, value):
@@ -176,6 +180,7 @@ def test_a_chosen_alternative_is_found_under_its_request():
         (attribute("uuid"), claim_of("gone"), "no ResourceSlice of this node has device gpu.example.com/n/gone"),
         (attribute("ok"), claim_of("gpu-0", "gpu-1"), "device gpu.example.com/n/gpu-1 has no attribute ok"),
         (attribute("other.com/uuid"), claim_of("gpu-0"), "has no attribute other.com/uuid"),
+        (attribute("pcieRoot"), claim_of("gpu-0"), "has no attribute pcieRoot"),
     ],
 )
 def test_missing_attributes_fail_the_container(variable, claim, text):

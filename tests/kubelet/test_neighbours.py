@@ -86,6 +86,7 @@ async def test_metrics_and_health_over_http():
     metrics.observe_operation("PrepareResources", False, 0.02)
     metrics.count_skip(DRIVER, "NodePrepareResources")
     metrics.count_rejection("OutOfexample.com/gpu")
+    metrics.count_start_error("container", "CreateContainerConfigError")
     metrics.claims_in_use = lambda: {"<any>": 1, DRIVER: 1}
     metrics.plugins = lambda: [("/r/x.sock", "actual")]
     port = HealthServer(metrics.registry.text, lambda: " ".join(problem))
@@ -107,6 +108,7 @@ async def test_metrics_and_health_over_http():
         f'dra_node_prepare_skips_total{{driver_name="{DRIVER}"}} 1',
         'plugin_manager_total_plugins{socket_path="/r/x.sock",state="actual"} 1',
         'kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 1',
+        'kubelet_started_containers_errors_total{container_type="container",code="CreateContainerConfigError"} 1',
     ):
         assert line in text
 

@@ -1,5 +1,7 @@
 """A pod's life on the node when drivers, runtime or API server fail it."""
 
+from dataclasses import replace
+
 import pytest
 
 from dray.kubelet.claims import ClaimRefused
@@ -26,6 +28,31 @@ async def test_claims_that_cannot_be_prepared_are_tried_again_and_the_event_says
     assert rig.events.seen[-1][1].endswith("DRA driver d is not registered")
     await rig.settle(2.1)
     assert rig.status["phase"] == "Running"
+
+
+async def test_claims_are_prepared_again_after_waits_that_double(rig):
+    rig.claims.prepare_errors = [DriverError("not now")] * 9
+    await rig.start(node_pod())
+    for wait_s in (1, 2, 4, 8, 16, 32, 60, 60, 60):
+        tried = len(rig.claims.log)
+        await rig.settle(wait_s - 0.5)
+        assert len(rig.claims.log) == tried, f"not before {wait_s} s"
+        await rig.settle(0.5)
+        assert len(rig.claims.log) == tried + 1
+    assert rig.status["phase"] == "Running"
+
+
+async def test_containers_that_cannot_be_started_are_counted(rig):
+    counted = []
+    rig.context = replace(rig.context, count_start_error=lambda *labels: counted.append(labels))
+    rig.runtime.start_errors["before"] = [ContainerError("CreateContainerConfigError", "no such attribute")]
+    rig.runtime.start_errors["main"] = [ContainerError("RunContainerError", "no such device")]
+    rig.runtime.ends["before"] = [0]
+    await rig.start(node_pod(init=("before",)))
+    await rig.settle(10.5)
+    await rig.settle(10.5)
+    assert rig.status["phase"] == "Running"
+    assert counted == [("init_container", "CreateContainerConfigError"), ("container", "RunContainerError")]
 
 
 async def test_a_changed_pod_is_a_reason_to_try_at_once(rig):

@@ -25,6 +25,21 @@ async def driver(rig, tmp_path):
     await driver.stop()
 
 
+async def test_a_driver_is_told_which_claims_and_nothing_about_them(rig, driver):
+    """It reads their allocation from the API server itself."""
+    rig.has("a", "b")
+    told = []
+
+    def answer(request):
+        told.extend(request.claims)
+        return driver.honest_prepare(request)
+
+    driver.answer_prepare = answer
+    await rig.claims.prepare(pod_with_claims("a", "b"))
+    assert [(each.namespace, each.name, each.uid) for each in told] == [("ns", "a", "uid-a"), ("ns", "b", "uid-b")]
+    assert {field.name for field in dra_v1_pb2.Claim.DESCRIPTOR.fields} == {"namespace", "name", "uid"}
+
+
 async def test_claims_of_one_driver_go_in_one_call(rig, driver):
     rig.has("a", "b")
     await rig.claims.prepare(pod_with_claims("a", "b"))

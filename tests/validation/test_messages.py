@@ -155,15 +155,24 @@ class TestDownwardAttributes:
     REFERENCE = {"claimName": "gpu", "requestName": "r", "attribute": "resource.kubernetes.io/pciBusID"}
     PATH = "spec.containers[0].env[0].valueFrom"
 
-    def test_a_reference_to_a_claim_of_the_pod(self):
-        assert said(self.pod(resourceSliceAttributeRef=self.REFERENCE)) == []
+    @pytest.mark.parametrize("attribute", ["resource.kubernetes.io/pciBusID", "model", "made.up.example.org/anything"])
+    def test_a_reference_to_a_claim_of_the_pod(self, attribute):
+        assert said(self.pod(resourceSliceAttributeRef=self.REFERENCE | {"attribute": attribute})) == []
 
-    def test_wrong_references(self):
-        found = said(self.pod(resourceSliceAttributeRef={"claimName": "other", "requestName": "R"}))
-        fields = [
-            message.partition(": ")[0].removeprefix(f"{self.PATH}.resourceSliceAttributeRef.") for message in found
-        ]
-        assert sorted(set(fields)) == ["attribute", "claimName", "requestName"]
+    @pytest.mark.parametrize(
+        ("change", "field", "text"),
+        [
+            ({"claimName": ""}, "claimName", "Required value"),
+            ({"claimName": "Gpu"}, "claimName", 'Invalid value: "Gpu": a lowercase RFC 1123 label must consist of'),
+            ({"claimName": "other"}, "claimName", 'Not found: "other"'),
+            ({"requestName": ""}, "requestName", "Required value"),
+            ({"requestName": "R"}, "requestName", 'Invalid value: "R": a lowercase RFC 1123 label must consist of'),
+            ({"attribute": ""}, "attribute", "Required value"),
+        ],
+    )
+    def test_wrong_references(self, change, field, text):
+        found = said(self.pod(resourceSliceAttributeRef=self.REFERENCE | change))
+        assert found[0].startswith(f"{self.PATH}.resourceSliceAttributeRef.{field}: {text}")
 
     def test_one_source_only(self):
         both = said(self.pod(resourceSliceAttributeRef=self.REFERENCE, fieldRef={"fieldPath": "metadata.name"}))
@@ -196,9 +205,13 @@ class TestDownwardAttributes:
             for text in said(self.volume(resourceSliceAttributeRef=self.REFERENCE), off)
         )
 
-    def test_without_its_gate(self):
-        off = FeatureGates.default().without("DRADownwardDeviceAttributes")
-        (message,) = said(self.pod(resourceSliceAttributeRef=self.REFERENCE), off)
+    @pytest.mark.parametrize(
+        "gates",
+        [FeatureGates.default().without("DRADownwardDeviceAttributes"), FeatureGates.for_release("1.34")],
+        ids=["off", "release-without-it"],
+    )
+    def test_without_its_gate(self, gates):
+        (message,) = said(self.pod(resourceSliceAttributeRef=self.REFERENCE), gates)
         assert "DRADownwardDeviceAttributes" in message
 
 
