@@ -42,6 +42,35 @@ def test_fields_of_a_disabled_feature(gate, document, left):
     assert any(gate in gates for gates, _ in dropped_features(document, off))
 
 
+def test_capacity_of_alternatives_goes_with_its_gate():
+    option = {"name": "a", "deviceClassName": "gpu"}
+    document = a_claim("c", {"name": "r", "firstAvailable": [option | {"capacity": {"requests": {"a": "1"}}}, option]})
+    off = ALL.without("DRAConsumableCapacity")
+    assert drop_disabled_fields(document, None, off) == a_claim("c", {"name": "r", "firstAvailable": [option, option]})
+    template = {"kind": "ResourceClaimTemplate", "spec": {"spec": document["spec"]}}
+    left = drop_disabled_fields(template, None, off)["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"]
+    assert left == [option, option]
+
+
+@pytest.mark.parametrize("shares", [True, False])
+@pytest.mark.parametrize("device_status", [True, False])
+def test_shares_and_the_status_of_devices_have_gates_of_their_own(shares, device_status):
+    where = {"driver": "d.example.com", "pool": "p", "device": "d"}
+    share = {"shareID": "a"}
+    result = {"request": "r", **where}
+    document = a_claim("c", results=[result | share | {"consumedCapacity": {"a": "1"}}])
+    document["status"]["devices"] = [where | share]
+    off = {"DRAConsumableCapacity": shares, "DRAResourceClaimDeviceStatus": device_status}
+    gates = ALL.without(*(gate for gate, enabled in off.items() if not enabled))
+    # The status of devices needs no share, and the other way round.
+    assert gates.enabled("DRAConsumableCapacity") == shares
+    assert gates.enabled("DRAResourceClaimDeviceStatus") == device_status
+    status = drop_disabled_fields(document, None, gates)["status"]
+    (left,) = status["allocation"]["devices"]["results"]
+    assert left == (result | share | {"consumedCapacity": {"a": "1"}} if shares else result)
+    assert status.get("devices", []) == ([where | (share if shares else {})] if device_status else [])
+
+
 def test_driver_parameters_are_never_touched():
     document = claim_with(tolerations=[{}])
     document["spec"]["devices"]["config"] = [{"opaque": {"parameters": {"tolerations": [1]}}}]

@@ -65,15 +65,16 @@ def test_classes():
     }
 
 
-def test_pod_status():
-    status = {
-        "nativeResourceClaimStatus": [
-            {"claimInfo": {"name": "c"}, "containers": ["a"], "resources": [{"resourceName": "cpu", "quantity": 30}]}
-        ]
-    }
+MAX = [{"name": "cpu", "quantity": "30", "accountingPolicy": "Max"}]
+
+
+@pytest.mark.parametrize(("policy", "accounting"), [({}, {}), ({"accountingPolicy": "Max"}, {"accounting": MAX})])
+def test_pod_status(policy, accounting):
+    entry = {"resourceName": "cpu", "quantity": 30, **policy}
+    status = {"nativeResourceClaimStatus": [{"claimInfo": {"name": "c"}, "containers": ["a"], "resources": [entry]}]}
     shaped = shape_document({"apiVersion": "v1", "kind": "Pod", "status": status}).document
     assert shaped["status"]["nodeAllocatableResourceClaimStatuses"] == [
-        {"resourceClaimName": "c", "containers": ["a"], "resources": {"cpu": "30"}}
+        {"resourceClaimName": "c", "containers": ["a"], "resources": {"cpu": "30"}, **accounting}
     ]
 
 
@@ -95,3 +96,11 @@ def test_an_amount_comes_from_exactly_one_place(field, source):
     with pytest.raises(DecodeError, match="exactly one of perInstanceQuantity and capacity") as refused:
         shape_document(slice_with(**{field: {"cpu": {"quantityFrom": source}}}))
     assert refused.value.path == f"spec.devices[0].{field}[cpu].quantityFrom"
+
+
+def test_a_class_has_no_mappings():
+    """They belong to devices: a DeviceClass with them is refused by a strict reader, and they are dropped by others."""
+    document = {"apiVersion": V1, "kind": "DeviceClass", "metadata": {"name": "c"}, "spec": {}}
+    reading = shape_document(document | {"spec": {"nodeAllocatableResourceMappings": {"cpu": {"capacityKey": "x"}}}})
+    assert reading.unknown_fields == ("spec.nodeAllocatableResourceMappings",)
+    assert reading.document["spec"] == {}

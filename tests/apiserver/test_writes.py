@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.apiserver import manifests
 from tests.apiserver.conftest import CLAIMS, Client, gold_claim
+from tests.builders.manifests import a_class, a_slice
 
 PODS = "/api/v1/namespaces/default/pods"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
@@ -359,3 +360,38 @@ async def test_a_deletion_with_options_that_are_none(server: Client, body: bytes
     assert refused.status == 400
     assert refused.body["message"].startswith(expected)
     assert (await server.get(f"{CLAIMS}/c")).status == 200
+
+
+async def test_fields_by_their_oldest_names_come_back_by_their_own(server: Client) -> None:
+    device = {"name": "d", "nativeResourceMappings": {"cpu": {"quantityFrom": {"perInstanceQuantity": "2"}}}}
+    slices, classes = "/apis/resource.k8s.io/v1/resourceslices", "/apis/resource.k8s.io/v1/deviceclasses"
+    assert (await server.post(slices, a_slice("s", device))).status == 201
+    stored = (await server.get(f"{slices}/s")).body["spec"]["devices"]
+    assert stored == [{"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"allocationMultiplier": "2"}}}]
+    assert (await server.post(classes, a_class("c", "", managesNativeResources=True))).status == 201
+    assert (await server.get(f"{classes}/c")).body["spec"] == {"managesNodeAllocatableResources": True}
+    await created_pod(server, resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
+    charge = {"claimInfo": {"name": "c"}, "containers": ["main"], "resources": [{"resourceName": "cpu", "quantity": 2}]}
+    answer = await server.patch(f"{PODS}/p/status", {"status": {"nativeResourceClaimStatus": [charge]}})
+    assert answer.status == 200, answer.body
+    status = (await server.get(f"{PODS}/p")).body["status"]
+    assert status["nodeAllocatableResourceClaimStatuses"] == [
+        {"resourceClaimName": "c", "containers": ["main"], "resources": {"cpu": "2"}}
+    ]
+    assert "nativeResourceClaimStatus" not in status
+
+
+async def test_requests_about_claims_are_counted(server: Client) -> None:
+    await server.post(CLAIMS, gold_claim("counted"))
+    await server.get(f"{CLAIMS}/counted")
+    await server.patch(f"{CLAIMS}/counted/status", {"status": {}})
+    text = (await server.get("/metrics")).body.decode()
+    base = 'group="resource.k8s.io",version="v1",resource="resourceclaims"'
+    for verb, subresource, scope, code in (
+        ("POST", "", "namespace", 201),
+        ("GET", "", "resource", 200),
+        ("PATCH", "status", "resource", 200),
+    ):
+        labels = f'{base},subresource="{subresource}",scope="{scope}"'
+        assert f'apiserver_request_total{{verb="{verb}",{labels},code="{code}"}} 1' in text
+        assert f'apiserver_request_duration_seconds_count{{verb="{verb}",{labels}}} 1' in text

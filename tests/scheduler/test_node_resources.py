@@ -16,9 +16,12 @@ from tests.builders.objects import (
 )
 from tests.scheduler.world import World
 
-from dray.api.core import Container, ContainerResourceClaim, ResourceRequirements
+from dray.api.core import Container, ContainerResourceClaim, Node, ResourceRequirements
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceCapacity, NodeAllocatableResourceMapping
+from dray.features import FeatureGates
+from dray.scheduler.plugins import node_resources_fit
+from dray.scheduler.plugins.node_resources_fit import spec_demand
 
 CPU, MEMORY = "dra.example.com/cpu", "dra.example.com/memory"
 GI = 1024**3
@@ -453,3 +456,84 @@ async def test_capacity_request_with_the_drivers_domain_finds_its_plain_capacity
     if is_bound:
         (result,) = world.claim("c").status.allocation.devices.results
         assert {name: str(amount) for name, amount in result.consumed_capacity.items()} == {published: "2Gi"}
+
+
+@pytest.mark.parametrize("is_on", [True, False], ids=["gate-on", "gate-off"])
+async def test_pods_without_claims_count_against_allocatable_as_before(is_on):
+    gates = FeatureGates.default() if is_on else FeatureGates.default().without("DRANodeAllocatableResources")
+    node = a_node(cpu="8")
+    world = World(node, cpu_slice(fixed(cpu="5")), a_class("cpu"), gates=gates)
+    for name in ("a", "b", "c"):
+        world.apply(a_pod(name, cpu="3"))
+    await world.settle()
+    assert [world.node_of(name) for name in ("a", "b", "c")] == ["node-1", "node-1", ""]
+    assert "1 Insufficient cpu" in world.message("c")
+    assert world.requested()["cpu"] == 6000
+    assert world.cluster.get(Node, "node-1").status == node.status, "devices that nobody has take nothing"
+
+
+@pytest.mark.parametrize("amounts", [("2", "3"), ("3", "2")])
+async def test_each_node_has_the_amount_of_its_own_devices(amounts):
+    """Filter computes it for every node; status and ledger have that of the chosen one."""
+    nodes = [a_node(f"node-{index}", cpu="8") for index in (1, 2)]
+    slices = [
+        a_slice(f"node-{index}", devices=(fixed(cpu=amount),), driver="dra.example.com")
+        for index, amount in enumerate(amounts, 1)
+    ]
+    world = World(*nodes, *slices, a_class("cpu"), a_claim("c", a_request(device_class="cpu")), a_pod("p", "c"))
+    await world.settle()
+    chosen = world.node_of("p")
+    assert chosen == ("node-1" if amounts[0] == "2" else "node-2"), "the node with more room left"
+    assert written(world, "p") == {"c": {"cpu": "2"}}
+    assert {node.metadata.name: world.requested(node.metadata.name)["cpu"] for node in nodes} == {
+        "node-1": 0,
+        "node-2": 0,
+        chosen: 2000,
+    }
+
+
+async def test_what_a_spec_asks_for_is_added_up_once_per_attempt(monkeypatch):
+    asked = []
+
+    def counted(pod):
+        asked.append(pod.metadata.name)
+        return spec_demand(pod)
+
+    monkeypatch.setattr(node_resources_fit, "spec_demand", counted)
+    world = World(*(a_node(f"node-{index}") for index in range(20)), a_pod("pod", cpu="1"))
+    await world.settle()
+    assert world.node_of()
+    assert asked == ["pod"]
+
+
+@pytest.mark.parametrize("manages", [None, False, True])
+async def test_claims_have_the_last_word_about_cpu_whatever_their_class_says(manages):
+    """The spec alone fits the node, and so does the claim alone; together they do not."""
+    world = World(
+        a_node(cpu="8"),
+        cpu_slice(fixed(cpu="5")),
+        a_class("cpu", manages_node_allocatable_resources=manages),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("p", "c", cpu="4"),
+    )
+    await world.settle()
+    assert "1 Insufficient cpu" in world.message("p")
+    world.apply(a_node(cpu="9"))
+    await world.settle(seconds=12)
+    assert world.node_of("p") == "node-1"
+
+
+async def test_pod_from_before_the_gate_counts_by_its_spec():
+    """Nobody wrote down what its claim takes; pods that come later are counted with theirs."""
+    slice_ = cpu_slice(fixed("a", cpu="5"), fixed("b", cpu="5"))
+    off = FeatureGates.default().without("DRANodeAllocatableResources")
+    before = World(a_node(cpu="8"), slice_, a_class("cpu"), gates=off)
+    before.apply(a_claim("old", a_request(device_class="cpu")), a_pod("old", "old", cpu="1"))
+    await before.settle()
+    assert before.node_of("old") == "node-1"
+    after = World(*before.cluster.everything())
+    assert after.requested()["cpu"] == 1000
+    after.apply(a_claim("new", a_request(device_class="cpu")), a_pod("new", "new", cpu="1"))
+    await after.settle()
+    assert after.node_of("new") == "node-1"
+    assert after.requested()["cpu"] == 7000

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.builders.manifests import a_node, a_pod
+from tests.builders.manifests import a_claim, a_device, a_node, a_pod, a_request, a_slice
 from tests.scheduler.overdrawn import overdrawn
 from tests.waiting import eventually
 
@@ -28,6 +29,7 @@ KINDS = {
     "Pod": PODS,
 }
 GI = 1024**3
+CLAIMS_PATH = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 USE_CASES = yaml.safe_load((Path(__file__).parent / "data" / "kep_5517_use_cases.yaml").read_text())
 
 
@@ -151,6 +153,29 @@ async def test_pod_with_claim_template_is_bound_with_a_device(cluster):
     (event,) = await cluster.until(told)
     assert event.message == "Successfully assigned default/first to node1"
     assert (event.reporting_component, event.action, event.type) == ("default-scheduler", "Binding", "Normal")
+
+
+async def test_shares_are_in_the_claims_and_the_slice_stays_as_it_was(cluster):
+    nic = a_device("nic-0", allowMultipleAllocations=True, capacity={"bandwidth": "10G"})
+    published = a_slice("nics", nic, node="node1")
+    await cluster.apply(full_node(), published, GPU_CLASS)
+    before = await cluster.client.get(SLICES, "nics")
+    for name, amount in (("a", "3G"), ("b", "4G")):
+        claim = a_claim(name, a_request(capacity={"requests": {"bandwidth": amount}}), namespace="")
+        await cluster.apply(claim, a_pod(name, claims={"nic": name}))
+        await cluster.bound(name)
+    assert await cluster.client.get(SLICES, "nics") == before
+    results = [
+        json.loads((await cluster.client.raw("GET", f"{CLAIMS_PATH}/{name}")).body)["status"]["allocation"]["devices"][
+            "results"
+        ]
+        for name in ("a", "b")
+    ]
+    assert [(row["device"], row["consumedCapacity"]) for (row,) in results] == [
+        ("nic-0", {"bandwidth": "3G"}),
+        ("nic-0", {"bandwidth": "4G"}),
+    ]
+    assert len({row["shareID"] for (row,) in results}) == 2
 
 
 async def test_second_pod_waits_and_gets_the_device_when_the_first_is_gone(cluster):

@@ -146,3 +146,27 @@ async def test_with_allocation_off_scheduler_and_controllers_do_nothing_for_clai
         assert await results(plane, "named") == []
         assert "reservedFor" not in ((await plane.document(CLAIMS, "named", "default")).get("status") or {})
         assert [each.metadata.name for each in (await plane.client.list(CLAIMS, "default")).items] == ["named"]
+
+
+async def test_attributes_in_containers_are_no_matter_for_scheduler_and_controllers(tmp_path):
+    """KEP-5304: only the server and the node agent know the field."""
+    off = without("DRADownwardDeviceAttributes")
+    async with skewed_plane(tmp_path, scheduler=off, controllers=off) as plane:
+        await plane.make_node()
+        await plane.publish({"name": "d0", "attributes": {"model": {"string": "a"}}})
+        requests = [{"name": "r", "exactly": {"deviceClassName": "any"}}]
+        await plane.create(TEMPLATES, "template", {"spec": {"devices": {"requests": requests}}}, "default")
+        reference = {"claimName": "made", "requestName": "r", "attribute": "model"}
+        container = {
+            "name": "main",
+            "image": "x",
+            "env": [{"name": "MODEL", "valueFrom": {"resourceSliceAttributeRef": reference}}],
+            "resources": {"claims": [{"name": "made"}]},
+        }
+        entry = {"name": "made", "resourceClaimTemplateName": "template"}
+        await plane.create(PODS, "p", {"containers": [container], "resourceClaims": [entry]}, "default")
+        assert await plane.node_of("p") == "n1"
+        stored = (await plane.document(PODS, "p", "default"))["spec"]["containers"][0]["env"]
+        assert stored == container["env"]
+        (claim,) = (await plane.client.list(CLAIMS, "default")).items
+        assert [row.device for row in claim.status.allocation.devices.results] == ["d0"]

@@ -24,6 +24,14 @@ def slice_with(*devices: dict, **spec: object) -> dict:
     return _changed(a_slice("s", *devices, node="n"), spec)
 
 
+def slice_with_policy(policy: dict, **device: object) -> dict:
+    capacity = {"m": {"value": "8", "requestPolicy": policy}}
+    return slice_with({"name": "d", "allowMultipleAllocations": True, "capacity": capacity} | device)
+
+
+POLICY_NEEDS_SHARING = "spec.devices[0].capacity[m].requestPolicy: Forbidden: allowMultipleAllocations must be true"
+
+
 def _changed(document: dict, spec: dict) -> dict:
     document["spec"] |= spec
     return document
@@ -118,6 +126,13 @@ def exactly(**ask: object) -> dict:
             slice_with({"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"accountingPolicy": "Twice"}}}),
             'spec.devices[0].nodeAllocatableResourceMappings[cpu].accountingPolicy: Unsupported value: "Twice": '
             'supported values: "AddPerClaim", "AddPerReference", "ConsumeFrom", "Max"',
+        ),
+        (slice_with_policy({"default": "1"}, allowMultipleAllocations=False), POLICY_NEEDS_SHARING),
+        (slice_with_policy({"default": "1"}, allowMultipleAllocations=None), POLICY_NEEDS_SHARING),
+        (
+            slice_with_policy({"default": "1", "validValues": ["1"], "validRange": {"min": "1"}}),
+            "spec.devices[0].capacity[m].requestPolicy: Forbidden: exactly one policy can be specified, "
+            'cannot specify "validValues" and "validRange" at the same time',
         ),
     ],
 )
