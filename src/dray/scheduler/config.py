@@ -162,6 +162,11 @@ def _profile(path: str, entry: Mapping[str, Any], gates: FeatureGates) -> Profil
         args[name] = plugin.get("args") or {}
     if "DynamicResources" in args:
         check_dynamic_resources_args(f"{path}.pluginConfig", args["DynamicResources"], gates)
+    across = args.get("DefaultPreemption", {}).get("devicesOfOtherNamespaces", False)
+    if not isinstance(across, bool):
+        raise ConfigError(
+            f"{path}.pluginConfig.devicesOfOtherNamespaces: Invalid value: {across!r}: must be true or false"
+        )
     return ProfileConfig(
         entry.get("schedulerName") or "default-scheduler", entry.get("percentageOfNodesToScore"), plugins, args
     )

@@ -1,6 +1,7 @@
 """PostFilter: makes room by removing pods of lower priority, and the devices that only they use.
 
-Which pods would have to go is tried out on the snapshot and undone at once.
+Devices are freed for pods of the same namespace only, unless the configuration says otherwise: a namespace must not lose its
+devices to another one that has a higher priority. Cpu and memory are freed across namespaces, as in Kubernetes. Which pods would have to go is tried out on the snapshot and undone at once.
 """
 
 import asyncio
@@ -52,10 +53,16 @@ def importance(pod: Pod) -> tuple[int, str]:
 
 
 class DryRun:
-    """`notes` are written into the state of every trial, for the plugins that are asked."""
+    """`notes` are written into the state of every trial, for the plugins that are asked.
 
-    def __init__(self, pod: Pod, snapshot: Snapshot, profile: SchedulingProfile, *notes: object) -> None:
+    `any_namespace`: devices of pods in other namespaces count as free, too, when these pods are gone.
+    """
+
+    def __init__(
+        self, pod: Pod, snapshot: Snapshot, profile: SchedulingProfile, *notes: object, any_namespace: bool = False
+    ) -> None:
         self._notes = notes
+        self._any_namespace = any_namespace
         self._pod = pod
         self._snapshot = snapshot
         self._profile = profile
@@ -104,9 +111,13 @@ class DryRun:
         with ExitStack() as hypothesis:
             uids = [pod.metadata.uid for pod in gone]
             hypothesis.enter_context(self._snapshot.hypothetically_without(uids, node.name))
+            giving = [pod for pod in gone if self._gives_devices(pod)]
             for plugin in self._profile.device_freeing:
-                hypothesis.enter_context(plugin.hypothetically_without(gone))
+                hypothesis.enter_context(plugin.hypothetically_without(giving))
             return self._passes(node)
+
+    def _gives_devices(self, victim: Pod) -> bool:
+        return self._any_namespace or victim.metadata.namespace == self._pod.metadata.namespace
 
     def _passes(self, node: NodeState) -> bool:
         """PreFilter counts pods, so it is asked again for the changed world."""
@@ -152,6 +163,7 @@ class DefaultPreemption:
         self._handle = handle
         self._percentage = int(args.get("minCandidateNodesPercentage", 10))
         self._at_least = int(args.get("minCandidateNodesAbsolute", 100))
+        self._any_namespace = bool(args.get("devicesOfOtherNamespaces", False))
         self.profile: SchedulingProfile
         """The profile this plugin is part of; dry runs ask its filters."""
 
@@ -192,7 +204,8 @@ class DefaultPreemption:
         wanted = max(len(snapshot.nodes) * self._percentage // 100, self._at_least)
         # Searches for devices in worlds without some pods: all of them together must not take long.
         enough = deadlines(self._handle.clock.monotonic, DRY_RUNS_S)()
-        run = DryRun(pod, snapshot, self.profile, TimeLimits(lambda: enough))
+        limits = TimeLimits(lambda: enough)
+        run = DryRun(pod, snapshot, self.profile, limits, any_namespace=self._any_namespace)
         plans, hopeless = await run.plans(candidates, wanted, self._handle.chance.randrange(len(snapshot.nodes) or 1))
         return plans, self._verdicts(everything, hopeless)
 
