@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
+
+from dray.visible_text import visible, visible_on_one_line
 
 LabelValues = tuple[str, ...]
 Sample = tuple[Mapping[str, str], float]
@@ -182,10 +185,19 @@ class WorkQueueMetrics:
         self._worked.observe(worked_s, self._name)
 
 
+class OneLineFormatter(logging.Formatter):
+    """A message is one line of visible characters: what it quotes cannot pass for a line of its own. Only tracebacks have more lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = copy.copy(record)
+        shown.msg, shown.args = visible_on_one_line(record.getMessage()), None
+        return visible(super().format(shown))
+
+
 def set_up_logging(verbosity: int = 0, stream: object = None) -> None:
     """Lines on standard error. Verbosity as in Kubernetes: below 4 is information, 4 and more shows debug messages."""
     handler = logging.StreamHandler(stream or sys.stderr)  # type: ignore[arg-type]
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     root = logging.getLogger("dray")
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)

@@ -30,6 +30,20 @@ def go(page: Page, view: str) -> None:
     expect(page.locator("main h1")).to_have_text(re.compile(view))
 
 
+# --- text from objects
+
+
+def test_hidden_characters_of_objects_are_shown(page: Page) -> None:
+    make = """async (text) => {
+      const { h } = await import("./dom.js");
+      const made = h("div", { title: text }, text, [h("b", null, text)]);
+      return [made.textContent, made.getAttribute("title")];
+    }"""
+    text, title = page.evaluate(make, "a\u202eb\x1b[31m\x9b\u2066")
+    escaped = "a\\u202eb\\u001b[31m\\u009b\\u2066"
+    assert (text, title) == (escaped * 2, escaped)
+
+
 # --- nodes and devices
 
 

@@ -32,7 +32,7 @@ def allocate(source: BinaryIO, timing: bool, reasons: bool, timeout_s: float) ->
 
     Example: dray allocate --scenarios scenarios.ndjson --timing
     """
-    out = sys.stdout.buffer
+    out = sys.stdout
     for number, line in enumerate(source, 1):
         if not line.strip():
             continue
@@ -40,5 +40,5 @@ def allocate(source: BinaryIO, timing: bool, reasons: bool, timeout_s: float) ->
             scenario = scenarios.read_scenario(line)
         except DecodeError as problem:
             raise click.UsageError(f"line {number}: {problem}") from None
-        out.write(msgspec.json.encode(answer_scenario(scenario, timing, reasons, timeout_s)) + b"\n")
+        out.write(msgspec.json.encode(answer_scenario(scenario, timing, reasons, timeout_s)).decode() + "\n")
     out.flush()

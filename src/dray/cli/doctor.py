@@ -12,7 +12,7 @@ import click
 from dray.cli.cluster_source import load_dump, source_options
 from dray.cli.main import EXIT_NO, BrokenWorld
 from dray.cli.options import gate_options, gates_from
-from dray.cli.output import write_document
+from dray.cli.output import Coloured, show_line, write_document
 from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
 from dray.event_loop import until_signalled
 from dray.explain.doctor import CdiFileNames, examine
@@ -105,8 +105,8 @@ def _old_spelling(subject: str) -> DoctorFinding:
 
 def _print(found: list[DoctorFinding], objects: int) -> None:
     for finding in found:
-        severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
-        click.echo(f"{severity}: {finding.subject} {finding.message} [{finding.code}]; fix: {finding.fix}")
+        severity = Coloured(finding.severity, _COLOURS[finding.severity])
+        show_line(severity, f": {finding.subject} {finding.message} [{finding.code}]; fix: {finding.fix}")
     if not found:
         click.echo(f"nothing looks wrong ({objects} objects)")
         return
@@ -139,4 +139,4 @@ async def _follow(kubeconfig: str | None, check: OnlineCheck, for_s: float) -> N
 
 
 def _print_violation(violation: Violation) -> None:
-    click.echo(f"{click.style('broken', fg='red')}: {violation.subject}: {violation.message} [{violation.rule}]")
+    show_line(Coloured("broken", "red"), f": {violation.subject}: {violation.message} [{violation.rule}]")

@@ -11,7 +11,7 @@ from dray.api.core import Pod
 from dray.cli.cluster_source import default_namespace, fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from
-from dray.cli.output import write_document
+from dray.cli.output import show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
 from dray.explain.pod_text import text_of
@@ -74,7 +74,7 @@ def explain(
     else:
         click.echo("\n\n".join(text_of(verdict, wide=output == "wide", nodes=nodes) for verdict in verdicts))
     for line in given.problems:
-        click.echo(f"left out: {line}", err=True)
+        show_line(f"left out: {line}", err=True)
     if any(verdict.code not in (FITS, SCHEDULED, "pod-finished") for verdict in verdicts):
         sys.exit(EXIT_NO)
 

@@ -6,7 +6,7 @@ import click
 
 from dray.accounting import NodeLedger
 from dray.cli.cluster_source import load_dump, source_options
-from dray.cli.output import write_document
+from dray.cli.output import show_line, write_document
 from dray.explain.node_ledgers import NodeLedgers, ledgers_document, ledgers_of, nodes_table, rows_table
 
 
@@ -36,7 +36,7 @@ def ledger(
     else:
         click.echo(nodes_table(chosen, wide=output == "wide"))
     for warning in ledgers.warnings:
-        click.echo(f"warning: {warning}", err=True)
+        show_line(f"warning: {warning}", err=True)
 
 
 def _chosen(ledgers: NodeLedgers, names: tuple[str, ...]) -> list[NodeLedger]:

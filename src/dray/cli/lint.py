@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dray.cli.options import gate_options, gates_from
+from dray.cli.output import Coloured, show_line
 from dray.features import FeatureGates
 from dray.validation.lint import LintFinding
 from dray.validation.lint import lint as lint_manifest
@@ -44,7 +45,7 @@ def lint(
         click.echo(json.dumps([_as_json(source, finding) for source, finding in found], indent=2))
     else:
         for source, finding in found:
-            click.echo(_line(source, finding))
+            _show(source, finding)
     if any(finding.severity == "error" for _, finding in found):
         sys.exit(1)
 
@@ -80,11 +81,11 @@ def _sources(place: str) -> Iterator[tuple[str, bytes]]:
             raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _line(source: str, finding: LintFinding) -> str:
-    severity = click.style(finding.severity, fg=_COLOURS[finding.severity])
+def _show(source: str, finding: LintFinding) -> None:
+    severity = Coloured(finding.severity, _COLOURS[finding.severity])
     path = f"{finding.path}: " if finding.path else ""
     # A CEL message goes on with the expression and a caret; here each finding has one line.
-    return f"{source}:{finding.line}: {severity}: {path}{finding.message.splitlines()[0]}"
+    show_line(f"{source}:{finding.line}: ", severity, f": {path}{finding.message.splitlines()[0]}")
 
 
 def _as_json(source: str, finding: LintFinding) -> dict[str, object]:

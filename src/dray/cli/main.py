@@ -17,6 +17,7 @@ import sys
 import click
 
 from dray import __version__
+from dray.cli.output import show_hidden_characters
 
 # One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -86,6 +87,7 @@ def cli() -> None:
 def main() -> None:
     """Entry point of `dray` and of `kubectl dray`."""
     as_usual()
+    show_hidden_characters()
     program = "kubectl dray" if sys.argv[0].endswith("kubectl-dray") else "dray"
     try:
         code = cli.main(prog_name=program, standalone_mode=False)

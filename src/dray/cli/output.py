@@ -1,20 +1,92 @@
-"""Prints results for programs (JSON, YAML), and the progress line of long commands."""
+"""Prints: hidden characters shown, lines with colours, results for programs (JSON, YAML), and the progress line of long commands."""
 
 from __future__ import annotations
 
+import io
 import sys
 import time
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO, cast
 
+import click
 import msgspec
 import yaml
+
+from dray.visible_text import visible, visible_on_one_line
 
 # Redrawing the line at every step would cost more than the work.
 REDRAW_EVERY_S = 0.1
 # Work that ends sooner shows no line.
 SHOW_AFTER_S = 0.5
 WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Coloured:
+    """A word of a line that has a colour on a terminal."""
+
+    text: str
+    colour: str
+
+
+class VisibleStream(io.TextIOBase):
+    """Standard output or error that shows hidden characters instead of passing them on, whoever writes them.
+
+    `terminal` is the stream below, for output that draws on the terminal itself. There is no `buffer`: bytes have no way around.
+    """
+
+    def __init__(self, terminal: TextIO) -> None:
+        self.terminal = terminal
+
+    def write(self, text: str) -> int:
+        self.terminal.write(visible(text))
+        return len(text)
+
+    def writable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        self.terminal.flush()
+
+    def isatty(self) -> bool:
+        return self.terminal.isatty()
+
+    def fileno(self) -> int:
+        return self.terminal.fileno()
+
+    def close(self) -> None:
+        self.terminal.close()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return self.terminal.encoding
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        return self.terminal.errors
+
+
+def show_hidden_characters() -> None:
+    """From now on, in all this process prints."""
+    sys.stdout = cast(TextIO, VisibleStream(sys.stdout))
+    sys.stderr = cast(TextIO, VisibleStream(sys.stderr))
+
+
+def terminal_of(stream: TextIO) -> TextIO:
+    """The stream that draws: for own colours and cursor movements, never for text from elsewhere."""
+    return stream.terminal if isinstance(stream, VisibleStream) else stream
+
+
+def show_line(*parts: str | Coloured, err: bool = False) -> None:
+    """One line on standard output or error, whatever the parts contain."""
+    shown = (
+        click.style(visible_on_one_line(part.text), fg=part.colour)
+        if isinstance(part, Coloured)
+        else visible_on_one_line(part)
+        for part in parts
+    )
+    click.echo("".join(shown), file=terminal_of(sys.stderr if err else sys.stdout))
 
 
 def write_document(document: Any, output: str) -> None:
@@ -45,8 +117,7 @@ class ProgressLine:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._has_line:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+            self._write("\r\x1b[K")
 
     def add(self, amount: int) -> None:
         self._done += amount
@@ -67,5 +138,10 @@ class ProgressLine:
             return
         self._drawn_at = now
         self._has_line = True
-        sys.stderr.write(f"\r\x1b[K{self._what} {text}")
-        sys.stderr.flush()
+        self._write(f"\r\x1b[K{self._what} {text}")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        terminal = terminal_of(sys.stderr)
+        terminal.write(text)
+        terminal.flush()

@@ -10,7 +10,7 @@ import click
 from dray.cli.cluster_source import read_dump
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from
-from dray.cli.output import ProgressLine, write_document
+from dray.cli.output import ProgressLine, show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
@@ -92,7 +92,7 @@ def simulate(
     else:
         click.echo(result_text(document, wide=output == "wide"))
     for line in run.problems:
-        click.echo(f"left out: {line}", err=True)
+        show_line(f"left out: {line}", err=True)
     if run.problems or document["summary"]["unschedulable"] or document["summary"]["errors"]:
         sys.exit(EXIT_NO)
 

@@ -12,6 +12,7 @@ import click
 
 from dray.cli.cluster_source import load_dump, source_options
 from dray.cli.main import BrokenWorld
+from dray.cli.output import terminal_of
 from dray.client import Client
 from dray.client.server_check import server_problem
 from dray.event_loop import (
@@ -23,6 +24,7 @@ from dray.explain.overview import (
     overview_of,
     text_of,
 )
+from dray.visible_text import visible
 
 PROBE_S = 3.0
 
@@ -56,6 +58,7 @@ def top(files: tuple[str, ...], kubeconfig: str | None, once: bool, interval: fl
 
 
 async def _live(kubeconfig: str | None, interval: float) -> None:
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
@@ -74,7 +77,8 @@ async def _live(kubeconfig: str | None, interval: float) -> None:
     probing = asyncio.create_task(server.probe())
     drawn: object = None
     try:
-        with Live(screen=True, auto_refresh=False) as screen:
+        console = Console(file=terminal_of(sys.stdout))
+        with Live(console=console, screen=True, auto_refresh=False) as screen:
             while True:
                 # What there is to draw: the revision of each kind, a server that is gone, the size of the terminal.
                 now = ([informer.revision for informer in watched], server.problem, shutil.get_terminal_size())
@@ -82,7 +86,7 @@ async def _live(kubeconfig: str | None, interval: float) -> None:
                     drawn = now
                     world = ClusterObjects.of(obj for informer in watched for obj in informer)
                     text = text_of(overview_of(world), shutil.get_terminal_size().lines, server.problem)
-                    screen.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+                    screen.update(Text(visible(text), no_wrap=True, overflow="crop"), refresh=True)
                 await asyncio.sleep(interval)
     finally:
         probing.cancel()

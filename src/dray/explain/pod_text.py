@@ -8,14 +8,16 @@ from dray.explain.reason_codes import CODES
 from dray.explain.request_counts import STAGES
 from dray.explain.text_columns import columns
 from dray.explain.verdicts import NodeVerdict, PodVerdict
+from dray.visible_text import visible_on_one_line
 
 NODES_SHOWN = 8
 _MOST_TEXT = 160
 
 
 def text_of(verdict: PodVerdict, *, wide: bool = False, nodes: Sequence[str] = ()) -> str:
-    parts = [verdict.headline, *(f"  {line}" for line in _essentials(verdict))]
-    parts += [f"  note:    {note}" for note in verdict.notes]
+    lines = [verdict.headline, *(f"  {line}" for line in _essentials(verdict))]
+    lines += [f"  note:    {note}" for note in verdict.notes]
+    parts = [visible_on_one_line(line) for line in lines]
     shown = verdict.nodes if wide or nodes else verdict.nodes[:NODES_SHOWN]
     if shown:
         parts += ["", _node_table(shown, wide=wide)]

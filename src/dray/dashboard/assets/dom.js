@@ -1,11 +1,18 @@
 // Elements, and making the page equal to what a view wants while focus and scroll stay where they are.
 
+// Controls, marks that turn the direction of writing, and characters without width, which could change what the reader believes to see.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+
+export const visible = (text) => String(text).replace(HIDDEN, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+const READ_BY_PEOPLE = new Set(["title", "aria-label", "placeholder", "alt"]);
+
 export function h(tag, props, ...children) {
   const el = document.createElement(tag);
   for (const [name, value] of Object.entries(props || {})) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "vars") for (const [key, text] of Object.entries(value)) el.style.setProperty(key, text);
-    else el.setAttribute(name, value === true ? "" : value);
+    else el.setAttribute(name, value === true ? "" : READ_BY_PEOPLE.has(name) ? visible(value) : value);
   }
   add(el, children);
   return el;
@@ -15,7 +22,7 @@ function add(el, children) {
   for (const child of children) {
     if (child === null || child === undefined || child === false || child === "") continue;
     if (Array.isArray(child)) add(el, child);
-    else el.append(child);
+    else el.append(child instanceof Node ? child : visible(child));
   }
 }
 

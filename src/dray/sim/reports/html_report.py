@@ -21,6 +21,7 @@ from dray.sim.reports.plots import (
     square_map,
 )
 from dray.sim.simulation import Simulation
+from dray.visible_text import visible
 
 Document = dict[str, Any]
 MOST_NODES = 40
@@ -40,7 +41,7 @@ def report_html(simulation: Simulation, document: Document) -> str:
         ("Pods", _pods(document["pods"])),
     ]
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
-    return (
+    return visible(
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>dray simulate</title><style>{_STYLE}</style></head><body>"
