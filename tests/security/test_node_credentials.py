@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import AUTHENTICATED, User
+from dray.apiserver.security.certificates import Authority, Pair
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME
+from dray.kubelet.serving_certificate import Serving, self_signed
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client
 
@@ -59,10 +68,12 @@ class FakeKubelet:
 
 
 @asynccontextmanager
-async def kubelet(running: RunningServer, answer: bytes, folder: Path) -> AsyncIterator[tuple[FakeKubelet, int]]:
-    """A node agent with a certificate of its own, which asks clients for one of the cluster's authority."""
+async def kubelet(
+    running: RunningServer, answer: bytes, folder: Path, shown: Pair | None = None
+) -> AsyncIterator[tuple[FakeKubelet, int]]:
+    """A node agent with a certificate for its node, or another one, which asks clients for one of the cluster's authority."""
     authority = running.credentials.authority
-    pair = authority.issue_server("n1", ["127.0.0.1"])
+    pair = shown or authority.issue_server("system:node:n1", ["n1"])
     (folder / "kubelet.pem").write_bytes(pair.key_pem + pair.certificate_pem)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "kubelet.pem")
@@ -78,15 +89,19 @@ async def kubelet(running: RunningServer, answer: bytes, folder: Path) -> AsyncI
 
 async def node_that_serves_logs(server: Client, address: str, port: int) -> None:
     """A node that says where its agent serves logs, and a pod on it."""
+    await server.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    await serve_logs_at(server, address, port)
+    assert (await server.post(PODS, node_pod(nodeName="n1"))).status == 201
+
+
+async def serve_logs_at(server: Client, address: str, port: int) -> None:
     status = {
         "addresses": [{"type": "InternalIP", "address": address}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     }
-    await server.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
     answer = await server.send("PATCH", "/api/v1/nodes/n1/status", {"status": status}, user=NODE,
                                content_type="application/merge-patch+json")  # fmt: skip
     assert answer.status == 200, answer.body
-    assert (await server.post(PODS, node_pod(nodeName="n1"))).status == 201
 
 
 @pytest.mark.parametrize(
@@ -118,6 +133,127 @@ async def test_the_identity_that_fetches_logs_may_do_nothing_else(server: Client
     for path in ("/api/v1/secrets", "/api/v1/nodes", PODS, "/apis/rbac.authorization.k8s.io/v1/clusterroles"):
         assert (await server.send("GET", path, user=fetching)).status == 403
     assert (await server.send("POST", PODS, node_pod("q"), user=fetching)).status == 403
+
+
+def own_certificate(running: RunningServer) -> Pair:
+    key = ec.generate_private_key(ec.SECP256R1())
+    made = self_signed(key, Serving("n1", "127.0.0.1"), datetime.now(UTC))
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Pair(made, pem)
+
+
+def of_another_authority(running: RunningServer) -> Pair:
+    return Authority.create().issue_server("system:node:n1", ["n1", "127.0.0.1"])
+
+
+def of_another_node(running: RunningServer) -> Pair:
+    return running.credentials.authority.issue_server("system:node:n2", ["n2", "127.0.0.1"])
+
+
+def for_clients_only(running: RunningServer) -> Pair:
+    return running.credentials.authority.issue_client("system:node:n1", ("system:nodes",))
+
+
+def long_expired(running: RunningServer) -> Pair:
+    return running.credentials.authority.issue_server("system:node:n1", ["n1"], datetime(2020, 1, 1, tzinfo=UTC))
+
+
+async def test_an_agent_without_its_nodes_certificate_is_told_nothing(server: Client, tmp_path: Path) -> None:
+    ok = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nfake"
+    await server.post("/api/v1/nodes", {"metadata": {"name": "n1"}})
+    assert (await server.post(PODS, node_pod(nodeName="n1"))).status == 201
+    for shown in (own_certificate, of_another_authority, of_another_node, for_clients_only, long_expired):
+        async with kubelet(server.running, ok, tmp_path, shown(server.running)) as (fake, port):
+            await serve_logs_at(server, "127.0.0.1", port)
+            answer = await server.get(f"{PODS}/p/log")
+        assert answer.status == 503, shown
+        reason = "the agent of node n1 has no certificate of the cluster's authority for this name"
+        assert reason in answer.body["message"]
+        assert fake.asked == []
+
+
+# --- serving certificates --------------------------------------------------------------------------------------------
+
+CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+
+def a_request(node: str = "n1", *, names: Sequence[x509.GeneralName] = (), organization: str = "system:nodes") -> str:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}"),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
+    wanted = x509.SubjectAlternativeName(names or [x509.DNSName(node)])
+    made = builder.add_extension(wanted, critical=False).sign(key, hashes.SHA256())
+    return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
+
+
+async def ask_for_certificate(server: Client, request: str, user: User, usages: Sequence[str] = ()) -> Document:
+    """The request's status once it was answered, or what it is after a while."""
+    spec = {
+        "request": request,
+        "signerName": "kubernetes.io/kubelet-serving",
+        "usages": list(usages) or ["digital signature", "server auth"],
+    }
+    created = await server.send("POST", CSRS, {"metadata": {"generateName": "csr-"}, "spec": spec}, user=user)
+    assert created.status == 201, created.body
+    status: Document = {}
+    for _ in range(50):
+        found = await server.get(f"{CSRS}/{created.body['metadata']['name']}")
+        status = found.body.get("status", {})
+        if status:
+            break
+        await asyncio.sleep(0.01)
+    return status
+
+
+async def test_a_node_gets_a_serving_certificate_for_its_own_name(server: Client) -> None:
+    addresses = [x509.IPAddress(ip_address(text)) for text in ("10.1.2.3", "127.0.0.1", "::1", "0.0.0.0")]
+    status = await ask_for_certificate(server, a_request(names=[x509.DNSName("n1"), *addresses]), NODE)
+    assert [each["type"] for each in status["conditions"]] == ["Approved"]
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
+    authority = x509.load_pem_x509_certificate(server.running.credentials.authority.certificate_pem)
+    certificate.verify_directly_issued_by(authority)
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    # Not the addresses at which the API server itself may be found.
+    assert [str(each.value) for each in names] == ["n1", "10.1.2.3"]
+    usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usages) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+async def test_a_kubelet_may_ask_with_another_users_rights(server: Client) -> None:
+    status = await ask_for_certificate(server, a_request(), User("root", ("system:masters", AUTHENTICATED)))
+    assert "certificate" in status
+
+
+ALICE = User("alice", (AUTHENTICATED,))
+
+
+async def test_what_is_not_signed(server: Client) -> None:
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests"], "verbs": ["create"]}]
+    await server.post(f"{roles}/clusterroles", {"metadata": {"name": "asks"}, "rules": rules})
+    binding = {
+        "metadata": {"name": "asks"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "asks"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+    }
+    await server.post(f"{roles}/clusterrolebindings", binding)
+    wrong: dict[str, tuple[str, User, Sequence[str]]] = {
+        "another node": (a_request("n2"), NODE, ()),
+        "the server's name": (a_request(names=[x509.DNSName("n1"), x509.DNSName("kubernetes")]), NODE, ()),
+        "the name of another node": (a_request(names=[x509.DNSName("n2")]), NODE, ()),
+        "an email address": (a_request(names=[x509.RFC822Name("a@b.c")]), NODE, ()),
+        "another group": (a_request(organization="system:masters"), NODE, ()),
+        "for clients": (a_request(), NODE, ("server auth", "client auth")),
+        "no request": ("bm8=", NODE, ()),
+        "asked by a tenant": (a_request(), ALICE, ()),
+    }
+    answers = await asyncio.gather(*(ask_for_certificate(server, *case) for case in wrong.values()))
+    assert [name for name, status in zip(wrong, answers, strict=True) if "certificate" in status] == []
 
 
 # --- mirror pods -----------------------------------------------------------------------------------------------------

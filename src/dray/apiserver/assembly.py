@@ -26,9 +26,10 @@ from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
 from dray.apiserver.security.api_service import publish_address
 from dray.apiserver.security.bootstrap import bootstrap
-from dray.apiserver.security.credentials import Credentials, load_credentials
+from dray.apiserver.security.credentials import SERVER_NAMES, Credentials, load_credentials
+from dray.apiserver.security.kubelet_serving_signer import KubeletServingSigner
 from dray.apiserver.server import AccessControl, Server
-from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs
+from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs, kubelet_context
 from dray.apiserver.watch.kind_cache import KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
@@ -60,6 +61,8 @@ class ServerOptions:
     quota_counts_claims: bool = False
     # Whether pods whose claims take cpu or memory of the node can be resized, as in Kubernetes 1.37.
     resize_with_claims: bool = False
+    # Whether the certificates of node agents are taken as they are, as in Kubernetes without a kubelet certificate authority.
+    kubelet_insecure_tls: bool = False
     # Whether pods may be bound to nodes that have no room for them, as in Kubernetes.
     overbooking: bool = False
 
@@ -135,19 +138,26 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         options.gates,
         resize_with_claims=options.resize_with_claims,
     )
+    kubelet_tls = kubelet_context(
+        credentials.client_pair(CLIENT_NAME), None if options.kubelet_insecure_tls else credentials.authority
+    )
     access = AccessControl(
         security.authenticator,
         security.authorizer,
         security.reviews,
-        PodLogs(core, credentials.client_pair(CLIENT_NAME)),
+        PodLogs(core, kubelet_tls),
         security.token_requests,
         TokenIssuer(credentials.token_key),
     )
     server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
+    signer = KubeletServingSigner(
+        store, security.authorizer, credentials.authority, clock, (*SERVER_NAMES, *options.hosts)
+    )
+    signer.follow(followed.follower)
     await followed.follower.start()
     await guard.repair()
-    forgetting = asyncio.create_task(keep_history(store, clock))
-    server.on_stop(lambda: cancelled(forgetting))
+    loops = [asyncio.create_task(keep_history(store, clock)), asyncio.create_task(signer.run())]
+    server.on_stop(lambda: cancelled(*loops))
     return RunningServer(server, credentials, store, clock)
 
 

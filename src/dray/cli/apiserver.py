@@ -38,9 +38,19 @@ from dray.store.waiting import start_when_reachable
     help="Whether requests without credentials may ask for health and version.",
 )
 @click.option("--quota-counts-claims", is_flag=True, help="Charge cpu and memory of claims to quotas, too.")
+@click.option(
+    "--kubelet-insecure-tls",
+    is_flag=True,
+    help="Fetch logs from node agents without a certificate of the cluster's authority, such as kubelets without serverTLSBootstrap.",
+)
 @click.option("--allow-overbooking", is_flag=True, help="Let pods be bound to nodes without room for them.")
 def apiserver(
-    serving: Serving, token_file: Path | None, anonymous: bool, quota_counts_claims: bool, allow_overbooking: bool
+    serving: Serving,
+    token_file: Path | None,
+    anonymous: bool,
+    quota_counts_claims: bool,
+    allow_overbooking: bool,
+    kubelet_insecure_tls: bool,
 ) -> None:
     """Run the API server alone, without controllers."""
     serving.check_kubeconfig()
@@ -56,6 +66,7 @@ def apiserver(
             quota_counts_claims=quota_counts_claims,
             resize_with_claims=serving.emulates,
             overbooking=allow_overbooking,
+            kubelet_insecure_tls=kubelet_insecure_tls,
         )
         try:
             run_loop(_serve(options, serving))

@@ -1,27 +1,18 @@
 """Serves the output of containers to the API server, which serves it to `kubectl logs`.
 
-Only the API server may ask: it shows a client certificate of the cluster's CA with the name it is known by. The kubelet's
-own certificate is self-signed and made at every start."""
+Only the API server may ask: it shows a client certificate of the cluster's CA with the name it is known by."""
 
-import ipaddress
 import ssl
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from dray.http.connection import HttpRequest
 from dray.http.health import not_found
 from dray.http.responses import TEXT, Response
-from dray.http.server import HttpServer, server_tls
+from dray.http.server import HttpServer
 from dray.kubelet.log_files import LogRequest, find_log, nanoseconds, read_log
 
 API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client"})
@@ -111,39 +102,3 @@ def _number(query: Mapping[str, str], name: str, least: int) -> int:
     if number < least:
         raise ValueError(f"{name}: Invalid value: {query[name]!r}: must be a whole number, at least {least}")
     return number
-
-
-LIFETIME = timedelta(days=365)
-
-
-def serving_context(node_name: str, address: str, cluster_ca: bytes, now: datetime) -> ssl.SSLContext:
-    """A server context with a fresh self-signed certificate; clients must show one of the cluster's CA."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, node_name[:64])])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + LIFETIME)
-        .add_extension(
-            x509.SubjectAlternativeName([x509.DNSName(node_name), x509.IPAddress(ipaddress.ip_address(address))]), False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    context = server_tls()
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.load_verify_locations(cadata=cluster_ca.decode())
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pair.pem"
-        path.touch(mode=0o600)
-        path.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-            + certificate.public_bytes(serialization.Encoding.PEM)
-        )
-        context.load_cert_chain(path)
-    return context

@@ -28,7 +28,6 @@ from dray.kubelet.log_files import remove_logs_of_deleted_pods
 from dray.kubelet.log_server import (
     LogServer,
     LogSource,
-    serving_context,
 )
 from dray.kubelet.metrics import KubeletMetrics
 from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
@@ -37,6 +36,7 @@ from dray.kubelet.pod_resources import PodResourcesServer
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Runtime
+from dray.kubelet.serving_certificate import Serving, ServingCertificate
 from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
@@ -179,10 +179,11 @@ class Kubelet:
         node = self._options.node
         if not self._options.cluster_ca:
             return
-        tls = serving_context(node.name, node.address, self._options.cluster_ca, self._clock.now())
+        serving = ServingCertificate(self._client, Serving(node.name, node.address), self._options.cluster_ca)
         source = LogSource(self._options.log_root, self._runtime.writes_cri_logs, self._is_written, self._waits_for)
-        self._logs = LogServer(source, tls, node.address)
+        self._logs = LogServer(source, serving.tls, node.address)
         await self._logs.start()
+        self._run(serving.run(), "serving certificate")
         problem = self._registration.problem
         self._registration = NodeRegistration(self._client, replace(node, port=self._logs.port))
         self._registration.problem = problem

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFETIME = timedelta(days=3650)
@@ -55,9 +56,19 @@ class Authority:
         return self._issue(subject, usages, names, now)
 
     def issue_client(self, user: str, groups: Sequence[str], now: datetime | None = None) -> Pair:
-        attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
-        subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
-        return self._issue(subject, (ExtendedKeyUsageOID.CLIENT_AUTH,), [], now)
+        return self._issue(_subject(user, groups), (ExtendedKeyUsageOID.CLIENT_AUTH,), [], now)
+
+    def certify_server(
+        self,
+        user: str,
+        groups: Sequence[str],
+        hosts: Iterable[str],
+        public_key: CertificatePublicKeyTypes,
+        now: datetime,
+    ) -> bytes:
+        """The certificate, in PEM, of a server that keeps its key to itself; it is not valid for clients."""
+        names = [_general_name(host) for host in dict.fromkeys(hosts)]
+        return self._certify(_subject(user, groups), (ExtendedKeyUsageOID.SERVER_AUTH,), names, public_key, now)
 
     def _issue(
         self,
@@ -66,12 +77,22 @@ class Authority:
         names: Sequence[x509.GeneralName],
         now: datetime | None,
     ) -> Pair:
+        key = ec.generate_private_key(ec.SECP256R1())
+        return Pair(self._certify(subject, usages, names, key.public_key(), now), _key_pem(key))
+
+    def _certify(
+        self,
+        subject: x509.Name,
+        usages: Sequence[x509.ObjectIdentifier],
+        names: Sequence[x509.GeneralName],
+        public_key: CertificatePublicKeyTypes,
+        now: datetime | None,
+    ) -> bytes:
         authority = x509.load_pem_x509_certificate(self.certificate_pem)
         signer = serialization.load_pem_private_key(self.key_pem, None)
         assert isinstance(signer, ec.EllipticCurvePrivateKey)
-        key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _builder(subject, authority.subject, key.public_key(), LIFETIME, now)
+            _builder(subject, authority.subject, public_key, LIFETIME, now)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
@@ -82,14 +103,18 @@ class Authority:
         )
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = builder.sign(signer, hashes.SHA256())
-        return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+        return builder.sign(signer, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def _subject(user: str, groups: Sequence[str]) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
 
 
 def _builder(
     subject: x509.Name,
     issuer: x509.Name,
-    public_key: ec.EllipticCurvePublicKey,
+    public_key: CertificatePublicKeyTypes,
     lifetime: timedelta,
     now: datetime | None,
 ) -> x509.CertificateBuilder:

@@ -1,7 +1,7 @@
 """`pods/log`: fetched from the kubelet of the pod's node.
 
 The address comes from the node's own status, so a node chooses it. Therefore only an IP address is accepted, the URL is built from its parts, redirects
-are not followed, and the server shows a certificate whose user may do nothing else.
+are not followed, the server shows a certificate whose user may do nothing else, and the agent has to show one of the cluster's authority for its node's name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dray.api.safe_get import mapping, mappings, part, text
 from dray.apiserver import errors
 from dray.apiserver.core import Core
 from dray.apiserver.request.request_info import ApiCall
-from dray.apiserver.security.certificates import Pair
+from dray.apiserver.security.certificates import Authority, Pair
 from dray.http.responses import Response
 
 log = logging.getLogger(__name__)
@@ -52,9 +52,11 @@ def container_of(pod: Document, wanted: str) -> str:
 
 
 class PodLogs:
-    def __init__(self, core: Core, identity: Pair) -> None:
+    """`tls` is the client's side of connections to node agents: `kubelet_context`."""
+
+    def __init__(self, core: Core, tls: ssl.SSLContext) -> None:
         self._core = core
-        self._tls = _client_context(identity)
+        self._tls = tls
 
     async def read(self, call: ApiCall, pod: Document) -> Response:
         container = container_of(pod, call.query.get("container", ""))
@@ -64,7 +66,8 @@ class PodLogs:
         query = {name: call.query[name] for name in PASSED_ON if call.query.get(name)}
         host, port = self._kubelet_address(node_name)
         metadata = pod["metadata"]
-        return await self._fetch(host, port, (metadata["namespace"], metadata["name"], container), query)
+        names = metadata["namespace"], metadata["name"], container
+        return await self._fetch(node_name, (host, port), names, query)
 
     def _kubelet_address(self, node_name: str) -> tuple[str, int]:
         """IP address and port from the node's status; raises 400 where it names no usable ones."""
@@ -81,16 +84,25 @@ class PodLogs:
             )
         return host, port
 
-    async def _fetch(self, host: str, port: int, names: tuple[str, ...], query: dict[str, str]) -> Response:
+    async def _fetch(
+        self, node_name: str, address: tuple[str, int], names: tuple[str, ...], query: dict[str, str]
+    ) -> Response:
         import aiohttp
         from yarl import URL
 
+        host, port = address
         path = "/containerLogs/" + "/".join(quote(name, safe="") for name in names)
         url = URL.build(scheme="https", host=host, port=port, path=path, query_string=urlencode(query), encoded=True)
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S)
         session = aiohttp.ClientSession(timeout=timeout)
         try:
-            answer = await session.get(url, ssl=self._tls, allow_redirects=False)
+            answer = await session.get(url, ssl=self._tls, server_hostname=node_name, allow_redirects=False)
+        except aiohttp.ClientConnectorCertificateError as error:
+            await session.close()
+            raise errors.unavailable(
+                f"the agent of node {node_name} has no certificate of the cluster's authority for this name: "
+                f"{error.certificate_error}"
+            ) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             await session.close()
             raise errors.unavailable(f"the node agent does not answer: {error}") from error
@@ -122,11 +134,14 @@ async def _chunks(session: Any, answer: Any) -> AsyncIterator[bytes]:
         await session.close()
 
 
-def _client_context(identity: Pair) -> ssl.SSLContext:
-    """Kubelets sign their own certificates, which therefore prove nothing; only the server proves who it is."""
+def kubelet_context(identity: Pair, authority: Authority | None) -> ssl.SSLContext:
+    """The client's side of connections to node agents, whose certificates are checked against the authority, if there is one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+    if authority is None:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_verify_locations(cadata=authority.certificate_pem.decode())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pair.pem"
         path.touch(mode=0o600)
