@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 
@@ -42,6 +43,44 @@ class LruSet:
 
 
 Value = TypeVar("Value")
+
+
+SHORT_TEXT = 256
+
+
+class RememberedTexts(Generic[Value]):
+    """Answers of `compute` for texts (and further arguments) that were asked for most recently.
+
+    Up to `entries` texts of at most 256 characters, which are nearly all, and of longer ones as many as have `long_characters` together:
+    whoever sends large texts fills a bounded part of the memory, and does not push out the short ones.
+    """
+
+    def __init__(self, compute: Callable[..., Value], entries: int, long_characters: int) -> None:
+        self._compute = compute
+        self._short = lru_cache(maxsize=entries)(compute)
+        self._long: OrderedDict[tuple[Hashable, ...], Value] = OrderedDict()
+        self._most_characters = long_characters
+
+    def __call__(self, text: str, *others: Hashable) -> Value:
+        if len(text) <= SHORT_TEXT:
+            return self._short(text, *others)
+        key = (text, *others)
+        found = self._long.pop(key, None)
+        value = found if found is not None else self._compute(text, *others)
+        self._long[key] = value
+        if found is None:
+            self._forget()
+        return value
+
+    def long_characters(self) -> int:
+        return sum(len(str(key[0])) for key in list(self._long))
+
+    def _forget(self) -> None:
+        # Counted anew, since several threads may be here; there are few long texts, and each was expensive to read.
+        beyond = self.long_characters() - self._most_characters
+        while beyond > 0:
+            forgotten, _ = self._long.popitem(last=False)
+            beyond -= len(str(forgotten[0]))
 
 
 class SharedDecoder(Generic[Value]):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache, total_ordering
+from functools import total_ordering
+
+from dray.api.caching import RememberedTexts
 
 _SYNTAX = re.compile(
     r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
@@ -57,8 +59,7 @@ class Semver:
         return self._key < other._key
 
 
-@lru_cache(maxsize=8192)
-def _parse(text: str) -> Semver:
+def _read(text: str) -> Semver:
     found = _SYNTAX(text) if len(text) <= MAX_TEXT else None
     if found is None:
         raise SemverError("must be a string compatible with semver.org spec 2.0.0")
@@ -66,6 +67,9 @@ def _parse(text: str) -> Semver:
     if max(len(major), len(minor), len(patch)) > 20:
         raise SemverError(f"version {text!r}: a number does not fit into 64 bits")
     return Semver(int(major), int(minor), int(patch), prerelease or "", build or "")
+
+
+_parse = RememberedTexts(_read, entries=8192, long_characters=256 * 1024)
 
 
 def _prerelease_key(prerelease: str) -> tuple[object, ...]:

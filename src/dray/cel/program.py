@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
+from dray.api.caching import RememberedTexts
 from dray.cel import code_generator
 from dray.cel.ast import Node
 from dray.cel.checker import check
@@ -23,6 +24,8 @@ from dray.cel.types import BOOL, INT, SEMVER, STRING, Type
 from dray.cel.values import type_name
 
 _CACHE_SIZE = 2048
+# A program takes some fifty times the memory of its text.
+_LONG_CHARACTERS = 1024 * 1024
 # Longer texts are not even read; validation refuses them far earlier.
 _LONGEST = 100 * 1024
 UNEXPECTED = "unexpected failure in the evaluation"
@@ -137,7 +140,7 @@ def _compile(text: str, environment: Environment, result: str) -> Result:
     return Program(text, environment, root)
 
 
-_remembered = lru_cache(maxsize=_CACHE_SIZE)(_compile)
+_remembered = RememberedTexts(_compile, _CACHE_SIZE, _LONG_CHARACTERS)
 
 
 def _check_result(t: Type, environment: Environment, result: str) -> None:

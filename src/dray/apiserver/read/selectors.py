@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 
+from dray.api.caching import RememberedTexts
 from dray.api.names import label_value_problems, qualified_name_problems
 from dray.api.safe_get import (
     mappings,
@@ -86,12 +86,14 @@ class FieldSelector:
         object.__setattr__(self, "plain_texts", texts)
 
 
-@lru_cache(maxsize=1024)
-def parse_labels(text: str) -> ParsedLabelSelector:
+def _parse_labels(text: str) -> ParsedLabelSelector:
     """A label selector as in `?labelSelector=`; raises 400 with the words of Kubernetes' parser."""
     if len(text) > MAX_SELECTOR:
         raise bad_request(f"label selector is too long: {len(text)} bytes, the limit is {MAX_SELECTOR}")
     return ParsedLabelSelector(tuple(sorted(_LabelParser(text).parse(), key=lambda term: term.key)))
+
+
+parse_labels = RememberedTexts(_parse_labels, entries=1024, long_characters=256 * 1024)
 
 
 class _Trouble(Exception):
@@ -226,13 +228,15 @@ def _tokens(text: str) -> Iterator[str]:
             at = end
 
 
-@lru_cache(maxsize=1024)
-def parse_fields(text: str) -> FieldSelector:
+def _parse_fields(text: str) -> FieldSelector:
     """A field selector as in `?fieldSelector=`; which fields a kind knows is checked elsewhere."""
     if len(text) > MAX_SELECTOR:
         raise bad_request(f"field selector is too long: {len(text)} bytes, the limit is {MAX_SELECTOR}")
     terms = [_field_term(text, part) for part in _split_unescaped(text) if part]
     return FieldSelector(tuple(sorted(terms, key=lambda term: (term.field, term.operator, term.value))))
+
+
+parse_fields = RememberedTexts(_parse_fields, entries=1024, long_characters=256 * 1024)
 
 
 def _field_term(whole: str, part: str) -> FieldRequirement:

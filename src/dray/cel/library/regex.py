@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import re2
 
+from dray.api.caching import RememberedTexts
 from dray.cel.errors import CelError
 from dray.cel.functions import Library
 from dray.cel.library import costs
@@ -19,14 +19,19 @@ _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 16 << 20
 
 
-@lru_cache(maxsize=512)
-def compiled(pattern: str) -> Any:
+def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, _OPTIONS)
     except re2.error as problem:
         detail = problem.args[0] if problem.args else ""
         text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
         raise CelError(f"error parsing regexp: {text}: `{pattern[:80]}`") from None
+    finally:
+        re2.purge()  # the module's own memory would keep another 128
+
+
+# Each may take as much as `max_mem`, so there are few.
+compiled = RememberedTexts(_compiled, entries=32, long_characters=64 * 1024)
 
 
 def search(text: str, pattern: str) -> bool:

@@ -118,7 +118,7 @@ def _zone(name: str) -> tzinfo:
 @lru_cache(maxsize=256)
 def _offset_s(text: str) -> int:
     """Seconds east of UTC for `+01:00`; like Go, any number of hours is taken."""
-    found = _OFFSET(text)
+    found = _OFFSET(text) if len(text) <= 64 else None
     if found is None:
         raise CelError(f"invalid timezone: {text[:64]}")
     hours, minutes = int(found[1]), int(found[2])

@@ -1,0 +1,72 @@
+"""Texts of requests that the server remembers fill a bounded part of the memory, however many and however long they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dray.api.caching import RememberedTexts
+from dray.api.semver import Semver
+from dray.apiserver.read.selectors import parse_fields, parse_labels
+from dray.cel import Environment, compile_selector
+from dray.cel.library.regex import compiled
+
+
+def a_label_selector(number: int) -> object:
+    return parse_labels(",".join(f"k{number}-{place}=v" for place in range(1200)))
+
+
+def a_field_selector(number: int) -> object:
+    return parse_fields(",".join(f"spec.nodeName!=n{number}-{place}" for place in range(500)))
+
+
+def a_pattern(number: int) -> object:
+    return compiled(f"{number}|" + "a" * 4000)
+
+
+def a_version(number: int) -> object:
+    return Semver.parse(f"1.2.3-{number}.{'a' * 4000}")
+
+
+def an_expression(number: int) -> object:
+    """One that does not compile is remembered, too, and quicker to make."""
+    return compile_selector(f"{number} + '" + "a" * 10_000, Environment.devices())
+
+
+@pytest.mark.parametrize(
+    ("read", "kept"),
+    [(a_label_selector, 30), (a_field_selector, 30), (a_pattern, 20), (a_version, 70), (an_expression, 110)],
+)
+def test_long_texts_are_forgotten_after_a_few_hundred_kilobytes(read: Callable[[int], object], kept: int) -> None:
+    first = read(0)
+    assert read(0) is first
+    for number in range(1, kept):
+        read(number)
+    assert read(0) is not first
+
+
+def test_what_is_remembered_is_bounded_by_characters() -> None:
+    asked: list[str] = []
+
+    def compute(text: str) -> int:
+        asked.append(text)
+        return len(text)
+
+    remembered = RememberedTexts(compute, entries=4, long_characters=3000)
+    for number in range(100):
+        assert remembered(f"{number:04}" + "x" * 996) == 1000
+        assert remembered.long_characters() <= 3000
+    asked.clear()
+    # The last three are known; one that is used again stays.
+    remembered("0097" + "x" * 996)
+    remembered("0100" + "x" * 996)
+    remembered("0097" + "x" * 996)
+    assert asked == ["0100" + "x" * 996]
+    # Long texts do not push out short ones.
+    remembered("short")
+    for number in range(50):
+        remembered(f"{number:04}" + "y" * 2000)
+    asked.clear()
+    remembered("short")
+    assert asked == []
