@@ -5,7 +5,9 @@ import logging
 
 import pytest
 
-from dray.telemetry import Registry, set_up_logging
+from dray.api.meta import ObjectMeta
+from dray.api.resource import ResourceClaim
+from dray.telemetry import Registry, VerboseLog, set_up_logging
 
 
 def test_the_text_format():
@@ -59,3 +61,40 @@ def test_logging_follows_the_verbosity():
     assert "hidden" not in stream.getvalue()
     assert "I dray.x: shown" in stream.getvalue()
     assert "now shown" in stream.getvalue()
+
+
+@pytest.fixture
+def shown():
+    """What is logged at a verbosity; ends with the logger as it was."""
+    logger = logging.getLogger("dray")
+    handlers, level = logger.handlers[:], logger.level
+
+    def at(verbosity: int) -> str:
+        stream = io.StringIO()
+        set_up_logging(verbosity, stream)
+        said = VerboseLog("dray.x")
+        claim = ResourceClaim(metadata=ObjectMeta(name="c", namespace="ns"))
+        for wanted in (4, 5, 6, 7):
+            said.say(wanted, f"at {wanted}", claim=claim, names=["a", 'b"'], count=2, is_new=True, late=lambda: "x")
+        return stream.getvalue()
+
+    yield at
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize(("verbosity", "lines"), [(0, 0), (3, 0), (4, 1), (5, 2), (6, 3), (7, 4), (10, 4)])
+def test_each_verbosity_shows_more(shown, verbosity, lines):
+    assert shown(verbosity).count("at ") == lines
+
+
+def test_facts_are_structured(shown):
+    assert 'D dray.x: at 4 claim="ns/c" names=["a" "b\\""] count=2 is_new=true late="x"\n' in shown(4)
+
+
+def test_facts_of_hidden_messages_are_not_worked_out(shown):
+    def cost() -> str:
+        raise AssertionError("nobody looks")
+
+    shown(4)
+    VerboseLog("dray.x").say(5, "hidden", fact=cost)

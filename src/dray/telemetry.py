@@ -194,13 +194,56 @@ class OneLineFormatter(logging.Formatter):
         return visible(super().format(shown))
 
 
+MOST_VERBOSE = 10
+
+
+def level_of(verbosity: int) -> int:
+    """The level of the standard library for a verbosity of Kubernetes: 4 is DEBUG, and each further one lies below the last."""
+    return logging.INFO if verbosity < 4 else logging.DEBUG + 4 - min(verbosity, MOST_VERBOSE)
+
+
+for _verbosity in range(5, MOST_VERBOSE + 1):
+    logging.addLevelName(level_of(_verbosity), f"DEBUG{_verbosity}")
+
+
+class VerboseLog:
+    """Messages with facts, as `-v 4` to `-v 7` show them: `Device capacity not enough device="d/p/gpu-0" claim="ns/c"`.
+
+    A message that nobody wants to see costs one comparison. A fact that costs more is given as a function.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._log = logging.getLogger(name)
+
+    def shows(self, verbosity: int) -> bool:
+        return self._log.isEnabledFor(level_of(verbosity))
+
+    def say(self, verbosity: int, message: str, **facts: object) -> None:
+        level = level_of(verbosity)
+        if self._log.isEnabledFor(level):
+            self._log.log(level, "%s", message + "".join(f" {name}={_fact(fact)}" for name, fact in facts.items()))
+
+
+def _fact(fact: object) -> str:
+    """What a function returns, objects of the API as `namespace/name`, lists in brackets, numbers as they are, all else in quotes."""
+    if callable(fact):
+        return _fact(fact())
+    if isinstance(fact, bool | int | float):
+        return str(fact).lower() if isinstance(fact, bool) else str(fact)
+    if isinstance(fact, list | tuple) and not hasattr(fact, "_fields"):
+        return f"[{' '.join(map(_fact, fact))}]"
+    metadata = getattr(fact, "metadata", None)
+    text = str(fact) if metadata is None else "/".join(filter(None, (metadata.namespace, metadata.name)))
+    return '"' + text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") + '"'
+
+
 def set_up_logging(verbosity: int = 0, stream: object = None) -> None:
-    """Lines on standard error. Verbosity as in Kubernetes: below 4 is information, 4 and more shows debug messages."""
+    """Lines on standard error. Verbosity as in Kubernetes: below 4 is information, from 4 on decisions are shown, each number in more detail."""
     handler = logging.StreamHandler(stream or sys.stderr)  # type: ignore[arg-type]
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
     root = logging.getLogger("dray")
     root.handlers[:] = [handler]
-    root.setLevel(logging.DEBUG if verbosity >= 4 else logging.INFO)
+    root.setLevel(level_of(verbosity))
 
 
 def _line(name: str, pairs: Iterable[tuple[str, str]], number: float) -> str:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice, with_claim_status
 from tests.scheduler.world import World, a_world
 
+from dray.api.core import PodSchedulingGate
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, DeviceRequest, NodeAllocatableResourceMapping
 from dray.client.errors import ApiError
@@ -27,7 +28,7 @@ def test_claim_of_a_template_that_is_not_made_yet():
     assert world.where() == "gated"
     assert world.scheduler.held_back(world.pod()).message == 'pod "default/pod": ResourceClaim not created yet'
     assert world.events() == []
-    assert world.message() == "", "a gated pod says nothing"
+    assert world.message() == "", "a gated pod says nothing at first"
 
 
 async def test_request_of_a_kind_that_nobody_knows():
@@ -199,3 +200,30 @@ async def test_unknown_class_of_the_second_request_is_named():
     world = a_world(a_claim("claim", *requests), a_pod("pod", "claim"))
     await world.settle()
     assert world.message().startswith("0/1 nodes are available: request two: device class none does not exist.")
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        ("claim", 'could not find ResourceClaim "default/claim"'),
+        ("template:dev", 'pod "default/pod": ResourceClaim not created yet'),
+    ],
+)
+async def test_a_pod_whose_claim_does_not_come_is_told(entry, text):
+    world = a_world(a_pod("pod", entry))
+    await world.settle()
+    assert world.events() == [], "most claims are made at once: nobody is told of those"
+    await world.settle(5)
+    assert (world.reason(), world.message()) == ("Unschedulable", text)
+    assert [(event.reason, event.type, event.message) for event in world.events()] == [
+        ("FailedScheduling", "Warning", text)
+    ]
+    await world.settle(60)
+    assert len(world.events()) == 1
+    assert world.where() == "gated"
+
+
+async def test_a_pod_that_waits_for_people_is_not_told_by_the_scheduler():
+    world = a_world(a_pod("pod", scheduling_gates=(PodSchedulingGate(name="mine"),)))
+    await world.settle(5)
+    assert world.events() == []

@@ -61,6 +61,7 @@ class World:
             if seconds:
                 await self.clock.advance(1.0)
                 self.scheduler.queue.flush_backoff(self.clock.monotonic())
+                self.scheduler.tell_gated(self.clock.monotonic())
         self.check()
 
     async def finish(self, seconds: float = 0.0) -> None:

@@ -20,7 +20,7 @@ import click
 from dray import __version__
 from dray.apiserver.security.certificates import Authority
 from dray.cli.main import BrokenWorld
-from dray.cli.options import gate_options, gates_from
+from dray.cli.options import gate_options, gates_from, verbosity_option
 from dray.client import Client, Connection, KubeconfigError, LeaderElector, LeadershipLost, LeaseTiming, load_connection
 from dray.event_loop import run_loop
 from dray.features import FeatureGates
@@ -84,7 +84,7 @@ def component_options(secure_port: int) -> Callable[[Callable[..., None]], Calla
             "--secure-port", default=secure_port, show_default=True, help="0 serves neither health nor metrics."
         ),
         gate_options,
-        click.option("-v", "--verbosity", default=0, help="4 and more shows debug messages."),
+        verbosity_option,
     )
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

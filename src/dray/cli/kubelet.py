@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dray.cli.main import BrokenWorld
-from dray.cli.options import gate_options, gates_from
+from dray.cli.options import gate_options, gates_from, verbosity_option
 from dray.signals import stop_signal
 from dray.tasks import cancelled
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     type=click.IntRange(-1, 65535),
     help="Metrics and health on 127.0.0.1; 0 takes a free port, -1 serves none.",
 )
-@click.option("-v", "--verbose", count=True)
+@verbosity_option
 def kubelet(
     kubeconfig: str | None,
     node_name: str,
@@ -69,7 +69,7 @@ def kubelet(
     emulate: str | None,
     enforcement: str,
     healthz_port: int,
-    verbose: int,
+    verbosity: int,
 ) -> None:
     """Run the node agent: register the node, find drivers, run its pods.
 
@@ -82,7 +82,7 @@ def kubelet(
     from dray.kubelet.server import Kubelet, KubeletOptions
     from dray.telemetry import set_up_logging
 
-    set_up_logging(verbose)
+    set_up_logging(verbosity)
     try:
         amounts = machine_capacity() | {name: Quantity.parse(text) for name, text in map(_pair, capacity)}
     except QuantityError as error:

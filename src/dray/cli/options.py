@@ -18,6 +18,7 @@ from dray.cli.main import BrokenWorld
 from dray.client.errors import KubeconfigError
 from dray.client.kubeconfig import merge_kubeconfig, parse_kubeconfig
 from dray.features import RELEASES, FeatureGateError, FeatureGates
+from dray.telemetry import MOST_VERBOSE
 
 
 def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,6 +28,20 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--feature-gates", default="", metavar="A=true,B=false", help="Switch gates on top of that.")(
         command
     )
+
+
+def verbosity_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`-v 5`, or `-v` alone for 1."""
+    return click.option(
+        "-v",
+        "--verbosity",
+        type=click.IntRange(0, MOST_VERBOSE),
+        default=0,
+        is_flag=False,
+        flag_value=1,
+        metavar="N",
+        help="4 shows decisions and calls, 5 each step, 6 chosen devices, 7 why each other device was not.",
+    )(command)
 
 
 def gates_from(feature_gates: str, emulate: str | None) -> FeatureGates:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dray.cli.main import BrokenWorld
-from dray.cli.options import Serving, serving_options
+from dray.cli.options import Serving, serving_options, verbosity_option
 from dray.cli.output import ProgressLine
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
@@ -63,8 +63,8 @@ class UpOptions:
     help="2: controllers and scheduler in a process of their own; with two cores, a third more pods a second.",
 )
 @serving_options(listen="127.0.0.1:0")
-@click.option("-v", "--verbose", count=True, help="More about what happens, on standard error.")
-def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int) -> None:
+@verbosity_option
+def up(serving: Serving, nodes: int, devices: str, processes: int, verbosity: int) -> None:
     """Start a cluster: API server, controllers, scheduler, nodes and drivers, in one process.
 
     It is a Kubernetes to kubectl and to every client. Without --kubeconfig the administrator's is written into the data
@@ -74,8 +74,8 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int)
     from dray.store.errors import StoreError
     from dray.telemetry import set_up_logging
 
-    set_up_logging(verbose)
-    if not verbose:
+    set_up_logging(verbosity)
+    if not verbosity:
         logging.getLogger("dray").setLevel(logging.WARNING)
     try:
         drivers = known_drivers([name for name in devices.split(",") if name and name != "none"])
@@ -84,7 +84,7 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbose: int)
     serving.check_kubeconfig()
     with serving.data_directory() as directory:
         kubeconfig = serving.kubeconfig or directory / "kubeconfig"
-        options = UpOptions(serving, nodes, drivers, directory, kubeconfig, processes, verbose)
+        options = UpOptions(serving, nodes, drivers, directory, kubeconfig, processes, verbosity)
         spare_the_collector(YOUNG_OF_A_SERVER)
         raise_file_limit()
         try:

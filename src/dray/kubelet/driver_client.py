@@ -20,6 +20,9 @@ from dray.proto import (
     dra_v1beta1_pb2,
     dra_v1beta1_pb2_grpc,
 )
+from dray.telemetry import VerboseLog
+
+log = VerboseLog(__name__)
 
 CALL_TIMEOUT_S = 45.0
 # A socket that was made anew under its old path is another one: never a connection that was there before.
@@ -115,6 +118,7 @@ class DriverClient:
 
     async def _call(self, method: str, request: Any, timeout_s: float) -> Any:
         path = f"/{self._messages.DESCRIPTOR.package}.DRAPlugin/{method}"
+        log.say(4, f"Calling {method} rpc", driver=self.driver, claims=lambda: [each.name for each in request.claims])
         started = time.perf_counter()
         code = "OK"
         try:
@@ -136,6 +140,7 @@ class DriverClient:
                 f"{method}: rpc error: code = DeadlineExceeded desc = no answer within {timeout_s:g} s"
             ) from error
         finally:
+            log.say(4, f"Done calling {method} rpc", driver=self.driver, code=code)
             self._observe(self.driver, path, code, time.perf_counter() - started)
 
     def _references(self, claims: Iterable[PreparedClaim]) -> list[Any]:

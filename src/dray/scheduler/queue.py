@@ -126,6 +126,16 @@ class SchedulingQueue:
         for_people = sum(len(self._parked.get(plugin, ())) for plugin in self._waits_for_people)
         return self.counts[QueueName.GATED] - for_people
 
+    def not_told_since(self, parked_at: float) -> list[QueuedPod]:
+        """Pods that have waited since then for something that the cluster itself makes, and were not told for what."""
+        return [
+            entry
+            for plugin, parked in self._parked.items()
+            if plugin not in self._waits_for_people
+            for entry in parked.values()
+            if entry.where is QueueName.GATED and entry.parked_at <= parked_at and entry.told != entry.gated_because
+        ]
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -232,7 +242,7 @@ class SchedulingQueue:
     def _activate_or_gate(self, entry: QueuedPod, now: float, label: str) -> None:
         status = self._pre_enqueue(entry.pod)
         if status is not None and status.is_rejected:
-            entry.gated_by = status.plugin
+            entry.gated_by, entry.gated_because = status.plugin, status.message
             self._place(entry, QueueName.GATED, now)
             return
         entry.gated_by = ""
@@ -320,7 +330,7 @@ class SchedulingQueue:
         if status is None or not status.is_rejected:
             return False
         self._leave(entry)
-        entry.gated_by = status.plugin
+        entry.gated_by, entry.gated_because = status.plugin, status.message
         self._place(entry, QueueName.GATED, entry.queued_at)
         return True
 

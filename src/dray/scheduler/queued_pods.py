@@ -32,6 +32,9 @@ class QueuedPod:
     errors_in_a_row: int = 0
     rejected_by: set[str] = field(default_factory=set)
     gated_by: str = ""
+    gated_because: str = ""
+    told: str = ""
+    """The last `gated_because` that the pod was told."""
     parked_at: float = 0.0
     ticket: int = 0
     """Which of its heap entries is the valid one."""

@@ -40,8 +40,13 @@ from dray.scheduler.queue import SchedulingQueue
 from dray.scheduler.queued_pods import PodBackoff, QueuedPod
 from dray.scheduler.snapshot import Snapshot
 from dray.scheduler.writer import ClusterWriter
+from dray.telemetry import VerboseLog
 
 log = logging.getLogger(__name__)
+decisions = VerboseLog(__name__)
+
+# Claims of templates are made within milliseconds; two more writes for each pod would be for nothing.
+TOLD_AFTER_S = 2.0
 
 Spawn = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -103,8 +108,17 @@ class Scheduler:
         for plugin in profile.at.pre_enqueue if profile is not None else ():
             status = plugin.pre_enqueue(pod)
             if status is not None and status.code is not StatusCode.SUCCESS:
+                decisions.say(
+                    4, "Status after running PreEnqueue plugin", pod=pod, plugin=plugin.name, status=status.message
+                )
                 return status.by(plugin.name)
         return None
+
+    def tell_gated(self, now: float) -> None:
+        """Tells pods why they may not enter the queue, once they have waited for a moment: most claims are made within it."""
+        for entry in self.queue.not_told_since(now - TOLD_AFTER_S):
+            entry.told = entry.gated_because
+            self._tell(entry.pod, UNSCHEDULABLE, entry.gated_because, None)
 
     def _claim_changed(self, old: Any, new: Any) -> None:
         self.cluster.claim_changed(old, new)
@@ -122,6 +136,7 @@ class Scheduler:
         if profile is None or self._is_settled(pod):
             self.queue.done(entry.uid)
             return True
+        decisions.say(4, "Attempting to schedule pod", pod=pod, attempt=entry.attempts)
         started = clock.monotonic()
         try:
             outcome = await self._decide(entry, profile)
@@ -178,6 +193,7 @@ class Scheduler:
         if isinstance(outcome, Bound):
             self.queue.done(entry.uid)
             self.explanations.drop(entry.uid)
+            decisions.say(4, "Successfully bound pod to node", pod=pod, node=placement.node_name)
             where = f"{pod.metadata.namespace}/{pod.metadata.name}"
             message = f"Successfully assigned {where} to {placement.node_name}"
             self.handle.writer.event(pod, "Normal", "Scheduled", "Binding", message)
@@ -254,6 +270,7 @@ class Scheduler:
         now = self.handle.clock.monotonic()
         self.handle.metrics.attempts.inc("unschedulable", profile.name)
         self.handle.metrics.attempt_duration.observe(now - started, "unschedulable", profile.name)
+        decisions.say(4, "Unable to schedule pod", pod=entry.pod, plugins=sorted(rejected_by), err=message)
         if self._refresh(entry):
             self.queue.put_back_rejected(entry, rejected_by, now)
         self._tell(entry.pod, UNSCHEDULABLE, message, nominated)

@@ -124,6 +124,7 @@ class SchedulerService:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._schedule(), name="scheduling")
                 group.create_task(self._every(FLUSH_BACKOFF_S, self.scheduler.queue.flush_backoff), name="backoff")
+                group.create_task(self._every(FLUSH_BACKOFF_S, self.scheduler.tell_gated), name="gated")
                 group.create_task(
                     self._every(FLUSH_UNSCHEDULABLE_S, self.scheduler.queue.flush_unschedulable), name="flush"
                 )

@@ -43,6 +43,7 @@ from dray.client import (
 )
 from dray.controllers.claims.metrics import ClaimMetrics
 from dray.features import FeatureGates
+from dray.telemetry import VerboseLog
 
 
 class GroupMissing(Exception):
@@ -80,6 +81,7 @@ class GroupLookup:
 
 
 log = logging.getLogger(__name__)
+decisions = VerboseLog(__name__)
 
 FIELD_MANAGER = "ResourceClaimController"
 FAILED_CREATION = "FailedResourceClaimCreation"
@@ -177,7 +179,7 @@ class ClaimCreator:
         if claim is None:
             claim = await self._create(owner, entry)
             self._claims.remember(claim)
-            log.debug("claim %s/%s made for %s", claim.metadata.namespace, claim.metadata.name, owner.metadata.name)
+            decisions.say(4, "Created claim", claim=claim, owner=owner, entry=entry.name)
         return claim.metadata.name
 
     async def _exists_for(self, owner: ClaimOwner, name: str, group: PodGroup | None) -> bool:

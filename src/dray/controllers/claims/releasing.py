@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 
 import msgspec
@@ -13,8 +12,9 @@ from dray.api.dra.pod_phase import is_over
 from dray.api.resource import CLAIM_FINALIZER, ResourceClaim, ResourceClaimConsumerReference
 from dray.client import CLAIMS, PODS, ApiError, Client, Informer, MutationCache
 from dray.controllers.claims.creating import GroupLookup
+from dray.telemetry import VerboseLog
 
-log = logging.getLogger(__name__)
+decisions = VerboseLog(__name__)
 
 # A whole deployment may go at once; each pod that is remembered saves a question to the server.
 REMEMBERED_UIDS = 10_000
@@ -116,6 +116,7 @@ class ClaimReleaser:
         self, claim: ResourceClaim, consumers: list[ResourceClaimConsumerReference]
     ) -> ResourceClaim:
         """Deallocating goes with dropping the last consumer, in one write; the finalizer needs a second."""
+        decisions.say(5, "Dropping users of claim", claim=claim, left=len(consumers))
         claim = with_users(claim, consumers)
         if not consumers and _is_protected(claim):
             claim = _without_allocation(claim)
@@ -127,6 +128,7 @@ class ClaimReleaser:
     async def _deallocate(self, claim: ResourceClaim) -> ResourceClaim:
         if claim.status.allocation is None:
             return claim
+        decisions.say(5, "Deallocating claim", claim=claim)
         return await self._write_status(_without_allocation(claim))
 
     async def _unprotect(self, claim: ResourceClaim) -> ResourceClaim:
@@ -157,6 +159,7 @@ class ClaimReleaser:
         if not self._is_over(claim):
             return
         metadata = claim.metadata
+        decisions.say(5, "Deleting generated claim whose pod is over", claim=claim)
         try:
             await self._client.delete(CLAIMS, metadata.name, metadata.namespace, uid=metadata.uid)
         except ApiError as error:

@@ -6,7 +6,6 @@ informers each time, so there is no second copy of the truth that could go stale
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, OrderedDict
 from collections.abc import Iterable
 
@@ -38,8 +37,9 @@ from dray.controllers.context import ControllerContext
 from dray.controllers.taint_eviction.causes import EvictionCauses, claims_of, pools_of
 from dray.controllers.taint_eviction.deadlines import Deadline, PublishedTaints, rule_applies
 from dray.controllers.taint_eviction.rule_status import NONE, RuleCounts, condition
+from dray.telemetry import VerboseLog
 
-log = logging.getLogger(__name__)
+decisions = VerboseLog(__name__)
 
 NAME = "device-taint-eviction-controller"
 WORKERS = 8
@@ -174,10 +174,12 @@ class TaintEvictionController:
             self._forget(uid, cancelled=pod.metadata.deletion_timestamp is None and uid not in self._evicted)
             return
         self._expect(pod, deadline)
+        decisions.say(5, "Pod uses a tainted device", pod=pod, at=deadline.at)
         wait_s = (deadline.at - self._clock.now()).total_seconds()
         if wait_s > 0:
             self.queue.add_after(key, wait_s)
         else:
+            decisions.say(4, "Deleting pod because of a tainted device", pod=pod, rules=sorted(deadline.rules))
             await self._evict(pod, deadline)
 
     def _expect(self, pod: Pod, deadline: Deadline) -> None:

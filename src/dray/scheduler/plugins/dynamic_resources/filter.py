@@ -12,6 +12,7 @@ from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusC
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import BindingProgress, binding_state
+from dray.scheduler.plugins.dynamic_resources.decision_log import log, log_answer
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
 from dray.scheduler.snapshot import Snapshot
@@ -94,6 +95,7 @@ def filter_node(
     unavailable = list(unavailable_claims(attempt, node, handle, binding_timeout_s))
     answer = answer_on(attempt, node)
     handle.steps += answer.steps if answer is not None else 0
+    log_answer(pod, node, attempt.on(node).question, answer, handle.devices)
     refused = as_status(answer, node)
     if refused is not None:
         return refused
@@ -103,6 +105,7 @@ def filter_node(
         if refused is not None:
             return refused
     if unavailable:
+        log.say(5, NOT_AVAILABLE.message, pod=pod, node=node.name, claims=unavailable)
         attempt.unavailable.update((claim.metadata.uid, claim) for claim in unavailable)
         return NOT_AVAILABLE
     return None

@@ -22,6 +22,7 @@ from dray.scheduler.node_demand import (
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
 from dray.scheduler.plugins.dynamic_resources.binding_conditions import wait_until_ready, waits_for_conditions
+from dray.scheduler.plugins.dynamic_resources.decision_log import log as decisions
 from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
 from dray.scheduler.plugins.dynamic_resources.filter import SearchTurns, deadlines
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import SHORT_OF_ROOM, demand_by_node
@@ -120,6 +121,7 @@ class DynamicResources:
             return attempt
         if not attempt.claims and not served:
             return SKIP
+        decisions.say(5, "Pod resource claims", pod=pod, claims=attempt.claim_objects)
         attempt.limits = self._limits(cycle)
         attempt.delegated = served
         attempt.leftover = devices.extended_claim_of(pod.metadata.uid) if served else None

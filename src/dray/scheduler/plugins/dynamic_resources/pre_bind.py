@@ -27,6 +27,8 @@ from dray.scheduler.framework.status import PluginStatus, error
 from dray.scheduler.handle import Handle
 from dray.scheduler.node_demand import ClaimStatuses
 from dray.scheduler.nodes import NodeState
+from dray.scheduler.plugins.dynamic_resources.decision_log import log as decisions
+from dray.scheduler.plugins.dynamic_resources.decision_log import log_reserved
 from dray.scheduler.plugins.dynamic_resources.extended_resources import to_create
 from dray.scheduler.plugins.dynamic_resources.pod_claims import UsableClaim
 from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
@@ -40,6 +42,7 @@ def reserve(attempt: PodAttempt, handle: Handle, node: NodeState, allocation: Al
         return error("claim allocation not found for node")
     for claim, result in zip(variant.to_allocate, allocation.results(handle.share_ids), strict=True):
         attempt.results[claim.metadata.uid] = result
+        log_reserved(claim, result)
         handle.devices.begin(with_allocation(claim, result))
     return None
 
@@ -60,6 +63,7 @@ log = logging.getLogger(__name__)
 
 async def unreserve(attempt: PodAttempt, pod: Pod, handle: Handle) -> None:
     """Allocations that were stored stay; the pod's place in `reservedFor` goes. Best effort: failures are logged."""
+    decisions.say(5, "Unreserve", pod=pod, claims=attempt.claim_objects)
     for uid in attempt.results:
         handle.devices.give_up(uid)
     await _delete_made(attempt, handle)
@@ -131,6 +135,7 @@ async def bind_claims(attempt: PodAttempt, pod: Pod, handle: Handle) -> None:
         if uid not in done:
             done.add(uid)
             stored = await bind_claim(row.claim, attempt.results.get(uid), row.user, handle)
+            decisions.say(5, "Reserved claim for pod", pod=pod, claim=row.claim, is_new=stored is not None)
             if stored is not None:
                 attempt.reserved.add(uid)
     if attempt.chosen is not None and attempt.chosen.extended_claim is not None:

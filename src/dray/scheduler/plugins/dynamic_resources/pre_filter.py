@@ -76,6 +76,9 @@ class PodAttempt:
             for request in row.claim.spec.devices.requests:
                 yield from (class_name for _, class_name in _classes(request))
 
+    def claim_objects(self) -> list[ResourceClaim]:
+        return [row.claim for row in self.claims]
+
     @property
     def asks_for_devices(self) -> bool:
         return bool(self.to_allocate or self.delegated)
