@@ -126,3 +126,23 @@ async def test_containers_for_a_look(server: Client, container: dict[str, Any], 
     refused = await server.patch(f"{PODS}/p/ephemeralcontainers", body, "strategic-merge")
     assert refused.status == 422
     assert refused.body["message"] == f'Pod "p" is invalid: {expected}'
+
+
+@pytest.mark.parametrize(
+    ("claimed", "said", "status"), [(True, "Guaranteed", 200), (True, "Burstable", 422), (False, "Guaranteed", 422)]
+)
+async def test_a_node_may_say_which_class_claims_have_raised_a_pod_to(
+    server: Client, claimed: bool, said: str, status: int
+) -> None:
+    made = await created_pod(server, containers=[{"name": "main", "image": "i"}])
+    assert made["status"]["qosClass"] == "BestEffort"
+    mapping = [{"name": "cpu", "quantity": "1"}, {"name": "memory", "quantity": "1Gi"}]
+    entry = {"resourceClaimName": "c", "containers": ["main"], "mapping": mapping}
+    claims = [{"name": "gpu", "resourceClaimName": "c"}]
+    change = {"resourceClaimStatuses": claims, "nodeAllocatableResourceClaimStatuses": [entry]} if claimed else {}
+    answer = await server.patch(f"{PODS}/p/status", {"status": {**change, "qosClass": said}})
+    assert answer.status == status, answer.body
+    if status == 200:
+        assert answer.body["status"]["qosClass"] == said
+    else:
+        assert "status.qosClass: Invalid value" in answer.body["message"]

@@ -1,9 +1,15 @@
 """Sockets live in these tests' directories, and a socket's path may have 107 characters at most."""
 
+import shutil
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from dray.kubelet.runtime import cgroup
+
+KERNEL_FILES = ("cgroup.subtree_control", "cpu.weight", "cpu.max", "memory.min", "memory.max", "cgroup.procs")
 
 
 @pytest.fixture
@@ -17,3 +23,21 @@ async def rig(request, tmp_path):
     """The part of a kubelet that a test module is about: it names the rig as `RIG`."""
     async with request.module.RIG(tmp_path) as rig:
         yield rig
+
+
+@pytest.fixture
+def cgroup_mount(tmp_path, monkeypatch):
+    """A folder in which the kernel would put its files into every new group, and take them along with it."""
+    make = Path.mkdir
+
+    def make_group(folder: Path, *args, **options) -> None:
+        make(folder, *args, **options)
+        if tmp_path in folder.parents:
+            (folder / "cgroup.controllers").write_text("cpu io memory")
+            for name in KERNEL_FILES:
+                (folder / name).touch()
+
+    monkeypatch.setattr(Path, "mkdir", make_group)
+    monkeypatch.setattr(cgroup, "os", SimpleNamespace(rmdir=shutil.rmtree))
+    (tmp_path / "cgroup.controllers").write_text("cpu io memory")
+    return tmp_path

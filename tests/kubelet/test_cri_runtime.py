@@ -13,6 +13,7 @@ from dray.api.core import Pod, PodSpec
 from dray.api.meta import ObjectMeta
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime import cri as cri_runtime
+from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.cri import CriRuntime
 from dray.kubelet.runtime.interface import ContainerSpec
 from dray.proto import cri_v1_pb2 as cri
@@ -30,6 +31,7 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
         self.containers: dict[str, dict] = {}
         self.dead_sandboxes: set[str] = set()
         self.fail_starts = 0
+        self.cgroup_driver = cri.CGROUPFS
         self._numbers = itertools.count(1)
 
     async def Version(self, request, context):
@@ -122,6 +124,17 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
         ]
         return cri.ListContainersResponse(containers=items)
 
+    async def ListContainerStats(self, request, context):
+        usage = cri.MemoryUsage(working_set_bytes=cri.UInt64Value(value=1000))
+        stats = [
+            cri.ContainerStats(attributes=cri.ContainerAttributes(id=id_, labels=each["config"].labels), memory=usage)
+            for id_, each in self.containers.items()
+        ]
+        return cri.ListContainerStatsResponse(stats=stats)
+
+    async def RuntimeConfig(self, request, context):
+        return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=self.cgroup_driver))
+
     async def ImageStatus(self, request, context):
         known = request.image.image in self.images
         return cri.ImageStatusResponse(image=cri.Image(id="sha") if known else None)
@@ -183,6 +196,28 @@ async def test_a_container_gets_its_devices_by_name_and_its_limits(rig, tmp_path
     assert (resources.cpu_shares, resources.cpu_quota, resources.memory_limit_in_bytes) == (1024, 50_000, 1 << 30)
     assert (resources.oom_score_adj, resources.hugepage_limits[0].page_size) == (900, "2MB")
     assert contract.sandboxes[sandbox].linux.resources.cpu_shares == 2048
+
+
+@pytest.mark.parametrize(("driver", "parent"), [(cri.CGROUPFS, "/ours/burstable/podpod-uid"), (cri.SYSTEMD, "")])
+async def test_a_pod_is_put_below_the_group_of_its_qos_class(rig, cgroup_mount, driver, parent):
+    """Its own group has the pod's weight and memory.min, as with processes."""
+    runtime, contract = rig
+    contract.cgroup_driver = driver
+    runtime._cgroups = CgroupTree.open("ours", cgroup_mount)
+    sandbox = await runtime.start_pod(POD, CgroupValues(2048, memory_min=4096, qos_class="Burstable"))
+    assert contract.sandboxes[sandbox].linux.cgroup_parent == parent
+    if parent:
+        assert (cgroup_mount / parent[1:] / "memory.min").read_text() == "4096"
+        await runtime.stop_pod(POD.metadata.uid)
+        assert not (cgroup_mount / parent[1:]).exists()
+
+
+async def test_the_memory_of_pods_is_the_sum_of_their_containers(rig, tmp_path):
+    runtime, _ = rig
+    sandbox = await runtime.start_pod(POD, None)
+    for attempt in range(2):
+        await runtime.start_container(POD, sandbox, a_spec(tmp_path, attempt=attempt))
+    assert await runtime.memory_used() == {POD.metadata.uid: 2000}
 
 
 async def test_the_end_of_a_container_is_noticed(rig, tmp_path):

@@ -1,16 +1,19 @@
 """What a runtime is told to enforce for pods whose claims take cpu, memory or huge pages of the node."""
 
 import pytest
+from msgspec import structs
 
 from dray.accounting import CgroupValues, Enforcement
 from dray.api import codec
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
+from dray.client import ApiError
 from dray.kubelet.claims import ClaimCache
 from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.cri import resources
 from tests.builders.manifests import a_container, a_pod
+from tests.kubelet.worker_rig import WorkerRig
 
 GI = 2**30
 NODE = {"cpu": Quantity.parse("16"), "memory": Quantity.parse("16Gi"), "hugepages-2Mi": Quantity.parse("1Gi")}
@@ -98,3 +101,36 @@ async def test_without_dra_a_container_gets_no_devices(specs):
         await specs().of(pod, pod.spec.containers[0], 0)
     spec = await specs(claims_enabled=False).of(pod, pod.spec.containers[0], 0)
     assert spec.cdi_device_ids == ()
+
+
+# --- the class in the pod's status
+
+
+class WorkerRigOfKep(WorkerRig):
+    """A server of ours, or one of Kubernetes', which holds the class of a pod fixed."""
+
+    async def written_classes(self, *, holds_fixed=False):
+        patch = self.api.patch
+
+        async def refusing(kind, name, body, namespace="", **options):
+            if holds_fixed and "qosClass" in body["status"]:
+                raise ApiError(422, "Invalid", 'Pod "p" is invalid: status.qosClass: Invalid value: "Guaranteed"')
+            await patch(kind, name, body, namespace, **options)
+
+        self.api.patch = refusing
+        mapping = ({"name": "cpu", "quantity": "1"}, {"name": "memory", "quantity": "1Gi"})
+        pod = pod_with_claim(mapping=mapping)
+        pod = structs.replace(pod, spec=structs.replace(pod.spec, node_name="n1"))
+        await self.start(structs.replace(pod, status=structs.replace(pod.status, qos_class="BestEffort")))
+        return {status.get("qosClass") for status in self.api.statuses}
+
+
+async def test_the_status_has_the_class_that_the_node_applies(tmp_path):
+    async with WorkerRigOfKep(tmp_path) as rig:
+        assert await rig.written_classes() == {"Guaranteed"}
+
+
+async def test_a_server_that_holds_the_class_fixed_gets_the_rest_of_the_status(tmp_path):
+    async with WorkerRigOfKep(tmp_path) as rig:
+        assert await rig.written_classes(holds_fixed=True) == {None}
+        assert rig.status["phase"] == "Running"

@@ -57,6 +57,7 @@ class ScriptedRuntime:
         self.start_errors = defaultdict(list)
         self.sandbox_errors = []
         self.sandboxes = set()
+        self.memory = {}
 
     async def start_pod(self, pod, cgroup):
         if self.sandbox_errors:
@@ -100,6 +101,9 @@ class ScriptedRuntime:
 
     async def known_pods(self):
         return set(self.sandboxes)
+
+    async def memory_used(self):
+        return self.memory
 
     async def close(self):
         return None

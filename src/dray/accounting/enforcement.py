@@ -134,6 +134,8 @@ class CgroupValues:
     memory_max: int | None = None
     # Page size as the kernel names it ("2MB") to bytes.
     hugetlb: dict[str, int] = field(default_factory=dict)
+    # Of a pod: the class whose group it belongs into.
+    qos_class: QosClass = "Guaranteed"
 
     @property
     def cpu_weight(self) -> int:
@@ -172,7 +174,7 @@ def pod_cgroup(
         if is_hugepages(name)
     )
     if tier == "BestEffort":
-        return CgroupValues(_MIN_SHARES, hugetlb=hugetlb)
+        return CgroupValues(_MIN_SHARES, hugetlb=hugetlb, qos_class=tier)
     cpu, memory = (_pod_limit(pod, name, enforcement, charges) for name in (CPU, MEMORY))
     return CgroupValues(
         cpu_shares(ledger_amount(CPU, requests.get(CPU, 0))),
@@ -180,6 +182,7 @@ def pod_cgroup(
         ledger_amount(MEMORY, requests.get(MEMORY, 0)) if enforcement is Enforcement.KEP else 0,
         ledger_amount(MEMORY, memory) if memory else None,
         hugetlb,
+        tier,
     )
 
 

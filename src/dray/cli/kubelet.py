@@ -50,6 +50,13 @@ if TYPE_CHECKING:
     help="Whether a claim's cpu counts for QoS and cgroups.",
 )
 @click.option(
+    "--eviction-hard",
+    default="memory.available<100Mi",
+    show_default=True,
+    metavar="memory.available<AMOUNT",
+    help="Pods are driven out while less is left; also a part of the capacity, such as 5%. Empty never drives pods out.",
+)
+@click.option(
     "--healthz-port",
     default=10248,
     show_default=True,
@@ -68,6 +75,7 @@ def kubelet(
     feature_gates: str,
     emulate: str | None,
     enforcement: str,
+    eviction_hard: str,
     healthz_port: int,
     verbosity: int,
 ) -> None:
@@ -78,6 +86,7 @@ def kubelet(
     from dray.accounting import Enforcement
     from dray.api.quantity import Quantity, QuantityError
     from dray.client import KubeconfigError, connect, load_connection
+    from dray.kubelet.eviction import Threshold, ThresholdError
     from dray.kubelet.node import NodeDescription, declared_features, machine_capacity
     from dray.kubelet.server import Kubelet, KubeletOptions
     from dray.telemetry import set_up_logging
@@ -87,6 +96,10 @@ def kubelet(
         amounts = machine_capacity() | {name: Quantity.parse(text) for name, text in map(_pair, capacity)}
     except QuantityError as error:
         raise click.UsageError(str(error)) from error
+    try:
+        eviction = Threshold.parse(eviction_hard) if eviction_hard else None
+    except ThresholdError as error:
+        raise click.UsageError(f"--eviction-hard {error}") from error
     gates = gates_from(feature_gates, emulate)
     description = NodeDescription(
         node_name,
@@ -102,6 +115,7 @@ def kubelet(
         gates,
         Enforcement[enforcement.upper()],
         healthz_port=None if healthz_port < 0 else healthz_port,
+        eviction=eviction,
     )
 
     async def serve() -> None:
@@ -144,5 +158,5 @@ def _runtime(name: str, root_dir: Path, clock: "Clock") -> "Runtime":
     if name == "none":
         return NoRuntime(clock)
     if name.startswith("cri://"):
-        return CriRuntime(name.removeprefix("cri://"), root_dir / "logs")
+        return CriRuntime(name.removeprefix("cri://"), root_dir / "logs", CgroupTree.open("dray"))
     raise click.UsageError(f"--runtime {name}: must be process, none or cri://SOCKET")

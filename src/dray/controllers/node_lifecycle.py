@@ -21,6 +21,8 @@ LEASE_NAMESPACE = "kube-node-lease"
 GRACE_S = 50.0
 UNREACHABLE = "node.kubernetes.io/unreachable"
 NOT_READY = "node.kubernetes.io/not-ready"
+MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
+OURS = (UNREACHABLE, NOT_READY, MEMORY_PRESSURE)
 MESSAGE = "Kubelet stopped posting node status."
 
 
@@ -73,7 +75,7 @@ class NodeLifecycleController:
             left_s = silent_at - self._clock.monotonic()
             if left_s > 0:
                 self.queue.add_after(name, left_s)
-            elif _ready_status(node) != "Unknown":
+            elif _status_of(node, "Ready") != "Unknown":
                 await self._mark_unknown(node)
                 return  # The taint follows when the watch shows the condition.
         if _taints(node) != _wanted_taints(node):
@@ -102,7 +104,7 @@ class NodeLifecycleController:
         if document["metadata"].get("resourceVersion") != node.metadata.resource_version:
             return  # An event about the newer state is on its way.
         now = rfc3339(self._clock.now())
-        kept = [t for t in document.get("spec", {}).get("taints") or [] if t.get("key") not in (UNREACHABLE, NOT_READY)]
+        kept = [t for t in document.get("spec", {}).get("taints") or [] if t.get("key") not in OURS]
         added = [{"key": key, "effect": effect, "timeAdded": now} for key, effect in sorted(_wanted_taints(node))]
         patch = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": kept + added}}
         try:
@@ -112,21 +114,22 @@ class NodeLifecycleController:
                 raise
 
 
-def _ready_status(node: Node) -> str:
-    return next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "")
+def _status_of(node: Node, condition_type: str) -> str:
+    return next((condition.status for condition in node.status.conditions if condition.type == condition_type), "")
 
 
 def _taints(node: Node) -> set[tuple[str, str]]:
-    return {(taint.key, taint.effect) for taint in node.spec.taints if taint.key in (UNREACHABLE, NOT_READY)}
+    return {(taint.key, taint.effect) for taint in node.spec.taints if taint.key in OURS}
 
 
 def _wanted_taints(node: Node) -> set[tuple[str, str]]:
     """A node without a Ready condition, written by hand, is taken as it is."""
-    match _ready_status(node):
+    pressure = {(MEMORY_PRESSURE, "NoSchedule")} if _status_of(node, "MemoryPressure") == "True" else set()
+    match _status_of(node, "Ready"):
         case "Unknown":
-            return {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
+            return pressure | {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
         case "False":
-            return {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}
+            return pressure | {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}
         case "":
             return _taints(node)
-    return set()
+    return pressure

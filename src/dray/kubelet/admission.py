@@ -14,14 +14,17 @@ from dray.accounting import (
     PodRef,
     Shortage,
     pod_demand,
+    qos_class,
 )
 from dray.accounting.fit import Refusal
 from dray.accounting.resources import PODS, is_node_allocatable
-from dray.api.core import Node, Pod
+from dray.api.core import Node, Pod, Taint
 from dray.api.dra.taints import NO_EXECUTE, first_untolerated
 from dray.api.matching import HostPort, host_ports, pod_wants_node, ports_clash
 from dray.api.quantity import Quantity
+from dray.kubelet.eviction import CRITICAL_PRIORITY, PRESSURE_TAINT
 
+PRESSURE = Taint(key=PRESSURE_TAINT, effect="NoSchedule")
 OS_LABEL, THIS_OS = "kubernetes.io/os", "linux"
 
 
@@ -41,13 +44,15 @@ class PodAdmission:
         self._options = SCHEDULING if counts_claims else SCHEDULING_WITHOUT_CLAIMS
         self._ports: dict[PodRef, frozenset[HostPort]] = {}
         self.ledger = NodeLedger(node_name, allocatable)
+        # Pods without any request are turned away meanwhile.
+        self.has_memory_pressure = False
 
     def admit(self, pod: Pod, node: Node | None) -> AdmissionRejection | None:
         """Count the pod in, or say why not. A pod that is counted already stays in."""
         reference = PodRef.of(pod)
         if self.ledger.demand_of(reference) is not None:
             return None
-        if rejection := _other_system(pod):
+        if rejection := _other_system(pod) or self._under_pressure(pod):
             return rejection
         try:
             demand = pod_demand(pod, options=self._options)
@@ -58,6 +63,14 @@ class PodAdmission:
             self.ledger.add(reference, demand)
             self._ports[reference] = host_ports(pod)
         return rejection
+
+    def _under_pressure(self, pod: Pod) -> AdmissionRejection | None:
+        is_critical = (pod.spec.priority or 0) >= CRITICAL_PRIORITY
+        if not self.has_memory_pressure or is_critical or qos_class(pod) != "BestEffort":
+            return None
+        if first_untolerated((PRESSURE,), pod.spec.tolerations) is None:
+            return None
+        return AdmissionRejection("Evicted", "The node had condition: [MemoryPressure].")
 
     def _no_room_for(self, demand: Demand) -> AdmissionRejection | None:
         answer = self.ledger.fits(demand)

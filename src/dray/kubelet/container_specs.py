@@ -16,7 +16,17 @@ from typing import Any
 import msgspec
 import yaml
 
-from dray.accounting import CgroupValues, ClaimCharge, Enforcement, container_cgroup, oom_score_adj, pod_cgroup
+from dray.accounting import (
+    CgroupValues,
+    ClaimCharge,
+    Enforcement,
+    QosClass,
+    charges_in_status,
+    container_cgroup,
+    oom_score_adj,
+    pod_cgroup,
+    qos_class,
+)
 from dray.api import scheme
 from dray.api.cdi import CdiError, CdiRegistry, CdiSpec, ContainerEdits, decode_spec, make_registry, spec_from_document
 from dray.api.core import Container, Pod
@@ -158,6 +168,15 @@ class ContainerSpecs:
             name.removeprefix("hugepages-") for name in self._sources.node_allocatable if name.startswith("hugepages-")
         ]
         return pod_cgroup(pod, self._enforcement, self._charges, page_sizes=sizes)
+
+    def charges_of(self, pod: Pod) -> Sequence[ClaimCharge]:
+        """What the pod's claims bring along, as far as this node counts it."""
+        if self._charges is not None or self._enforcement is Enforcement.KUBERNETES:
+            return ()
+        return charges_in_status(pod.status.node_allocatable_resource_claim_statuses)
+
+    def qos_class(self, pod: Pod) -> QosClass:
+        return qos_class(pod, self._enforcement, self._charges)
 
     async def of(self, pod: Pod, container: Container, attempt: int, pod_ip: str = "") -> ContainerSpec:
         """Everything resolved now: a container that restarts sees values as they are then."""

@@ -69,6 +69,15 @@ def machine_capacity() -> dict[str, Quantity]:
     return capacity
 
 
+def available_memory() -> int:
+    """Bytes that processes of this machine could still get without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        name, _, amount = line.partition(":")
+        if name == "MemAvailable":
+            return int(amount.split()[0]) * 1024
+    raise OSError("/proc/meminfo has no MemAvailable")
+
+
 def _architecture() -> str:
     """As Kubernetes names it."""
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
@@ -84,11 +93,17 @@ def node_document(description: NodeDescription) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": description.name, "labels": labels}}
 
 
-def status_document(description: NodeDescription, now: str, problem: str = "") -> dict[str, Any]:
+ENOUGH_MEMORY = ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available")
+LITTLE_MEMORY = ("MemoryPressure", "True", "KubeletHasInsufficientMemory", "kubelet has insufficient memory available")
+
+
+def status_document(
+    description: NodeDescription, now: str, problem: str = "", *, has_memory_pressure: bool = False
+) -> dict[str, Any]:
     """`problem`: why the node cannot run pods now."""
     amounts = {name: str(quantity) for name, quantity in description.capacity.items()}
     conditions = [
-        ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+        LITTLE_MEMORY if has_memory_pressure else ENOUGH_MEMORY,
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ("Ready", "False", "KubeletNotReady", problem)
@@ -158,6 +173,10 @@ def is_ready(node: Node) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
 
 
+def has_memory_pressure(node: Node) -> bool:
+    return any(each.type == "MemoryPressure" and each.status == "True" for each in node.status.conditions)
+
+
 class NodeRegistration:
     """Keeps the Node object and its lease."""
 
@@ -169,12 +188,13 @@ class NodeRegistration:
         self._node: Node | None = None
         # Why the node cannot run pods now; told with the next report.
         self.problem = ""
+        self.has_memory_pressure = False
 
     async def register(self) -> Node:
         """Create the Node with its status in one write, or take it over with the labels of now; report it ready."""
         description = self._description
         document = node_document(description)
-        status = status_document(description, rfc3339(self._client.clock.now()), self.problem)
+        status = self._status()
         try:
             self._node = await self._client.create(NODES, {**document, "status": status})
             return self._node
@@ -187,15 +207,19 @@ class NodeRegistration:
         return self._node
 
     async def _report(self) -> Node:
-        status = status_document(self._description, rfc3339(self._client.clock.now()), self.problem)
         return await self._client.patch(
-            NODES, self._description.name, {"status": status}, patch_type=STRATEGIC_PATCH, subresource="status"
+            NODES, self._description.name, {"status": self._status()}, patch_type=STRATEGIC_PATCH, subresource="status"
         )
+
+    def _status(self) -> dict[str, Any]:
+        now = rfc3339(self._client.clock.now())
+        return status_document(self._description, now, self.problem, has_memory_pressure=self.has_memory_pressure)
 
     async def refreshed(self) -> Node:
         """The Node as the API has it; reported again if it is ready by now, or not any more, or was taken for dead."""
         node = await self._client.get(NODES, self._description.name)
-        self._node = node if is_ready(node) is not bool(self.problem) else await self._report()
+        is_told = is_ready(node) is not bool(self.problem) and has_memory_pressure(node) is self.has_memory_pressure
+        self._node = node if is_told else await self._report()
         return self._node
 
     async def renew(self) -> None:

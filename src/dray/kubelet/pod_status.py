@@ -38,6 +38,7 @@ class PodProgress:
     is_finished: bool = False
     reason: str = ""
     message: str = ""
+    is_evicted: bool = False
     pod_ip: str = ""
     host_ip: str = ""
 
@@ -128,6 +129,9 @@ def status_document(pod: Pod, progress: PodProgress, now: str, reported: Sequenc
         "phase": phase,
         "conditions": [_condition(since, kind, value, reason, now) for kind, value, reason in wanted],
     }
+    if progress.is_evicted:
+        disruption = _condition(since, "DisruptionTarget", True, "TerminationByKubelet", now)
+        document["conditions"].append(disruption | {"message": progress.message})
     # A pod that was turned away has no containers to speak of; kubectl then shows the reason.
     was_rejected = bool(progress.reason) and progress.is_finished and not progress.containers
     if not was_rejected:

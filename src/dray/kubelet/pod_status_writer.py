@@ -39,7 +39,15 @@ DeviceStatuses = Callable[[Pod, Container], Iterable[dict[str, Any]]]
 class PodStatusWriter:
     """Holds the progress of one pod and reports it to the API. `pod` is the newest version that the API has shown."""
 
-    def __init__(self, client: Client, recorder: Recorder, pod: Pod, host_ip: str, devices: DeviceStatuses) -> None:
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        pod: Pod,
+        host_ip: str,
+        devices: DeviceStatuses,
+        qos_class: Callable[[Pod], str] = lambda pod: pod.status.qos_class,
+    ) -> None:
         self.pod = pod
         self.progress = PodProgress(host_ip=host_ip)
         # The API no longer has the pod, so there is nothing left to report.
@@ -47,6 +55,9 @@ class PodStatusWriter:
         self._client = client
         self._recorder = recorder
         self._device_statuses = devices
+        self._qos_class = qos_class
+        # A server that holds the class of a pod fixed, as Kubernetes does, is asked once.
+        self._may_change_class = True
         self._written: dict[str, Any] = {}
         self._writing = asyncio.Lock()
         self._late: asyncio.Task[None] | None = None
@@ -117,19 +128,31 @@ class PodStatusWriter:
         self._take_device_health()
         now = rfc3339(self._client.clock.now())
         document = status_document(self.pod, self.progress, now, self._written.get("conditions", ()))
+        if self._may_change_class and (applied := self._qos_class(self.pod)) != self.pod.status.qos_class:
+            document["qosClass"] = applied
         if document == self._written:
             return
+        try:
+            await self._patch(document)
+        except ApiError as error:
+            if "qosClass" not in document or "status.qosClass" not in error.message:
+                raise
+            self._may_change_class = False
+            del document["qosClass"]
+            await self._patch(document)
+        self._written = document
+
+    async def _patch(self, status: dict[str, Any]) -> None:
         metadata = self.pod.metadata
         await self._client.patch(
             PODS,
             metadata.name,
-            {"status": document},
+            {"status": status},
             metadata.namespace,
             patch_type=STRATEGIC_PATCH,
             subresource="status",
             uid=metadata.uid,
         )
-        self._written = document
 
     def _take_device_health(self) -> None:
         """With every status: a pod that came after its devices' last change has their health, too."""

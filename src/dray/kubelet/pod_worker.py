@@ -60,7 +60,14 @@ class PodWorker:
 
     def __init__(self, context: NodeContext, pod: Pod) -> None:
         self._context = context
-        self._report = PodStatusWriter(context.client, context.recorder, pod, context.host_ip, context.device_statuses)
+        self._report = PodStatusWriter(
+            context.client,
+            context.recorder,
+            pod,
+            context.host_ip,
+            context.device_statuses,
+            context.specs.qos_class,
+        )
         self._running: dict[str, RunningContainer] = {}
         self._keeper = ContainerRunner(
             context.clock,
@@ -73,6 +80,7 @@ class PodWorker:
         )
         self._changed = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._evicted = asyncio.Event()
         self._has_lived = False
         # Ephemeral containers whose refusal was told.
         self._refused: set[str] = set()
@@ -110,6 +118,19 @@ class PodWorker:
         """What it waits for may be there now."""
         self._changed.set()
 
+    def evict(self, message: str) -> None:
+        """The node needs its memory for others: the pod ends now, and as failed."""
+        if is_finished(self.pod) or self._evicted.is_set():
+            return
+        self._report.warn("Evicted", message)
+        self._report.change(reason="Evicted", message=message, is_evicted=True)
+        self._evicted.set()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, or will."""
+        return not (is_finished(self.pod) or self._stopping.is_set() or self._evicted.is_set())
+
     def remove(self) -> None:
         """The pod vanished from the API: somebody deleted it without waiting for the node."""
         self._report.is_deleted = True
@@ -127,7 +148,7 @@ class PodWorker:
 
     async def _live_until_stopped(self) -> None:
         life = asyncio.create_task(self._live_for_sure(), name=f"pod {self.pod.metadata.name}")
-        ends = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(self._deadline())]
+        ends = [asyncio.create_task(each) for each in (self._stopping.wait(), self._evicted.wait(), self._deadline())]
         try:
             await asyncio.wait({life, *ends}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -307,7 +328,7 @@ class PodWorker:
         grace_s = float(
             grace if grace is not None else self.pod.spec.termination_grace_period_seconds or DEFAULT_GRACE_S
         )
-        if self._report.is_deleted:
+        if self._report.is_deleted or self._evicted.is_set():
             grace_s = min(grace_s, 1.0)
         sidecars = [each.name for each in self.pod.spec.init_containers if each.restart_policy == "Always"]
         main = [name for name in self._running if name not in sidecars]

@@ -23,6 +23,7 @@ from dray.kubelet.driver_client import (
 )
 from dray.kubelet.drivers import Drivers
 from dray.kubelet.errors import ContainerError, DriverError
+from dray.kubelet.eviction import MemoryState, Threshold, is_short, next_eviction
 from dray.kubelet.health_server import HealthServer
 from dray.kubelet.log_files import remove_logs_of_deleted_pods
 from dray.kubelet.log_server import (
@@ -30,7 +31,7 @@ from dray.kubelet.log_server import (
     LogSource,
 )
 from dray.kubelet.metrics import KubeletMetrics
-from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration
+from dray.kubelet.node import RENEW_EVERY_S, NodeDescription, NodeRegistration, available_memory
 from dray.kubelet.node_slices import NodeSlices
 from dray.kubelet.pod_resources import PodResourcesServer
 from dray.kubelet.pod_worker import NodeContext, PodWorker
@@ -44,6 +45,9 @@ log = logging.getLogger(__name__)
 RECONCILE_EVERY_S = 60.0
 LOOK_AT_HEALTH_EVERY_S = 1.0
 REGISTER_RETRY_CAP_S = 10.0
+LOOK_AT_MEMORY_EVERY_S = 10.0
+# As long the node says that it was short of memory, after it last was.
+PRESSURE_LASTS_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,8 @@ class KubeletOptions:
     cluster_ca: bytes = b""
     # Metrics and health on the loopback interface: 0 takes a free port, None serves none.
     healthz_port: int | None = None
+    # Pods are driven out while less memory is left than this; None leaves that to the kernel.
+    eviction: Threshold | None = None
 
     @property
     def registry_dir(self) -> Path:
@@ -102,6 +108,8 @@ class Kubelet:
         self._pods: Informer[Pod] = Informer(client, PODS, field_selector=f"spec.nodeName={name}")
         # Before that nobody knows which pods are gone.
         self._takes_pods = False
+        # When the node last was short of memory.
+        self._short_at: float | None = None
         self._workers: dict[str, PodWorker] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._background: list[asyncio.Task[None]] = []
@@ -149,6 +157,8 @@ class Kubelet:
         self._run(self._beat(), "heartbeat")
         self._run(self._watch_leases(), "device health")
         self._run(self._reconcile_for_ever(), "claims")
+        if options.eviction is not None:
+            self._run(self._watch_memory(options.eviction), "memory")
 
     async def _register(self) -> Node:
         """However long it takes: a node agent may start before the API server, or while it is away."""
@@ -352,6 +362,34 @@ class Kubelet:
             except Exception:
                 log.exception("node %s: traces of pods that are gone could not be removed", self.name)
             await self._clock.sleep(RECONCILE_EVERY_S)
+
+    async def _watch_memory(self, threshold: Threshold) -> None:
+        while True:
+            await self._clock.sleep(LOOK_AT_MEMORY_EVERY_S)
+            try:
+                await self.relieve(threshold)
+            except (ContainerError, OSError) as error:
+                log.warning("node %s: its memory cannot be looked at: %s", self.name, error)
+
+    async def relieve(self, threshold: Threshold) -> None:
+        """Drives one pod out if the node is short of memory. The next look sees whether that was enough."""
+        state = await self._memory_state()
+        if is_short(state, threshold):
+            self._short_at = self._clock.monotonic()
+        is_recent = self._short_at is not None and self._clock.monotonic() - self._short_at < PRESSURE_LASTS_S
+        self._registration.has_memory_pressure = self._context.admission.has_memory_pressure = is_recent
+        alive = {uid: worker for uid, worker in self._workers.items() if worker.is_alive}
+        pods = [(worker.pod, self._context.specs.charges_of(worker.pod)) for worker in alive.values()]
+        if eviction := next_eviction(pods, state, threshold):
+            log.warning("pod %s is driven out: %s", eviction.pod.metadata.name, eviction.message)
+            alive[eviction.pod.metadata.uid].evict(eviction.message)
+
+    async def _memory_state(self) -> MemoryState:
+        """What is left of the machine's memory, or of the node's capacity where that is less."""
+        used = await self._runtime.memory_used()
+        memory = self._options.node.capacity.get("memory")
+        capacity = memory.value() if memory is not None else 0
+        return MemoryState(capacity, min(available_memory(), capacity - sum(used.values())), used)
 
     def _driver_came(self, endpoint: DriverClient) -> None:
         """A driver that is back can be told what to give back, and pods that waited for it need not wait on."""

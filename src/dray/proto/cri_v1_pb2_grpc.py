@@ -99,6 +99,11 @@ class RuntimeServiceStub:
                 request_serializer=dray_dot_proto_dot_cri__v1__pb2.ContainerStatusRequest.SerializeToString,
                 response_deserializer=dray_dot_proto_dot_cri__v1__pb2.ContainerStatusResponse.FromString,
                 _registered_method=True)
+        self.ListContainerStats = channel.unary_unary(
+                '/runtime.v1.RuntimeService/ListContainerStats',
+                request_serializer=dray_dot_proto_dot_cri__v1__pb2.ListContainerStatsRequest.SerializeToString,
+                response_deserializer=dray_dot_proto_dot_cri__v1__pb2.ListContainerStatsResponse.FromString,
+                _registered_method=True)
         self.RuntimeConfig = channel.unary_unary(
                 '/runtime.v1.RuntimeService/RuntimeConfig',
                 request_serializer=dray_dot_proto_dot_cri__v1__pb2.RuntimeConfigRequest.SerializeToString,
@@ -187,6 +192,12 @@ class RuntimeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListContainerStats(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RuntimeConfig(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -260,6 +271,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.ContainerStatus,
                     request_deserializer=dray_dot_proto_dot_cri__v1__pb2.ContainerStatusRequest.FromString,
                     response_serializer=dray_dot_proto_dot_cri__v1__pb2.ContainerStatusResponse.SerializeToString,
+            ),
+            'ListContainerStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListContainerStats,
+                    request_deserializer=dray_dot_proto_dot_cri__v1__pb2.ListContainerStatsRequest.FromString,
+                    response_serializer=dray_dot_proto_dot_cri__v1__pb2.ListContainerStatsResponse.SerializeToString,
             ),
             'RuntimeConfig': grpc.unary_unary_rpc_method_handler(
                     servicer.RuntimeConfig,
@@ -618,6 +634,33 @@ class RuntimeService:
             '/runtime.v1.RuntimeService/ContainerStatus',
             dray_dot_proto_dot_cri__v1__pb2.ContainerStatusRequest.SerializeToString,
             dray_dot_proto_dot_cri__v1__pb2.ContainerStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListContainerStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/ListContainerStats',
+            dray_dot_proto_dot_cri__v1__pb2.ListContainerStatsRequest.SerializeToString,
+            dray_dot_proto_dot_cri__v1__pb2.ListContainerStatsResponse.FromString,
             options,
             channel_credentials,
             insecure,

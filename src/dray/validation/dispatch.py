@@ -83,7 +83,7 @@ _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Error
     "ResourceClaim": claim_status.check_claim_status,
     "DeviceTaintRule": lambda new, old, context, errors: device_taint_rules.check_rule_status(new, errors),
     "ResourcePoolStatusRequest": lambda new, old, context, errors: pool_status.check_request_status(new, old, errors),
-    "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors),
+    "Pod": lambda new, old, context, errors: pod_status.check_pod_status(new, old, errors, context),
     "PodGroup": lambda new, old, context, errors: pod_groups.check_group_status(new, errors),
 }
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dray.accounting import qos_class
 from dray.api import names
+from dray.api.codec import to_object
+from dray.api.core import Pod
 from dray.api.names import byte_length, is_node_allocatable
-from dray.validation.errors import Document, Errors
+from dray.validation.errors import Document, Errors, ValidationContext
 from dray.validation.formats import check_quantity_sign, check_unique
 from dray.validation.node_allocatable import check_policy
 from dray.validation.pods import containers_of, requested_resources
@@ -15,11 +18,12 @@ MAX_HEALTH_MESSAGE = 1024
 Claims = dict[str, Document]
 
 
-def check_pod_status(new: Document, old: Document, errors: Errors) -> None:
+def check_pod_status(new: Document, old: Document, errors: Errors, context: ValidationContext) -> None:
     status, before = new.get("status") or {}, old.get("status") or {}
     spec = new.get("spec") or {}
     claims = {claim.get("name") or "": claim for claim in spec.get("resourceClaims") or ()}
-    _check_fixed(status, before, spec, old, errors)
+    _check_class(new, status, before, errors, context)
+    _check_nomination(status, before, old, errors)
     check_claim_statuses(status.get("resourceClaimStatuses") or [], claims, errors)
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         _check_extended(extended, spec, errors)
@@ -33,11 +37,22 @@ def check_pod_status(new: Document, old: Document, errors: Errors) -> None:
             errors.forbidden(path, "must not be specified in container status")
 
 
-def _check_fixed(status: Document, before: Document, spec: Document, old: Document, errors: Errors) -> None:
-    qos_class = status.get("qosClass") or ""
-    # A status without a class keeps the stored one.
-    if qos_class and qos_class != (before.get("qosClass") or ""):
-        errors.invalid("status.qosClass", qos_class, "field is immutable")
+def _check_class(pod: Document, status: Document, before: Document, errors: Errors, context: ValidationContext) -> None:
+    """A status without a class keeps the stored one. A node may say that the pod's claims have raised it, as KEP-5517 asks."""
+    said = status.get("qosClass") or ""
+    if said and said != (before.get("qosClass") or "") and said != _class_with_claims(pod, status, context):
+        errors.invalid("status.qosClass", said, "field is immutable")
+
+
+def _class_with_claims(pod: Document, status: Document, context: ValidationContext) -> str:
+    """The class that a node applies; empty where claims do not count, as in any release of Kubernetes."""
+    counts = context.enabled("DRANodeAllocatableResources") and context.gates.release is None
+    if not counts or not status.get("nodeAllocatableResourceClaimStatuses"):
+        return ""
+    return qos_class(to_object(pod, Pod))
+
+
+def _check_nomination(status: Document, before: Document, old: Document, errors: Errors) -> None:
     node = (old.get("spec") or {}).get("nodeName")
     nominated = status.get("nominatedNodeName") or ""
     if nominated != (before.get("nominatedNodeName") or "") and node and nominated:

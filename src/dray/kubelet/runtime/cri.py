@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from dray.accounting import CgroupValues
 from dray.api.core import Pod
 from dray.clock import rfc3339
 from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.proto import cri_v1_pb2 as cri
 from dray.proto import cri_v1_pb2_grpc
@@ -29,11 +30,13 @@ def pod_labels(pod: Pod) -> dict[str, str]:
     return {LABEL_UID: metadata.uid, LABEL_NAME: metadata.name, LABEL_NAMESPACE: metadata.namespace}
 
 
-def sandbox_config(pod: Pod, cgroup: CgroupValues | None, attempt: int = 0, log_directory: str = "") -> Any:
+def sandbox_config(
+    pod: Pod, cgroup: CgroupValues | None, attempt: int = 0, log_directory: str = "", cgroup_parent: str = ""
+) -> Any:
     """`attempt` tells a sandbox from the ones the same pod had before: runtimes refuse a name that was used before."""
     metadata = pod.metadata
     linux = cri.LinuxPodSandboxConfig(
-        security_context=cri.LinuxSandboxSecurityContext(namespace_options=namespaces(pod))
+        cgroup_parent=cgroup_parent, security_context=cri.LinuxSandboxSecurityContext(namespace_options=namespaces(pod))
     )
     if cgroup is not None:
         linux.resources.CopyFrom(resources(cgroup, None))
@@ -141,7 +144,8 @@ class CriRuntime:
     applies_cdi = True
     writes_cri_logs = True
 
-    def __init__(self, socket: str, log_root: Path | None = None) -> None:
+    def __init__(self, socket: str, log_root: Path | None = None, cgroups: CgroupTree | None = None) -> None:
+        self._cgroups = cgroups
         self._log_root = log_root.absolute() if log_root is not None else None
         self._channel = grpc.aio.insecure_channel(f"unix:{Path(socket).absolute()}")
         self._runtime = cri_v1_pb2_grpc.RuntimeServiceStub(self._channel)
@@ -163,13 +167,33 @@ class CriRuntime:
         found = await self._sandboxes(pod.metadata.uid)
         ready = next((each for each in found if each.state == cri.SANDBOX_READY), None)
         attempt = max((each.metadata.attempt for each in found), default=-1) + 1
-        config = sandbox_config(pod, cgroup, ready.metadata.attempt if ready else attempt, self._log_directory(pod))
+        parent = await self._apply_cgroup(pod, cgroup)
+        attempt = ready.metadata.attempt if ready else attempt
+        config = sandbox_config(pod, cgroup, attempt, self._log_directory(pod), parent)
         self._configs[pod.metadata.uid] = config
         if ready is not None:
             return str(ready.id)
         request = cri.RunPodSandboxRequest(config=config)
         response = await _call("RunPodSandbox", self._runtime.RunPodSandbox(request, timeout=CALL_TIMEOUT_S))
         return str(response.pod_sandbox_id)
+
+    async def _apply_cgroup(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        """Makes the pod's group below that of its QoS class, and says which it is.
+
+        Only for a runtime that takes groups by their path: one with the systemd driver wants slices, and makes groups of its own.
+        """
+        if self._cgroups is None or cgroup is None or not await self._takes_paths():
+            return ""
+        self._cgroups.apply_pod(pod.metadata.uid, cgroup)
+        return self._cgroups.path_of(pod.metadata.uid)
+
+    async def _takes_paths(self) -> bool:
+        try:
+            answer = await self._runtime.RuntimeConfig(cri.RuntimeConfigRequest(), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            log.info("the runtime does not say how it takes cgroups: %s", error.details())
+            return False
+        return bool(answer.linux.cgroup_driver == cri.CGROUPFS)
 
     def _log_directory(self, pod: Pod) -> str:
         if self._log_root is None:
@@ -192,6 +216,18 @@ class CriRuntime:
             remove = cri.RemovePodSandboxRequest(pod_sandbox_id=sandbox.id)
             await _call("RemovePodSandbox", self._runtime.RemovePodSandbox(remove, timeout=CALL_TIMEOUT_S))
         self._configs.pop(pod_uid, None)
+        if self._cgroups is not None:
+            self._cgroups.remove_pod(pod_uid)
+
+    async def memory_used(self) -> Mapping[str, int]:
+        request = cri.ListContainerStatsRequest()
+        answer = await _call("ListContainerStats", self._runtime.ListContainerStats(request, timeout=CALL_TIMEOUT_S))
+        used: dict[str, int] = {}
+        for each in answer.stats:
+            uid = each.attributes.labels.get(LABEL_UID)
+            if uid:
+                used[uid] = used.get(uid, 0) + each.memory.working_set_bytes.value
+        return used
 
     async def known_pods(self) -> set[str]:
         request = cri.ListPodSandboxRequest()

@@ -109,6 +109,10 @@ class Runtime(Protocol):
         """Remove everything of the pod; containers have been stopped before. Idempotent."""
         ...
 
+    async def memory_used(self) -> Mapping[str, int]:
+        """Bytes that containers use now, by pod UID; pods of which the runtime does not know are left out."""
+        ...
+
     async def known_pods(self) -> set[str]:
         """UIDs of pods that left traces, for cleaning up after a restart."""
         ...

@@ -1,6 +1,7 @@
 """A runtime that runs nothing: containers exist as status only. For simulating many nodes in one process."""
 
 import asyncio
+from collections.abc import Mapping
 
 from dray import __version__
 from dray.accounting import CgroupValues
@@ -48,6 +49,9 @@ class RuntimeWithoutImages:
 
     async def pull_image(self, image: str) -> None:
         return None
+
+    async def memory_used(self) -> Mapping[str, int]:
+        return {}
 
 
 class NoRuntime(RuntimeWithoutImages):

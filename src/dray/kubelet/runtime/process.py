@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from dray.accounting import CgroupValues
@@ -224,6 +224,26 @@ class ProcessRuntime(RuntimeWithoutImages):
             self._cgroups.remove_pod(pod_uid)
         shutil.rmtree(folder, ignore_errors=True)
 
+    async def memory_used(self) -> Mapping[str, int]:
+        """By the pod's cgroup; without cgroups by what the processes of its containers have in memory."""
+        used: dict[str, int] = {}
+        by_session: Mapping[str, int] | None = None
+        for uid in await self.known_pods():
+            found = self._cgroups.memory_of(uid) if self._cgroups is not None else None
+            if found is None:
+                if by_session is None:
+                    by_session = await asyncio.to_thread(_memory_by_session)
+                found = sum(by_session.get(str(pid), 0) for pid in self._processes_of(uid))
+            used[uid] = found
+        return used
+
+    def _processes_of(self, pod_uid: str) -> Iterator[int]:
+        for state_file in (self._root / pod_uid).glob("containers/*/state.json"):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                state = json.loads(state_file.read_text())
+                if _start_time(state["pid"]) == state["start"]:
+                    yield state["pid"]
+
     async def known_pods(self) -> set[str]:
         return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
 
@@ -264,6 +284,17 @@ def _start_time(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] == "Z" else fields[19]
+
+
+def _memory_by_session() -> dict[str, int]:
+    """Bytes in memory of all processes, by session: each container is one."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    found: dict[str, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            fields = path.read_text().rpartition(")")[2].split()
+            found[fields[3]] = found.get(fields[3], 0) + int(fields[21]) * page
+    return found
 
 
 async def _until_gone(pid: int, folder: Path) -> int | None:
