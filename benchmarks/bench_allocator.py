@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from allocator_shapes import SHAPES
 from allocator_worlds import as_line, workloads
 from report import Report
 
@@ -19,6 +20,7 @@ VECTORS = Path(__file__).parent.parent / "tests" / "allocator" / "data" / "alloc
 def run(report: Report) -> None:
     for workload in workloads():
         _warm_and_cold(report, workload)
+    _shapes(report)
     _small_scenarios(report)
     _upkeep(report)
 
@@ -35,6 +37,18 @@ def _warm_and_cold(report: Report, workload: dict[str, Any]) -> None:
     report.record(f"{workload['name']}, cold", min(_timed(lambda: _ask_cold(scenario)) for _ in range(3)), "us")
     steps = scenarios.steps_of(replies)
     report.record(f"{workload['name']}, steps", steps, "steps", workload.get("most_steps"))
+
+
+def _shapes(report: Report) -> None:
+    """Counted steps, and what one of them costs on average."""
+    for shape in SHAPES:
+        for size in shape.sizes:
+            scenario = scenarios.read_scenario(shape.line(size))
+            world = World(scenario)
+            best = min(_warm(world) for _ in range(3))
+            steps = scenarios.steps_of(scenarios.ask(world.question(), scenario))
+            report.record(f"{shape.name}, {size}, steps", steps, "steps", shape.most_steps)
+            report.record(f"{shape.name}, {size}, a step", best / steps, "us", 100)
 
 
 def _warm(world: World) -> float:

@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dray.api.resource import Device, DeviceAttribute, ResourceClaim, ResourceSlice
+from dray.api.resource import Device, DeviceCapacity, ResourceClaim, ResourceSlice
 
 TEXT = 'device.attributes["gpu.example.com"]'
 
 
 class Wrong(Exception):
     """The error outcome."""
+
+
+class TooLong(Exception):
+    """More steps than allowed."""
 
 
 def _model(device: Device) -> str:
@@ -91,13 +95,18 @@ class World:
 
 
 class PlainSearch:
-    def __init__(self, world: World, claims: list[ResourceClaim]) -> None:
+    def __init__(self, world: World, claims: list[ResourceClaim], most_steps: int | None = None) -> None:
         self.world = world
         self.claims = claims
+        self.steps = 0
+        self.most_steps = most_steps
         self.chosen: list[tuple[int, str, Any, Known]] = []
+        # What a device is to a request, whatever else is chosen.
+        self._selected: dict[tuple[int, int], bool] = {}
+        self._asked: dict[tuple[int, int], dict[str, int] | None] = {}
 
     def first(self) -> list[Chosen] | None:
-        """Raises Wrong where the answer is an error."""
+        """Raises Wrong where the answer is an error, and TooLong."""
         for index, claim in enumerate(self.claims):
             least = 0
             for request in claim.spec.devices.requests:
@@ -115,19 +124,32 @@ class PlainSearch:
         return [known for known in self.world.devices if self._selects(option, known)]
 
     def _selects(self, option: Any, known: Known) -> bool:
+        key = (id(option), id(known))
+        if key not in self._selected:
+            self._selected[key] = self._matches(option, known)
+        return self._selected[key]
+
+    def _matches(self, option: Any, known: Known) -> bool:
         if not all(SELECTORS[selector.cel.expression](known.device) for selector in option.selectors):
             return False
         amounts = self._amounts(option, known)
         return amounts is not None and all(
-            amount <= known.device.capacity[name].value.nanos for name, amount in amounts.items()
+            amount <= known.device.capacity[name].value.nanos and _is_allowed(amount, known.device.capacity[name])
+            for name, amount in amounts.items()
         )
 
     def _amounts(self, option: Any, known: Known) -> dict[str, int] | None:
+        key = (id(option), id(known))
+        if key not in self._asked:
+            self._asked[key] = self._amounts_on(option, known)
+        return self._asked[key]
+
+    def _amounts_on(self, option: Any, known: Known) -> dict[str, int] | None:
         wanted = option.capacity.requests if option.capacity else {}
         if any(name not in known.device.capacity for name in wanted):
             return None
         return {
-            name: wanted[name].nanos if name in wanted else published.value.nanos
+            name: _rounded_up(wanted[name].nanos if name in wanted else None, published)
             for name, published in known.device.capacity.items()
         }
 
@@ -139,6 +161,8 @@ class PlainSearch:
         if index == len(requests):
             return self._claim(claim + 1)
         for name, option in _options(requests[index]):
+            if sum(1 for each, *_ in self.chosen if each == claim) + self._count(option) > 32:
+                continue
             if option.allocation_mode == "All":
                 done = self._take_all(claim, index, name, option)
             else:
@@ -152,6 +176,7 @@ class PlainSearch:
             return self._request(claim, index + 1)
         for place in range(start, len(self.world.devices)):
             known = self.world.devices[place]
+            self._step()
             if self._in_use(claim, option, known) or not self._selects(option, known):
                 continue
             if not self._may_enter(claim, name, option, known, must=False):
@@ -161,6 +186,11 @@ class PlainSearch:
                 return True
             self.chosen.pop()
         return False
+
+    def _step(self) -> None:
+        self.steps += 1
+        if self.most_steps is not None and self.steps > self.most_steps:
+            raise TooLong
 
     def _take_all(self, claim: int, index: int, name: str, option: Any) -> bool:
         devices = self._all(option)
@@ -194,8 +224,8 @@ class PlainSearch:
     def _has_capacity(self, option: Any, known: Known) -> bool:
         amounts = self._amounts(option, known)
         assert amounts is not None
+        booked = [self._amounts(o, k) or {} for _, _, o, k in self.chosen if k is known and k.shareable]
         for name, amount in amounts.items():
-            booked = [self._amounts(o, k) or {} for _, _, o, k in self.chosen if k is known and k.shareable]
             total = amount + known.consumed.get(name, 0) + sum(share[name] for share in booked)
             if total > known.device.capacity[name].value.nanos:
                 return False
@@ -221,14 +251,18 @@ class PlainSearch:
             if not _covers(constraint, name):
                 continue
             wanted = constraint.match_attribute or constraint.distinct_attribute or ""
-            mine = _attribute(known.device, wanted)
-            if mine is None:
+            mine = _values(known.device, wanted)
+            if not mine:
                 return False
             for other, other_name, _, chosen in self.chosen:
                 if other == claim and _covers(constraint, other_name):
-                    same = _attribute(chosen.device, wanted) == mine
-                    if same != (constraint.match_attribute is not None):
+                    theirs = _values(chosen.device, wanted)
+                    if constraint.match_attribute is None and mine & theirs:
                         return False
+                    if constraint.match_attribute is not None:
+                        mine &= theirs
+                        if not mine:
+                            return False
         return True
 
 
@@ -242,8 +276,43 @@ def _covers(constraint: Any, name: str) -> bool:
     return not constraint.requests or name in constraint.requests or name.split("/")[0] in constraint.requests
 
 
-def _attribute(device: Device, name: str) -> DeviceAttribute | None:
-    return device.attributes.get(name.split("/")[1])
+def _values(device: Device, name: str) -> set[tuple[str, Any]]:
+    """A scalar is a list of one."""
+    attribute = device.attributes.get(name.split("/")[1])
+    if attribute is None:
+        return set()
+    for field_name in ("int_", "string", "bool_", "version"):
+        value = getattr(attribute, field_name)
+        if value is not None:
+            return {(field_name, value)}
+    return {("int_", value) for value in attribute.ints or ()}
+
+
+def _rounded_up(asked: int | None, published: DeviceCapacity) -> int:
+    """Nanos that a request takes of a capacity; None: it does not name it."""
+    policy = published.request_policy
+    if policy is None:
+        return published.value.nanos if asked is None else asked
+    if asked is None:
+        return policy.default.nanos if policy.default is not None else published.value.nanos
+    if policy.valid_values:
+        return min((value.nanos for value in policy.valid_values if value.nanos >= asked), default=asked)
+    allowed = policy.valid_range
+    if allowed is None or allowed.min is None:
+        return asked
+    if asked <= allowed.min.nanos or allowed.step is None:
+        return max(asked, allowed.min.nanos)
+    return allowed.min.nanos - (allowed.min.nanos - asked) // allowed.step.nanos * allowed.step.nanos
+
+
+def _is_allowed(amount: int, published: DeviceCapacity) -> bool:
+    policy = published.request_policy
+    if policy is None or (policy.default is not None and amount == policy.default.nanos):
+        return True
+    if policy.valid_values:
+        return amount in [value.nanos for value in policy.valid_values]
+    allowed = policy.valid_range
+    return allowed is None or allowed.max is None or amount <= allowed.max.nanos
 
 
 def _tolerated(taint: Any, tolerations: Any) -> bool:

@@ -1,8 +1,8 @@
-"""Bound before search: can the requests still open be served at all, if one looks at the number of devices only?
+"""Bound before search: can the requests still open be served at all?
 
-A necessary condition, never a sufficient one: each open request needs its count of devices from those that it may use,
-and no device serves twice. It is a bipartite matching; a search that keeps it satisfied does not run into
-a wall of requests that fight over too few devices.
+Necessary conditions, never sufficient ones. Each open request needs its count of devices from those that it may use, and no
+device serves twice: a bipartite matching. And what the open requests take together must be there: rules bring `SumBound`s.
+A search that keeps these satisfied does not run into a wall of requests that fight over too little.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dray.allocator.requests import Option
+from dray.allocator.requests import Option, Request
 from dray.allocator.rules import Rule, ValueGroups
 from dray.allocator.search_input import SearchInput
+from dray.allocator.search_plan import SearchPlan
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
@@ -22,24 +23,43 @@ if TYPE_CHECKING:
 class Bounds:
     """Asks the rules how many devices can be taken together, and which values devices may have together."""
 
-    __slots__ = ("_constraints", "_given", "_limits", "_share_limits")
+    __slots__ = ("_all_sums", "_constraints", "_given", "_limits", "_plan", "_share_limits", "_sums")
 
-    def __init__(self, given: SearchInput) -> None:
+    def __init__(self, given: SearchInput, plan: SearchPlan) -> None:
         self._given = given
+        self._plan = plan
+        self._all_sums = [bound for rule in given.rules for bound in rule.sum_bounds(plan)]
+        self._sums = self._all_sums
         self._constraints = [rule for rule in given.rules if rule.is_constraint]
         limits = [rule for rule in given.rules if rule.most_that_fit(0) is not None]
         self._limits = [rule for rule in limits if not rule.limits_shares]
         self._share_limits = [rule for rule in limits if rule.limits_shares]
 
-    @classmethod
-    def of(cls, given: SearchInput) -> Bounds | None:
-        """None where leaving out a branch could hide an error that the plain search would meet."""
+    @staticmethod
+    def may_hide_errors(given: SearchInput) -> bool:
+        """Whether leaving out a branch could hide an error that the plain search would meet."""
         options = given.problem.options
         if any(matches.wrong for matches in given.distinct_matches) or any(option.derived for option in options):
-            return None
-        if any(option.all_devices and option.claim.constraints for option in options):
-            return None
-        return cls(given)
+            return True
+        return any(option.all_devices and option.claim.constraints for option in options)
+
+    @property
+    def bits(self) -> int:
+        """The memory that tables of sums use."""
+        return sum([bound.bits for bound in self._all_sums])
+
+    def begin(self, component: Sequence[Request]) -> None:
+        """Only bounds that can refuse something here are asked."""
+        self._sums = [bound for bound in self._all_sums if bound.binds(component)]
+
+    def sums_suffice(self, search: Search, option: Option, ordinal: int, start: int) -> bool:
+        if not self._sums:
+            return True
+        free = self._plan.masks[option.index] & ~search.in_use(option)
+        if start:
+            free = self._given.from_rank(option, free, start)
+        first = search.first_rank_of(option) if ordinal else start
+        return all(bound.suffices(option, ordinal, start, first, free) for bound in self._sums)
 
     def narrow(self, search: Search, option: Option, ordinal: int, start: int, candidates: int) -> int:
         """Candidates with which the rest may still be served; none at all means that this is a dead end."""
@@ -60,7 +80,7 @@ class Bounds:
         given = self._given
         masks = [0] * len(given.matches_by_option)
         known: dict[Any, int] = {}
-        for request in given.problem.requests[option.request.index :]:
+        for request in self._plan.open_from(option.request):
             for each in request.options:
                 concerned = tuple([rule.concerns(each) for rule in self._constraints])
                 key = (each.device_filter.index, each.admin_access, each.claim.index, concerned)
@@ -97,7 +117,9 @@ class Bounds:
         matching = Matching()
         demands: dict[int, int] = {}
         own = 0
-        for request in self._given.problem.requests[current.request.index : groups.last_request + 1]:
+        for request in self._plan.open_from(current.request):
+            if request.index > groups.last_request:
+                break
             options = [current] if request is current.request else request.options
             if any(option.index not in groups.covered or option.all_devices for option in options):
                 continue
@@ -124,7 +146,7 @@ class Bounds:
         demands: dict[int, int] = {}
         # With requests that may share devices.
         all_demands: dict[int, int] = {}
-        for request in given.problem.requests[current.request.index :]:
+        for request in self._plan.open_from(current.request):
             options = [current] if current.request is request else request.options
             least, together, counts = -1, 0, True
             for option in options:

@@ -1,8 +1,9 @@
 """The backtracking: lets a device enter and leave the live rules, knows none by name.
 
 Depth first, first fit: the first complete solution in search order is the answer. A plain search would be right but may
-never end. Once it has met a few dead ends, three things keep it short; all of them leave out only what would fail:
+never end. Once it has met a few dead ends, four things keep it short; none of them leaves out the first solution:
 
+- `SearchPlan` takes requests apart that do not depend on each other, and orders equal ones;
 - devices of one kind are interchangeable: after one has failed somewhere, its equals are not tried there;
 - a state that has failed before, up to exchange of equal devices, is not entered again;
 - `Bounds` sees early that the requests still open cannot all be served.
@@ -20,6 +21,7 @@ from dray.allocator.interchangeable import InterchangeableDevices
 from dray.allocator.matches import NodeMatches
 from dray.allocator.requests import ClaimProblem, Option, Request
 from dray.allocator.search_input import SearchInput
+from dray.allocator.search_plan import SearchPlan
 from dray.allocator.types import Deadline, FatalError
 from dray.api.resource import MAX_ALLOCATION_RESULTS
 
@@ -27,6 +29,8 @@ from dray.api.resource import MAX_ALLOCATION_RESULTS
 PLAIN_DEAD_ENDS = 3
 # Steps between two looks at the time.
 STEPS_PER_LOOK = 32
+# Bits of tables that take as much memory as one failed state, some 400 bytes.
+BITS_PER_STATE = 3200
 
 
 class Interrupted(Exception):
@@ -85,14 +89,16 @@ class Choice:
 class Search:
     __slots__ = (
         "_bounds",
+        "_component",
         "_dead_ends",
         "_deadline",
         "_failed_states",
+        "_first_choices",
         "_is_open",
         "_kinds",
         "_look_at",
         "_observer",
-        "_requests",
+        "_plan",
         "_rules",
         "_stack",
         "_turn_is_over",
@@ -106,8 +112,11 @@ class Search:
 
     def __init__(self, given: SearchInput, observer: Observer | None = None) -> None:
         self.given = given
-        self._requests = given.problem.requests
         self._rules = given.rules
+        self._plan = SearchPlan.plain(given)
+        self._component = 0
+        # By request: the alternative and the rank of the first device that were chosen last.
+        self._first_choices: dict[int, tuple[Option, int]] = {}
         self._observer = observer
         self._deadline: Deadline | None = None
         self._turn_is_over: Deadline | None = None
@@ -127,8 +136,9 @@ class Search:
 
     @property
     def remembered_states(self) -> int:
-        """Failed states that the search keeps in memory."""
-        return len(self._failed_states)
+        """Failed states that the search keeps in memory, and tables as if they were states."""
+        tables = self._bounds.bits // BITS_PER_STATE if self._bounds is not None else 0
+        return len(self._failed_states) + tables
 
     def run(
         self, deadline: Deadline | None = None, turn_is_over: Deadline | None = None
@@ -140,9 +150,9 @@ class Search:
         self._deadline, self._turn_is_over = deadline, turn_is_over
         if not self._is_open:
             self._is_open = True
-            if not self._requests:
+            if not self.given.problem.requests:
                 return []
-            if not self._open_request(0):
+            if not self._open_component():
                 return None
         stack = self._stack
         while stack:
@@ -150,14 +160,21 @@ class Search:
             if self._advance(frame):
                 opened = self._open_after(frame)
                 if opened is None:
-                    return self.chosen
-                if not opened:
+                    stack.clear()
+                    self._component += 1
+                    if self._component == len(self._plan.components):
+                        return self._in_order()
+                    if not self._open_component():
+                        return None
+                elif not opened:
                     self._undo(frame)
                 continue
             stack.pop()
             if self._dead_end(frame):
                 self._unwind()
-                self._open_request(0)
+                self._look_ahead()
+                if not self._open_component():
+                    return None
             elif isinstance(frame, Choice) and frame.only_limit_exceeded:
                 self._leave_for_alternative(frame.request.claim)
             elif stack:
@@ -168,6 +185,10 @@ class Search:
         while self._stack:
             self._undo(self._stack.pop())
 
+    def _in_order(self) -> list[tuple[Option, int]]:
+        """Components are solved one after another; results come in the order of the requests."""
+        return sorted(self.chosen, key=lambda choice: choice[0].request.index)
+
     # --- opening -----------------------------------------------------------------------------------------------------
 
     def _open_after(self, frame: Frame | Choice) -> bool | None:
@@ -177,15 +198,24 @@ class Search:
         option = frame.option
         if not option.all_devices and frame.ordinal + 1 < option.count:
             return self._open_device(option, frame.ordinal + 1, self.given.rank(option, frame.position) + 1)
-        following = option.request.index + 1
-        if following == len(self._requests):
-            return None
-        return self._open_request(following)
+        following = self._plan.following(option.request)
+        return None if following is None else self._open_request(following)
 
-    def _open_request(self, index: int) -> bool:
-        request = self._requests[index]
+    def _open_component(self) -> bool:
+        """The choices for components before this one are final."""
+        component = self._plan.components[self._component]
+        if self._bounds is not None:
+            self._bounds.begin(component)
+        return self._open_request(component[0])
+
+    def _open_request(self, request: Request) -> bool:
         if request.is_prioritized:
-            self._stack.append(Choice(request))
+            choice = Choice(request)
+            twin = self._plan.twin_before.get(request.index)
+            if twin is not None:
+                # An earlier alternative than that of an equal request before this one leads to no first solution.
+                choice.current = twin.options.index(self._first_choices[twin.index][0]) - 1
+            self._stack.append(choice)
             return True
         return self._open_option(request.options[0])
 
@@ -194,7 +224,15 @@ class Search:
         if self.claim_counts[claim] + self.given.count_of(option) > MAX_ALLOCATION_RESULTS:
             self._leave_for_alternative(option.claim)
             return True
-        return self._open_device(option, 0, 0)
+        return self._open_device(option, 0, self._first_rank(option))
+
+    def _first_rank(self, option: Option) -> int:
+        """Equal requests take their first devices in order; a device that is shared may serve both."""
+        twin = self._plan.twin_before.get(option.request.index)
+        if twin is None or option.all_devices:
+            return 0
+        chosen, rank = self._first_choices[twin.index]
+        return rank if twin.options.index(chosen) == option.request.options.index(option) else 0
 
     def _leave_for_alternative(self, claim: ClaimProblem) -> None:
         """Too many devices for one claim: only a smaller alternative can help, other devices cannot."""
@@ -211,6 +249,9 @@ class Search:
 
     def _open_device(self, option: Option, ordinal: int, start: int) -> bool:
         matches = self.given.matches_by_option[option.index]
+        if self._bounds is not None and not self._bounds.sums_suffice(self, option, ordinal, start):
+            self._note_stuck(option)
+            return False
         if option.all_devices:
             frame = Frame(option, matches, ordinal, start, 0)
         else:
@@ -269,6 +310,8 @@ class Search:
             if self._enter(option, position):
                 frame.remaining = remaining
                 frame.position = position
+                if not frame.ordinal:
+                    self._first_choices[option.request.index] = (option, self.given.rank(option, position))
                 return True
         frame.remaining = 0
         return False
@@ -289,6 +332,7 @@ class Search:
                 self._undo(frame)
                 return False
             frame.entered.append(position)
+        self._first_choices[frame.option.request.index] = (frame.option, 0)
         return True
 
     def _look(self) -> None:
@@ -351,6 +395,10 @@ class Search:
 
     # --- dead ends ---------------------------------------------------------------------------------------------------
 
+    def first_rank_of(self, option: Option) -> int:
+        """Of the device that the option, which is under way, took first."""
+        return self._first_choices[option.request.index][1]
+
     def _dead_end(self, frame: Frame | Choice) -> bool:
         """Takes note of a failure. True: there have been enough of them, start again and look ahead this time."""
         self._dead_ends += 1
@@ -360,13 +408,14 @@ class Search:
             if frame.key is not None:
                 self._failed_states.add(frame.key)
             return False
-        if not self._stack:
-            return False
-        if self._dead_ends < PLAIN_DEAD_ENDS:
-            return False
+        return bool(self._stack) and self._dead_ends >= PLAIN_DEAD_ENDS
+
+    def _look_ahead(self) -> None:
+        """From the next step on; nothing is chosen now."""
         self._kinds = InterchangeableDevices(self.given)
-        self._bounds = Bounds.of(self.given)
-        return True
+        if not Bounds.may_hide_errors(self.given):
+            self._plan = SearchPlan.with_components(self.given)
+            self._bounds = Bounds(self.given, self._plan)
 
     def _note_stuck(self, option: Option) -> None:
         if self._observer is not None:

@@ -7,11 +7,12 @@ its claims or pools need. The search knows no rule by name: what it needs to ord
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from dray.allocator.requests import Option
+    from dray.allocator.requests import Option, Request
+    from dray.allocator.search_plan import SearchPlan
 
 KindOf = Callable[[int], int]
 """Device position to the number of the kind it has for the requests still to come."""
@@ -67,9 +68,38 @@ class Rule(ABC):
         """No more requests than this can be served from the devices of `mask`; None: the rule sets no such limit."""
         return None
 
+    def tied_devices(self) -> Iterable[int]:
+        """Masks of devices that influence each other through this rule although they are different devices."""
+        return ()
+
+    def sum_bounds(self, plan: SearchPlan) -> Sequence[SumBound]:
+        """Bounds on amounts that all open requests take together."""
+        return ()
+
     def value_groups(self) -> ValueGroups | None:
         """How the rule ties devices together by a value they have; None: it does not, or comparing is not that simple."""
         return None
+
+
+class SumBound(Protocol):
+    """Compares what the open requests take at least, all together, with what is left."""
+
+    @property
+    def bits(self) -> int:
+        """The memory that it uses."""
+        ...
+
+    def binds(self, requests: Sequence[Request]) -> bool:
+        """Whether these requests can ever be refused by it."""
+        ...
+
+    def suffices(self, option: Option, ordinal: int, start: int, first: int, free: int) -> bool:
+        """Whether enough is left for this option from its `ordinal`th device on, and for all requests after it.
+
+        The next device comes at rank `start` or later, the first one came at rank `first`; `free` are the devices that the
+        option may still take.
+        """
+        ...
 
 
 class ValueGroups:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.ledger import CapacitySums
 from dray.allocator.requests import Option, Problem
 from dray.allocator.rules import KindOf, Rule
+from dray.allocator.rules.share_sums import ShareSums
 from dray.allocator.types import bits
 from dray.api.quantity import Quantity
+
+if TYPE_CHECKING:
+    from dray.allocator.search_plan import SearchPlan
 
 # More shares than any pod can ask for.
 UNLIMITED = 1 << 20
@@ -98,6 +103,41 @@ class Capacity(Rule):
         if not usable:
             return ()
         return tuple([min(column, key=lambda item: item[2]) for column in zip(*usable, strict=True)])
+
+    def sum_bounds(self, plan: SearchPlan) -> list[ShareSums]:
+        found: list[ShareSums] = []
+        for component in plan.components:
+            wanted = 0
+            for request in component:
+                wanted |= plan.mask_of(request)
+            names = {
+                name for position in bits(wanted & self._shareable) for name in self._kinds[position].device.capacity
+            }
+            found += [ShareSums(plan, component, name, self) for name in sorted(names)]
+        return found
+
+    def has(self, position: int, name: str) -> bool:
+        return name in self._kinds[position].device.capacity
+
+    def amount(self, option: Option, position: int, name: str) -> int:
+        """Only of devices that the option may take."""
+        for each, _, amount in option.amounts(self._kinds[position]).items:
+            if each == name:
+                return amount
+        return 0
+
+    def left_of(self, position: int, name: str) -> int:
+        """What stored shares and those of this attempt leave of a capacity."""
+        stored = self._stored.get(position)
+        left = self._kinds[position].device.capacity[name].value.nanos - (stored.get(name, 0) if stored else 0)
+        for share in self._booked.get(position, ()):
+            for each, _, amount in share:
+                if each == name:
+                    left -= amount
+        return left
+
+    def booked_devices(self) -> Iterable[int]:
+        return self._booked
 
     def kind(self, first_request: int, position: int) -> Hashable:
         if not self._concerns >> position & 1:

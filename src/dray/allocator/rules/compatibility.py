@@ -85,6 +85,13 @@ class Compatibility(Rule):
             if not entries:
                 del self._undo[position]
 
+    def tied_devices(self) -> Iterable[int]:
+        masks: dict[SetKey, int] = {}
+        for position, groups in self._groups.items():
+            for key, _ in groups:
+                masks[key] = masks.get(key, 0) | 1 << position
+        return masks.values()
+
     def kind(self, first_request: int, position: int) -> Hashable:
         groups = self._groups.get(position)
         return None if groups is None else (groups, self._shared >> position & 1)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from dray.allocator.ledger import CounterState
 from dray.allocator.requests import Option
 from dray.allocator.rules import KindOf, Rule
+from dray.allocator.rules.counter_sums import CounterSums, is_fixed
+from dray.allocator.sums import spaces_of
+from dray.allocator.types import bits
 from dray.api.quantity import Quantity
+
+if TYPE_CHECKING:
+    from dray.allocator.search_plan import SearchPlan
 
 Drawn = tuple[tuple[int, int], ...]
 
@@ -134,12 +141,39 @@ class Counters(Rule):
         if not entries:
             del self._charged[position]
 
-    def most_that_fit(self, mask: int) -> int:
-        """No more of these devices, none of them shared, can be chosen together."""
+    def _groups(self) -> list[CompetingDevices]:
         if self._competing is None:
             self._competing = _competing_devices(self._budgets, self._drawn)
+        return self._competing
+
+    def tied_devices(self) -> Iterable[int]:
+        return [competing.devices for competing in self._groups()]
+
+    def sum_bounds(self, plan: SearchPlan) -> list[CounterSums]:
+        """Devices that may be shared are left out: they may have paid already."""
+        found: list[CounterSums] = []
+        wanted = choosable = 0
+        for request in plan.given.problem.requests:
+            wanted |= plan.mask_of(request)
+            if not is_fixed(request):
+                choosable |= plan.mask_of(request)
+        for competing in self._groups():
+            drawing = list(bits(competing.devices & wanted & ~self._shareable))
+            counters = sorted({counter for position in drawing for counter, _ in self._drawn[position]})
+            if not counters or self._budgets[drawing[0]].overdrawn:
+                continue
+            left = self._budgets[drawing[0]].left
+            amounts = {position: _amounts(self._drawn[position], counters) for position in drawing}
+            if min(map(min, amounts.values())) >= 0:
+                chosen = [amounts[position] for position in drawing if choosable >> position & 1]
+                for space in spaces_of(chosen or list(amounts.values()), [left[counter] for counter in counters]):
+                    found.append(CounterSums(plan, space, amounts, left, counters))
+        return found
+
+    def most_that_fit(self, mask: int) -> int:
+        """No more of these devices, none of them shared, can be chosen together."""
         most = (mask & ~self._concerns).bit_count()
-        for competing in self._competing:
+        for competing in self._groups():
             if mask & competing.devices:
                 most += competing.most_that_fit(mask & competing.devices)
         return most
@@ -168,6 +202,12 @@ class Counters(Rule):
                     f"{_units(budget.left[counter])} left"
                 )
         return "counters do not suffice"
+
+
+def _amounts(drawn: Drawn, counters: Sequence[int]) -> tuple[int, ...]:
+    """What a device draws, counter by counter."""
+    by_counter = dict(drawn)
+    return tuple([by_counter.get(counter, 0) for counter in counters])
 
 
 def _competing_devices(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) -> list[CompetingDevices]:
