@@ -9,7 +9,8 @@ import yaml
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.stored_object import to_value
-from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission
+from dray.apiserver.write.admission.chain import CREATE, DELETE, UPDATE, Admission, AdmissionPlugin
+from dray.apiserver.write.admission.policy_checks import PolicyChecks
 from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
 from dray.apiserver.write.policies.compiled_policies import POLICY_PREFIX, PolicyIndex
 
@@ -89,7 +90,7 @@ def a_claim_write(count: int = 1, operation: str = CREATE, **more: Any) -> Admis
     return Admission(attributes, operation, "ResourceClaim", document, old)
 
 
-async def refused(plugin: ValidatingAdmissionPolicy, admission: Admission) -> ApiError:
+async def refused(plugin: AdmissionPlugin, admission: Admission) -> ApiError:
     with pytest.raises(ApiError) as error:
         await plugin.validate(admission)
     return error.value
@@ -322,7 +323,7 @@ def policy_write(document: Document) -> Admission:
 
 
 async def test_a_policy_that_does_not_compile_is_refused_when_written() -> None:
-    plugin = plugin_for()
+    plugin = PolicyChecks()
     bad = a_policy(
         validations=[{"expression": "object.spec.count >"}, {"expression": "1 + 1"}, {"expression": " "}],
         variables=[{"name": "v", "expression": "unknown.x"}],
@@ -381,7 +382,7 @@ async def test_policies_and_bindings_that_make_no_sense(document: Document, fiel
     is_policy = document["kind"] == "ValidatingAdmissionPolicy"
     plural = "validatingadmissionpolicies" if is_policy else "validatingadmissionpolicybindings"
     attributes = Attributes(ALICE, "create", GROUP, "v1", plural, "", "", "p")
-    error = await refused(plugin_for(), Admission(attributes, CREATE, document["kind"], document))
+    error = await refused(PolicyChecks(), Admission(attributes, CREATE, document["kind"], document))
     assert (error.code, error.details is not None) == (422, True)
     assert error.details is not None
     assert [cause["field"] for cause in error.details["causes"]] == [field]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache, wraps
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_DNS_1035_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
 _CASELESS_LABEL = r"[a-z0-9A-Z]([-a-z0-9A-Z]*[a-z0-9A-Z])?"
 _CASELESS_SUBDOMAIN = rf"{_CASELESS_LABEL}(\.{_CASELESS_LABEL})*"
@@ -17,6 +18,7 @@ _LABEL_VALUE = r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?"
 _C_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*"
 
 is_label_text = re.compile(_LABEL, re.ASCII).fullmatch
+_is_dns_1035_label = re.compile(_DNS_1035_LABEL, re.ASCII).fullmatch
 is_subdomain_text = re.compile(_SUBDOMAIN, re.ASCII).fullmatch
 _is_caseless_subdomain = re.compile(_CASELESS_SUBDOMAIN, re.ASCII).fullmatch
 _is_qualified_part = re.compile(_QUALIFIED_PART, re.ASCII).fullmatch
@@ -60,6 +62,11 @@ C_IDENTIFIER_RULE = (
     "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
     f"or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '{_C_IDENTIFIER}')"
 )
+DNS_1035_RULE = (
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and "
+    "end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
+    f"'{_DNS_1035_LABEL}')"
+)
 SEMVER_RULE = "must be a string compatible with semver.org spec 2.0.0"
 UUID_RULE = "must be a lowercase UUID in 8-4-4-4-12 format"
 
@@ -97,6 +104,17 @@ def label_problems(name: str) -> tuple[str, ...]:
         problems.append(_too_long(MAX_LABEL))
     if not is_label_text(name):
         problems.append("must not contain dots" if is_subdomain_text(name) else LABEL_RULE)
+    return tuple(problems)
+
+
+@_remembered
+def dns_1035_label_problems(name: str) -> tuple[str, ...]:
+    """DNS-1035 label: versions, and the names of custom resources."""
+    problems: list[str] = []
+    if byte_length(name) > MAX_LABEL:
+        problems.append(_too_long(MAX_LABEL))
+    if not _is_dns_1035_label(name):
+        problems.append(DNS_1035_RULE)
     return tuple(problems)
 
 

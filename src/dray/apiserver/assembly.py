@@ -35,9 +35,13 @@ from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
 from dray.apiserver.write.admission.service_addresses import AddressBook
+from dray.apiserver.write.admission.webhook_plugins import WebhookParts
 from dray.apiserver.write.object_checks import random_name_suffix
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
-from dray.clock import Clock, RealClock
+from dray.apiserver.write.webhooks.calling import WebhookCaller
+from dray.apiserver.write.webhooks.configurations import WebhookIndex
+from dray.apiserver.write.webhooks.service_endpoints import ServiceEndpoints
+from dray.clock import Clock, RealClock, rfc3339
 from dray.features import FeatureGates
 from dray.http.server import HttpHandler, url_of
 from dray.store.compaction import keep_history
@@ -120,6 +124,7 @@ class Security:
     admission: AdmissionChain
     reviews: Reviews
     token_requests: TokenRequests
+    webhook_caller: WebhookCaller
 
 
 async def start_server(store: Store, options: ServerOptions, clock: Clock | None = None) -> RunningServer:
@@ -158,6 +163,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     await guard.repair()
     loops = [asyncio.create_task(keep_history(store, clock)), asyncio.create_task(signer.run())]
     server.on_stop(lambda: cancelled(*loops))
+    server.on_stop(security.webhook_caller.close)
     return RunningServer(server, credentials, store, clock)
 
 
@@ -173,6 +179,14 @@ def assemble_security(
 ) -> Security:
     authorizer = ServerAuthorizer(followed.follower)
     tokens = ServiceAccountTokens(credentials.token_key, followed.caches, clock, _new_uid)
+    webhooks = WebhookParts(
+        index=WebhookIndex.following(followed.follower),
+        caller=WebhookCaller(ServiceEndpoints(followed.caches, SystemRandom())),
+        objects=followed.caches,
+        decide=authorizer.decide,
+        new_uid=_new_uid,
+        now=lambda: rfc3339(clock.now()),
+    )
     static = StaticTokens.read(options.token_file) if options.token_file else None
     authenticator = Authenticator(clock, tokens, static, anonymous=options.anonymous)
     surroundings = Surroundings(
@@ -180,6 +194,7 @@ def assemble_security(
         objects=followed.caches,
         authorizer=authorizer,
         policies=PolicyIndex.following(followed.follower),
+        webhooks=webhooks,
         addresses=AddressBook.following(followed.follower, clock),
         gates=options.gates,
         new_suffix=partial(random_name_suffix, SystemRandom()),
@@ -191,6 +206,7 @@ def assemble_security(
         admission=default_chain(surroundings),
         reviews=Reviews(authorizer, authorizer.rbac, authenticator, tokens, clock),
         token_requests=TokenRequests(tokens, followed.caches),
+        webhook_caller=webhooks.caller,
     )
 
 

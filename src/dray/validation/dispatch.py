@@ -22,6 +22,7 @@ from dray.validation import (
     quotas,
     rbac,
     slices,
+    webhooks,
     workloads,
 )
 from dray.validation.errors import Document, Errors, FieldError, ValidationContext
@@ -75,6 +76,10 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("Role", "ClusterRole"), _once(rbac.check_role)),
     **dict.fromkeys(
         ("RoleBinding", "ClusterRoleBinding"), lambda new, old, _, errors: rbac.check_binding(new, old, errors)
+    ),
+    **dict.fromkeys(
+        ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"),
+        lambda new, old, _, errors: webhooks.check_webhooks(new, old, errors),
     ),
     **dict.fromkeys((*workloads.SELECTING, "Job"), workloads.check_pod_maker),
 }

@@ -270,8 +270,12 @@ class ApiCall(msgspec.Struct):
         return agent if agent.isprintable() else "".join(filter(str.isprintable, agent))
 
     def warn(self, text: str) -> None:
-        """Adds a warning, which is sent as a header; more than a client would read are dropped."""
-        size = sum(len(known) for known in self.warnings) + len(text)
-        fits = size <= MAX_WARNINGS and len(self.warnings) < WARNING_HEADERS
-        if text not in self.warnings and (fits or not self.warnings):
-            self.warnings.append(text[:MAX_WARNINGS])
+        add_warning(self.warnings, text)
+
+
+def add_warning(warnings: list[str], text: str) -> None:
+    """Adds a warning, which is sent as a header; more than a client would read are dropped."""
+    size = sum(len(known) for known in warnings) + len(text)
+    fits = size <= MAX_WARNINGS and len(warnings) < WARNING_HEADERS
+    if text not in warnings and (fits or not warnings):
+        warnings.append(text[:MAX_WARNINGS])

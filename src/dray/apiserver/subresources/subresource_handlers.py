@@ -34,6 +34,7 @@ from dray.apiserver.write.managed_fields import Manager, managed_kind
 from dray.apiserver.write.object_writer import (
     ObjectChange,
     ObjectWriter,
+    sent_options,
 )
 
 Document = dict[str, Any]
@@ -60,7 +61,7 @@ class Subresources:
         pods = by_kind("Pod")
         name = call.name if call.row.kind == "Pod" else binding["metadata"].get("name", "")
         call = replace(call, row=pods, info=replace(call.info, name=name))
-        await self._admit(call, binding, "Binding", options)
+        binding = await self._admit(call, binding, "Binding", options)
         self._check_target(binding.get("target") or {})
 
         def build(old: Document) -> Document:
@@ -100,11 +101,15 @@ class Subresources:
         if problems:
             raise errors.bad_request(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
-    async def _admit(self, call: ApiCall, document: Document, kind: str, options: WriteOptions) -> None:
+    async def _admit(self, call: ApiCall, document: Document, kind: str, options: WriteOptions) -> Document:
+        """The document as admission leaves it."""
         attributes = replace(call.attributes, dry_run=options.dry_run)
-        admission = Admission(attributes, CREATE, kind, document, warnings=call.warnings)
+        sent = sent_options(call, "CreateOptions")
+        admission = Admission(attributes, CREATE, kind, document, options=sent, warnings=call.warnings)
         await self._core.admission.mutate(admission)
         await self._core.admission.validate(admission)
+        assert admission.document is not None
+        return admission.document
 
     # --- pods/eviction ------------------------------------------------------------------------------------------------
 
@@ -120,8 +125,8 @@ class Subresources:
         stored = self._core.cache(call.row).get(call.namespace, call.name)
         if stored is None:
             raise errors.not_found(call.row, call.name)
-        await self._admit(call, decoded.document, "Eviction", options)
-        wish = decoded.document.get("deleteOptions") or {}
+        eviction = await self._admit(call, decoded.document, "Eviction", options)
+        wish = eviction.get("deleteOptions") or {}
         pod = stored.document()
         if self._is_protected(pod):
             await self._use_budget(call, pod)
@@ -168,7 +173,7 @@ class Subresources:
         decoded = decode_object(call.request.body, body_type(call.content_type), token_row, "v1")
         self._writer.report(call, decoded.problems, options)
         request = decoded.document
-        await self._admit(call, request, "TokenRequest", options)
+        request = await self._admit(call, request, "TokenRequest", options)
         self._own(call, request, token_row.kind, options)
         assert self._tokens is not None
         return await self._tokens.answer(call.namespace, call.name, request)

@@ -196,7 +196,7 @@ class ObjectWriter:
         generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
         attributes = replace(call.attributes, dry_run=True) if dry_run else call.attributes
         admission = Admission(
-            attributes, CREATE, row.kind, document, options=_sent_options(call), warnings=call.warnings
+            attributes, CREATE, row.kind, document, options=sent_options(call, "CreateOptions"), warnings=call.warnings
         )
         await core.admission.mutate(admission)
         assert admission.document is not None
@@ -313,7 +313,8 @@ class ObjectWriter:
         named_revision = self._check_identity(call, document, old)
         endpoint = change.subresource if change.endpoint is None else change.endpoint
         attributes = replace(call.attributes, dry_run=True) if change.dry_run else call.attributes
-        admission = Admission(attributes, UPDATE, row.kind, document, old, _sent_options(call), call.warnings)
+        options = sent_options(call, "UpdateOptions")
+        admission = Admission(attributes, UPDATE, row.kind, document, old, options, call.warnings)
         if not change.skip_admission:
             await core.admission.mutate(admission)
         assert admission.document is not None
@@ -497,5 +498,10 @@ def _timeless(document: Document) -> Document:
     return {**document, "metadata": metadata}
 
 
-def _sent_options(call: ApiCall) -> Document:
-    return {name: call.query[name] for name in ("dryRun", "fieldManager", "fieldValidation") if name in call.query}
+def sent_options(call: ApiCall, kind: str) -> Document:
+    """The options of a write as policies and webhooks see them."""
+    options: Document = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+    if call.query.get("dryRun"):
+        options["dryRun"] = call.query.all("dryRun")
+    options.update((name, call.query[name]) for name in ("fieldManager", "fieldValidation") if call.query.get(name))
+    return options

@@ -1,16 +1,18 @@
 """The base class of admission plugins, and the chain that asks them in order.
 
-Every write passes the chain twice: the mutating round comes before validation, the validating round after it.
+Every write passes the chain twice: the mutating round comes before validation, the validating round after it. When a webhook or a
+policy has changed the object, the mutating round is repeated once, as in Kubernetes.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from dray.api.scheme import Resource, by_plural
 from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Document, User
+from dray.apiserver.watch.kind_cache import ObjectLookup
 
 # The operations of admission, as policies and plugins name them.
 CREATE = "CREATE"
@@ -36,6 +38,11 @@ class Admission:
     old: Document | None = None
     options: Document = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    # A plugin that runs code from outside changed the object: the mutating plugins see it once more.
+    wants_second_round: bool = False
+    is_second_round: bool = False
+    # What such plugins remember from the first round for the second, by plugin.
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @property
     def user(self) -> User:
@@ -68,6 +75,11 @@ class AdmissionPlugin:
     # Group and plural of the resources it looks at; None: of all.
     resources: frozenset[tuple[str, str]] | None = None
 
+    @property
+    def has_work(self) -> bool:
+        """False while there is nothing to ask it; whoever changes that calls `PluginChain.reconsider`."""
+        return True
+
     async def mutate(self, admission: Admission) -> None:
         """Before validation; may change `admission.document`."""
         return
@@ -94,6 +106,16 @@ def concerns(admission: Admission, group: str, resource: str, subresource: str =
     return (attributes.group, attributes.resource, attributes.subresource) == (group, resource, subresource)
 
 
+async def namespace_of_request(admission: Admission, objects: ObjectLookup) -> Document | None:
+    """The Namespace a write is in, or which it writes; None for cluster-scoped objects."""
+    attributes = admission.attributes
+    if attributes.resource == "namespaces" and not attributes.group:
+        return admission.document or admission.old
+    if not attributes.namespace:
+        return None
+    return await objects.get("", "namespaces", "", attributes.namespace)
+
+
 @dataclass(frozen=True, slots=True)
 class AdmissionRounds:
     mutating: tuple[AdmissionPlugin, ...]
@@ -107,9 +129,18 @@ class PluginChain:
         self._plugins = tuple(plugins)
         self._concerned: dict[tuple[str, str], AdmissionRounds] = {}
 
+    def reconsider(self) -> None:
+        """To be called when a plugin's `has_work` may have changed."""
+        self._concerned.clear()
+
     async def mutate(self, admission: Admission) -> None:
-        for plugin in self._rounds(admission).mutating:
+        plugins = self._rounds(admission).mutating
+        for plugin in plugins:
             await plugin.mutate(admission)
+        if admission.wants_second_round:
+            admission.is_second_round = True
+            for plugin in plugins:
+                await plugin.mutate(admission)
 
     async def validate(self, admission: Admission) -> None:
         for plugin in self._rounds(admission).validating:
@@ -120,7 +151,11 @@ class PluginChain:
         resource = (admission.attributes.group, admission.attributes.resource)
         found = self._concerned.get(resource)
         if found is None:
-            concerned = [plugin for plugin in self._plugins if plugin.resources is None or resource in plugin.resources]
+            concerned = [
+                plugin
+                for plugin in self._plugins
+                if plugin.has_work and (plugin.resources is None or resource in plugin.resources)
+            ]
             found = self._concerned[resource] = AdmissionRounds(
                 tuple(plugin for plugin in concerned if _overrides(plugin, "mutate")),
                 tuple(plugin for plugin in concerned if _overrides(plugin, "validate")),

@@ -19,9 +19,15 @@ from dray.apiserver.write.admission.pod_plugins import (
     Priority,
     ServiceAccount,
 )
+from dray.apiserver.write.admission.policy_checks import PolicyChecks
 from dray.apiserver.write.admission.rbac_escalation import RbacEscalation
 from dray.apiserver.write.admission.service_addresses import AddressBook, ServiceAddresses
 from dray.apiserver.write.admission.validating_admission_policy import ValidatingAdmissionPolicy
+from dray.apiserver.write.admission.webhook_plugins import (
+    MutatingAdmissionWebhook,
+    ValidatingAdmissionWebhook,
+    WebhookParts,
+)
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.features import FeatureGates
 from dray.store.interface import Store
@@ -35,6 +41,7 @@ class Surroundings:
     objects: ObjectLookup
     authorizer: ServerAuthorizer
     policies: PolicyIndex
+    webhooks: WebhookParts
     addresses: AddressBook
     gates: FeatureGates
     new_suffix: Callable[[], str]
@@ -56,10 +63,16 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield CertificateRequests(authorizer)
     yield ServiceAddresses(surroundings.addresses)
     yield PodResizeValidator(objects)
+    yield PolicyChecks()
+    yield MutatingAdmissionWebhook(surroundings.webhooks)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
+    yield ValidatingAdmissionWebhook(surroundings.webhooks)
     # Last: what passes here has been charged.
     yield ResourceQuotaAdmission(surroundings.store, objects, counts_claims=surroundings.quota_counts_claims)
 
 
 def default_chain(surroundings: Surroundings) -> PluginChain:
-    return PluginChain(list(default_plugins(surroundings)))
+    chain = PluginChain(list(default_plugins(surroundings)))
+    surroundings.policies.on_change(chain.reconsider)
+    surroundings.webhooks.index.on_change(chain.reconsider)
+    return chain

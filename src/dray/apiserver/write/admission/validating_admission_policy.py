@@ -1,21 +1,24 @@
 """Policies that administrators write: every binding that looks at a request is asked, and one "no" is enough."""
 
-import logging
 from collections.abc import AsyncIterator
 
-from dray.api.jsontext import go_json
 from dray.api.safe_get import (
     labels_of,
     mapping,
     text,
 )
 from dray.api.scheme import RESOURCES
-from dray.apiserver import errors
 from dray.apiserver.errors import ApiError
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
-from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, forbidden, row_of
+from dray.apiserver.write.admission.admission_log import remember
+from dray.apiserver.write.admission.chain import (
+    Admission,
+    AdmissionPlugin,
+    forbidden,
+    namespace_of_request,
+)
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, CompiledPolicy, PolicyBinding, PolicyIndex
 from dray.apiserver.write.policies.evaluation import (
@@ -24,14 +27,8 @@ from dray.apiserver.write.policies.evaluation import (
     Scene,
     applies,
     judge,
-    matches_request,
 )
-from dray.apiserver.write.policies.policy_validation import (
-    binding_problems,
-    policy_problems,
-)
-
-audit = logging.getLogger("dray.audit")
+from dray.apiserver.write.policies.request_matching import matches_request
 
 CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
 
@@ -44,27 +41,20 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         self._objects = objects
         self._decide = decide
 
+    @property
+    def has_work(self) -> bool:
+        return bool(self._index.bindings)
+
     async def validate(self, admission: Admission) -> None:
         if admission.attributes.group == POLICY_GROUP:
             # Policies do not judge policies: a bad one could not be taken back otherwise.
-            _check_policy(admission)
             return
-        if not self._index.bindings:
-            return
-        namespace = await self._namespace(admission)
+        namespace = await namespace_of_request(admission, self._objects)
         scene = Scene.of(admission, namespace, self._decide)
         for binding in list(self._index.bindings.values()):
             policy = self._index.policies.get(binding.policy)
             if policy is not None and self._looks_at(policy, binding, admission, namespace):
                 await self._ask(policy, binding, admission, scene)
-
-    async def _namespace(self, admission: Admission) -> Document | None:
-        attributes = admission.attributes
-        if attributes.resource == "namespaces" and not attributes.group:
-            return admission.document or admission.old
-        if not attributes.namespace:
-            return None
-        return await self._objects.get("", "namespaces", "", attributes.namespace)
 
     def _looks_at(
         self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, namespace: Document | None
@@ -81,7 +71,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
                 if applies(policy, scene, params):
                     judgement = judge(policy, scene, params)
                     for name, value in judgement.annotations.items():
-                        _remember(admission, f"{name}={value}")
+                        remember(admission, f"{name}={value}")
                     for denial in judgement.denials:
                         self._act(policy, binding, admission, denial)
         except PolicyError as error:
@@ -91,7 +81,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
     def _act(self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, denial: Denial) -> None:
         names = f"ValidatingAdmissionPolicy '{policy.name}' with binding '{binding.name}'"
         if "Audit" in binding.actions:
-            _remember(admission, f"{names}: {denial.message}")
+            remember(admission, f"{names}: {denial.message}")
         if "Warn" in binding.actions:
             admission.warnings.append(f"Validation failed for {names}: {denial.message}")
         if "Deny" in binding.actions:
@@ -127,26 +117,6 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
             return [found] if found else []
         everything = await self._objects.list(row.group, row.plural, namespace)
         return [found for found in everything if selects(mapping(reference, "selector"), labels_of(found))]
-
-
-def _remember(admission: Admission, what: str) -> None:
-    """In place of an audit event: one line of the log, whatever a user put into names and values."""
-    asked = admission.attributes
-    place = "/".join(part for part in (asked.resource, asked.subresource, asked.namespace, admission.name) if part)
-    audit.info("%s %s %s: %s", admission.user.name, admission.operation.lower(), place, go_json(what))
-
-
-def _check_policy(admission: Admission) -> None:
-    checks = {
-        "validatingadmissionpolicies": policy_problems,
-        "validatingadmissionpolicybindings": binding_problems,
-    }
-    check = checks.get(admission.attributes.resource)
-    if check is None or admission.operation not in (CREATE, UPDATE) or admission.attributes.subresource:
-        return
-    found = list(check(admission.document or {}))
-    if found:
-        raise errors.invalid_object(row_of(admission.attributes), admission.name, found)
 
 
 def _refusal(admission: Admission, message: str, reason: str) -> ApiError:

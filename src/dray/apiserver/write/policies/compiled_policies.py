@@ -1,5 +1,6 @@
 """The policies and bindings that exist; their CEL expressions are compiled once, when they change."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -124,6 +125,10 @@ class PolicyIndex:
     def __init__(self) -> None:
         self.policies: dict[str, CompiledPolicy] = {}
         self.bindings: dict[str, PolicyBinding] = {}
+        self._on_change: list[Callable[[], None]] = []
+
+    def on_change(self, action: Callable[[], None]) -> None:
+        self._on_change.append(action)
 
     @classmethod
     def following(cls, follower: StoreFollower) -> "PolicyIndex":
@@ -144,3 +149,5 @@ class PolicyIndex:
             if value is not None:
                 document = msgspec.json.decode(value)
                 self.bindings[name] = PolicyBinding(name, text(document, "spec", "policyName"), document)
+        for action in self._on_change:
+            action()

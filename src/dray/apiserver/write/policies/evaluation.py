@@ -1,85 +1,15 @@
-"""Does a policy apply to a request (`matchConstraints`, `matchResources`, match conditions), and what does it say about it?"""
+"""Do the match conditions of a policy hold for a request, and what does the policy say about it?"""
 
 from dataclasses import dataclass
 from typing import Any
 
-from dray.api.safe_get import (
-    labels_of,
-    mapping,
-    mappings,
-    strings,
-    text,
-)
-from dray.api.scheme import by_plural
-from dray.apiserver.read.selectors import selects
-from dray.apiserver.request.authorization.reviews import user_document
 from dray.apiserver.request.request_info import Attributes, Document
 from dray.apiserver.write.admission.chain import Admission
+from dray.apiserver.write.policies.admission_request import request_document
 from dray.apiserver.write.policies.authorizer_library import CelAuthorizer, Decide, ResourceCheck
 from dray.apiserver.write.policies.compiled_policies import CompiledPolicy, NamedProgram, Validation
+from dray.apiserver.write.policies.request_matching import MatchedResource
 from dray.cel import CelRuntimeError, CompileFailure, Program
-
-ALL = "*"
-
-
-def matches_request(resources: Document, admission: Admission, namespace: Document | None) -> bool:
-    """`namespace` is the request's namespace (or the Namespace being written); None for cluster-scoped objects."""
-    if namespace is not None and not selects(mapping(resources, "namespaceSelector"), labels_of(namespace)):
-        return False
-    selector = mapping(resources, "objectSelector")
-    if selector and not any(selects(selector, labels_of(found)) for found in _objects_of(admission)):
-        return False
-    if any(_rule_matches(rule, admission) for rule in mappings(resources, "excludeResourceRules")):
-        return False
-    rules = mappings(resources, "resourceRules")
-    return not rules or any(_rule_matches(rule, admission) for rule in rules)
-
-
-def _objects_of(admission: Admission) -> list[Document]:
-    return [found for found in (admission.document, admission.old) if found is not None]
-
-
-def _rule_matches(rule: Document, admission: Admission) -> bool:
-    attributes = admission.attributes
-    names = strings(rule, "resourceNames")
-    return (
-        _has(strings(rule, "operations"), admission.operation)
-        and _has(strings(rule, "apiGroups"), attributes.group)
-        and _version_matches(strings(rule, "apiVersions"), admission)
-        and any(_resource_matches(pattern, admission) for pattern in strings(rule, "resources"))
-        and _scope_matches(text(rule, "scope"), admission)
-        and (not names or admission.name in names)
-    )
-
-
-def _has(values: list[str], wanted: str) -> bool:
-    return ALL in values or wanted in values
-
-
-def _version_matches(versions: list[str], admission: Admission) -> bool:
-    """A rule about one version of a kind means the kind: a client must not slip through in another version."""
-    if _has(versions, admission.attributes.version):
-        return True
-    row = by_plural(admission.attributes.group, admission.attributes.resource)
-    return row is not None and any(version.name in versions for version in row.versions)
-
-
-def _resource_matches(pattern: str, admission: Admission) -> bool:
-    resource, subresource = admission.attributes.resource, admission.attributes.subresource
-    wanted, slash, wanted_sub = pattern.partition("/")
-    if wanted not in (ALL, resource):
-        return False
-    if not slash:
-        return not subresource
-    return wanted_sub in (ALL, subresource)
-
-
-def _scope_matches(scope: str, admission: Admission) -> bool:
-    if scope in ("", ALL):
-        return True
-    is_namespaced = bool(admission.attributes.namespace) and admission.attributes.resource != "namespaces"
-    return is_namespaced == (scope == "Namespaced")
-
 
 MAX_MESSAGE = 5 * 1024
 MAX_ANNOTATION = 10 * 1024
@@ -103,6 +33,19 @@ class Scene:
 
     @staticmethod
     def of(admission: Admission, namespace: Document | None, decide: Decide) -> "Scene":
+        """The objects as they are stored."""
+        return Scene.showing(admission, admission.document, admission.old, namespace, decide)
+
+    @staticmethod
+    def showing(
+        admission: Admission,
+        new: Document | None,
+        old: Document | None,
+        namespace: Document | None,
+        decide: Decide,
+        matched: MatchedResource | None = None,
+    ) -> "Scene":
+        """The objects in another version, the one that `matched` names."""
         attributes = admission.attributes
         about = Attributes(
             admission.user,
@@ -116,35 +59,14 @@ class Scene:
         )
         return Scene(
             {
-                "object": admission.document,
-                "oldObject": admission.old,
-                "request": request_document(admission),
+                "object": new,
+                "oldObject": old,
+                "request": request_document(admission, matched),
                 "namespaceObject": namespace,
                 "authorizer": CelAuthorizer(admission.user, decide),
                 "authorizer.requestResource": ResourceCheck(decide, about),
             }
         )
-
-
-def request_document(admission: Admission) -> Document:
-    attributes = admission.attributes
-    row = by_plural(attributes.group, attributes.resource)
-    kind = {"group": attributes.group, "version": attributes.version, "kind": row.kind if row else admission.kind}
-    resource = {"group": attributes.group, "version": attributes.version, "resource": attributes.resource}
-    return {
-        "kind": kind,
-        "resource": resource,
-        "subResource": attributes.subresource,
-        "requestKind": kind,
-        "requestResource": resource,
-        "requestSubResource": attributes.subresource,
-        "name": admission.name,
-        "namespace": attributes.namespace,
-        "operation": admission.operation,
-        "userInfo": {"username": "", "uid": "", "groups": [], "extra": {}, **user_document(admission.user)},
-        "dryRun": attributes.dry_run,
-        "options": admission.options,
-    }
 
 
 def applies(policy: CompiledPolicy, scene: Scene, params: Document | None) -> bool:

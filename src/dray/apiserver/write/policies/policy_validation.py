@@ -1,4 +1,4 @@
-"""Everything wrong with a policy or a binding, told to who writes it.
+"""Everything wrong with a policy, a binding or the conditions of a webhook, told to who writes it.
 
 Not in `dray.validation`: whether an expression compiles depends on what this server lets policies see.
 """
@@ -16,8 +16,8 @@ from dray.api.safe_get import (
 )
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.write.policies.compiled_policies import compile_policy
-from dray.cel import CompileFailure, Program
+from dray.apiserver.write.policies.compiled_policies import compile_policy, environment
+from dray.cel import CompileFailure, Program, compile_expression
 from dray.cel.environment import MAX_EXPRESSION_LENGTH
 
 MAX_CONDITIONS = 64
@@ -63,6 +63,30 @@ def binding_problems(document: Document) -> Iterator[OptionError]:
         yield _invalid("spec.validationActions", actions, why)
 
 
+def webhook_problems(configuration: Document, old: Document | None) -> Iterator[OptionError]:
+    """Field errors of the match conditions of a webhook configuration; conditions that stay as they are may stay."""
+    before = [webhook.get("matchConditions") for webhook in mappings(old, "webhooks")]
+    webhooks = mappings(configuration, "webhooks")
+    if before == [webhook.get("matchConditions") for webhook in webhooks]:
+        return
+    seen = environment(with_params=False, with_variables=False)
+    for position, webhook in enumerate(webhooks):
+        path, conditions = f"webhooks[{position}].matchConditions", mappings(webhook, "matchConditions")
+        programs = [compile_expression(text(entry, "expression"), seen, "bool") for entry in conditions]
+        yield from _condition_problems(conditions, programs, path)
+
+
+def _condition_problems(
+    conditions: list[Document], programs: Sequence[Program | CompileFailure], path: str
+) -> Iterator[OptionError]:
+    if len(conditions) > MAX_CONDITIONS:
+        why = f"Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
+        yield OptionError("TooMany", path, why)
+    yield from _key_problems(conditions, path, "name")
+    for index, (condition, program) in enumerate(zip(conditions, programs, strict=True)):
+        yield from _problems(f"{path}[{index}].expression", text(condition, "expression"), program)
+
+
 def _reference_problems(reference: object) -> Iterator[OptionError]:
     if not isinstance(reference, dict):
         return
@@ -92,14 +116,9 @@ def _rule_problems(resources: Document, path: str) -> Iterator[OptionError]:
 def _expression_problems(document: Document) -> Iterator[OptionError]:
     compiled = compile_policy(document)
     spec = mapping(document, "spec")
-    conditions = mappings(spec, "matchConditions")
-    if len(conditions) > MAX_CONDITIONS:
-        why = f"Too many: {len(conditions)}: must have at most {MAX_CONDITIONS} items"
-        yield OptionError("TooMany", "spec.matchConditions", why)
+    programs = [named.program for named in compiled.conditions]
+    yield from _condition_problems(mappings(spec, "matchConditions"), programs, "spec.matchConditions")
     yield from _name_problems(spec)
-    for index, named in enumerate(compiled.conditions):
-        source = text(conditions[index], "expression")
-        yield from _problems(f"spec.matchConditions[{index}].expression", source, named.program)
     for index, named in enumerate(compiled.variables):
         source = text(mappings(spec, "variables")[index], "expression")
         yield from _problems(f"spec.variables[{index}].expression", source, named.program)
@@ -127,7 +146,6 @@ def _name_problems(spec: Document) -> Iterator[OptionError]:
             yield _required(path, "name is required")
         elif names.c_identifier_problems(name):
             yield _invalid(path, name, "name is not a valid CEL identifier")
-    yield from _key_problems(mappings(spec, "matchConditions"), "spec.matchConditions", "name")
     yield from _key_problems(mappings(spec, "auditAnnotations"), "spec.auditAnnotations", "key")
 
 
