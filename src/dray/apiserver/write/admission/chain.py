@@ -128,9 +128,11 @@ class PluginChain:
     def __init__(self, plugins: Sequence[AdmissionPlugin]) -> None:
         self._plugins = tuple(plugins)
         self._concerned: dict[tuple[str, str], AdmissionRounds] = {}
+        self.reconsider()
 
     def reconsider(self) -> None:
         """To be called when a plugin's `has_work` may have changed."""
+        self._working = tuple(plugin for plugin in self._plugins if plugin.has_work)
         self._concerned.clear()
 
     async def mutate(self, admission: Admission) -> None:
@@ -151,11 +153,7 @@ class PluginChain:
         resource = (admission.attributes.group, admission.attributes.resource)
         found = self._concerned.get(resource)
         if found is None:
-            concerned = [
-                plugin
-                for plugin in self._plugins
-                if plugin.has_work and (plugin.resources is None or resource in plugin.resources)
-            ]
+            concerned = [plugin for plugin in self._working if plugin.resources is None or resource in plugin.resources]
             found = self._concerned[resource] = AdmissionRounds(
                 tuple(plugin for plugin in concerned if _overrides(plugin, "mutate")),
                 tuple(plugin for plugin in concerned if _overrides(plugin, "validate")),
