@@ -144,23 +144,40 @@ status:
     assert pod_demand(pod).memory == gi(1)
 
 
-def test_use_case_3_claimed_cpu_and_a_gpu_that_needs_some():
+@pytest.mark.parametrize(
+    ("socket", "gpu"),
+    [
+        (
+            OLD_SOCKET,
+            "nativeResourceMappings: {cpu: {quantityFrom: {perInstanceQuantity: 2}}, "
+            "memory: {quantityFrom: {perInstanceQuantity: 4Gi}}}",
+        ),
+        (
+            NEW_SOCKET,
+            "nodeAllocatableResourceMappings: {cpu: {allocationMultiplier: 2}, memory: {allocationMultiplier: 4Gi}}",
+        ),
+        (
+            TODAYS_SOCKET,
+            "nodeAllocatableResources: {cpu: {mapping: {deviceMultiplier: 2}}, memory: {mapping: {deviceMultiplier: 4Gi}}}",
+        ),
+    ],
+    ids=["older", "newer", "1.37"],
+)
+def test_use_case_3_claimed_cpu_and_a_gpu_that_needs_some(socket, gpu):
     world = World.of(
-        socket_slice(NEW_SOCKET)
-        + """
+        socket_slice(socket)
+        + f"""
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceSlice
-metadata: {name: gpus}
+metadata: {{name: gpus}}
 spec:
   driver: gpu.example.com
   nodeName: node1
-  pool: {name: node-pool, generation: 1, resourceSliceCount: 1}
+  pool: {{name: node-pool, generation: 1, resourceSliceCount: 1}}
   devices:
     - name: gpu0
-      nodeAllocatableResourceMappings:
-        cpu: {allocationMultiplier: "2"}
-        memory: {allocationMultiplier: 4Gi}
+      {gpu}
 """
     )
     world.allocate("cpu-claim", of_socket(cpu="10"))

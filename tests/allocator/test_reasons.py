@@ -57,6 +57,24 @@ def codes(answer: NoFit) -> dict[str, int]:
             {"constraint": 2},
             id="constraint",
         ),
+        pytest.param(
+            {
+                "devices": [a_device("d", attributes={"model": "a"}, capacity={"memory": "1"})],
+                "request": any_request(selectors=[PICKY], capacity={"memory": "2"}),
+                "constraints": [{"matchAttribute": "gpu.example.com/root"}],
+            },
+            {"request-selector": 1},
+            id="selectors-come-before-capacity-and-constraints",
+        ),
+        pytest.param(
+            {
+                "devices": [a_device("d", capacity={"memory": "1"})],
+                "request": any_request(capacity={"memory": "2"}),
+                "constraints": [{"matchAttribute": "gpu.example.com/root"}],
+            },
+            {"capacity": 1},
+            id="capacity-comes-before-constraints",
+        ),
         pytest.param({"devices": []}, {"no-devices": 0}, id="nothing-there"),
         pytest.param({"devices": 2, "request": any_request(count=3)}, {"chosen-already": 2}, id="too-few"),
     ],

@@ -104,6 +104,34 @@ def test_the_description_reaches_the_newest_fields():
     assert len(known_kinds()) > 90
 
 
+def list_types(name, seen=()):
+    """Every list below a type, with its list type."""
+    for field in struct(name).fields.values():
+        inner = field.type
+        if inner.shape == "list":
+            yield f"{name}.{field.name}", field.list_type
+        while inner.item is not None:
+            inner = inner.item
+        if inner.name and inner.shape != "scalar" and inner.name not in (*seen, name):
+            yield from list_types(inner.name, (*seen, name))
+
+
+def test_lists_of_slices_are_atomic():
+    found = dict(list_types("resource.v1.ResourceSliceSpec"))
+    assert {"resource.v1.ResourceSliceSpec.devices", "resource.v1.Device.taints"} <= found.keys()
+    # The KEP's lists are atomic; a later one, of names, is a set.
+    assert {path for path, kind in found.items() if kind != "atomic"} == {
+        "resource.v1.ResourceSliceSpec.skipNodeOperations"
+    }
+
+
+def test_lists_of_the_status_of_a_claim_have_keys():
+    status = struct("resource.v1.ResourceClaimStatus").fields
+    assert (status["reservedFor"].list_type, status["reservedFor"].list_keys) == ("map", ("uid",))
+    assert status["devices"].list_type == "map"
+    assert set(status["devices"].list_keys) == {"driver", "pool", "device", "shareID"}
+
+
 def test_lists_know_their_keys():
     pod = struct("core.v1.PodSpec").fields
     assert pod["containers"].merge_key == "name"

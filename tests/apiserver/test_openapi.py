@@ -59,6 +59,7 @@ def test_a_reference_to_an_attribute_needs_all_its_fields() -> None:
     selector = schemas["io.k8s.api.core.v1.ResourceSliceAttributeSelector"]
     assert set(selector["required"]) == {"claimName", "requestName", "attribute"}
     assert set(selector["properties"]) == set(selector["required"]), "in particular there is no `optional`"
+    assert selector["x-kubernetes-map-type"] == "atomic"
 
 
 async def test_version_2_is_whole(server: Client) -> None:

@@ -29,6 +29,10 @@ async def test_generation_follows_the_spec(server: Client) -> None:
     assert labelled.body["metadata"]["generation"] == 1
     changed = await server.patch(f"{SLICES}/s", {"spec": {"pool": {"generation": 2}}})
     assert changed.body["metadata"]["generation"] == 2
+    classes = "/apis/resource.k8s.io/v1/deviceclasses"
+    await server.post(classes, a_class("c"))
+    changed = await server.patch(f"{classes}/c", {"spec": {"selectors": None}})
+    assert changed.body["metadata"]["generation"] == 2
 
 
 async def test_empty_lists_of_a_slice_count_as_set_and_are_not_stored(server: Client) -> None:

@@ -47,8 +47,10 @@ class FanDriver(Driver):
         self.unprepared: list[str] = []
 
     def pools(self, node_name):
-        attributes = {"colour": DeviceAttribute(string=self.colour)}
-        devices = tuple(Device(name=f"fan-{i}", attributes=attributes) for i in range(2))
+        colour = DeviceAttribute(string=self.colour)
+        devices = tuple(
+            Device(name=f"fan-{i}", attributes={"colour": colour, "place": DeviceAttribute(int_=i)}) for i in range(2)
+        )
         return [Pool("net", devices, all_nodes=True) if self.is_network_attached else Pool(node_name, devices)]
 
     def prepare(self, claim):

@@ -14,9 +14,12 @@ class NotesCalls:
         self._inner = inner
         self.calls = set()
         self.watches = set()
+        self.deletes = set()
 
     async def request(self, call):
         self.calls.add((call.method, _resource(call)))
+        if call.method == "DELETE":
+            self.deletes.add((_resource(call), call.query.get("fieldSelector", "")))
         return await self._inner.request(call)
 
     def stream(self, call):
@@ -43,6 +46,8 @@ async def test_an_agent_watches_pods_and_slices_of_its_node_and_writes_no_slice(
     }
     assert watched == {("pods", f"spec.nodeName={NODE}"), ("resourceslices", f"spec.nodeName={NODE}")}
     assert {method for method, resource in transport.calls if resource == "resourceslices"} <= {"GET", "DELETE"}
+    deleted = {selector for resource, selector in transport.deletes if resource == "resourceslices"}
+    assert deleted == {f"spec.nodeName={NODE}"}, "those of an earlier life, when the agent starts"
     assert ("GET", "resourceclaims") in transport.calls
     assert not {resource for resource, _ in transport.watches} & {"resourceclaims"}
 
@@ -61,22 +66,44 @@ async def test_the_newest_generation_of_a_pool_has_the_attribute(rig):
     await rig.until_output(1, "colour=red")
 
 
-async def test_init_containers_and_sidecars_see_attributes_too(rig):
+async def test_init_containers_and_sidecars_see_device_and_attributes_too(rig):
+    """All containers of the pod use one claim."""
     env = [{"name": "COLOUR", "valueFrom": {"resourceSliceAttributeRef": COLOUR}}]
     claims = {"claims": [{"name": "fan"}]}
     base = {"image": "i", "env": env, "resources": claims}
-    before = {**base, "name": "before", "command": ["sh", "-c", "echo before=$COLOUR"]}
+    before = {**base, "name": "before", "command": ["sh", "-c", "echo before=$COLOUR $FAN"]}
     beside = {
         **base,
         "name": "beside",
         "restartPolicy": "Always",
-        "command": ["sh", "-c", "echo beside=$COLOUR; exec sleep 1000"],
+        "command": ["sh", "-c", "echo beside=$COLOUR $FAN; exec sleep 1000"],
     }
     await rig.create_pod(initContainers=[before, beside])
-    await rig.until_output(0, "colour=white")
+    await rig.until_output(0, "fan=fan-0 colour=white")
     written = {path.parent.name: path.read_text() for path in (rig.root / "n" / "logs").glob("default_p_*/*/0.log")}
-    assert written["before"] == "before=white\n"
-    assert written["beside"] == "beside=white\n"
+    assert written["before"] == "before=white fan-0\n"
+    assert written["beside"] == "beside=white fan-0\n"
+    assert len(rig.fan.prepared) == 1
+
+
+async def test_a_pod_with_two_claims_sees_the_attributes_of_both(rig):
+    names = ("fan", "other")
+    container = {
+        "name": "main",
+        "image": "i",
+        "command": ["sh", "-c", "echo places=$FAN_PLACE,$OTHER_PLACE; exec sleep 1000"],
+        "env": [
+            {
+                "name": f"{name.upper()}_PLACE",
+                "valueFrom": {"resourceSliceAttributeRef": COLOUR | {"claimName": name, "attribute": "place"}},
+            }
+            for name in names
+        ],
+        "resources": {"claims": [{"name": name} for name in names]},
+    }
+    entries = [{"name": name, "resourceClaimTemplateName": "fan"} for name in names]
+    await rig.create_pod(containers=[container], resourceClaims=entries)
+    await rig.until_output(0, "places=0,1")
 
 
 async def test_what_is_kept_of_claims_goes_with_their_pods(rig):

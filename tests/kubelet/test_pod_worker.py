@@ -1,5 +1,7 @@
 """A pod's life on the node: restarts, init containers and sidecars, admission, and its end."""
 
+from dataclasses import replace
+
 import pytest
 
 from dray.kubelet.errors import DriverError
@@ -123,6 +125,8 @@ async def test_a_deleted_pod_is_stopped_given_back_reported_and_let_go_in_this_o
 
 async def test_nothing_is_let_go_while_a_driver_holds_a_claim(rig):
     rig.claims.unprepare_errors = [DriverError("NodeUnprepareResources: busy")] * 2
+    observed = []
+    rig.context = replace(rig.context, observe_operation=lambda name, is_error, _: observed.append((name, is_error)))
     await rig.start(node_pod())
     await rig.delete()
     assert rig.api.deleted == []
@@ -131,6 +135,10 @@ async def test_nothing_is_let_go_while_a_driver_holds_a_claim(rig):
     await rig.settle(2.1)
     assert rig.claims.log.count("unprepare") == 3
     assert rig.api.deleted == ["p"]
+    assert observed == [
+        ("PrepareResources", False),
+        *[("UnprepareResources", failed) for failed in (True, True, False)],
+    ]
 
 
 async def test_a_driver_that_is_back_is_asked_at_once(rig):

@@ -1,6 +1,7 @@
 """Which nodes are turned away, why, and in which words: devices."""
 
 import pytest
+from msgspec.structs import replace
 from tests.builders.objects import (
     DRIVER,
     a_claim,
@@ -186,8 +187,6 @@ async def test_claim_allocated_elsewhere_is_deallocated_when_nobody_uses_it():
     # The pod is gone, the allocation is not; and its node cannot be used any more.
     claim = world.claim()
     world.cluster.delete(world.pod("p1"))
-    from msgspec.structs import replace
-
     world.apply(replace(claim, status=replace(claim.status, reserved_for=())))
     world.apply(a_node(first, unschedulable=True), a_pod("p2", "claim"))
     await world.attempt()
@@ -197,6 +196,27 @@ async def test_claim_allocated_elsewhere_is_deallocated_when_nobody_uses_it():
     )
     await world.settle(seconds=3)
     assert world.node_of("p2") not in ("", first)
+
+
+async def test_one_of_several_blocking_claims_is_deallocated_by_chance():
+    """Two unused claims are allocated on nodes that the pod cannot use both: one of them is freed, not always the same."""
+    freed = set()
+    for seed in range(8):
+        world = two_nodes(a_claim("a"), a_claim("b"), a_pod("pa", "a"), a_pod("pb", "b"))
+        world.scheduler.handle.chance.seed(seed)
+        await world.settle()
+        for name in ("a", "b"):
+            world.cluster.delete(world.pod(f"p{name}"))
+            claim = world.claim(name)
+            world.apply(replace(claim, status=replace(claim.status, reserved_for=())))
+        for node in {world.claim(name).status.allocation.devices.results[0].pool for name in ("a", "b")}:
+            world.apply(a_node(node, unschedulable=True))
+        world.apply(a_node("node-3"), a_slice("node-3"), a_pod("waits", "a", "b"))
+        await world.attempt()
+        left = [name for name in ("a", "b") if world.claim(name).status.allocation is not None]
+        assert len(left) == 1
+        freed.update({"a", "b"} - set(left))
+    assert freed == {"a", "b"}
 
 
 async def test_claim_in_use_elsewhere_is_not_touched():

@@ -1,11 +1,22 @@
 """A pod's claims from missing to bound: the life-cycle situations."""
 
+import msgspec
 import pytest
 from msgspec.structs import replace
-from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, template_pod, with_claim_status
+from tests.builders.objects import (
+    DRIVER,
+    a_claim,
+    a_class,
+    a_node,
+    a_pod,
+    a_request,
+    a_slice,
+    template_pod,
+    with_claim_status,
+)
 from tests.scheduler.world import World, a_world
 
-from dray.api.resource import CLAIM_FINALIZER
+from dray.api.resource import CLAIM_FINALIZER, DeviceClassConfiguration, OpaqueDeviceConfiguration
 
 
 async def test_pod_without_claims_is_bound():
@@ -30,6 +41,39 @@ async def test_writes_come_in_the_promised_order():
     world = a_world(a_claim(), a_pod("pod", "claim"))
     await world.settle()
     assert world.cluster.writes == ["update claim claim", "update claim status claim", "bind pod"]
+
+
+async def test_attempt_that_fails_reads_and_writes_no_claim():
+    world = a_world(a_claim("claim", a_request(count=3)), a_pod("pod", "claim"))
+    await world.settle()
+    assert world.cluster.writes == ["patch pod status pod"]
+
+
+async def test_pod_without_claims_costs_the_claim_plugin_nothing():
+    world = a_world(a_pod())
+    plugin = world.scheduler.profiles["default-scheduler"].plugins()["DynamicResources"]
+    asked = []
+    for method in ("filter", "score"):
+        setattr(plugin, method, lambda *_, method=method: asked.append(method))
+    await world.settle()
+    assert world.node_of() == "node-1"
+    assert asked == []
+
+
+def with_mode(mode):
+    opaque = OpaqueDeviceConfiguration(driver=DRIVER, parameters=msgspec.Raw(b'{"mode":"%s"}' % mode.encode()))
+    return a_class(config=(DeviceClassConfiguration(opaque=opaque),))
+
+
+async def test_allocation_keeps_the_parameters_of_its_class_from_back_then():
+    def modes(name):
+        return [bytes(each.opaque.parameters) for each in world.claim(name).status.allocation.devices.config]
+
+    world = a_world(with_mode("old"), a_claim("before"), a_pod("before", "before"))
+    await world.settle()
+    world.apply(with_mode("new"), a_claim("after"), a_pod("after", "after"))
+    await world.settle()
+    assert (modes("before"), modes("after")) == ([b'{"mode":"old"}'], [b'{"mode":"new"}'])
 
 
 async def test_present_finalizer_is_not_written_again():

@@ -537,3 +537,20 @@ async def test_pod_from_before_the_gate_counts_by_its_spec():
     await after.settle()
     assert after.node_of("new") == "node-1"
     assert after.requested()["cpu"] == 7000
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+async def test_pod_that_is_over_or_was_turned_away_gives_back_what_its_claim_took(phase):
+    world = World(
+        a_node(cpu="8"),
+        cpu_slice(fixed(cpu="5")),
+        a_class("cpu"),
+        a_claim("c", a_request(device_class="cpu")),
+        a_pod("p", "c", cpu="1"),
+    )
+    await world.settle()
+    assert world.requested()["cpu"] == 6000
+    pod = world.pod("p")
+    world.apply(replace(pod, status=replace(pod.status, phase=phase, reason="OutOfcpu")))
+    await world.settle()
+    assert world.requested()["cpu"] == 0

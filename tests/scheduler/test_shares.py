@@ -3,9 +3,11 @@
 import re
 
 import pytest
+from msgspec.structs import replace
 from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice, alternatives, an_alternative
 from tests.scheduler.world import World
 
+from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.api.resource import (
     CapacityRequestPolicy,
@@ -237,3 +239,39 @@ async def test_a_scheduler_that_does_not_know_shares_says_so():
     assert not await wants(world, "b", subrequest)
     assert text in world.message("b")
     assert await wants(world, "c", asks()), "who asks for no capacity gets devices"
+
+
+async def test_more_is_taken_than_there_is_once_a_device_shrinks():
+    """Nobody gets more of it, nothing breaks, and what is left counts again as soon as there is some."""
+    world = a_world(nic())
+    assert await wants(world, "a", asks("6"))
+    assert await wants(world, "b", asks("2"))
+    world.apply(a_slice(devices=(nic(bandwidth="5"),), generation=2))
+    assert not await wants(world, "c", asks("1"))
+    assert (taken(world, "a"), taken(world, "b")) == ({"bandwidth": "6"}, {"bandwidth": "2"})
+    await leaves(world, "a")
+    assert world.node_of("c")
+
+
+async def test_more_devices_are_taken_than_there_are_once_one_is_gone():
+    world = a_world(nic("x", is_shared=False), nic("y", is_shared=False))
+    assert await wants(world, "a", asks())
+    world.apply(a_slice(devices=(nic("y", is_shared=False),), generation=2))
+    assert await wants(world, "b", asks())
+    assert (world.devices_of("a"), world.devices_of("b")) == (["node-1/x"], ["node-1/y"])
+    assert not await wants(world, "c", asks())
+    await leaves(world, "a")
+    assert not world.node_of("c"), "the device that was given back is not there"
+    await leaves(world, "b")
+    assert world.node_of("c")
+
+
+async def test_claims_of_several_namespaces_share_a_device():
+    world = a_world(nic())
+    for namespace, bandwidth in (("one", "6"), ("two", "4"), ("three", "1")):
+        claim, pod = a_claim("c", asks(bandwidth)), a_pod(namespace, "c")
+        moved = (replace(each, metadata=replace(each.metadata, namespace=namespace)) for each in (claim, pod))
+        world.apply(*moved)
+        await world.settle()
+    nodes = {name: world.cluster.get(Pod, name, name).spec.node_name for name in ("one", "two", "three")}
+    assert nodes == {"one": "node-1", "two": "node-1", "three": ""}

@@ -1,7 +1,7 @@
 """The words of errors: users know them from Kubernetes and search for them."""
 
 import pytest
-from tests.builders.manifests import a_claim, a_request, a_slice
+from tests.builders.manifests import a_claim, a_pod, a_request, a_slice
 
 from dray.api.codec import shape_document
 from dray.api.defaults import apply_defaults
@@ -29,6 +29,10 @@ def slice_with_policy(policy: dict, **device: object) -> dict:
     return slice_with({"name": "d", "allowMultipleAllocations": True, "capacity": capacity} | device)
 
 
+CAPACITIES = {f"c{n}": {"value": "1"} for n in range(13)}
+ELEVEN = {
+    "m": {"value": "80", "requestPolicy": {"default": "1", "validValues": [str(n) for n in range(1, 12)]}},
+}
 POLICY_NEEDS_SHARING = "spec.devices[0].capacity[m].requestPolicy: Forbidden: allowMultipleAllocations must be true"
 
 
@@ -126,6 +130,31 @@ def exactly(**ask: object) -> dict:
             slice_with({"name": "d", "nodeAllocatableResourceMappings": {"cpu": {"accountingPolicy": "Twice"}}}),
             'spec.devices[0].nodeAllocatableResourceMappings[cpu].accountingPolicy: Unsupported value: "Twice": '
             'supported values: "AddPerClaim", "AddPerReference", "ConsumeFrom", "Max"',
+        ),
+        (
+            slice_with({"name": "d", "attributes": {f"a{n}": {"int": n} for n in range(20)}, "capacity": CAPACITIES}),
+            "spec.devices[0]: Invalid value: 33: the total number of attributes and capacities must not exceed 32",
+        ),
+        (
+            slice_with_policy({"default": "1", "validValues": [str(n) for n in range(1, 12)]}, capacity=ELEVEN),
+            "spec.devices[0].capacity[m].requestPolicy.validValues: Too many: 11: must have at most 10 items",
+        ),
+        (
+            slice_with(
+                {"name": "d", "nodeAllocatableResourceMappings": {"example.com/x": {"allocationMultiplier": "1"}}}
+            ),
+            'spec.devices[0].nodeAllocatableResourceMappings[example.com/x]: Invalid value: "example.com/x": '
+            "must be a node allocatable resource name",
+        ),
+        (
+            claim_with(constraints=[{"distinctAttribute": "interfaceName"}]),
+            'spec.devices.constraints[0].distinctAttribute: Invalid value: "interfaceName": a fully qualified name must be a '
+            "domain and a name separated by a slash",
+        ),
+        (
+            a_pod("p", resourceClaims=[{"name": "c"}]),
+            'spec.resourceClaims[0]: Invalid value: {"Name":"c","ResourceClaimName":null,"ResourceClaimTemplateName":null}: '
+            "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
         ),
         (slice_with_policy({"default": "1"}, allowMultipleAllocations=False), POLICY_NEEDS_SHARING),
         (slice_with_policy({"default": "1"}, allowMultipleAllocations=None), POLICY_NEEDS_SHARING),
@@ -235,6 +264,32 @@ def test_immutable_spec():
     new = shape_document(claim_with(exactly(count=2))).document
     (error,) = validate_update(new, old, ValidationContext())
     assert str(error) == "spec: Invalid value: null: field is immutable"
+
+
+@pytest.mark.parametrize("field", ["driver", "nodeName", "pool.name"])
+def test_a_slice_stays_with_its_driver_pool_and_node(field):
+    old = shape_document(slice_with("d0")).document
+    head, _, name = field.rpartition(".")
+    new = shape_document(slice_with("d0")).document
+    (new["spec"][head] if head else new["spec"])[name] = "other"
+    (error,) = validate_update(new, old, ValidationContext())
+    assert str(error) == f'spec.{field}: Invalid value: "other": field is immutable'
+
+
+@pytest.mark.parametrize("generation", [0, 1, 9])
+def test_the_generation_of_a_pool_may_go_up_and_down(generation):
+    old, new = (shape_document(slice_with("d0")).document for _ in range(2))
+    old["spec"]["pool"]["generation"] = 5
+    new["spec"]["pool"]["generation"] = generation
+    assert validate_update(new, old, ValidationContext()) == []
+
+
+def test_without_shares_a_constraint_needs_match_attribute():
+    """The server has dropped `distinctAttribute`."""
+    off = FeatureGates.default().without("DRAConsumableCapacity")
+    apart = claim_with(constraints=[{"distinctAttribute": "a.example.com/b"}])
+    assert said(apart) == []
+    assert said(apart, off) == ["spec.devices.constraints[0].matchAttribute: Required value"]
 
 
 def test_config_maps_and_secrets_have_a_size_and_may_be_fixed():
