@@ -38,6 +38,7 @@ from dray.apiserver.write.admission.service_addresses import AddressBook
 from dray.apiserver.write.admission.webhook_plugins import WebhookParts
 from dray.apiserver.write.object_checks import random_name_suffix
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
+from dray.apiserver.write.policies.mutating_policies import MutatingPolicyIndex
 from dray.apiserver.write.webhooks.calling import WebhookCaller
 from dray.apiserver.write.webhooks.configurations import WebhookIndex
 from dray.apiserver.write.webhooks.service_endpoints import ServiceEndpoints
@@ -194,6 +195,7 @@ def assemble_security(
         objects=followed.caches,
         authorizer=authorizer,
         policies=PolicyIndex.following(followed.follower),
+        mutating_policies=MutatingPolicyIndex.following(followed.follower),
         webhooks=webhooks,
         addresses=AddressBook.following(followed.follower, clock),
         gates=options.gates,

@@ -102,12 +102,17 @@ class MapLiteral(Node):
 
 
 class StructLiteral(Node):
-    __slots__ = ("fields", "name")
+    __slots__ = ("fields", "is_constructible", "name", "optional")
 
-    def __init__(self, offset: int, name: str, fields: list[tuple[str, Node]]) -> None:
+    def __init__(
+        self, offset: int, name: str, fields: list[tuple[str, Node]], optional: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(offset)
         self.name = name
         self.fields = fields
+        self.optional = optional
+        # Set by the checker: the environment can make values of this type.
+        self.is_constructible = False
 
     def children(self) -> tuple[Node, ...]:
         return tuple(value for _, value in self.fields)

@@ -230,12 +230,16 @@ class _Checker:
 
     def struct(self, node: StructLiteral) -> DeepCall[Type]:
         name = node.name.removeprefix(".")
-        fields = self.environment.fields.get(name)
+        fields = self.environment.constructible(name)
+        node.is_constructible = fields is not None
+        fields = self.environment.fields.get(name) if fields is None else fields
         if fields is None:
             hint = near(name, self.environment.fields)
             return self.complain(node, f"undeclared reference to '{name}' (in container '')", hint)
-        for field, value in node.fields:
+        for at, (field, value) in enumerate(node.fields):
             t = yield self.visit(value)
+            if at in node.optional:
+                t = self.unwrapped(value, t)
             expected = fields.get(field)
             if expected is None:
                 self.complain(node, f"undefined field '{field}'", near(field, fields))

@@ -359,6 +359,16 @@ class _Writer(LoopText):
         return self.aggregate([n for entry in node.entries for n in entry], MAP_COST, made)
 
     def struct(self, node: StructLiteral) -> str:
+        if node.is_constructible:
+            names = self.constant(tuple(name for name, _ in node.fields))
+            of_type = self.constant(node.name.removeprefix("."))
+            return self.aggregate(
+                [value for _, value in node.fields],
+                STRUCT_COST,
+                lambda values: (
+                    f"rt.struct_literal({of_type}, {names}, [{', '.join(values)}], {self.constant(node.optional)})"
+                ),
+            )
         problem = self.constant(CelError(f"unknown type: {node.name}"))
         return self.aggregate([value for _, value in node.fields], STRUCT_COST, lambda _: problem)
 

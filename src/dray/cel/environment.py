@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -111,6 +111,14 @@ def size_at(size: Size, path: tuple[str, ...]) -> Range | None:
     return Range(0, size.most)
 
 
+# The fields of a type that expressions can make values of, by its name; None for other types.
+Constructible = Callable[[str], Mapping[str, Type] | None]
+
+
+def _nothing_constructible(name: str) -> None:
+    return None
+
+
 class Environment:
     """Compared by identity: ask `devices` and `of` for it, they give the same one again."""
 
@@ -124,6 +132,7 @@ class Environment:
         cost_limit: int = COST_LIMIT,
         mixed_literals: bool = False,
         quoted_fields: bool = False,
+        constructible: Constructible = _nothing_constructible,
     ) -> None:
         self.variables = dict(variables)
         self.fields = fields
@@ -132,6 +141,7 @@ class Environment:
         self.cost_limit = cost_limit
         self.mixed_literals = mixed_literals
         self.quoted_fields = quoted_fields
+        self.constructible = constructible
         self.functions: dict[str, list[Overload]] = {}
         for library in libraries:
             for name, overloads in library.overloads.items():

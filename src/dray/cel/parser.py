@@ -215,8 +215,10 @@ class _Parser:
     def struct(self, node: Node, name: str) -> DeepCall[Node]:
         self.expect("{")
         fields: list[tuple[str, Node]] = []
+        optional: set[int] = set()
         while not self.takes("}"):
-            self.takes("?")
+            if self.takes("?"):
+                optional.add(len(fields))
             token = self.token
             if token.kind not in ("ident", "quoted"):
                 raise self.unexpected("expecting IDENTIFIER")
@@ -226,7 +228,8 @@ class _Parser:
             if not self.takes(","):
                 self.expect("}")
                 break
-        return _ended(StructLiteral(node.offset, name, fields), self.tokens[self.at - 1], node)
+        literal = StructLiteral(node.offset, name, fields, frozenset(optional))
+        return _ended(literal, self.tokens[self.at - 1], node)
 
     def primary(self) -> DeepCall[Node]:
         token = self.token

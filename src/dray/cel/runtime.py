@@ -13,6 +13,7 @@ from dray.cel.values import (
     NONE,
     OpenMap,
     Optional,
+    StructValue,
     find_key,
     from_key,
     is_list,
@@ -221,6 +222,11 @@ def map_literal(keys: Iterable[Any], values: Iterable[Any], optional: frozenset[
         except CelError as problem:
             return problem.with_traceback(None)
     return out
+
+
+def struct_literal(of_type: str, names: Iterable[str], values: Iterable[Any], optional: frozenset[int]) -> Any:
+    fields = map_literal(names, values, optional)
+    return fields if type(fields) is CelError else StructValue(of_type, fields)
 
 
 def list_literal(items: Iterable[Any], optional: frozenset[int]) -> Any:

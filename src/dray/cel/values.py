@@ -77,6 +77,14 @@ NONE: Final = Optional(None)
 
 
 @dataclass(frozen=True, slots=True)
+class StructValue:
+    """A value that an expression made with `TypeName{field: value}`."""
+
+    type_name: str
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class TypeValue:
     """The value of `type(x)`, and of a type's name."""
 

@@ -8,6 +8,7 @@ from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.certificate_plugins import CertificateRequests
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
 from dray.apiserver.write.admission.claim_plugins import ClaimFinalizerProtection, ClaimStatusAuthorization
+from dray.apiserver.write.admission.mutating_admission_policy import MutatingAdmissionPolicy
 from dray.apiserver.write.admission.namespace_and_quota_plugins import (
     NamespaceLifecycle,
     ResourceQuotaAdmission,
@@ -29,6 +30,7 @@ from dray.apiserver.write.admission.webhook_plugins import (
     WebhookParts,
 )
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
+from dray.apiserver.write.policies.mutating_policies import MutatingPolicyIndex
 from dray.features import FeatureGates
 from dray.store.interface import Store
 
@@ -41,6 +43,7 @@ class Surroundings:
     objects: ObjectLookup
     authorizer: ServerAuthorizer
     policies: PolicyIndex
+    mutating_policies: MutatingPolicyIndex
     webhooks: WebhookParts
     addresses: AddressBook
     gates: FeatureGates
@@ -64,6 +67,7 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
     yield ServiceAddresses(surroundings.addresses)
     yield PodResizeValidator(objects)
     yield PolicyChecks()
+    yield MutatingAdmissionPolicy(surroundings.mutating_policies, surroundings.webhooks)
     yield MutatingAdmissionWebhook(surroundings.webhooks)
     yield ValidatingAdmissionPolicy(surroundings.policies, objects, authorizer.decide)
     yield ValidatingAdmissionWebhook(surroundings.webhooks)
@@ -74,5 +78,6 @@ def default_plugins(surroundings: Surroundings) -> Iterator[AdmissionPlugin]:
 def default_chain(surroundings: Surroundings) -> PluginChain:
     chain = PluginChain(list(default_plugins(surroundings)))
     surroundings.policies.on_change(chain.reconsider)
+    surroundings.mutating_policies.on_change(chain.reconsider)
     surroundings.webhooks.index.on_change(chain.reconsider)
     return chain

@@ -9,11 +9,19 @@ from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
 from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP
-from dray.apiserver.write.policies.policy_validation import binding_problems, policy_problems, webhook_problems
+from dray.apiserver.write.policies.policy_validation import (
+    binding_problems,
+    mutating_binding_problems,
+    mutating_policy_problems,
+    policy_problems,
+    webhook_problems,
+)
 
 Check = Callable[[Document, Document | None], Iterable[OptionError]]
 
 CHECKS: dict[str, Check] = {
+    "mutatingadmissionpolicies": lambda new, old: mutating_policy_problems(new),
+    "mutatingadmissionpolicybindings": lambda new, old: mutating_binding_problems(new),
     "validatingadmissionpolicies": lambda new, old: policy_problems(new),
     "validatingadmissionpolicybindings": lambda new, old: binding_problems(new),
     "mutatingwebhookconfigurations": webhook_problems,

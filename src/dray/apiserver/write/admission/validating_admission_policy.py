@@ -1,15 +1,9 @@
 """Policies that administrators write: every binding that looks at a request is asked, and one "no" is enough."""
 
-from collections.abc import AsyncIterator
-
 from dray.api.safe_get import (
-    labels_of,
     mapping,
-    text,
 )
-from dray.api.scheme import RESOURCES
 from dray.apiserver.errors import ApiError
-from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.admission_log import remember
@@ -28,6 +22,7 @@ from dray.apiserver.write.policies.evaluation import (
     applies,
     judge,
 )
+from dray.apiserver.write.policies.parameters import parameters
 from dray.apiserver.write.policies.request_matching import matches_request
 
 CODES = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge": 413, "Invalid": 422}
@@ -67,7 +62,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
 
     async def _ask(self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission, scene: Scene) -> None:
         try:
-            async for params in self._params(policy, binding, admission):
+            for params in await parameters(policy.document, binding.document, admission, self._objects):
                 if applies(policy, scene, params):
                     judgement = judge(policy, scene, params)
                     for name, value in judgement.annotations.items():
@@ -86,37 +81,6 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
             admission.warnings.append(f"Validation failed for {names}: {denial.message}")
         if "Deny" in binding.actions:
             raise _refusal(admission, f"{names} denied request: {denial.message}", denial.reason)
-
-    # --- params ------------------------------------------------------------------------------------------------------
-
-    async def _params(
-        self, policy: CompiledPolicy, binding: PolicyBinding, admission: Admission
-    ) -> AsyncIterator[Document | None]:
-        """Every parameter object the binding names; one None if the policy has no parameters."""
-        reference = mapping(binding.document, "spec", "paramRef")
-        if not policy.has_params or not reference:
-            yield None
-            return
-        found = await self._find_params(policy, reference, admission)
-        if not found and text(reference, "parameterNotFoundAction") != "Allow":
-            raise PolicyError("no params found for policy binding with `Deny` parameterNotFoundAction")
-        for params in found:
-            yield params
-
-    async def _find_params(self, policy: CompiledPolicy, reference: Document, admission: Admission) -> list[Document]:
-        kind = mapping(policy.document, "spec", "paramKind")
-        group = text(kind, "apiVersion").rpartition("/")[0]
-        row = next((row for row in RESOURCES if (row.group, row.kind) == (group, text(kind, "kind"))), None)
-        if row is None or not row.is_stored:
-            raise PolicyError(f"failed to find resource referenced by paramKind: '{group}, Kind={text(kind, 'kind')}'")
-        namespace = (text(reference, "namespace") or admission.attributes.namespace) if row.namespaced else ""
-        if row.namespaced and not namespace:
-            raise PolicyError("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
-        if name := text(reference, "name"):
-            found = await self._objects.get(row.group, row.plural, namespace, name)
-            return [found] if found else []
-        everything = await self._objects.list(row.group, row.plural, namespace)
-        return [found for found in everything if selects(mapping(reference, "selector"), labels_of(found))]
 
 
 def _refusal(admission: Admission, message: str, reason: str) -> ApiError:

@@ -17,6 +17,10 @@ class PatchFailed(Exception):
     """An operation that cannot be done, or a test that does not hold."""
 
 
+class UnmetTest(PatchFailed):
+    """A test that does not hold."""
+
+
 def apply(document: Any, operations: list[dict[str, Any]]) -> Any:
     """The document after all operations; the one passed in stays as it is."""
     result = copy.deepcopy(document)
@@ -60,7 +64,7 @@ def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
             return _add(document, path, copy.deepcopy(_get(document, _pointer(operation.get("from")))))
         case "test":
             if not same(_get(document, path, missing=None), operation.get("value")):
-                raise PatchFailed(f"testing value {operation.get('path')} failed")
+                raise UnmetTest(f"testing value {operation.get('path')} failed")
             return document
     raise PatchFailed(f"unexpected kind of operation: {name}")
 

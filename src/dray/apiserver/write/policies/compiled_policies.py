@@ -18,12 +18,17 @@ from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.policies.authorizer_library import AUTHORIZER, RESOURCE_CHECK, library
 from dray.cel import CompileFailure, Environment, Program, compile_expression
 from dray.cel.environment import BASE_LIBRARIES
-from dray.cel.types import DYN
+from dray.cel.types import DYN, Type
 
 
 @cache
 def environment(*, with_params: bool, with_variables: bool = True) -> Environment:
     """Match conditions see neither params' absence nor variables; everything else sees both."""
+    variables = policy_variables(with_params=with_params, with_variables=with_variables)
+    return Environment(variables, libraries=(*BASE_LIBRARIES, library))
+
+
+def policy_variables(*, with_params: bool, with_variables: bool = True) -> dict[str, Type]:
     variables = {
         "object": DYN,
         "oldObject": DYN,
@@ -36,7 +41,7 @@ def environment(*, with_params: bool, with_variables: bool = True) -> Environmen
         variables["params"] = DYN
     if with_variables:
         variables["variables"] = DYN
-    return Environment(variables, libraries=(*BASE_LIBRARIES, library))
+    return variables
 
 
 @dataclass(frozen=True, slots=True)

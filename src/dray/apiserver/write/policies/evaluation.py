@@ -1,7 +1,7 @@
 """Do the match conditions of a policy hold for a request, and what does the policy say about it?"""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from dray.apiserver.request.request_info import Attributes, Document
 from dray.apiserver.write.admission.chain import Admission
@@ -69,12 +69,17 @@ class Scene:
         )
 
 
-def applies(policy: CompiledPolicy, scene: Scene, params: Document | None) -> bool:
+class HasConditions(Protocol):
+    @property
+    def conditions(self) -> tuple[NamedProgram, ...]: ...
+
+
+def applies(policy: HasConditions, scene: Scene, params: Document | None) -> bool:
     """Whether all match conditions hold. One that is false settles it, whatever others say. Raises PolicyError."""
     problem = ""
     for condition in policy.conditions:
         try:
-            if _value(condition.program, {**scene.values, "params": params}) is not True:
+            if value_of(condition.program, {**scene.values, "params": params}) is not True:
                 return False
         except PolicyError as error:
             problem = problem or f"match condition {condition.name}: {error}"
@@ -94,7 +99,7 @@ class Judgement:
 def judge(policy: CompiledPolicy, scene: Scene, params: Document | None) -> Judgement:
     """Raises PolicyError if an expression gives no answer."""
     values: dict[str, Any] = {**scene.values, "params": params, "variables": {}}
-    broken = _fill_variables(policy.variables, values)
+    broken = fill_variables(policy.variables, values)
     found = tuple(denial for validation in policy.validations if (denial := _denial(validation, values, broken)))
     return Judgement(found, _annotations(policy, values))
 
@@ -103,7 +108,7 @@ def _annotations(policy: CompiledPolicy, values: dict[str, Any]) -> dict[str, st
     """A null or an empty text leaves an annotation out; a long one is cut."""
     found: dict[str, str] = {}
     for annotation in policy.annotations:
-        value = _value(annotation.program, values)
+        value = value_of(annotation.program, values)
         if value is not None and not isinstance(value, str):
             raise PolicyError(f"valueExpression of audit annotation '{annotation.name}' is neither a text nor null")
         if value and value.strip():
@@ -111,12 +116,12 @@ def _annotations(policy: CompiledPolicy, values: dict[str, Any]) -> dict[str, st
     return found
 
 
-def _fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any]) -> dict[str, str]:
+def fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any]) -> dict[str, str]:
     """Variables in order, each seeing those before it. A broken one is only a problem for who uses it."""
     broken: dict[str, str] = {}
     for variable in variables:
         try:
-            values["variables"] = {**values["variables"], variable.name: _value(variable.program, values)}
+            values["variables"] = {**values["variables"], variable.name: value_of(variable.program, values)}
         except PolicyError as error:
             broken[variable.name] = str(error)
     return broken
@@ -124,7 +129,7 @@ def _fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any])
 
 def _denial(validation: Validation, values: dict[str, Any], broken: dict[str, str]) -> Denial | None:
     try:
-        if _value(validation.program, values) is True:
+        if value_of(validation.program, values) is True:
             return None
     except PolicyError as error:
         cause = next((why for name, why in broken.items() if name in str(error)), str(error))
@@ -136,7 +141,7 @@ def _message(validation: Validation, values: dict[str, Any]) -> str:
     """The expression's message if it makes one of a decent shape, else the fixed one, else the expression itself."""
     if validation.message_program is not None:
         try:
-            made = _value(validation.message_program, values)
+            made = value_of(validation.message_program, values)
         except PolicyError:
             made = None
         if isinstance(made, str) and made.strip() and "\n" not in made and len(made) <= MAX_MESSAGE:
@@ -144,7 +149,7 @@ def _message(validation: Validation, values: dict[str, Any]) -> str:
     return validation.message or f"failed expression: {validation.text.strip()}"
 
 
-def _value(program: Program | CompileFailure, values: dict[str, Any]) -> Any:
+def value_of(program: Program | CompileFailure, values: dict[str, Any]) -> Any:
     if isinstance(program, CompileFailure):
         raise PolicyError(f"compilation error: {program.message}")
     try:

@@ -17,12 +17,16 @@ from dray.api.safe_get import (
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.policies.compiled_policies import compile_policy, environment
+from dray.apiserver.write.policies.mutating_policies import compile_mutating_policy
 from dray.cel import CompileFailure, Program, compile_expression
 from dray.cel.environment import MAX_EXPRESSION_LENGTH
 
 MAX_CONDITIONS = 64
 ACTIONS = ("Audit", "Deny", "Warn")
 OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+MUTABLE_OPERATIONS = ("*", "CONNECT", "CREATE", "UPDATE")
+REINVOCATION_POLICIES = ("IfNeeded", "Never")
+PATCH_FIELDS = {"ApplyConfiguration": "applyConfiguration", "JSONPatch": "jsonPatch"}
 REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 NOT_FOUND_ACTIONS = ("Allow", "Deny")
 
@@ -61,6 +65,75 @@ def binding_problems(document: Document) -> Iterator[OptionError]:
             "response and headers serves no purpose)"
         )
         yield _invalid("spec.validationActions", actions, why)
+
+
+def mutating_policy_problems(document: Document) -> Iterator[OptionError]:
+    """Field errors of a MutatingAdmissionPolicy, in the order of its fields."""
+    spec = mapping(document, "spec")
+    if text(spec, "failurePolicy") not in ("", "Fail", "Ignore"):
+        yield _unsupported("spec.failurePolicy", text(spec, "failurePolicy"), ("Fail", "Ignore"))
+    constraints = part(spec, "matchConstraints")
+    if not isinstance(constraints, dict):
+        yield _required("spec.matchConstraints")
+    elif not mappings(constraints, "resourceRules"):
+        yield _required("spec.matchConstraints.resourceRules")
+    yield from _rule_problems(mapping(spec, "matchConstraints"), "spec.matchConstraints")
+    yield from _unchangeable_operations(mapping(spec, "matchConstraints"), "spec.matchConstraints")
+    compiled = compile_mutating_policy(document)
+    programs = [named.program for named in compiled.conditions]
+    yield from _condition_problems(mappings(spec, "matchConditions"), programs, "spec.matchConditions")
+    yield from _name_problems(spec)
+    for index, named in enumerate(compiled.variables):
+        source = text(mappings(spec, "variables")[index], "expression")
+        yield from _problems(f"spec.variables[{index}].expression", source, named.program)
+    if not compiled.mutations:
+        yield _required("spec.mutations", "mutations must contain at least one item")
+    for index, (entry, mutation) in enumerate(zip(mappings(spec, "mutations"), compiled.mutations, strict=True)):
+        yield from _mutation_problems(entry, mutation.program, f"spec.mutations[{index}]")
+    policy = text(spec, "reinvocationPolicy")
+    if not policy:
+        yield _required("spec.reinvocationPolicy")
+    elif policy not in REINVOCATION_POLICIES:
+        yield _unsupported("spec.reinvocationPolicy", policy, REINVOCATION_POLICIES)
+
+
+def _mutation_problems(entry: Document, program: Program | CompileFailure, path: str) -> Iterator[OptionError]:
+    patch_type = text(entry, "patchType")
+    if not patch_type:
+        yield _required(f"{path}.patchType")
+        return
+    if patch_type not in PATCH_FIELDS:
+        yield _unsupported(f"{path}.patchType", patch_type, tuple(PATCH_FIELDS))
+        return
+    field = PATCH_FIELDS[patch_type]
+    for other in PATCH_FIELDS.values():
+        if other != field and part(entry, other) is not None:
+            yield _invalid(f"{path}.{other}", f"{{{other}}}", f"must not be specified when patchType is {patch_type}")
+    if part(entry, field) is None:
+        yield _required(f"{path}.{field}", f"must be specified when patchType is {patch_type}")
+        return
+    source = text(entry, field, "expression")
+    if not source.strip():
+        yield _required(f"{path}.{field}.expression")
+        return
+    yield from _problems(f"{path}.{field}.expression", source, program)
+
+
+def _unchangeable_operations(resources: Document, path: str) -> Iterator[OptionError]:
+    """Only what creates or changes an object can be changed."""
+    for rule in mappings(resources, "resourceRules"):
+        for operation in strings(rule, "operations"):
+            if operation not in MUTABLE_OPERATIONS:
+                yield _unsupported(f"{path}.resourceRules.operations", operation, MUTABLE_OPERATIONS)
+
+
+def mutating_binding_problems(document: Document) -> Iterator[OptionError]:
+    spec = mapping(document, "spec")
+    if not text(spec, "policyName"):
+        yield _required("spec.policyName")
+    yield from _reference_problems(part(spec, "paramRef"))
+    yield from _rule_problems(mapping(spec, "matchResources"), "spec.matchResources")
+    yield from _unchangeable_operations(mapping(spec, "matchResources"), "spec.matchResources")
 
 
 def webhook_problems(configuration: Document, old: Document | None) -> Iterator[OptionError]:

@@ -28,14 +28,20 @@ class MatchedResource(NamedTuple):
 
 
 def matches_request(resources: Document, admission: Admission, namespace: Document | None) -> bool:
+    return matched_by(resources, admission, namespace) is not None
+
+
+def matched_by(resources: Document, admission: Admission, namespace: Document | None) -> MatchedResource | None:
     """`namespace` is the request's namespace (or the Namespace being written); None for cluster-scoped objects."""
     if not selects_request(resources, admission, namespace):
-        return False
+        return None
     exact = text(resources, "matchPolicy") == EXACT
     if matched_resource(mappings(resources, "excludeResourceRules"), admission, exact=exact):
-        return False
+        return None
     rules = mappings(resources, "resourceRules")
-    return not rules or matched_resource(rules, admission, exact=exact) is not None
+    if not rules:
+        return MatchedResource(admission.attributes.group, admission.attributes.version)
+    return matched_resource(rules, admission, exact=exact)
 
 
 def selects_request(resources: Document, admission: Admission, namespace: Document | None) -> bool:
