@@ -2,23 +2,24 @@
 
 import asyncio
 import sys
+from pathlib import Path
 
 import click
 
 
 class DriverGroup(click.Group):
-    """One command per shipped driver, and `test` for any driver."""
+    """One command per shipped driver, `test` for any driver, and `webhook` for the parameters of the shipped ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from dray.driver.example import DRIVERS
 
-        return [*sorted(DRIVERS), "test"]
+        return [*sorted(DRIVERS), "test", "webhook"]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         from dray.driver.example import DRIVERS
 
-        if cmd_name == "test":
-            return test
+        if cmd_name in OTHERS:
+            return OTHERS[cmd_name]
         if cmd_name not in DRIVERS:
             return None
 
@@ -83,9 +84,50 @@ def test(target: str, timeout_s: float, verbose: int) -> None:
     sys.exit(1 if asyncio.run(run()) else 0)
 
 
+@click.command(
+    epilog="Example: dray driver webhook --listen 127.0.0.1:8443 --tls-cert-file hook.crt --tls-private-key-file hook.key"
+)
+@click.option("--listen", default="127.0.0.1:0", show_default=True, help="HOST:PORT; port 0 takes a free one.")
+@click.option("--tls-cert-file", "certificate", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--tls-private-key-file", "key", required=True, type=click.Path(exists=True, dir_okay=False))
+@click.option("--ready-file", default="", help="Gets the URL once the webhook is ready.")
+def webhook(listen: str, certificate: str, key: str, ready_file: str) -> None:
+    """Serve an admission webhook that checks the opaque parameters of Dray's own drivers.
+
+    It answers AdmissionReviews about ResourceClaims, ResourceClaimTemplates and DeviceClasses, until SIGTERM.
+    """
+    import ssl
+
+    from dray.cli.main import BrokenWorld
+
+    try:
+        asyncio.run(_serve_webhook(listen, Path(certificate), Path(key), ready_file))
+    except (OSError, ssl.SSLError) as error:
+        raise BrokenWorld(str(error)) from error
+
+
+async def _serve_webhook(listen: str, certificate: Path, key: Path, ready_file: str) -> None:
+    from dray.cli.options import parse_address
+    from dray.driver.example import DRIVERS
+    from dray.driver.parameter_webhook import ParameterWebhook
+    from dray.http.server import url_of
+    from dray.signals import stop_signal
+
+    serving = ParameterWebhook((make() for make in DRIVERS.values()), certificate, key)
+    url = url_of("https", *await serving.start(*parse_address(listen)))
+    click.echo(f"the webhook listens at {url}/")
+    if ready_file:
+        Path(ready_file).write_text(url)
+    await stop_signal().wait()
+    await serving.stop()
+
+
+OTHERS = {"test": test, "webhook": webhook}
+
+
 @click.group(cls=DriverGroup)
 def driver() -> None:
-    """Run a driver that comes with Dray on a node, or test any driver.
+    """Run a driver that comes with Dray on a node, test any driver, or check parameters when they are written.
 
     Example: dray driver gpu --kubeconfig admin.kubeconfig --node-name worker-1 --kubelet-root ./worker-1 --cdi-dir ./cdi
     """

@@ -144,6 +144,9 @@ class Driver(ABC):
     def pools(self, node_name: str) -> Iterable[Pool]:
         """The devices this driver offers on a node."""
 
+    def check_config(self, config: DeviceConfig) -> None:  # noqa: B027
+        """Raise PrepareError if these parameters make no sense. A webhook asks when they are written; `prepare` checks them again."""
+
     def prepare(self, claim: ClaimToPrepare) -> Iterable[PreparedDevice] | Awaitable[Iterable[PreparedDevice]]:
         """Make the devices usable. May be called again for the same claim and must then answer the same."""
         return [PreparedDevice(device) for device in claim.devices]

@@ -105,6 +105,9 @@ class GpuDriver(Driver):
         self._profile = profile
         self._faults_file = faults
 
+    def check_config(self, config: DeviceConfig) -> None:
+        _checked(config)
+
     def pools(self, node_name: str) -> Iterable[Pool]:
         devices = self._devices() if self._faults_file is not None else self._devices_without_faults
         counters = tuple(map(self._counter_set, self._cards())) if self._profile.partitions else ()
@@ -247,18 +250,23 @@ def _config_of(configs: Iterable[DeviceConfig]) -> GpuConfig:
     """The last of the given parameters, checked; PrepareError tells the user what is wrong with them."""
     config = GpuConfig()
     for each in configs:
-        try:
-            config = msgspec.convert(each.parameters, GpuConfig)
-        except msgspec.ValidationError as error:
-            raise PrepareError(f"opaque parameters: {error}") from error
-        if config.kind != "GpuConfig":
-            raise PrepareError(f"opaque parameters: kind {config.kind!r} is not known, must be GpuConfig")
-        if config.debugging and not each.is_from_class:
-            raise PrepareError("opaque parameters: debugging can be set only by a DeviceClass, not by a claim")
-        if config.time_slice not in TIME_SLICES:
-            raise PrepareError(
-                f"opaque parameters: timeSlice {config.time_slice!r}: must be one of {', '.join(TIME_SLICES)}"
-            )
+        config = _checked(each)
+    return config
+
+
+def _checked(given: DeviceConfig) -> GpuConfig:
+    try:
+        config = msgspec.convert(given.parameters, GpuConfig)
+    except msgspec.ValidationError as error:
+        raise PrepareError(f"opaque parameters: {error}") from error
+    if config.kind != "GpuConfig":
+        raise PrepareError(f"opaque parameters: kind {config.kind!r} is not known, must be GpuConfig")
+    if config.debugging and not given.is_from_class:
+        raise PrepareError("opaque parameters: debugging can be set only by a DeviceClass, not by a claim")
+    if config.time_slice not in TIME_SLICES:
+        raise PrepareError(
+            f"opaque parameters: timeSlice {config.time_slice!r}: must be one of {', '.join(TIME_SLICES)}"
+        )
     return config
 
 
