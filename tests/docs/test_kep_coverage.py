@@ -13,7 +13,7 @@ DIFFERENCES = (ROOT / "docs" / "differences.md").read_text()
 
 STATEMENTS = 385
 # Whoever proves or does one of these takes the number down; nobody takes it up.
-MOST_OPEN = 6
+MOST_OPEN = 5
 MOST_LATER = 2
 VERDICTS = {"done", "differs", "later", "open"}
 
