@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.builders.manifests import a_device, a_slice
 from tests.waiting import eventually, eventually_blocking
 
 from dray.cli.main import cli
@@ -228,6 +229,16 @@ async def test_controllers_and_scheduler_do_not_outlive_a_killed_server(ups: lis
     (loops,) = _loops_of(up)
     up.end(signal.SIGKILL)
     await eventually(lambda: not Path(f"/proc/{loops}").exists(), "the second process to end", DEADLINE_S)
+
+
+async def test_a_gate_is_off_for_all_parts(ups: list[Up], tmp_path: Path) -> None:
+    ups.append(Up(tmp_path, "--nodes", "0", "--feature-gates", "DRAConsumableCapacity=false"))
+    ups[0].wait()
+    client = ups[0].client()
+    await client.create(SLICES, a_slice("s", a_device("d", allowMultipleAllocations=True)))
+    (device,) = (await client.get(SLICES, "s")).spec.devices
+    assert device.allow_multiple_allocations is None
+    await client.close()
 
 
 async def test_metrics_of_all_parts_are_served(ups: list[Up], tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ class DriversRig:
         self.clock = clock or RealClock()
         self.api = Claims()
         self.wiped: list[str] = []
+        # Method and gRPC code of each call, as the metrics see them.
+        self.calls: list[tuple[str, str]] = []
         self._call_timeout_s = call_timeout_s
         self.drivers = self._make_drivers()
         self.claims = self._make_claims()
@@ -51,7 +53,7 @@ class DriversRig:
         await self.drivers.close()
 
     def _make_drivers(self):
-        return Drivers(self.root / "plugins_registry", self.clock, self._wipe)
+        return Drivers(self.root / "plugins_registry", self.clock, self._wipe, observe=self._observe)
 
     def _make_claims(self):
         return PodClaims(
@@ -61,6 +63,9 @@ class DriversRig:
             keeps_share_ids=self.keeps_share_ids,
             call_timeout_s=self._call_timeout_s,
         )
+
+    def _observe(self, driver, method, code, seconds):
+        self.calls.append((method.rpartition("/")[2], code))
 
     async def _wipe(self, driver):
         self.wiped.append(driver)

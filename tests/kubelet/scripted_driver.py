@@ -64,6 +64,14 @@ class ScriptedDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_g
             await server.stop(None)
         self._servers.clear()
 
+    async def die(self) -> None:
+        """As if it was killed: nobody answers, and its sockets stay."""
+        for server in self._servers:
+            await server.stop(None)
+        self._servers.clear()
+        for socket in (self.service_socket, self.registration_socket):
+            socket.touch()
+
     # --- registration
 
     async def GetInfo(self, request, context):

@@ -213,6 +213,16 @@ async def test_the_first_service_of_the_drivers_own_list_is_spoken(rig, tmp_path
     await driver.stop()
 
 
+async def test_calls_to_a_driver_that_was_killed_are_counted_and_its_claims_stay_in_use(rig, driver):
+    rig.has("a")
+    await rig.claims.prepare(pod_with_claims("a"))
+    await driver.die()
+    with pytest.raises(DriverError, match="NodeUnprepareResources: rpc error: code = Unavailable"):
+        await rig.claims.unprepare("pod-1")
+    assert rig.calls == [("NodePrepareResources", "OK"), ("NodeUnprepareResources", "Unavailable")]
+    assert rig.claims.claims_in_use() == {"<any>": 1, DRIVER: 1}
+
+
 async def test_a_driver_that_is_uninstalled_keeps_its_claims_in_use_until_it_is_back(rig, driver, tmp_path):
     rig.has("a")
     await rig.claims.prepare(pod_with_claims("a"))

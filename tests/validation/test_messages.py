@@ -218,6 +218,10 @@ class TestDownwardAttributes:
         found = said(self.pod(resourceSliceAttributeRef=self.REFERENCE | change))
         assert found[0].startswith(f"{self.PATH}.resourceSliceAttributeRef.{field}: {text}")
 
+    def test_a_reference_is_never_optional(self):
+        reading = shape_document(self.pod(resourceSliceAttributeRef=self.REFERENCE | {"optional": True}))
+        assert reading.unknown_fields == (f"{self.PATH}.resourceSliceAttributeRef.optional",)
+
     def test_one_source_only(self):
         both = said(self.pod(resourceSliceAttributeRef=self.REFERENCE, fieldRef={"fieldPath": "metadata.name"}))
         assert both == [f'{self.PATH}: Invalid value: "": may not have more than one field specified at a time']
