@@ -13,9 +13,8 @@ from tests.waiting import eventually
 
 from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import LOOPBACK, Request, User
-from dray.client.in_process import InProcessTransport
 from dray.client.kinds import NODES
-from dray.client.rest import Client
+from dray.client.rest import Client, InProcessTransport
 from dray.client.shared_informers import Informers
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import (

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from tests.apiserver.conftest import Client
 
 from dray.api.schemas import struct, struct_names
+from dray.api.served_versions import served_versions
 from dray.apiserver.discovery import field_descriptions
-from dray.apiserver.discovery.api_groups import served
 from dray.apiserver.discovery.field_descriptions import field_text, type_text, words_of
 from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.request.request_info import Request
 from dray.apiserver.request.request_options import Query
 
 Document = dict[str, Any]
-API = OpenApi(served("api/all=true"))
+API = OpenApi(served_versions("api/all=true"))
 
 
 def document(path: str) -> Document:

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dray.apiserver.request.fairness import SCHEDULER, URGENT_FOR_S, WritePriority
+from dray.apiserver.core import SCHEDULER, URGENT_FOR_S, WritePriority
 from dray.apiserver.request.request_info import LOOPBACK, Request, User, request_info_of
 
 from .conftest import Client
@@ -48,7 +48,7 @@ class Rig:
 @pytest.fixture
 def long_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow this machine is."""
-    monkeypatch.setattr("dray.apiserver.request.fairness.URGENT_FOR_S", 60.0)
+    monkeypatch.setattr("dray.apiserver.core.URGENT_FOR_S", 60.0)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: Ri
 
 
 async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.apiserver.request.fairness.URGENT_FOR_S", URGENT_FOR_S)
+    monkeypatch.setattr("dray.apiserver.core.URGENT_FOR_S", URGENT_FOR_S)
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     await asyncio.sleep(URGENT_FOR_S)
     await asyncio.gather(*(rig.send(str(number)) for number in range(8)))

@@ -10,7 +10,7 @@ from dray.api.core import Pod
 from dray.api.meta import ObjectMeta
 from dray.api.resource import ResourceClaim
 from dray.client import CLAIMS, NODES, PODS, ApiError, Client, ServerUnreachable
-from dray.client.in_process import headers_of
+from dray.client.rest import headers_of
 from dray.clock import SimulatedClock
 from tests.client.scripted import ScriptedTransport, error_event, event, ok, refusal
 

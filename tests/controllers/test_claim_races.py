@@ -6,7 +6,7 @@ import pytest
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION as ANNOTATION
 from dray.client import CLAIMS, PODS, TEMPLATES, Answer, ApiError, ServerUnreachable
 from dray.controllers.claims import ClaimController
-from dray.controllers.claims.releasing import DeletedUids
+from dray.controllers.claims.controller import DeletedUids
 from tests.controllers.builders import FINALIZER, ns_claim, ns_pod, ns_template
 from tests.waiting import eventually
 

@@ -396,7 +396,7 @@ async def test_the_gauge_counts_claims_by_state_and_source(cluster):
 )
 def test_the_admin_access_label(requests, expected):
     from dray.api.resource import ResourceClaim
-    from dray.controllers.claims.metrics import ClaimMetrics
+    from dray.controllers.claims.creating import ClaimMetrics
 
     claim = msgspec.convert({"spec": {"devices": {"requests": requests}}}, ResourceClaim)
     assert ClaimMetrics.admin_access(claim) == expected

@@ -17,8 +17,8 @@ import itertools, sys
 sys.path.insert(0, {folder!r})
 from fan_driver import FanDriver
 from dray.driver import run
-from dray.driver.checkpoint import Checkpoint
-from dray.driver.cdi import CdiFiles
+from dray.driver.claim_files import Checkpoint
+from dray.driver.claim_files import CdiFiles
 numbers = itertools.count()
 Checkpoint.get = lambda self, uid: None
 Checkpoint.holder_of = lambda self, pool, device, besides: None

@@ -17,9 +17,7 @@ from tests.waiting import eventually
 from dray.client import CLAIMS, NAMESPACES, NODES, SLICES, Client
 from dray.driver import ClaimReference, DriverPaths, RunningDriver
 from dray.driver import running_driver as running_room
-from dray.driver.cdi import CdiFiles
-from dray.driver.checkpoint import Checkpoint
-from dray.driver.metadata import DeviceMetadata
+from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata
 from dray.driver.prepare import ClaimPreparer
 from dray.proto import dra_v1_pb2, dra_v1_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions

@@ -7,7 +7,7 @@ from tests.driver.test_server import DRIVER, Rig, allocated_claim, result
 
 from dray.api.meta import ObjectMeta
 from dray.api.resource import DeviceAttribute, ResourceClaim
-from dray.driver.metadata import DeviceMetadata
+from dray.driver.claim_files import DeviceMetadata
 from dray.driver.metadata_reader import DeviceEntry, MetadataError, read_metadata, read_request, request_directory
 from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
 

@@ -30,11 +30,9 @@ from dray.driver import (
     PrepareError,
     RunningDriver,
 )
-from dray.driver.cdi import CdiFiles
-from dray.driver.checkpoint import Checkpoint
-from dray.driver.metadata import DeviceMetadata
+from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata
 from dray.driver.prepare import ClaimPreparer
-from dray.driver.server import DriverServer, HealthReports
+from dray.driver.running_driver import DriverServer, HealthReports
 from dray.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,

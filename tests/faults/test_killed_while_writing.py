@@ -5,7 +5,7 @@ import os
 import pytest
 
 from dray.api.cdi import ContainerEdits
-from dray.driver.cdi import CdiFiles
+from dray.driver.claim_files import CdiFiles
 
 EDITS = [("gpu-0", ContainerEdits(env=("A=B",)))]
 

@@ -7,8 +7,8 @@ import pytest
 from dray.allocator import change_log as device_changes
 from dray.client import CLAIMS, PODS, events
 from dray.controllers import garbage_collector
-from dray.controllers.claims import releasing
-from dray.scheduler.framework import answer_cache
+from dray.controllers.claims.controller import DeletedUids
+from dray.scheduler.framework import filtering
 from tests.faults.held import growth, held_by
 from tests.faults.small_cluster import small_cluster, until_nothing_is_left
 from tests.torture import shapes
@@ -25,8 +25,8 @@ def short_memory(monkeypatch):
     """What is remembered up to a number is full after a few pods already."""
     monkeypatch.setattr(events, "REMEMBERED", FEW)
     monkeypatch.setattr(garbage_collector, "REMEMBERED_ABSENT_OWNERS", FEW)
-    monkeypatch.setattr(releasing.DeletedUids.__init__, "__defaults__", (FEW,))
-    monkeypatch.setattr(answer_cache, "_KEPT", FEW)
+    monkeypatch.setattr(DeletedUids.__init__, "__defaults__", (FEW,))
+    monkeypatch.setattr(filtering, "_KEPT", FEW)
     monkeypatch.setattr(device_changes, "LONGEST_LOG", FEW)
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.claims import ClaimRefused
-from dray.kubelet.driver_client import DriverClient
+from dray.kubelet.drivers import DriverClient
 from dray.kubelet.errors import DriverError
 from dray.kubelet.prepare import PodClaims
 from dray.proto import dra_v1_pb2, dra_v1beta1_pb2

@@ -17,7 +17,7 @@ from dray.client.credentials import Proof
 from dray.client.errors import CredentialsError, KubeconfigError
 from dray.client.https import ssl_context
 from dray.client.kubeconfig import load_connection
-from dray.driver.checkpoint import Checkpoint
+from dray.driver.claim_files import Checkpoint
 from dray.kubelet.checkpoint import CheckpointCorrupt, CheckpointFile
 from dray.kubelet.claims import PreparedClaim
 from dray.kubelet.container_specs import CdiDirectories

@@ -14,7 +14,7 @@ from dray.kubelet.device_health import (
     HealthFile,
     StoredHealth,
 )
-from dray.kubelet.driver_client import DriverClient
+from dray.kubelet.drivers import DriverClient
 from dray.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,

@@ -6,7 +6,7 @@ import pytest
 
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.claims import ClaimRefused
-from dray.kubelet.driver_client import DriverClient
+from dray.kubelet.drivers import DriverClient
 from dray.kubelet.errors import DriverError
 from dray.proto import dra_v1_pb2
 from tests.kubelet.drivers_rig import DRIVER, DriversRig, pod_with_claims

@@ -4,9 +4,9 @@ import pytest
 
 from dray.api.codec import to_object
 from dray.api.core import Pod
+from dray.kubelet.container_specs import VolumeFolders
 from dray.kubelet.environment import EnvironmentSources
 from dray.kubelet.errors import ContainerError
-from dray.kubelet.volumes import VolumeFolders
 from tests.builders.manifests import a_container, a_pod
 from tests.kubelet.test_environment import DEVICES, claim_of
 

@@ -4,9 +4,9 @@ from tests.builders.objects import a_pod
 from tests.scheduler.test_queue import a_queue
 
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE
-from dray.scheduler.framework.status import unresolvable
-from dray.scheduler.queued_pods import QueueName
-from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS, BindingLimit
+from dray.scheduler.framework.interface import unresolvable
+from dray.scheduler.queue import QueueName
+from dray.scheduler.service import FEW_BINDINGS, LONG, MOST_BINDINGS, BindingLimit
 
 
 def test_few_at_once_from_long_until_worked_off():

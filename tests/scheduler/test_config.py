@@ -113,7 +113,7 @@ class Picky:
     name = "Picky"
 
     def filter(self, cycle, pod, node):
-        from dray.scheduler.framework.status import unschedulable
+        from dray.scheduler.framework.interface import unschedulable
 
         return None if int(node.name.rpartition("-")[2]) % 2 == 0 else unschedulable("node(s) are odd")
 

@@ -12,7 +12,7 @@ from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.devices import ExtendedClasses
 from dray.scheduler.framework.profile import ProfileConfig
-from dray.scheduler.plugins.dynamic_resources.extended_resources import demand_for
+from dray.scheduler.plugins.dynamic_resources.pod_claims import demand_for
 from dray.scheduler.scheduler import Scheduler
 
 NAME = "example.com/gpu"

@@ -7,11 +7,12 @@ from tests.scheduler.world import World
 from dray.scheduler.assembly import default_registry
 from dray.scheduler.config import ConfigError, SchedulerConfig
 from dray.scheduler.framework import profile
-from dray.scheduler.framework.plugin import (
+from dray.scheduler.framework.interface import (
     BindPlugin,
     EnqueuePlugin,
     FilterPlugin,
     PermitPlugin,
+    PluginStatus,
     PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
@@ -20,9 +21,11 @@ from dray.scheduler.framework.plugin import (
     RememberedScore,
     ReservePlugin,
     ScorePlugin,
+    StatusCode,
+    error,
+    unschedulable,
 )
 from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
-from dray.scheduler.framework.status import PluginStatus, StatusCode, error, unschedulable
 
 DIARY = []
 

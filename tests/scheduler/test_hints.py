@@ -8,11 +8,18 @@ from tests.scheduler.world import World
 from dray.api.resource import CLAIM_FINALIZER, AllocationResult
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
+from dray.scheduler.framework.interface import (
+    Action,
+    ClusterChange,
+    ClusterEvent,
+    EventRegistration,
+    EventResource,
+    Hint,
+    unschedulable,
+)
 from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
-from dray.scheduler.framework.status import unschedulable
 from dray.scheduler.plugins.dynamic_resources.pod_claims import _Hints
-from dray.scheduler.pod_indexes import PodGroups
+from dray.scheduler.snapshot import PodGroups
 
 DELETED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.DELETE)
 ADDED = ClusterEvent(EventResource.RESOURCE_CLAIM, Action.ADD)

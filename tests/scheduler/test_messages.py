@@ -11,8 +11,8 @@ from dray.api.resource import Device, DeviceRequest, NodeAllocatableResourceMapp
 from dray.client.errors import ApiError
 from dray.scheduler.assembly import OURS
 from dray.scheduler.config import SchedulerConfig
+from dray.scheduler.framework.interface import error
 from dray.scheduler.framework.profile import EnabledPlugin, PluginRegistry, PluginSet, ProfileConfig
-from dray.scheduler.framework.status import error
 from dray.sim.memory_cluster import conflict
 
 

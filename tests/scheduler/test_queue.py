@@ -3,10 +3,16 @@
 import pytest
 from tests.builders.objects import a_pod
 
-from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
-from dray.scheduler.framework.status import unresolvable
-from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.queued_pods import PodBackoff, QueuedPod, QueueName
+from dray.scheduler.framework.interface import (
+    Action,
+    ClusterChange,
+    ClusterEvent,
+    EventRegistration,
+    EventResource,
+    Hint,
+    unresolvable,
+)
+from dray.scheduler.queue import PodBackoff, QueuedPod, QueueName, SchedulingQueue
 
 NODE_ADDED = ClusterEvent(EventResource.NODE, Action.ADD, "NodeAdd")
 NODE_LABEL = ClusterEvent(EventResource.NODE, Action.UPDATE_NODE_LABEL, "NodeUpdate")

@@ -24,11 +24,10 @@ from dray.api.core import (
 )
 from dray.api.resource import Device
 from dray.scheduler.config import SchedulerConfig, with_policy
-from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.interface import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
 from dray.scheduler.plugins.dynamic_resources.plugin import score_of
-from dray.scheduler.plugins.node_filters import scaled_to_best
 from dray.scheduler.plugins.node_resources_fit import (
     NodeResourcesFit,
     ScoringShape,
@@ -36,6 +35,7 @@ from dray.scheduler.plugins.node_resources_fit import (
     most_allocated,
     strategy_from,
 )
+from dray.scheduler.plugins.pod_spec_plugins import scaled_to_best
 
 BIG = a_class("big", 'device.attributes["gpu.example.com"].size == "big"')
 SMALL = a_class("small", 'device.attributes["gpu.example.com"].size == "small"')

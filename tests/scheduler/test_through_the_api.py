@@ -15,9 +15,8 @@ from tests.waiting import eventually
 from dray.client import CLAIMS, DEVICE_CLASSES, EVENTS, NODES, PODS, SERVICE_ACCOUNTS, SLICES, TEMPLATES
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
-from dray.scheduler.queued_pods import QueueName
-from dray.scheduler.service import SchedulerService
-from dray.scheduler.writer import FEW_BINDINGS, LONG, MOST_BINDINGS
+from dray.scheduler.queue import QueueName
+from dray.scheduler.service import FEW_BINDINGS, LONG, MOST_BINDINGS, SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 KINDS = {

@@ -9,16 +9,18 @@ from hypothesis import strategies as st
 from tests.builders.objects import a_class, a_node, a_pod, a_slice, template_pod
 from tests.scheduler.world import World
 
-from dray.scheduler.framework.answer_cache import (
+from dray.scheduler.framework.filtering import (
     FilterAnswers,
     NodeChangeLog,
     ScoreAnswers,
+    nodes_to_find,
     positions,
+    span,
+    steps_to_nth,
+    windows,
 )
-from dray.scheduler.framework.filtering import nodes_to_find, span, steps_to_nth, windows
-from dray.scheduler.framework.plugin import NodeFacet
+from dray.scheduler.framework.interface import NodeFacet, error, unresolvable, unschedulable
 from dray.scheduler.framework.scoring import WeightedScores, best_node, totals
-from dray.scheduler.framework.status import error, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeList
 
 

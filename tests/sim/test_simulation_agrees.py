@@ -23,7 +23,7 @@ from dray.client import (
     Informers,
 )
 from dray.explain.cluster_objects import ClusterObjects
-from dray.scheduler.queued_pods import QueueName
+from dray.scheduler.queue import QueueName
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 from dray.sim.simulation import Simulation
@@ -139,7 +139,7 @@ def _devices(claims: Any) -> tuple[str, ...]:
 def one_binding_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a pod meets a shared claim that is just being written is a matter of microseconds, in Kubernetes too."""
     for number in ("MOST_BINDINGS", "FEW_BINDINGS"):
-        monkeypatch.setattr(f"dray.scheduler.writer.{number}", 1)
+        monkeypatch.setattr(f"dray.scheduler.service.{number}", 1)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 4, 198])

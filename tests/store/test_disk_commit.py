@@ -11,12 +11,8 @@ import pytest
 from tests.waiting import let_others_run
 
 from dray.store import sqlite_tables as tables
-from dray.store.disk_commit import (
-    QUICK_S,
-    REMEMBERED,
-    DiskCommit,
-)
 from dray.store.errors import StoreUnavailable
+from dray.store.group_commit import QUICK_S, REMEMBERED, DiskCommit
 from dray.store.interface import Put
 from dray.store.sqlite import SqliteStore
 
@@ -61,7 +57,7 @@ class Watched(sqlite3.Connection):
 async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
     connect = sqlite3.connect
     monkeypatch.setattr(tables.sqlite3, "connect", lambda *a, **k: connect(*a, factory=Watched, **k))
-    monkeypatch.setattr("dray.store.disk_commit.time", Watched.stopwatch)
+    monkeypatch.setattr("dray.store.group_commit.time", Watched.stopwatch)
     opened = SqliteStore(tmp_path / "dray.db")
     opened._writing.threads.clear()
     yield opened

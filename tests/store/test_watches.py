@@ -9,7 +9,7 @@ from tests.waiting import eventually, let_others_run
 
 from dray.store import (
     sqlite,
-    watch_queues,
+    store_base,
 )
 from dray.store.errors import Compacted
 from dray.store.interface import Change, Delete, Put, Store
@@ -92,7 +92,7 @@ async def test_watches_during_a_storm_see_every_change_once_in_order(store: Stor
 async def test_a_reader_that_falls_behind_catches_up_from_history(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch_queues, "QUEUE_LIMIT", 3)
+    monkeypatch.setattr(store_base, "QUEUE_LIMIT", 3)
     start = await store.create("/a/start", b"")
     seen: list[int] = []
     async with contextlib.aclosing(store.watch("/a/", start)) as batches:

@@ -7,7 +7,7 @@ sender wrote. An *object* is a frozen struct with the fields that our code reads
 | --- | --- |
 | `schemas` | the description of every type that Kubernetes 1.37 serves: fields, protobuf numbers, list types, rules for empty values |
 | `meta`, `core`, `resource`, `workloads`, `projections` | structs, generated from the description by `scripts/generate_api.py` |
-| `scheme` | one row per served kind: group, plural, verbs, subresources, printed columns |
+| `scheme`, `served_versions` | one row per served kind: group, plural, verbs, subresources, printed columns; which of them are switched on |
 | `codec`, `shaping`, `scalars`, `slice_text`, `caching` | decoding, encoding, and the shape in which the server writes a document |
 | `versions`, `kep_field_names` | older API versions and older field names |
 | `defaults`, `pod_defaults`, `gated_fields`, `strategies`, `prepare_for_write` | what a write changes before it is validated |

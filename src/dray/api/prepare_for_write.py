@@ -5,12 +5,17 @@ Documents are in the storage version; UIDs and times come in from outside. Pure.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from dray.api.scheme import is_namespaced
 from dray.api.strategies import Setting, strategy_for
 
 Document = dict[str, Any]
+
+MAX_NAME_PREFIX = 58
 
 # Metadata that only the server sets, later.
 _ONLY_LATER = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink")
@@ -61,3 +66,38 @@ def with_kept_metadata(document: Document, old: Document) -> Document:
         if name in before:
             metadata[name] = before[name]
     return {**document, "metadata": metadata}
+
+
+def fill_name(metadata: Document, new_suffix: Callable[[], str]) -> None:
+    """generateName becomes a name, unless there is one."""
+    prefix = metadata.get("generateName")
+    if prefix and not metadata.get("name"):
+        metadata["name"] = prefix[:MAX_NAME_PREFIX] + new_suffix()
+
+
+DUPLICATE_OWNERS_WARNING = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: "
+)
+
+
+_canonical = msgspec.json.Encoder(order="deterministic").encode
+
+
+def drop_duplicate_owners(metadata: Document, warn: Callable[[str], None]) -> None:
+    sent = metadata.get("ownerReferences")
+    if not sent or len(sent) < 2:
+        return
+    kept: list[Document] = []
+    again: list[str] = []
+    seen: set[bytes] = set()
+    for reference in sent:
+        form = _canonical(reference)
+        if form in seen:
+            again.append(reference.get("uid") or "")
+        else:
+            seen.add(form)
+            kept.append(reference)
+    if again:
+        metadata["ownerReferences"] = kept
+        warn(DUPLICATE_OWNERS_WARNING + ", ".join(again))

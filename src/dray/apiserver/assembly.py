@@ -12,8 +12,8 @@ from random import SystemRandom
 
 from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
-from dray.apiserver.core import Core, WritePath
-from dray.apiserver.discovery.api_groups import served
+from dray.api.served_versions import served_versions
+from dray.apiserver.core import Core, WritePath, random_name_suffix
 from dray.apiserver.guard.binding_guard import BindingGuard, NodeRoom
 from dray.apiserver.guard.claim_guard import ClaimGuard
 from dray.apiserver.guard.device_records import PublishedDevices
@@ -36,7 +36,6 @@ from dray.apiserver.write.admission.chain import AdmissionChain
 from dray.apiserver.write.admission.default_plugins import Surroundings, default_chain
 from dray.apiserver.write.admission.service_addresses import AddressBook
 from dray.apiserver.write.admission.webhook_plugins import WebhookParts
-from dray.apiserver.write.object_checks import random_name_suffix
 from dray.apiserver.write.policies.compiled_policies import PolicyIndex
 from dray.apiserver.write.policies.mutating_policies import MutatingPolicyIndex
 from dray.apiserver.write.webhooks.calling import WebhookCaller
@@ -155,7 +154,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         security.token_requests,
         TokenIssuer(credentials.token_key),
     )
-    server = Server(core, access, served(options.runtime_config, options.gates), options.minor)
+    server = Server(core, access, served_versions(options.runtime_config, options.gates), options.minor)
     signer = KubeletServingSigner(
         store, security.authorizer, credentials.authority, clock, (*SERVER_NAMES, *options.hosts)
     )

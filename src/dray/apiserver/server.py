@@ -18,11 +18,11 @@ from msgspec.structs import replace
 
 from dray.api.errors import DecodeError
 from dray.api.scheme import Resource, Version, group_version
+from dray.api.served_versions import ServedVersions
 from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import Core
-from dray.apiserver.discovery.api_groups import ServedVersions
+from dray.apiserver.core import Core, WritePriority, in_thread_if_large
 from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
 from dray.apiserver.read.get_and_list import Reader
@@ -32,7 +32,6 @@ from dray.apiserver.request.authentication.authenticator import impersonate, req
 from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
-from dray.apiserver.request.fairness import WritePriority, in_thread_if_large
 from dray.apiserver.request.request_info import (
     ANONYMOUS,
     ApiCall,

@@ -169,15 +169,12 @@ def serving_options(listen: str) -> Callable[[Callable[..., None]], Callable[...
 
 
 def _read(*, listen: str, feature_gates: str, emulate: str | None, runtime_config: str, **places: Any) -> Serving:
-    from dray.apiserver.discovery.api_groups import (
-        BadRuntimeConfig,
-        served,
-    )
+    from dray.api.served_versions import BadRuntimeConfig, served_versions
 
     host, port = parse_address(listen)
     gates = gates_from(feature_gates, emulate)
     try:
-        served(runtime_config, gates)
+        served_versions(runtime_config, gates)
     except BadRuntimeConfig as error:
         raise click.UsageError(str(error)) from None
     minor = (emulate or RELEASES[-1]).partition(".")[2]

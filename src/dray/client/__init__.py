@@ -29,8 +29,8 @@
 `ApiError` (code, reason, is_conflict, ...) is an answer; `ServerUnreachable` means that none came. Answers 429 and 5xx with
 Retry-After are obeyed inside the client. Pod, Node and Namespace structs are views: patch them, never write them back.
 
-`kinds` names every kind. `transport` is the interface of `https`, `in_process` and `pipe` (with `frames`: to the parent process).
-`informer`, `shared_informers`, `indexed_objects` and `mutation_cache` keep local copies. Controllers are built of `workqueue`,
+`kinds` names every kind. `transport` is the interface of `https`, `pipe` and `rest.InProcessTransport` (with `frames`: to the parent process).
+`informer`, `shared_informers` and `indexed_objects` keep local copies. Controllers are built of `workqueue`,
 `events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server. This room
 decides nothing about the cluster.
 """
@@ -38,7 +38,6 @@ decides nothing about the cluster.
 from dray.client.connect import connect
 from dray.client.errors import ApiError, CredentialsError, KubeconfigError, LeadershipLost, ServerUnreachable
 from dray.client.events import NORMAL, WARNING, EventRecorder, Recorder, reference_to
-from dray.client.in_process import InProcessTransport
 from dray.client.indexed_objects import (
     BY_NAMESPACE,
     BY_OWNER,
@@ -47,7 +46,7 @@ from dray.client.indexed_objects import (
     by_namespace,
     by_owner,
 )
-from dray.client.informer import Handler, Informer
+from dray.client.informer import Handler, Informer, MutationCache, is_newer
 from dray.client.kinds import (
     CLAIMS,
     CONFIG_MAPS,
@@ -82,11 +81,16 @@ from dray.client.leader_election import (
     LeaderElector,
     LeaseTiming,
 )
-from dray.client.mutation_cache import (
-    MutationCache,
-    is_newer,
+from dray.client.rest import (
+    APPLY_PATCH,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Client,
+    Document,
+    InProcessTransport,
+    Listing,
 )
-from dray.client.rest import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, Client, Document, Listing
 from dray.client.shared_informers import Informers
 from dray.client.transport import Answer, Call, Transport
 from dray.client.workqueue import Backoff, Hopeless, QueueClosed, TokenBucket, WorkQueue

@@ -1,8 +1,8 @@
-"""A local copy of one kind of object, kept current by a watch, and callbacks for every change.
+"""A local copy of one kind of object, kept current by a watch, and callbacks for every change; a cache of our own writes over it.
 
 The copy is fed by a WatchList where the server offers it, else by a chunked list and a watch from its revision. A watch
 that ends resumes from the last revision seen (bookmarks count); a revision that is gone means one new list, which is
-compared with the copy so that handlers get exactly the differences.
+compared with the copy so that handlers get exactly the differences. With `MutationCache` no decision is made on state older than our last write.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
@@ -17,12 +18,10 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from dray.client.errors import ApiError, CredentialsError, ServerUnreachable
-from dray.client.indexed_objects import (
-    IndexedObjects,
-    Indexer,
-)
+from dray.client.indexed_objects import IndexedObjects, Indexer
 from dray.client.kinds import ApiObject, Kind, WatchEvent, object_key
 from dray.client.rest import Client
+from dray.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -316,3 +315,86 @@ class Informer(Generic[T]):
         except Exception:
             # One handler's bug must not stop the copy that the other handlers use.
             log.exception("%s: a handler failed on %s", self.kind.plural, object_key(objects[-1]))
+
+
+# --- our own writes ---------------------------------------------------------------------------------------------------
+
+MAX_OBJECTS = 1000
+LIFETIME_S = 3600.0
+
+
+def is_newer(one: ApiObject, other: ApiObject) -> bool:
+    """Compares revisions; a revision that is not a number never counts as newer."""
+    return _number(one.metadata.resource_version) > _number(other.metadata.resource_version)
+
+
+class MutationCache(Generic[T]):
+    """`get` and `by_index` return the newer of the object we wrote and the informer's object.
+
+    Once the informer has reached the revision of a write, its answer counts, also when it no longer has the object.
+    """
+
+    def __init__(self, informer: Informer[T], clock: Clock, *, limit: int = MAX_OBJECTS) -> None:
+        self._informer = informer
+        self._clock = clock
+        self._limit = limit
+        self._written: IndexedObjects[T] = IndexedObjects(informer.objects.indexers)
+        self._expiry: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._written)
+
+    def remember(self, obj: T) -> None:
+        if self._was_seen(obj):
+            return
+        key = object_key(obj)
+        self.forget(key)
+        self._forget_seen()
+        self._written.put(obj)
+        self._expiry[key] = self._clock.monotonic() + LIFETIME_S
+        if len(self._expiry) > self._limit:
+            self.forget(next(iter(self._expiry)))
+
+    def forget(self, key: str) -> None:
+        self._written.remove(key)
+        self._expiry.pop(key, None)
+
+    def _forget_seen(self) -> None:
+        """Drops the oldest writes up to the first that the watch has not shown yet."""
+        while self._expiry:
+            oldest = next(iter(self._expiry))
+            written = self._written.get(oldest)
+            if written is not None and not self._was_seen(written):
+                return
+            self.forget(oldest)
+
+    def get(self, key: str) -> T | None:
+        written = self._unseen(self._written.get(key))
+        return self._informer.get(key) if written is None else written
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """The informer's index, plus objects that we wrote and the watch has not shown yet."""
+        found = {object_key(obj): obj for obj in self._informer.by_index(name, value)}
+        for obj in self._written.by_index(name, value):
+            if self._unseen(obj) is not None:
+                found[object_key(obj)] = obj
+        return list(found.values())
+
+    def _unseen(self, written: T | None) -> T | None:
+        if written is None:
+            return None
+        key = object_key(written)
+        if self._was_seen(written) or self._clock.monotonic() > self._expiry[key]:
+            self.forget(key)
+            return None
+        return written
+
+    def _was_seen(self, obj: T) -> bool:
+        seen = self._informer.get(object_key(obj))
+        if seen is not None and not is_newer(obj, seen):
+            return True
+        return _number(self._informer.revision) >= _number(obj.metadata.resource_version)
+
+
+def _number(revision: str) -> int:
+    return int(revision) if revision.isdigit() else -1

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
-from dray.client.in_process import escaped, headers_of, lines_of
+from dray.client.rest import escaped, headers_of, lines_of
 from dray.client.transport import Answer, Call
 
 

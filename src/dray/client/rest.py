@@ -1,12 +1,17 @@
-"""Typed calls to the API server, over any transport."""
+"""Typed calls to the API server, over any transport; and the transport to a server in the same process.
+
+In one process there are no sockets and no TLS, but the same bytes.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -14,7 +19,7 @@ from dray.api import codec
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.client.kinds import PODS, ApiObject, Kind, WatchEvent, decode_object, decode_page, event_decoder
-from dray.client.transport import JSON, Answer, Call, Transport
+from dray.client.transport import JSON, URGENT, Answer, Call, Transport
 from dray.clock import Clock, RealClock
 
 T = TypeVar("T", bound=ApiObject)
@@ -348,3 +353,91 @@ def _encode_patch(patch: Document | Sequence[Document]) -> bytes:
 
 def _encode(obj: ApiObject | Document) -> bytes:
     return codec.encode_document(obj) if isinstance(obj, dict) else codec.encode(cast(msgspec.Struct, obj))
+
+
+# Most names are DNS labels, which need no escapes.
+_IS_PLAIN = re.compile(r"[A-Za-z0-9/._-]*").fullmatch
+
+
+class ServerResponse(Protocol):
+    """The answer of the server's core."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def stream(self) -> AsyncIterator[bytes] | None: ...
+
+
+class InProcessTransport:
+    """`InProcessTransport(server.handle, partial(Request, user=LOOPBACK))`.
+
+    `make_request` builds the server's request type from `method`, `path`, `query`, `headers` and `body`, and carries the
+    component's user. This room does not import the server.
+    """
+
+    def __init__(self, handle: Callable[[Any], Awaitable[ServerResponse]], make_request: Callable[..., Any]) -> None:
+        self._handle = handle
+        self._make_request = make_request
+        self._closed = False
+
+    async def request(self, call: Call) -> Answer:
+        response = await self._response(call)
+        headers = {name.lower(): value for name, value in response.headers}
+        body = response.body
+        if response.stream is not None:
+            body = b"".join([chunk async for chunk in response.stream])
+        return Answer(response.status, headers, body)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[AsyncIterator[bytes]]:
+        response = await self._response(call)
+        if response.stream is None:
+            raise ApiError.from_answer(response.status, response.body)
+        try:
+            yield lines_of(response.stream)
+        finally:
+            await close_stream(response.stream)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _response(self, call: Call) -> ServerResponse:
+        if self._closed:
+            raise ServerUnreachable("the connection is closed")
+        query = urlencode(call.query) if call.query else ""
+        request = self._make_request(
+            method=call.method, path=escaped(call.path), query=query, headers=headers_of(call), body=call.body
+        )
+        return await self._handle(request)
+
+
+def headers_of(call: Call) -> dict[str, str]:
+    headers = {"accept": call.accept, "user-agent": call.user_agent}
+    if call.body:
+        headers["content-type"] = call.content_type
+    if call.urgent:
+        headers["priority"] = URGENT
+    return headers
+
+
+def escaped(path: str) -> str:
+    return path if _IS_PLAIN(path) else quote(path)
+
+
+async def close_stream(stream: AsyncIterator[bytes]) -> None:
+    """Closes a stream that is a generator; others have nothing to close."""
+    aclose = getattr(stream, "aclose", None)
+    if aclose is not None:
+        await aclose()
+
+
+async def lines_of(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """A chunk holds whole JSON lines, one or more."""
+    async for chunk in chunks:
+        for line in chunk.split(b"\n"):
+            if line:
+                yield line

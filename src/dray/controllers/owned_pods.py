@@ -23,7 +23,7 @@ from dray.client import (
     reference_to,
 )
 from dray.client.rest import Document
-from dray.controllers.claims.releasing import DeletedUids
+from dray.controllers.claims.controller import DeletedUids
 
 T = TypeVar("T", bound=ApiObject)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dray.driver.metadata import CONTAINER_ROOT, GROUP, KIND, VERSIONS
+from dray.driver.claim_files import CONTAINER_ROOT, GROUP, KIND, VERSIONS
 
 Attribute = Any
 Document = Mapping[str, Any]

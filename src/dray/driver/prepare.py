@@ -14,9 +14,7 @@ from typing import Any, TypeVar
 from dray.api.cdi import CdiError, split_qualified_name
 from dray.api.resource import DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim
 from dray.client import ApiError
-from dray.driver.cdi import CdiFiles
-from dray.driver.checkpoint import Checkpoint, StoredClaim, StoredDevice
-from dray.driver.metadata import DeviceMetadata
+from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata, StoredClaim, StoredDevice
 from dray.driver.plugin import (
     AllocatedDevice,
     ClaimReference,

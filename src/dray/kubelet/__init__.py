@@ -2,7 +2,7 @@
 
 `server` holds the parts together; `node` registers the node and renews its lease. `claims` decides, without doing anything,
 which claims must be prepared or given back; `checkpoint` keeps that on disk, written before any driver is called; `prepare`
-does it. `drivers` registers drivers and `driver_client` calls one over gRPC. `pod_worker` takes one pod from admission to its end:
+does it. `drivers` registers drivers and calls them over gRPC. `pod_worker` takes one pod from admission to its end:
 `container_specs` describes a container with its devices, `container_restarts` keeps it running,
 `pod_status` computes the status and `pod_status_writer` writes it. `log_files` and `log_server` are behind `kubectl logs`.
 `runtime` starts containers: as local processes, through CRI, or not at all. `simulated_kubelets` stand for many nodes whose

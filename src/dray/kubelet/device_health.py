@@ -15,7 +15,7 @@ from dray.api.core import Container, Pod
 from dray.atomic_files import write_private
 from dray.clock import Clock
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
-from dray.kubelet.driver_client import DriverClient
+from dray.kubelet.drivers import DriverClient
 
 log = logging.getLogger(__name__)
 

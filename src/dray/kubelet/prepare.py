@@ -23,8 +23,7 @@ from dray.kubelet.claims import (
     check_claim,
     created_claims,
 )
-from dray.kubelet.driver_client import CALL_TIMEOUT_S
-from dray.kubelet.drivers import Drivers
+from dray.kubelet.drivers import CALL_TIMEOUT_S, Drivers
 from dray.kubelet.errors import DriverError
 
 log = logging.getLogger(__name__)

@@ -17,11 +17,7 @@ from dray.kubelet.admission import PodAdmission
 from dray.kubelet.checkpoint import CheckpointFile
 from dray.kubelet.container_specs import CdiDirectories, ContainerSpecs
 from dray.kubelet.device_health import DeviceHealthCache, DeviceKey, HealthFile
-from dray.kubelet.driver_client import (
-    CALL_TIMEOUT_S,
-    DriverClient,
-)
-from dray.kubelet.drivers import Drivers
+from dray.kubelet.drivers import CALL_TIMEOUT_S, DriverClient, Drivers
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.eviction import MemoryState, Threshold, is_short, next_eviction
 from dray.kubelet.health_server import HealthServer

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dray.scheduler.config import DEFAULT_PLUGINS, WITHOUT_EFFECT, ConfigError, SchedulerConfig
-from dray.scheduler.framework.plugin import Plugin
+from dray.scheduler.framework.interface import Plugin
 from dray.scheduler.framework.profile import (
     EnabledPlugin,
     PluginFactory,
@@ -20,9 +20,17 @@ from dray.scheduler.plugins.default_preemption import DefaultPreemption
 from dray.scheduler.plugins.device_packing import DevicePacking
 from dray.scheduler.plugins.dynamic_resources import DynamicResources
 from dray.scheduler.plugins.inter_pod_affinity import InterPodAffinity
-from dray.scheduler.plugins.node_filters import NodeAffinity, NodeName, NodePorts, NodeUnschedulable, TaintToleration
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from dray.scheduler.plugins.queue_and_bind import DefaultBinder, PrioritySort, SchedulingGates
+from dray.scheduler.plugins.pod_spec_plugins import (
+    DefaultBinder,
+    NodeAffinity,
+    NodeName,
+    NodePorts,
+    NodeUnschedulable,
+    PrioritySort,
+    SchedulingGates,
+    TaintToleration,
+)
 from dray.scheduler.plugins.topology_spread import PodTopologySpread
 
 OURS: Mapping[str, PluginFactory] = {

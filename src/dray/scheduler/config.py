@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from dray.features import FeatureGates
-from dray.scheduler.framework.plugin import EXTENSION_POINTS
+from dray.scheduler.framework.interface import EXTENSION_POINTS
 from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -15,11 +15,8 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dray.scheduler.framework.answer_cache import (
-    EVERY_NODE,
-    NodeChangeLog,
-)
-from dray.scheduler.framework.plugin import NodeFacet
+from dray.scheduler.framework.filtering import EVERY_NODE, NodeChangeLog
+from dray.scheduler.framework.interface import NodeFacet
 from dray.scheduler.nodes import NodeList
 
 ClaimChange = Callable[[ResourceClaim | None, ResourceClaim | None], None]

@@ -6,7 +6,7 @@ from dray.api.core import Namespace, Node, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.api.workloads import PodGroup
-from dray.scheduler.framework.events import (
+from dray.scheduler.framework.interface import (
     ASSIGNED_POD_ADDED,
     ASSIGNED_POD_DELETED,
     Action,

@@ -7,9 +7,8 @@ from typing import Any
 
 from dray.api.core import Pod
 from dray.api.reasons import Reason
-from dray.scheduler.framework.answer_cache import positions
-from dray.scheduler.framework.plugin import DeviceExplainingPlugin
-from dray.scheduler.framework.status import LACKS_DEVICES
+from dray.scheduler.framework.filtering import positions
+from dray.scheduler.framework.interface import LACKS_DEVICES, DeviceExplainingPlugin
 from dray.scheduler.nodes import NodeList
 from dray.scheduler.outcomes import PodRejection
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dray.api.core import Pod
 from dray.clock import Clock
-from dray.scheduler.framework.events import ClusterChange, EventRegistration, Hint
+from dray.scheduler.framework.interface import ClusterChange, EventRegistration, Hint
 from dray.telemetry import Registry
 
 

@@ -7,8 +7,8 @@ from dray.accounting.demand import Demand, PodRef
 from dray.accounting.node_ledger import NodeLedger
 from dray.api.core import Node, Pod
 from dray.api.matching import HostPort
-from dray.scheduler.framework.answer_cache import NodeChangeLog
-from dray.scheduler.framework.plugin import NodeFacet
+from dray.scheduler.framework.filtering import NodeChangeLog
+from dray.scheduler.framework.interface import NodeFacet
 
 REGION_LABEL = "topology.kubernetes.io/region"
 ZONE_LABEL = "topology.kubernetes.io/zone"

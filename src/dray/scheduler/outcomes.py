@@ -7,8 +7,7 @@ from typing import Any
 from dray.api.core import Pod
 from dray.api.reasons import Reason
 from dray.clock import Clock, rfc3339
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.status import PluginStatus, StatusCode
+from dray.scheduler.framework.interface import CycleState, PluginStatus, StatusCode
 
 NO_NODES = "no nodes available to schedule pods"
 

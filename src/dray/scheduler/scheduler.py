@@ -14,17 +14,20 @@ from dray.client.errors import ApiError, ServerUnreachable
 from dray.clock import Clock, rfc3339
 from dray.features import FeatureGates
 from dray.scheduler.assembly import WAITS_FOR_PEOPLE, default_registry, make_profiles
-from dray.scheduler.binding import Binder, Bound
 from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.cycle import Decider
+from dray.scheduler.cycle import Binder, Bound, Decider
 from dray.scheduler.devices import DeviceState
 from dray.scheduler.event_handlers import ClusterEventHandlers
 from dray.scheduler.explanations import Explanations
-from dray.scheduler.framework.events import ASSIGNED_POD_DELETED, ClusterChange
-from dray.scheduler.framework.plugin import AttemptUnfinished
+from dray.scheduler.framework.interface import (
+    ASSIGNED_POD_DELETED,
+    AttemptUnfinished,
+    ClusterChange,
+    PluginStatus,
+    StatusCode,
+)
 from dray.scheduler.framework.profile import PluginRegistry, SchedulingProfile
-from dray.scheduler.framework.status import PluginStatus, StatusCode
-from dray.scheduler.handle import Handle
+from dray.scheduler.handle import ClusterWriter, Handle
 from dray.scheduler.metrics import PointTimes, SchedulerMetrics, Stopwatches
 from dray.scheduler.outcomes import (
     SCHEDULER_ERROR,
@@ -36,10 +39,8 @@ from dray.scheduler.outcomes import (
     event_text,
     failure_patch,
 )
-from dray.scheduler.queue import SchedulingQueue
-from dray.scheduler.queued_pods import PodBackoff, QueuedPod
+from dray.scheduler.queue import PodBackoff, QueuedPod, SchedulingQueue
 from dray.scheduler.snapshot import Snapshot
-from dray.scheduler.writer import ClusterWriter
 from dray.telemetry import VerboseLog
 
 log = logging.getLogger(__name__)

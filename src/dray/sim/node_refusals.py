@@ -19,11 +19,11 @@ from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.matching import host_ports, matches_node, matches_requirement, only_names, required_nodes
 from dray.explain.node_shortage import ShortRow, short_rows
 from dray.explain.what_if import step_limit
-from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.interface import CycleState
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
+from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
 from dray.scheduler.plugins.node_resources_fit import spec_demand
 
 Detail = Callable[["RefusalDetails"], str]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.client.frames import Answered, Asked, Chunk, Dropped, Ended, Frame, FramePipe
-from dray.client.in_process import close_stream
+from dray.client.rest import close_stream
 from dray.http.responses import Response
 
 

@@ -29,13 +29,12 @@ from dray.explain.what_if import WhatIfContext, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
-from dray.scheduler.framework.cycle_state import CycleState
+from dray.scheduler.framework.interface import CycleState, PluginStatus, StatusCode
 from dray.scheduler.framework.profile import SchedulingProfile
-from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
+from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
 from dray.sim.node_refusals import RefusalDetails
 from dray.sim.simulation import Simulation
 

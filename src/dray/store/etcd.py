@@ -31,11 +31,14 @@ from dray.store.interface import (
     Page,
     Precondition,
     Put,
+)
+from dray.store.store_base import (
     StoreBase,
+    WatchQueues,
+    changes_after,
     check_commit,
 )
 from dray.store.store_url import StoreAddress
-from dray.store.watch_queues import WatchQueues
 from dray.tasks import cancelled
 
 TICK = "/server/tick"
@@ -226,7 +229,7 @@ class EtcdStore(StoreBase):
                                 break
                 while batch := await follower.next():
                     if batch.revision > delivered:
-                        fresh = batch.after(delivered)
+                        fresh = changes_after(batch, delivered)
                         delivered = batch.revision
                         yield fresh
         finally:

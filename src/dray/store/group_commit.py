@@ -3,6 +3,10 @@
 Commits that arrive while the disk is busy form the next group, and so do those that the next few turns of the event loop
 bring. Statements run on the loop, where they take microseconds. `DiskCommit` decides where COMMIT waits; nobody uses the
 connection until it has ended.
+
+COMMIT runs on the loop while the disk is quick, and in a thread while it is slow. A thread leaves the loop free, but thread and loop compete
+for the interpreter lock: a commit that takes the disk half a millisecond takes its caller four. Waiting for a quick disk on the loop is
+cheaper. A slow disk gets the thread until it is quick again.
 """
 
 import asyncio
@@ -10,13 +14,60 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
 from dray.store import sqlite_tables as tables
-from dray.store.disk_commit import DiskCommit
 from dray.store.errors import Conflict, StoreError, StoreUnavailable
 from dray.store.interface import Change, Operation, Precondition, Put
+
+# The longest average commit that the loop waits for. (Every few hundred writes SQLite checkpoints its log, which takes ten
+# milliseconds even on a quick disk.) Above this the loop loses more than the thread costs.
+QUICK_S = 0.002
+REMEMBERED = 32
+
+
+class DiskCommit:
+    """Commits the transaction of one connection. Nobody else may use the connection until the commit has ended."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-commit")
+        self._average_s = 0.0
+
+    @property
+    def is_quick(self) -> bool:
+        return self._average_s < QUICK_S
+
+    def commit(self, done: Callable[[BaseException | None], None]) -> None:
+        """Commits and calls `done` with the error or None, either at once or later from the loop."""
+        if self.is_quick:
+            try:
+                self._commit()
+            except Exception as problem:
+                # The caller waits for an answer, whatever the error is.
+                done(problem)
+            else:
+                done(None)
+            return
+        committing = asyncio.get_running_loop().run_in_executor(self._thread, self._commit)
+        committing.add_done_callback(lambda finished: done(finished.exception()))
+
+    async def commit_apart(self) -> None:
+        """Commits in the thread, however quick the disk is; for large transactions."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._commit)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    def _commit(self) -> None:
+        started = time.monotonic()
+        try:
+            self._connection.execute("COMMIT")
+        finally:
+            self._average_s += (time.monotonic() - started - self._average_s) / REMEMBERED
+
 
 # Operations per group: bounds how long one group keeps the event loop.
 GROUP_LIMIT = 256

@@ -12,8 +12,13 @@ from dray.clock import Clock, RealClock
 from dray.store import sqlite_tables as tables
 from dray.store.errors import Compacted, FutureRevision, StoreError, StoreInUse, StoreUnavailable
 from dray.store.group_commit import GroupCommit
-from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition, StoreBase, check_commit
-from dray.store.watch_queues import WatchQueues
+from dray.store.interface import Batch, Change, Delete, Entry, Operation, Page, Precondition
+from dray.store.store_base import (
+    StoreBase,
+    WatchQueues,
+    changes_after,
+    check_commit,
+)
 
 
 class FileLock:
@@ -155,7 +160,7 @@ class SqliteStore(StoreBase):
                     yield batch
                 while live := await follower.next():
                     if live.revision > delivered:
-                        fresh = live.after(delivered)
+                        fresh = changes_after(live, delivered)
                         delivered = live.revision
                         yield fresh
         finally:

@@ -17,8 +17,7 @@ from dray.client import CLAIMS, DEVICE_CLASSES, PODS, SLICES, ApiError, Client
 from dray.clock import RealClock
 from dray.kubelet.claims import CheckpointedDevice, PreparedClaim, new_claim_state
 from dray.kubelet.container_specs import CdiDirectories
-from dray.kubelet.driver_client import DriverClient
-from dray.kubelet.drivers import Drivers
+from dray.kubelet.drivers import DriverClient, Drivers
 from dray.kubelet.errors import ContainerError, DriverError
 from dray.kubelet.node import NodeDescription, NodeRegistration
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions

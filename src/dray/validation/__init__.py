@@ -15,6 +15,7 @@ empty one, and rules ask.
 | `pods`, `pod_fields`, `pod_status`, `pod_groups`, `workloads` | pods, and the kinds that make pods |
 | `core_kinds`, `events`, `quotas`, `rbac` | the other kinds |
 | `metadata`, `conditions`, `formats`, `equality`, `expressions`, `errors` | parts that many kinds share |
+| `warnings` | warnings about fields that are valid |
 | `lint`, `shorthand_hints` | checking a manifest without a server |
 
 Kubernetes checks with handwritten rules first and generated ("declarative") ones after them. A client sees the difference in

@@ -25,8 +25,8 @@ from dray.api.versions import to_storage
 from dray.features import FeatureGates
 from dray.validation.dispatch import validate_create
 from dray.validation.errors import ValidationContext
-from dray.validation.ignored_fields import ignored_fields
 from dray.validation.shorthand_hints import repair
+from dray.validation.warnings import ignored_fields
 
 Severity = Literal["error", "warning", "hint"]
 Document = dict[str, Any]

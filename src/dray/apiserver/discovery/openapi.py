@@ -9,7 +9,7 @@ from typing import Any
 from dray import __version__
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, schema_for, struct
 from dray.api.scheme import Resource, group_version
-from dray.apiserver.discovery.api_groups import ServedVersions
+from dray.api.served_versions import ServedVersions
 from dray.apiserver.discovery.field_descriptions import (
     field_text,
     type_text,

@@ -6,8 +6,9 @@ import platform
 from typing import Protocol
 
 from dray import __version__
+from dray.api.served_versions import ServedVersions
 from dray.apiserver import errors
-from dray.apiserver.discovery.api_groups import Discovery, ServedVersions
+from dray.apiserver.discovery.api_groups import Discovery
 from dray.apiserver.discovery.openapi import OpenApi
 from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
 from dray.apiserver.request.request_info import Request, segments

@@ -16,11 +16,9 @@ from dray.apiserver.core import Core
 from dray.apiserver.read.representations import (
     ListMetadata,
 )
-from dray.apiserver.read.selectable_fields import (
+from dray.apiserver.read.selectors import (
     checked,
     fields_of,
-)
-from dray.apiserver.read.selectors import (
     parse_fields,
     parse_labels,
 )

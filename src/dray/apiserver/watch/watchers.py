@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from dray.api.scheme import Resource
-from dray.apiserver.read.selectable_fields import fields_of
 from dray.apiserver.read.selectors import (
     FieldSelector,
     ParsedLabelSelector,
+    fields_of,
 )
 from dray.apiserver.watch.stored_object import (
     FieldsOf,

@@ -20,7 +20,7 @@ from dray.api.scheme import Resource, group_version
 from dray.api.yamltext import read_yaml
 from dray.apiserver.errors import ApiError, bad_request
 from dray.apiserver.request.request_options import PROTOBUF, YAML, unknown_format
-from dray.apiserver.watch.stored_object import decode, encode, to_value
+from dray.apiserver.watch.stored_object import Stored, decode, encode, to_value
 from dray.apiserver.write import protobuf
 from dray.apiserver.write.go_json_errors import complaint
 
@@ -178,7 +178,7 @@ def strict_error(row: Resource, version: str, problems: tuple[str, ...]) -> ApiE
 
 Slot = tuple[Document, str]
 
-KINDS = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
+KINDS_WITH_RAW_VALUES = frozenset({"DeviceClass", "ResourceClaim", "ResourceClaimTemplate"})
 # What JSON with spaces in it has somewhere, and plain JSON outside of texts has not.
 _SPACED = b'": '
 # A stored object is one line: watches send lines.
@@ -291,3 +291,16 @@ def _status_slots(document: Document) -> list[Slot]:
     allocated = (status.get("allocation") or {}).get("devices") or {}
     devices = status.get("devices") or ()
     return [*_config_slots(allocated), *((device, "data") for device in devices if "data" in device)]
+
+
+def value_with_raw_values(document: Document, wanted: RawValues | None) -> bytes:
+    return to_value(document) if wanted is None else with_raw_values(document, wanted)
+
+
+def change_raw_values(document: Document, stored: Stored, wanted: RawValues) -> bool:
+    """Whether the text of an opaque value changes; in a spec that counts as a change of the spec and raises the generation."""
+    before, after = (raw_values_of(data) for data in (stored.value, with_raw_values(document, wanted)))
+    metadata, generation = document["metadata"], stored.document()["metadata"].get("generation")
+    if before.spec != after.spec and generation and metadata.get("generation") == generation:
+        metadata["generation"] = generation + 1
+    return before != after

@@ -7,7 +7,7 @@ admission -> store. A write that changes nothing stores nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from dray.api.codec import NEWER_THAN_US
 from dray.api.defaults import apply_defaults
 from dray.api.prepare_for_write import (
+    drop_duplicate_owners,
+    fill_name,
     new_metadata,
     set_namespace,
     with_kept_metadata,
@@ -24,8 +26,7 @@ from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_object
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import Core
-from dray.apiserver.request.fairness import in_thread_if_large
+from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
@@ -36,6 +37,7 @@ from dray.apiserver.request.request_options import (
     plain_type,
     write_options,
 )
+from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import ephemeral_problems, resize_problems
 from dray.apiserver.watch.kind_cache import KindCache
 from dray.apiserver.watch.stored_object import (
     Stored,
@@ -46,27 +48,22 @@ from dray.apiserver.watch.stored_object import (
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission
 from dray.apiserver.write.decoding import (
-    KINDS,
+    KINDS_WITH_RAW_VALUES,
     Decoded,
     RawValues,
+    change_raw_values,
     decode_object,
     raw_values_after_write,
-    raw_values_of,
     raw_values_sent,
     sorted_raw_values,
     strict_error,
-    with_raw_values,
+    value_with_raw_values,
 )
 from dray.apiserver.write.managed_fields import PARTS_OF_PODS, Manager, managed_kind, owned_update
-from dray.apiserver.write.object_checks import (
-    create_errors,
-    drop_duplicate_owners,
-    fill_name,
-    update_errors,
-    warnings_about,
-)
 from dray.store.errors import AlreadyExists, Conflict, NotFound
 from dray.store.interface import Precondition, Put
+from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
+from dray.validation.warnings import warnings_about
 
 Document = dict[str, Any]
 
@@ -202,7 +199,7 @@ class ObjectWriter:
         assert admission.document is not None
         for attempt in range(GENERATE_ATTEMPTS if generated else 1):
             candidate = {**admission.document, "metadata": dict(admission.document["metadata"])}
-            fill_name(candidate["metadata"], core.random)
+            fill_name(candidate["metadata"], core.new_name_suffix)
             try:
                 return await self._insert_named(call, candidate, admission, dry_run=dry_run)
             except AlreadyExists as clash:
@@ -224,8 +221,8 @@ class ObjectWriter:
         size = len(call.request.body)
         setting = Setting(core.gates, core.now())
         created = await in_thread_if_large(size, lambda: strategy.create(document, setting))
-        labels = core.namespace_labels(created)
-        found = await in_thread_if_large(size, lambda: create_errors(row, call.version, created, core.gates, labels))
+        context = self._validation_context(call, created)
+        found = await in_thread_if_large(size, lambda: validate_create(created, context))
         if found:
             name = created["metadata"].get("name", "")
             raise await in_thread_if_large(size, lambda: errors.invalid_object(row, name, found))
@@ -239,7 +236,7 @@ class ObjectWriter:
             if await self.current(cache, namespace, name):
                 raise AlreadyExists(name)
             return WriteOutcome(cache.make(namespace, name, to_value(document), 0, 0), True, document)
-        value, key = _value(document, self._raw_values(call, document)), cache.key(namespace, name)
+        value, key = value_with_raw_values(document, self._raw_values(call, document)), cache.key(namespace, name)
         try:
             revision = await core.commit(
                 [Put(key, value, ttl_s=strategy.ttl_s)], [Precondition(key, 0)], None, document
@@ -322,20 +319,10 @@ class ObjectWriter:
         self._check_revision(call, named_revision, stored, endpoint)
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        labels = core.namespace_labels(document)
+        context = self._validation_context(call, document)
         changed = document
         found = await in_thread_if_large(
-            size,
-            lambda: update_errors(
-                row,
-                call.version,
-                changed,
-                old,
-                core.gates,
-                labels,
-                endpoint,
-                resize_with_claims=core.resize_with_claims,
-            ),
+            size, lambda: _update_problems(changed, old, context, endpoint, core.resize_with_claims)
         )
         if found:
             raise await in_thread_if_large(size, lambda: errors.invalid_object(row, call.name, found))
@@ -343,7 +330,7 @@ class ObjectWriter:
             call.warn(text)
         document = admission.document = as_written(document)
         raw_values = self._raw_values(call, document, stored, endpoint)
-        raw_changed = raw_values is not None and _raw_values_change(document, stored, raw_values)
+        raw_changed = raw_values is not None and change_raw_values(document, stored, raw_values)
         if not change.skip_admission:
             await core.admission.validate(admission)
         if ready_to_go(row, document):
@@ -351,14 +338,21 @@ class ObjectWriter:
         if unchanged(document, old) and not raw_changed:
             return WriteOutcome(stored)
         return await self._store(
-            call, cache, stored, document, old, named_revision, _value(document, raw_values), dry_run=change.dry_run
+            call,
+            cache,
+            stored,
+            document,
+            old,
+            named_revision,
+            value_with_raw_values(document, raw_values),
+            dry_run=change.dry_run,
         )
 
     def _raw_values(
         self, call: ApiCall, document: Document, stored: Stored | None = None, endpoint: str = ""
     ) -> RawValues | None:
         """The texts to store for the opaque values of the object; None where plain JSON will do."""
-        if call.row.kind not in KINDS:
+        if call.row.kind not in KINDS_WITH_RAW_VALUES:
             return None
         new = RawValues()
         if call.request.method == "PATCH":
@@ -394,6 +388,12 @@ class ObjectWriter:
             )
         return str(metadata.get("resourceVersion") or "")
 
+    def _validation_context(self, call: ApiCall, document: Document) -> ValidationContext:
+        core = self._core
+        return ValidationContext(
+            core.gates, core.namespace_labels(document), group_version(call.row.group, call.version)
+        )
+
     def _check_revision(self, call: ApiCall, named: str, stored: Stored, endpoint: str) -> None:
         if named:
             if named != str(stored.revision):
@@ -423,7 +423,7 @@ class ObjectWriter:
             return WriteOutcome(cache.make(stored.namespace, stored.name, value, stored.revision, stored.created))
         condition = Precondition(stored.key, stored.revision)
         try:
-            # An event that happens again lives on.
+            # A repeated event gets a new expiry time.
             put = Put(stored.key, value, ttl_s=strategy_of(call.row).ttl_s)
             revision = await self._core.commit([put], [condition], old, document)
         except Conflict:
@@ -444,17 +444,18 @@ class ObjectWriter:
         return WriteOutcome(shown)
 
 
-def _value(document: Document, raw_values: RawValues | None) -> bytes:
-    return to_value(document) if raw_values is None else with_raw_values(document, raw_values)
-
-
-def _raw_values_change(document: Document, stored: Stored, raw_values: RawValues) -> bool:
-    """Whether the text of an opaque value changes; in a spec that counts as a change of the spec and raises the generation."""
-    before, after = (raw_values_of(data) for data in (stored.value, with_raw_values(document, raw_values)))
-    metadata, generation = document["metadata"], stored.document()["metadata"].get("generation")
-    if before.spec != after.spec and generation and metadata.get("generation") == generation:
-        metadata["generation"] = generation + 1
-    return before != after
+def _update_problems(
+    new: Document, old: Document, context: ValidationContext, endpoint: str, resize_with_claims: bool
+) -> Sequence[errors.FieldErrorLike]:
+    if endpoint == "status":
+        return validate_status_update(new, old, context)
+    if endpoint == "finalize":
+        return ()
+    if endpoint == "resize":
+        return list(resize_problems(new, old, with_claims=resize_with_claims))
+    if endpoint == "ephemeralcontainers":
+        return ephemeral_problems(new, old)
+    return validate_update(new, old, context)
 
 
 def name_problem(metadata: Document, expected: str) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json
+from dray.api.prepare_for_write import drop_duplicate_owners
 from dray.api.scalars import Shaping
 from dray.api.schemas import StructSchema, schema_for
 from dray.api.scheme import group_version
 from dray.api.shaping import empty_object, shape_of
 from dray.apiserver import errors
-from dray.apiserver.core import Core
+from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.errors import ApiError, OptionError
-from dray.apiserver.request.fairness import in_thread_if_large
 from dray.apiserver.request.request_info import ApiCall, Attributes
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
@@ -33,7 +33,6 @@ from dray.apiserver.write.decoding import (
     shaped_or_fail,
 )
 from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
-from dray.apiserver.write.object_checks import drop_duplicate_owners
 from dray.apiserver.write.object_writer import (
     ObjectChange,
     ObjectWriter,

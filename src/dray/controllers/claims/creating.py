@@ -1,8 +1,13 @@
-"""Makes the claims that a pod or group lists from their templates, records their names, and reserves them if needed."""
+"""Makes the claims that a pod or group lists from their templates, records their names, reserves them if needed, and counts them.
+
+The metrics of the controller have today's names and those of KEP-4381.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from dray.api.core import Pod, PodResourceClaim
@@ -24,7 +29,12 @@ from dray.api.dra.pod_claims import (
     owner_kind,
     recorded_claims,
 )
-from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim, ResourceClaimTemplate
+from dray.api.resource import (
+    EXTENDED_RESOURCE_CLAIM_ANNOTATION,
+    POD_CLAIM_NAME_ANNOTATION,
+    ResourceClaim,
+    ResourceClaimTemplate,
+)
 from dray.api.workloads import PodGroup
 from dray.client import (
     CLAIMS,
@@ -41,9 +51,67 @@ from dray.client import (
     ServerUnreachable,
     reference_to,
 )
-from dray.controllers.claims.metrics import ClaimMetrics
 from dray.features import FeatureGates
-from dray.telemetry import VerboseLog
+from dray.telemetry import Registry, Sample, VerboseLog
+
+CREATES = "dynamic_resource_allocation_resourceclaim_creates_total"
+CLAIMS_GAUGE = "dynamic_resource_allocation_resource_claims"
+
+
+class ClaimMetrics:
+    """Counters are kept; gauges are computed from the informer when somebody looks."""
+
+    def __init__(self, registry: Registry, claims: Informer[ResourceClaim]) -> None:
+        self._claims = claims
+        labels = ("status", "admin_access", "owner_api_group", "owner_api_kind")
+        self._creates = registry.counter(CREATES, "Number of ResourceClaims creation requests", labels)
+        self._kep_creates = registry.counter(
+            "resourceclaim_controller_create_total", "Number of ResourceClaims creation requests"
+        )
+        self._kep_failures = registry.counter(
+            "resourceclaim_controller_create_failures_total", "Number of ResourceClaims creation request failures"
+        )
+        registry.computed_gauge(CLAIMS_GAUGE, "Number of ResourceClaims", self._by_state)
+        registry.computed_gauge(
+            "resourceclaim_controller_resource_claims", "Number of ResourceClaims", lambda: [({}, len(claims))]
+        )
+        registry.computed_gauge(
+            "resourceclaim_controller_allocated_resource_claims",
+            "Number of allocated ResourceClaims",
+            lambda: [({}, sum(claim.status.allocation is not None for claim in claims))],
+        )
+
+    def created(self, owner: ClaimOwner, *, success: bool, admin_access: str) -> None:
+        group = "" if isinstance(owner, Pod) else GROUP_API
+        self._creates.inc("success" if success else "failure", admin_access, group, owner_kind(owner))
+        self._kep_creates.inc()
+        if not success:
+            self._kep_failures.inc()
+
+    def _by_state(self) -> Iterable[Sample]:
+        counts = Counter(
+            (_text(claim.status.allocation is not None), self.admin_access(claim), source(claim))
+            for claim in self._claims
+        )
+        for (allocated, admin_access, made_by), count in sorted(counts.items()):
+            yield {"allocated": allocated, "admin_access": admin_access, "source": made_by}, count
+
+    @staticmethod
+    def admin_access(claim: ResourceClaim | None) -> str:
+        """Alternatives of a prioritized list cannot ask for it."""
+        requests = claim.spec.devices.requests if claim is not None else ()
+        return _text(any(request.exactly and request.exactly.admin_access for request in requests))
+
+
+def source(claim: ResourceClaim) -> str:
+    annotations = claim.metadata.annotations
+    if POD_CLAIM_NAME_ANNOTATION in annotations:
+        return "resource_claim_template"
+    return "extended_resource" if annotations.get(EXTENDED_RESOURCE_CLAIM_ANNOTATION) == "true" else ""
+
+
+def _text(value: bool) -> str:
+    return "true" if value else "false"
 
 
 class GroupMissing(Exception):

@@ -38,10 +38,6 @@ class ContainerSpec:
     cgroup: CgroupValues | None = None
     oom_score_adj: int | None = None
 
-    def env_with_devices(self) -> dict[str, str]:
-        """For runtimes that apply CDI edits here: what devices say comes last and wins."""
-        return {**self.env, **dict(entry.partition("=")[::2] for entry in self.edits.env)}
-
 
 @dataclass(frozen=True, slots=True)
 class Exit:

@@ -170,7 +170,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         return lambda: self._log_times.unfollow(path)
 
     def _spawn(self, spec: ContainerSpec, folder: Path) -> int:
-        environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **spec.env_with_devices()}
+        environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **_environment_with_devices(spec)}
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
@@ -252,6 +252,11 @@ class ProcessRuntime(RuntimeWithoutImages):
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
+
+
+def _environment_with_devices(spec: ContainerSpec) -> dict[str, str]:
+    """What devices say comes last and wins."""
+    return {**spec.env, **dict(entry.partition("=")[::2] for entry in spec.edits.env)}
 
 
 def _start_error(message: str) -> ContainerError:

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from dray.scheduler.framework.plugin import (
+from dray.scheduler.framework.interface import (
     EXTENSION_POINTS,
     BindPlugin,
     BulkFilterPlugin,

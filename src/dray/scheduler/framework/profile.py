@@ -6,7 +6,7 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Any
 
-from dray.scheduler.framework.plugin import (
+from dray.scheduler.framework.interface import (
     EXTENSION_POINTS,
     BindPlugin,
     BulkScorePlugin,

@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from dray.api.core import Pod
-from dray.scheduler.framework.answer_cache import (
-    NodeChangeLog,
-    ScoreAnswers,
-)
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.plugin import (
+from dray.scheduler.framework.filtering import NodeChangeLog, ScoreAnswers
+from dray.scheduler.framework.interface import (
     BulkScorePlugin,
+    CycleState,
     NormalizePlugin,
+    PluginStatus,
     PreScorePlugin,
     RememberedScore,
     ScorePlugin,
+    StatusCode,
+    error,
+    status_word,
 )
-from dray.scheduler.framework.status import PluginStatus, StatusCode, error, status_word
 
 if TYPE_CHECKING:
     from dray.scheduler.snapshot import Snapshot

@@ -5,9 +5,7 @@ from statistics import pstdev
 from typing import Any
 
 from dray.api.core import Pod
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.plugin import NodeFacet
-from dray.scheduler.framework.status import SKIP, PluginStatus
+from dray.scheduler.framework.interface import SKIP, CycleState, NodeFacet, PluginStatus
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.node_resources_fit import SpecDemand, demand_on, device_key, is_extended
 from dray.scheduler.snapshot import Snapshot

@@ -13,12 +13,19 @@ from typing import Any
 from dray.allocator import TimeLimits
 from dray.api.core import Pod
 from dray.client.errors import ApiError, ServerUnreachable
-from dray.scheduler.framework.answer_cache import positions
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.filtering import FilterRun, span
-from dray.scheduler.framework.plugin import NodeNames, PostFilterResult
+from dray.scheduler.framework.filtering import FilterRun, positions, span
+from dray.scheduler.framework.interface import (
+    LACKS_DEVICES,
+    CycleState,
+    NodeNames,
+    PluginStatus,
+    PostFilterResult,
+    StatusCode,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from dray.scheduler.framework.profile import SchedulingProfile
-from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode, error, unresolvable, unschedulable
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import counted_reasons

@@ -5,13 +5,11 @@ from typing import Any
 
 from dray.allocator import Allocation
 from dray.api.core import Pod
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.plugin import NodeFacet
+from dray.scheduler.framework.interface import SKIP, CycleState, NodeFacet, PluginStatus
 from dray.scheduler.framework.scoring import MAX_SCORE
-from dray.scheduler.framework.status import SKIP, PluginStatus
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
+from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
 from dray.scheduler.snapshot import Snapshot
 
 

@@ -8,10 +8,20 @@ from typing import Any
 from dray.api.core import Pod, PodAffinityTerm
 from dray.api.matching import matches_labels
 from dray.api.reasons import Reason
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
+from dray.scheduler.framework.interface import (
+    SKIP,
+    Action,
+    ClusterChange,
+    ClusterEvent,
+    CycleState,
+    EventRegistration,
+    EventResource,
+    Hint,
+    PluginStatus,
+    unresolvable,
+    unschedulable,
+)
 from dray.scheduler.framework.scoring import MAX_SCORE
-from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 

@@ -13,11 +13,19 @@ from dray.accounting.fit import DoesNotFit, Fits
 from dray.accounting.resources import is_node_allocatable
 from dray.api.core import Pod
 from dray.api.resource import IMPLICIT_EXTENDED_RESOURCE_PREFIX
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
-from dray.scheduler.framework.plugin import NodeFacet
+from dray.scheduler.framework.interface import (
+    Action,
+    ClusterChange,
+    ClusterEvent,
+    CycleState,
+    EventRegistration,
+    EventResource,
+    Hint,
+    NodeFacet,
+    PluginStatus,
+    StatusCode,
+)
 from dray.scheduler.framework.scoring import MAX_SCORE
-from dray.scheduler.framework.status import PluginStatus, StatusCode
 from dray.scheduler.node_demand import DemandByNode
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot

@@ -14,12 +14,22 @@ from dray.api.dra.taints import first_untolerated
 from dray.api.matching import matches_labels
 from dray.api.meta import LabelSelector, LabelSelectorRequirement
 from dray.api.reasons import Reason
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
+from dray.scheduler.framework.interface import (
+    SKIP,
+    Action,
+    ClusterChange,
+    ClusterEvent,
+    CycleState,
+    EventRegistration,
+    EventResource,
+    Hint,
+    PluginStatus,
+    unresolvable,
+    unschedulable,
+)
 from dray.scheduler.framework.scoring import MAX_SCORE
-from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
 from dray.scheduler.nodes import ZONE_LABEL, NodeList, NodeState
-from dray.scheduler.plugins.node_filters import matches_pod_affinity
+from dray.scheduler.plugins.pod_spec_plugins import matches_pod_affinity
 from dray.scheduler.snapshot import Snapshot, controller_of
 
 HOSTNAME = "kubernetes.io/hostname"

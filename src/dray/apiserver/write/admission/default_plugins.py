@@ -7,14 +7,15 @@ from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.certificate_plugins import CertificateRequests
 from dray.apiserver.write.admission.chain import AdmissionPlugin, PluginChain
-from dray.apiserver.write.admission.claim_plugins import ClaimFinalizerProtection, ClaimStatusAuthorization
 from dray.apiserver.write.admission.mutating_admission_policy import MutatingAdmissionPolicy
 from dray.apiserver.write.admission.namespace_and_quota_plugins import (
     NamespaceLifecycle,
     ResourceQuotaAdmission,
 )
 from dray.apiserver.write.admission.node_plugins import NodeRestriction, TaintNodesByCondition
-from dray.apiserver.write.admission.pod_plugins import (
+from dray.apiserver.write.admission.pod_and_claim_plugins import (
+    ClaimFinalizerProtection,
+    ClaimStatusAuthorization,
     DefaultTolerationSeconds,
     PodResizeValidator,
     Priority,

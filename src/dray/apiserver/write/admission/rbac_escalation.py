@@ -12,6 +12,7 @@ from dray.api.safe_get import (
     text,
 )
 from dray.apiserver import errors
+from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.request.authorization.rbac import (
     GROUP,
     PolicyRule,
@@ -20,7 +21,6 @@ from dray.apiserver.request.authorization.rbac import (
     permission_count,
     uncovered,
 )
-from dray.apiserver.request.fairness import in_thread_if_large
 from dray.apiserver.request.request_info import MASTERS, Attributes, Authorizer, User
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
 

@@ -1,6 +1,6 @@
 """ResourceClaims: from waiting for claims to allocated, reserved and bound devices. One file for each large extension point.
 
-`plugin.py` names the extension points and hands each to its file; `PodAttempt` in `pre_filter.py` holds the state of one attempt. `dray.allocator`
+`plugin.py` names the extension points and hands each to its file; `PodAttempt` in `pod_claims.py` holds the state of one attempt. `dray.allocator`
 decides which devices fit; `dray.accounting` computes the amounts that they take from the node.
 """
 

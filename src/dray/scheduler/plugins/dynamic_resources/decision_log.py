@@ -33,8 +33,6 @@ def log_answer(
     pod: Pod, node: NodeState, question: Question | None, answer: Answer | None, devices: DeviceState
 ) -> None:
     """What the allocator said about the pod's claims on one node."""
-    if not log.shows(5):
-        return
     match answer:
         case None:
             log.say(5, "Nothing to allocate", pod=pod, node=node.name)

@@ -1,4 +1,7 @@
-"""Filter: can this node serve the pod's claims? Searches for devices have a deadline and let others work in between."""
+"""PreFilter and Filter: which of the pod's claims are to be allocated, and whether a node can serve them.
+
+Searches for devices have a deadline and let others work in between.
+"""
 
 from collections.abc import Callable, Iterator
 
@@ -7,15 +10,95 @@ from dray.api.core import Pod
 from dray.api.matching import matches_node, only_names
 from dray.api.reasons import Reason
 from dray.api.resource import ResourceClaim
-from dray.scheduler.framework.plugin import AttemptUnfinished
-from dray.scheduler.framework.status import LACKS_DEVICES, PluginStatus, StatusCode, error, unresolvable
+from dray.scheduler.devices import DeviceState
+from dray.scheduler.framework.interface import (
+    LACKS_DEVICES,
+    AttemptUnfinished,
+    PluginStatus,
+    StatusCode,
+    error,
+    unresolvable,
+)
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.binding_conditions import BindingProgress, binding_state
 from dray.scheduler.plugins.dynamic_resources.decision_log import log, log_answer
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
-from dray.scheduler.snapshot import Snapshot
+from dray.scheduler.plugins.dynamic_resources.pod_claims import (
+    AllocationVariant,
+    ClaimNotReady,
+    PodAttempt,
+    UsableClaim,
+    claim_for,
+    claims_of,
+    classes_of,
+    demand_for,
+)
+from dray.scheduler.plugins.dynamic_resources.pre_bind import BindingProgress, binding_state
+from dray.scheduler.snapshot import PodGroups, Snapshot
+
+
+def sort_claims(pod: Pod, devices: DeviceState, groups: PodGroups) -> PodAttempt | PluginStatus:
+    try:
+        claims = claims_of(pod, devices.claims, groups)
+    except ClaimNotReady as problem:
+        return problem.status()
+    distinct = {row.claim.metadata.uid: row.claim for row in claims}
+    allocated = tuple(claim for claim in distinct.values() if claim.status.allocation is not None)
+    to_allocate = tuple(claim for claim in distinct.values() if claim.status.allocation is None)
+    for claim in to_allocate:
+        refused = _why_not_allocatable(claim, devices)
+        if refused is not None:
+            return refused
+    return PodAttempt(claims, to_allocate, allocated)
+
+
+def variants_of(attempt: PodAttempt, pod: Pod, devices: DeviceState) -> Callable[[frozenset[str]], AllocationVariant]:
+    """Questions for the allocator, by the extended resources that devices have to serve."""
+
+    def make(resources: frozenset[str]) -> AllocationVariant:
+        claims, extended, claim = attempt.to_allocate, None, None
+        if resources:
+            extended = demand_for(pod, resources)
+            claim = claim_for(pod, extended, devices.extended)
+            claims = (*claims, claim)
+        question = devices.allocator.question(claims) if claims else None
+        return AllocationVariant(claims, question, extended, claim)
+
+    return make
+
+
+def _why_not_allocatable(claim: ResourceClaim, devices: DeviceState) -> PluginStatus | None:
+    where = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    if claim.metadata.uid in devices.in_flight:
+        return unresolvable(
+            Reason("claim-being-allocated", f"resource claim {where} is in the process of being allocated")
+        )
+    for request in claim.spec.devices.requests:
+        classes = list(classes_of(request))
+        if not classes:
+            return unresolvable(
+                Reason("unsupported", f"resource claim {where}, request {request.name}: unknown request type")
+            )
+        for name, class_name in classes:
+            if class_name not in devices.classes:
+                return unresolvable(
+                    Reason("missing-class", f"request {name}: device class {class_name} does not exist")
+                )
+    return None
+
+
+def container_references(pod: Pod) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Which containers use which claims: it decides what devices take per container."""
+    return tuple(
+        (container.name, tuple(entry.name for entry in container.resources.claims))
+        for container in (*pod.spec.init_containers, *pod.spec.containers)
+        if container.resources.claims
+    )
+
+
+def entries_in_order(claims: list[UsableClaim]) -> tuple[str, ...]:
+    return tuple(row.entry for row in claims)
+
 
 # Watches, leases and bindings wait so long at most; most searches take a hundredth of it.
 TURN_S = 0.01
@@ -95,7 +178,8 @@ def filter_node(
     unavailable = list(unavailable_claims(attempt, node, handle, binding_timeout_s))
     answer = answer_on(attempt, node)
     handle.steps += answer.steps if answer is not None else 0
-    log_answer(pod, node, attempt.on(node).question, answer, handle.devices)
+    if log.shows(5):
+        log_answer(pod, node, attempt.on(node).question, answer, handle.devices)
     refused = as_status(answer, node)
     if refused is not None:
         return refused

@@ -20,11 +20,11 @@ from dray.accounting import (
 )
 from dray.allocator import Allocation
 from dray.api.core import Pod, PodExtendedResourceClaimStatus
-from dray.scheduler.framework.status import PluginStatus, StatusCode, unresolvable
+from dray.scheduler.framework.interface import PluginStatus, StatusCode, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.node_demand import NodeDemand
 from dray.scheduler.nodes import NodeState
-from dray.scheduler.plugins.dynamic_resources.pre_filter import AllocationVariant, PodAttempt
+from dray.scheduler.plugins.dynamic_resources.pod_claims import AllocationVariant, PodAttempt
 
 SHORT_OF_ROOM = "node-resources-of-devices"
 """The code of a refusal because devices would take more of the node than it has left."""

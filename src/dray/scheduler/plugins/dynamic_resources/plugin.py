@@ -10,10 +10,14 @@ from dray.allocator import Allocation, NoFit, TimeLimits
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
 from dray.scheduler.config import parse_duration
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import EventRegistration
-from dray.scheduler.framework.plugin import NodeFacet, PostFilterResult
-from dray.scheduler.framework.status import SKIP, PluginStatus
+from dray.scheduler.framework.interface import (
+    SKIP,
+    CycleState,
+    EventRegistration,
+    NodeFacet,
+    PluginStatus,
+    PostFilterResult,
+)
 from dray.scheduler.handle import Handle
 from dray.scheduler.node_demand import (
     DemandByNode,
@@ -21,12 +25,23 @@ from dray.scheduler.node_demand import (
 )
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources import filter as filtering
-from dray.scheduler.plugins.dynamic_resources.binding_conditions import wait_until_ready, waits_for_conditions
 from dray.scheduler.plugins.dynamic_resources.decision_log import log as decisions
-from dray.scheduler.plugins.dynamic_resources.extended_resources import census_of, delegated
-from dray.scheduler.plugins.dynamic_resources.filter import SearchTurns, deadlines
+from dray.scheduler.plugins.dynamic_resources.filter import (
+    SearchTurns,
+    container_references,
+    deadlines,
+    entries_in_order,
+    sort_claims,
+    variants_of,
+)
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import SHORT_OF_ROOM, demand_by_node
-from dray.scheduler.plugins.dynamic_resources.pod_claims import pre_enqueue, registrations
+from dray.scheduler.plugins.dynamic_resources.pod_claims import (
+    PodAttempt,
+    census_of,
+    delegated,
+    pre_enqueue,
+    registrations,
+)
 from dray.scheduler.plugins.dynamic_resources.post_filter import hypothetically_freed, post_filter
 from dray.scheduler.plugins.dynamic_resources.pre_bind import (
     BindingProblem,
@@ -34,16 +49,11 @@ from dray.scheduler.plugins.dynamic_resources.pre_bind import (
     clear_statuses,
     reserve,
     unreserve,
+    wait_until_ready,
+    waits_for_conditions,
     write_statuses,
 )
-from dray.scheduler.plugins.dynamic_resources.pre_filter import (
-    PodAttempt,
-    container_references,
-    entries_in_order,
-    sort_claims,
-    variants_of,
-)
-from dray.scheduler.plugins.node_filters import scaled_to_best
+from dray.scheduler.plugins.pod_spec_plugins import scaled_to_best
 from dray.scheduler.snapshot import Snapshot
 
 BEST_ALTERNATIVE = 8

@@ -12,11 +12,11 @@ from dray.api.resource import ResourceClaim, ResourceClaimStatus
 from dray.api.times import parse_time
 from dray.client.errors import ApiError, ServerUnreachable
 from dray.scheduler.devices import DeviceState
-from dray.scheduler.framework.status import PluginStatus, error, unschedulable
+from dray.scheduler.framework.interface import PluginStatus, error, unschedulable
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
 from dray.scheduler.plugins.dynamic_resources.pre_bind import is_group_placed
-from dray.scheduler.plugins.dynamic_resources.pre_filter import PodAttempt
-from dray.scheduler.pod_indexes import named_claims
+from dray.scheduler.snapshot import named_claims
 
 
 def freed_claims(pods: Iterable[Pod], devices: DeviceState) -> list[ResourceClaim]:

@@ -1,4 +1,8 @@
-"""Filters that compare a pod's spec with one node: NodeName, NodeUnschedulable, TaintToleration, NodeAffinity and NodePorts."""
+"""Small plugins that compare the spec of a pod with one node at most: gates, priority, node filters, the binder.
+
+SchedulingGates and PrioritySort come before the choice of a node; NodeName, NodeUnschedulable, TaintToleration, NodeAffinity and NodePorts filter
+nodes; DefaultBinder binds.
+"""
 
 from collections.abc import Hashable, Iterable, Mapping
 
@@ -7,11 +11,25 @@ from dray.api.core import Pod, Taint
 from dray.api.dra.taints import PREFER_NO_SCHEDULE, first_untolerated, is_tolerated
 from dray.api.matching import host_ports, matches_term, only_names, pod_wants_node, ports_clash, required_nodes
 from dray.api.reasons import Reason
-from dray.scheduler.framework.cycle_state import CycleState
-from dray.scheduler.framework.events import Action, ClusterChange, ClusterEvent, EventRegistration, EventResource, Hint
-from dray.scheduler.framework.plugin import NodeFacet, NodeNames
+from dray.client.errors import ApiError, ServerUnreachable
+from dray.scheduler.framework.interface import (
+    SKIP,
+    Action,
+    ClusterChange,
+    ClusterEvent,
+    CycleState,
+    EventRegistration,
+    EventResource,
+    Hint,
+    NodeFacet,
+    NodeNames,
+    PluginStatus,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from dray.scheduler.framework.scoring import MAX_SCORE
-from dray.scheduler.framework.status import SKIP, PluginStatus, unresolvable, unschedulable
+from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.snapshot import Snapshot
 
@@ -189,3 +207,43 @@ class NodePorts:
         freed = host_ports(change.old)
         helps = any(ports_clash(wanted, port) for wanted in host_ports(pod) for port in freed)
         return Hint.QUEUE if helps else Hint.SKIP
+
+
+class PrioritySort:
+    name = "PrioritySort"
+
+    def sort_key(self, pod: Pod, queued_at: float) -> tuple[float, ...]:
+        return (-(pod.spec.priority or 0), queued_at)
+
+
+class SchedulingGates:
+    name = "SchedulingGates"
+
+    def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
+        gates = [gate.name for gate in pod.spec.scheduling_gates]
+        if not gates:
+            return None
+        return unresolvable(Reason("scheduling-gates", f"waiting for scheduling gates: [{' '.join(gates)}]"))
+
+    def events_to_register(self) -> Iterable[EventRegistration]:
+        event = ClusterEvent(EventResource.UNSCHEDULED_POD, Action.UPDATE_POD_GATES)
+        return [EventRegistration(event, self._hint)]
+
+    @staticmethod
+    def _hint(pod: Pod, change: ClusterChange) -> Hint:
+        mine = change.new is not None and change.new.metadata.uid == pod.metadata.uid
+        return Hint.QUEUE if mine and not change.new.spec.scheduling_gates else Hint.SKIP
+
+
+class DefaultBinder:
+    name = "DefaultBinder"
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def bind(self, cycle: CycleState, pod: Pod, node_name: str) -> PluginStatus | None:
+        try:
+            await self._handle.writer.bind(pod, node_name)
+        except (ApiError, ServerUnreachable) as problem:
+            return error(f'running Bind plugin "{self.name}": {problem}')
+        return None

@@ -1,12 +1,16 @@
-"""Device metadata files: the attributes of a claim's devices, readable inside the container.
+"""The files of prepared claims: CDI files and device metadata for containers, and the checkpoint for a restart of the driver.
 
-Written by the driver while it prepares a claim, mounted through CDI, one file per request and driver.
+CDI files: one per claim and driver, written whole or not at all. Metadata files: the attributes of a claim's devices, readable inside the
+container, one file per request and driver, mounted through CDI. The checkpoint says which claims are prepared: after a restart the driver
+answers as before and can still unprepare them.
 """
 
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +19,53 @@ import msgspec
 from dray.api.cdi import CdiDevice, ContainerEdits, Mount, make_spec, qualified_name
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, DeviceAttribute
 from dray.atomic_files import write_atomically
-from dray.driver.cdi import safe_file_part
 from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
+
+
+class CdiFiles:
+    """The files of one driver in the CDI directory."""
+
+    def __init__(self, directory: Path, driver: str) -> None:
+        self._directory = directory
+        self._driver = driver
+        self.kind = f"{driver}/claim"
+
+    def write(self, claim_uid: str, edits_by_device: Sequence[tuple[str, ContainerEdits]]) -> dict[str, str]:
+        """Write the claim's devices; the answer has the qualified CDI name for each device that needs edits.
+
+        Names carry the claim's UID and are never used again, since runtimes cache what they read under a name.
+        """
+        devices = [
+            CdiDevice(name=f"{claim_uid}-{name}", container_edits=edits)
+            for name, edits in edits_by_device
+            if not edits.is_empty
+        ]
+        if not devices:
+            return {}
+        write_atomically(self._path(claim_uid), msgspec.json.encode(make_spec(self.kind, devices)))
+        names = [name for name, edits in edits_by_device if not edits.is_empty]
+        return {name: qualified_name(self.kind, device.name) for name, device in zip(names, devices, strict=True)}
+
+    def has(self, claim_uid: str, names: Collection[str]) -> bool:
+        """Whether the claim's file is there, if any of `names` needs it."""
+        is_needed = any(name.startswith(f"{self.kind}=") for name in names)
+        return not is_needed or self._path(claim_uid).is_file()
+
+    def remove(self, claim_uid: str) -> None:
+        """The claim's file, and what a driver that was killed while writing it has left."""
+        path = self._path(claim_uid)
+        path.unlink(missing_ok=True)
+        for unfinished in path.parent.glob(f".{escape(path.name)}-*"):
+            unfinished.unlink(missing_ok=True)
+
+    def _path(self, claim_uid: str) -> Path:
+        return self._directory / f"{self._driver}-{safe_file_part(claim_uid)}.json"
+
+
+def safe_file_part(text: str) -> str:
+    """Makes unchecked text safe as a part of a file name: no separators, and no dots that lead to another folder."""
+    return "".join(character if character.isalnum() or character in "-_" else "_" for character in text)
+
 
 log = logging.getLogger(__name__)
 
@@ -117,3 +166,82 @@ class DeviceMetadata:
 
     def _claim_dir(self, reference: ClaimReference) -> Path:
         return self._root / f"{safe_file_part(reference.namespace)}_{reference.name.replace('/', '_')}"
+
+
+class StoredDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One prepared device, as the kubelet was told."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_device_ids: tuple[str, ...] = ()
+    share_id: str | None = None
+    is_exclusive: bool = True
+
+
+class StoredClaim(msgspec.Struct, frozen=True):
+    namespace: str
+    name: str
+    devices: tuple[StoredDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimUser:
+    """The claim that already uses a device which another claim asks for."""
+
+    claim_uid: str
+    claim: StoredClaim
+
+
+class Checkpoint:
+    """Prepared claims by UID. Every change is on disk before it is answered."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._claims = _load(path)
+
+    def reload(self) -> None:
+        """Another instance of the driver may have written since."""
+        self._claims = _load(self._path)
+
+    def get(self, claim_uid: str) -> StoredClaim | None:
+        return self._claims.get(claim_uid)
+
+    def put(self, claim_uid: str, claim: StoredClaim) -> None:
+        self._save(self._claims | {claim_uid: claim})
+
+    def remove(self, claim_uid: str) -> None:
+        if claim_uid in self._claims:
+            self._save({uid: claim for uid, claim in self._claims.items() if uid != claim_uid})
+
+    def claims(self) -> dict[str, StoredClaim]:
+        return dict(self._claims)
+
+    def holder_of(self, pool: str, device: str, *, besides: str) -> ClaimUser | None:
+        """Another claim that holds this device for itself alone."""
+        for uid, claim in self._claims.items():
+            if uid != besides and any(d.is_exclusive and d.pool == pool and d.device == device for d in claim.devices):
+                return ClaimUser(uid, claim)
+        return None
+
+    def _save(self, claims: dict[str, StoredClaim]) -> None:
+        write_atomically(self._path, msgspec.json.encode({"version": 1, "claims": claims}), mode=0o600)
+        self._claims = claims
+
+
+def _load(path: Path) -> dict[str, StoredClaim]:
+    try:
+        document = json.loads(path.read_bytes())
+        return msgspec.convert(document["claims"], dict[str, StoredClaim])
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+        aside = path.with_suffix(".corrupt")
+        log.error(
+            "checkpoint %s cannot be read (%s); kept as %s, starting empty: claims are prepared again when asked for",
+            path,
+            error,
+            aside,
+        )
+        path.replace(aside)
+        return {}
