@@ -57,7 +57,7 @@ class Watched(sqlite3.Connection):
 async def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
     connect = sqlite3.connect
     monkeypatch.setattr(tables.sqlite3, "connect", lambda *a, **k: connect(*a, factory=Watched, **k))
-    monkeypatch.setattr("dray.store.group_commit.time", Watched.stopwatch)
+    monkeypatch.setattr(DiskCommit.__init__, "__defaults__", (Watched.stopwatch.monotonic,))
     opened = SqliteStore(tmp_path / "dray.db")
     opened._writing.threads.clear()
     yield opened

@@ -29,7 +29,7 @@
 `ApiError` (code, reason, is_conflict, ...) is an answer; `ServerUnreachable` means that none came. Answers 429 and 5xx with
 Retry-After are obeyed inside the client. Pod, Node and Namespace structs are views: patch them, never write them back.
 
-`kinds` names every kind. `transport` is the interface of `https`, `pipe` and `rest.InProcessTransport` (with `frames`: to the parent process).
+`kinds` names every kind. `transport` is the interface of `https`, `rest.InProcessTransport` and `pipe` (with `frames`: to the parent process).
 `informer`, `shared_informers` and `indexed_objects` keep local copies. Controllers are built of `workqueue`,
 `events` and `leader_election`. `kubeconfig`, `credentials` and `connect` find and open the server. This room
 decides nothing about the cluster.

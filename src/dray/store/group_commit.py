@@ -31,8 +31,9 @@ REMEMBERED = 32
 class DiskCommit:
     """Commits the transaction of one connection. Nobody else may use the connection until the commit has ended."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, now: Callable[[], float] = time.monotonic) -> None:
         self._connection = connection
+        self._now = now
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-commit")
         self._average_s = 0.0
 
@@ -62,11 +63,11 @@ class DiskCommit:
         self._thread.shutdown()
 
     def _commit(self) -> None:
-        started = time.monotonic()
+        started = self._now()
         try:
             self._connection.execute("COMMIT")
         finally:
-            self._average_s += (time.monotonic() - started - self._average_s) / REMEMBERED
+            self._average_s += (self._now() - started - self._average_s) / REMEMBERED
 
 
 # Operations per group: bounds how long one group keeps the event loop.
