@@ -24,7 +24,7 @@ class LedgerError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LedgerEntry:
     """The devices and shares that one claim holds."""
 
     results: tuple[DeviceRequestAllocationResult, ...]
@@ -183,7 +183,7 @@ class Ledger:
     def __init__(self, features: Features | None = None, claims: Iterable[ResourceClaim] = ()) -> None:
         self.features = features or Features()
         self._uses: dict[PoolID, PoolUse] = {}
-        self._entries: dict[tuple[str, str], Entry] = {}
+        self._entries: dict[tuple[str, str], LedgerEntry] = {}
         # Pools in which something was taken or freed.
         self.changes: ChangeLog[PoolID] = ChangeLog()
         for claim in claims:
@@ -204,10 +204,10 @@ class Ledger:
         if held is not None:
             if held.results is results or held.results == results:
                 if held.is_tentative:
-                    self._entries[key] = Entry(held.results, is_tentative=False)
+                    self._entries[key] = LedgerEntry(held.results, is_tentative=False)
                 return
             self._drop(key)
-        self._enter(key, Entry(results, is_tentative=False))
+        self._enter(key, LedgerEntry(results, is_tentative=False))
 
     def remove_claim(self, namespace: str, name: str) -> None:
         """The claim is gone, and with it everything it held."""
@@ -216,7 +216,7 @@ class Ledger:
     def assume(self, namespace: str, name: str, allocation: AllocationResult) -> None:
         """An allocation that is on its way to the API server counts at once."""
         self._drop((namespace, name))
-        self._enter((namespace, name), Entry(allocation.devices.results, is_tentative=True))
+        self._enter((namespace, name), LedgerEntry(allocation.devices.results, is_tentative=True))
 
     def forget(self, namespace: str, name: str) -> None:
         """The write did not happen; a confirmed entry stays."""
@@ -231,7 +231,7 @@ class Ledger:
     def holds(self, namespace: str, name: str) -> bool:
         return (namespace, name) in self._entries
 
-    def _enter(self, key: tuple[str, str], entry: Entry) -> None:
+    def _enter(self, key: tuple[str, str], entry: LedgerEntry) -> None:
         self._entries[key] = entry
         for result in entry.results:
             if not result.admin_access:

@@ -46,7 +46,7 @@ class Option:
         "tolerations",
     )
 
-    def __init__(self, request: Request, spec: Spec, device_class: DeviceClass, name: str) -> None:
+    def __init__(self, request: ClaimRequest, spec: Spec, device_class: DeviceClass, name: str) -> None:
         problem = request.claim.problem
         self.request = request
         self.claim = request.claim
@@ -74,7 +74,7 @@ def _labelled(owner: str, selectors: Sequence[DeviceSelector]) -> list[tuple[str
     return [(f"{owner}: selector #{i}", s.cel.expression) for i, s in enumerate(selectors) if s.cel is not None]
 
 
-class Request:
+class ClaimRequest:
     """One line of a claim: one option, or alternatives in order of preference."""
 
     __slots__ = ("claim", "index", "is_prioritized", "name", "options")
@@ -118,7 +118,7 @@ class Request:
 EMPTY_CEL = "CEL expression empty (unsupported selector type?)"
 
 
-def _check_spec(request: Request, spec: Spec, features: Features) -> None:
+def _check_spec(request: ClaimRequest, spec: Spec, features: Features) -> None:
     for i, selector in enumerate(spec.selectors):
         if selector.cel is None:
             text = f"claim {request.claim.label}, request {request.name}, selector #{i}: {EMPTY_CEL}"
@@ -154,7 +154,7 @@ class ClaimProblem:
         # Claims of other pods with an equal spec share the problem; `Question` puts the right name in.
         self.label = claim_mark(self.index)
         self.first_request = len(problem.requests)
-        self.requests = [Request(self, request) for request in claim.spec.devices.requests]
+        self.requests = [ClaimRequest(self, request) for request in claim.spec.devices.requests]
         self.constraints: Sequence[DeviceConstraint] = claim.spec.devices.constraints
         for i, constraint in enumerate(self.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
@@ -205,7 +205,7 @@ class Problem:
         self.filters: list[DeviceFilter] = []
         self._filters_by_content: dict[Hashable, DeviceFilter] = {}
         self.options: list[Option] = []
-        self.requests: list[Request] = []
+        self.requests: list[ClaimRequest] = []
         self.claims: list[ClaimProblem] = []
         for claim in claims:
             self.claims.append(ClaimProblem(self, claim))

@@ -19,7 +19,7 @@ from typing import Protocol
 from dray.allocator.bounds import Bounds
 from dray.allocator.interchangeable import InterchangeableDevices
 from dray.allocator.matches import NodeMatches
-from dray.allocator.requests import ClaimProblem, Option, Request
+from dray.allocator.requests import ClaimProblem, ClaimRequest, Option
 from dray.allocator.search_input import SearchInput
 from dray.allocator.search_plan import SearchPlan
 from dray.allocator.types import Deadline, FatalError
@@ -77,7 +77,7 @@ class Choice:
 
     __slots__ = ("current", "exceeds_limit", "key", "only_limit_exceeded", "request")
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ClaimRequest) -> None:
         self.request = request
         self.current = -1
         # Whether the current alternative, or every alternative so far, would give the claim too many devices.

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dray import cel
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.types import Features
-from dray.cel.ast import Call, Comprehension, Ident, Literal, Node, Select
+from dray.cel.ast import AstNode, Comprehension, FunctionCall, Ident, Literal, Select
 
 # Expressions kept compiled per set of features.
 MOST_PROGRAMS = 2048
@@ -148,7 +148,7 @@ def cel_device(kind: DeviceKind) -> cel.CelDevice:
 # --- which attributes and capacities an expression names ----------------------------------------------------------------
 
 
-def reads_of(root: Node) -> frozenset[Read] | None:
+def reads_of(root: AstNode) -> frozenset[Read] | None:
     """Attributes and capacities that the expression names; None where that cannot be told from its text.
 
     Driver name and allowMultipleAllocations are left out: they are cheap to compare and always are.
@@ -167,18 +167,18 @@ def reads_of(root: Node) -> frozenset[Read] | None:
     return frozenset(found)
 
 
-def _uses_whole_device(node: Node) -> bool:
+def _uses_whole_device(node: AstNode) -> bool:
     """Whether the expression uses the device, or a whole map of it, as a value; or hides it behind a loop variable."""
     if isinstance(node, Comprehension):
         return "device" in (node.variable, node.variable2, node.accu)
     return isinstance(node, Ident) and node.name == "device"
 
 
-def _read(node: Node) -> Read | None:
+def _read(node: AstNode) -> Read | None:
     """`device.SECTION["domain"].id` in any spelling, `has()` of it, and `"id" in device.SECTION["domain"]`."""
     if isinstance(node, Select):
         return _in_domain(node.operand, node.field)
-    if isinstance(node, Call) and len(node.args) == 2 and node.target is None:
+    if isinstance(node, FunctionCall) and len(node.args) == 2 and node.target is None:
         if node.function in ("_[_]", "_?._", "_[?_]"):
             return _in_domain(node.args[0], _text(node.args[1]))
         if node.function == "@in":
@@ -186,8 +186,8 @@ def _read(node: Node) -> Read | None:
     return None
 
 
-def _in_domain(node: Node, id_: str | None) -> Read | None:
-    if id_ is None or not isinstance(node, Call) or node.function != "_[_]" or len(node.args) != 2:
+def _in_domain(node: AstNode, id_: str | None) -> Read | None:
+    if id_ is None or not isinstance(node, FunctionCall) or node.function != "_[_]" or len(node.args) != 2:
         return None
     domain = _text(node.args[1])
     section = node.args[0]
@@ -197,11 +197,11 @@ def _in_domain(node: Node, id_: str | None) -> Read | None:
     return (section.field, domain, id_)
 
 
-def _text(node: Node) -> str | None:
+def _text(node: AstNode) -> str | None:
     return node.value if isinstance(node, Literal) and isinstance(node.value, str) else None
 
 
-def _is_field_of_device(node: Node, *fields: str) -> bool:
+def _is_field_of_device(node: AstNode, *fields: str) -> bool:
     return (
         isinstance(node, Select)
         and not node.test_only

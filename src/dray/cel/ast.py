@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 NOT_CONSTANT: Any = object()
 
 
-class Node:
+class AstNode:
     __slots__ = ("constant", "end", "offset", "start", "type")
 
     def __init__(self, offset: int) -> None:
@@ -25,11 +25,11 @@ class Node:
         self.type: Type = DYN
         self.constant: Any = NOT_CONSTANT  # the value, where it is known before evaluation
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return ()
 
 
-class Literal(Node):
+class Literal(AstNode):
     __slots__ = ("value",)
 
     def __init__(self, offset: int, value: Any) -> None:
@@ -37,7 +37,7 @@ class Literal(Node):
         self.value = value
 
 
-class Ident(Node):
+class Ident(AstNode):
     __slots__ = ("name",)
 
     def __init__(self, offset: int, name: str) -> None:
@@ -45,67 +45,69 @@ class Ident(Node):
         self.name = name
 
 
-class Select(Node):
+class Select(AstNode):
     """`operand.field`, or the test whether it is there."""
 
     __slots__ = ("field", "operand", "test_only", "variable")
 
-    def __init__(self, offset: int, operand: Node, field: str, test_only: bool = False) -> None:
+    def __init__(self, offset: int, operand: AstNode, field: str, test_only: bool = False) -> None:
         super().__init__(offset)
         self.operand = operand
         self.field = field
         self.test_only = test_only
         self.variable: str | None = None  # the declared name with dots that this is, if it is one
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return (self.operand,)
 
 
-class Call(Node):
+class FunctionCall(AstNode):
     """A function or an operator (`_+_`, `_[_]`, `_?._`); a member call has a target."""
 
     __slots__ = ("args", "function", "overloads", "target")
 
-    def __init__(self, offset: int, function: str, args: list[Node], target: Node | None = None) -> None:
+    def __init__(self, offset: int, function: str, args: list[AstNode], target: AstNode | None = None) -> None:
         super().__init__(offset)
         self.function = function
         self.args = args
         self.target = target
         self.overloads: tuple[Overload, ...] = ()
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return tuple(self.args) if self.target is None else (self.target, *self.args)
 
 
-class ListLiteral(Node):
+class ListLiteral(AstNode):
     __slots__ = ("elements", "optional")
 
-    def __init__(self, offset: int, elements: list[Node], optional: frozenset[int] = frozenset()) -> None:
+    def __init__(self, offset: int, elements: list[AstNode], optional: frozenset[int] = frozenset()) -> None:
         super().__init__(offset)
         self.elements = elements
         self.optional = optional
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return tuple(self.elements)
 
 
-class MapLiteral(Node):
+class MapLiteral(AstNode):
     __slots__ = ("entries", "optional")
 
-    def __init__(self, offset: int, entries: list[tuple[Node, Node]], optional: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, offset: int, entries: list[tuple[AstNode, AstNode]], optional: frozenset[int] = frozenset()
+    ) -> None:
         super().__init__(offset)
         self.entries = entries
         self.optional = optional
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return tuple(node for entry in self.entries for node in entry)
 
 
-class StructLiteral(Node):
+class StructLiteral(AstNode):
     __slots__ = ("fields", "is_constructible", "name", "optional")
 
     def __init__(
-        self, offset: int, name: str, fields: list[tuple[str, Node]], optional: frozenset[int] = frozenset()
+        self, offset: int, name: str, fields: list[tuple[str, AstNode]], optional: frozenset[int] = frozenset()
     ) -> None:
         super().__init__(offset)
         self.name = name
@@ -114,11 +116,11 @@ class StructLiteral(Node):
         # Set by the checker: the environment can make values of this type.
         self.is_constructible = False
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return tuple(value for _, value in self.fields)
 
 
-class Comprehension(Node):
+class Comprehension(AstNode):
     """A loop over `range` that starts with `init`, goes on while `condition`, and gives `result`."""
 
     __slots__ = ("accu", "condition", "init", "macro", "range", "result", "step", "variable", "variable2")
@@ -127,13 +129,13 @@ class Comprehension(Node):
         self,
         offset: int,
         macro: str,
-        range: Node,
+        range: AstNode,
         variables: tuple[str, str | None],
         accu: str,
-        init: Node,
-        condition: Node,
-        step: Node,
-        result: Node,
+        init: AstNode,
+        condition: AstNode,
+        step: AstNode,
+        result: AstNode,
     ) -> None:
         super().__init__(offset)
         self.macro = macro
@@ -145,20 +147,20 @@ class Comprehension(Node):
         self.step = step
         self.result = result
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return (self.range, self.init, self.condition, self.step, self.result)
 
 
-class Bind(Node):
+class Bind(AstNode):
     """`cel.bind(name, init, result)`: `init` is computed when first needed, and once."""
 
     __slots__ = ("init", "name", "result")
 
-    def __init__(self, offset: int, name: str, init: Node, result: Node) -> None:
+    def __init__(self, offset: int, name: str, init: AstNode, result: AstNode) -> None:
         super().__init__(offset)
         self.name = name
         self.init = init
         self.result = result
 
-    def children(self) -> tuple[Node, ...]:
+    def children(self) -> tuple[AstNode, ...]:
         return (self.init, self.result)

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from dray.cel.ast import (
+    AstNode,
     Bind,
-    Call,
     Comprehension,
+    FunctionCall,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
-    Node,
     Select,
     StructLiteral,
 )
@@ -60,7 +60,7 @@ _LITERALS: dict[type, Type] = {
 }
 
 
-def check(root: Node, environment: Environment) -> None:
+def check(root: AstNode, environment: Environment) -> None:
     """Types the tree in place; raises Refused with every complaint."""
     checker = _Checker(environment)
     run(checker.visit(root))
@@ -76,11 +76,11 @@ class _Checker:
         self.sub: Substitution = {}
         self.scopes: list[tuple[str, Type]] = []
         self.fresh = 0
-        self.typed: list[Node] = []
+        self.typed: list[AstNode] = []
 
     # --- bookkeeping
 
-    def complain(self, node: Node, message: str, hint: str = "") -> Type:
+    def complain(self, node: AstNode, message: str, hint: str = "") -> Type:
         self.issues.append(Issue(node.offset, message, hint))
         return ERROR
 
@@ -108,11 +108,11 @@ class _Checker:
 
     # --- nodes
 
-    def visit(self, node: Node) -> DeepCall[Type]:
+    def visit(self, node: AstNode) -> DeepCall[Type]:
         kind = type(node)
         if kind is Literal:
             result = _LITERALS[type(node.value)]  # type: ignore[attr-defined]
-        elif kind is Call:
+        elif kind is FunctionCall:
             result = yield self.call(node)  # type: ignore[arg-type]
         elif kind is Select:
             result = yield self.select(node)  # type: ignore[arg-type]
@@ -144,7 +144,7 @@ class _Checker:
             return self.complain(node, f"undeclared reference to '{name.removeprefix('.')}' (in container '')", hint)
         return self.use_name(node, found)
 
-    def use_name(self, node: Node, found: Type | TypeValue) -> Type:
+    def use_name(self, node: AstNode, found: Type | TypeValue) -> Type:
         if isinstance(found, TypeValue):
             node.constant = found
             return type_of(DYN)
@@ -166,7 +166,7 @@ class _Checker:
             return ERROR if result is ERROR else BOOL
         return optional_of(result) if optional and result is not ERROR else result
 
-    def qualified(self, node: Node) -> str | None:
+    def qualified(self, node: AstNode) -> str | None:
         """The dotted name, unless its first part is a variable in scope."""
         if isinstance(node, Ident):
             scoped = any(name == node.name for name, _ in self.scopes)
@@ -176,7 +176,7 @@ class _Checker:
             return None if prefix is None else f"{prefix}.{node.field}"
         return None
 
-    def field_type(self, node: Node, operand: Type, field: str) -> Type:
+    def field_type(self, node: AstNode, operand: Type, field: str) -> Type:
         if operand.kind == "map":
             return (
                 operand.params[1]
@@ -212,7 +212,7 @@ class _Checker:
             value = self.joined(value, t)
         return map_of(key or self.new_param(), value or self.new_param())
 
-    def unwrapped(self, node: Node, t: Type) -> Type:
+    def unwrapped(self, node: AstNode, t: Type) -> Type:
         t = self.resolved(t)
         if is_optional(t):
             return t.params[0]
@@ -277,7 +277,7 @@ class _Checker:
         )
         return self.complain(node.range, message), ERROR
 
-    def expect(self, node: Node, given: Type, expected: Type) -> None:
+    def expect(self, node: AstNode, given: Type, expected: Type) -> None:
         if not self.fits(given, expected):
             self.complain(node, f"expected type '{self.shown(expected)}' but found '{self.shown(given)}'")
 
@@ -290,7 +290,7 @@ class _Checker:
 
     # --- calls
 
-    def call(self, node: Call) -> DeepCall[Type]:
+    def call(self, node: FunctionCall) -> DeepCall[Type]:
         function = node.function.removeprefix(".")
         target = node.target
         if target is not None:
@@ -311,7 +311,7 @@ class _Checker:
             return self.optional_select(node, args)
         return self.resolve(node, overloads, args)
 
-    def optional_select(self, node: Call, args: list[Type]) -> Type:
+    def optional_select(self, node: FunctionCall, args: list[Type]) -> Type:
         operand = args[0]
         if is_optional(operand):
             operand = self.resolved(operand.params[0])
@@ -320,7 +320,7 @@ class _Checker:
         node.overloads = tuple(self.environment.functions["_?._"])
         return result if result is ERROR else optional_of(result)
 
-    def resolve(self, node: Call, overloads: Iterable[Overload], args: list[Type]) -> Type:
+    def resolve(self, node: FunctionCall, overloads: Iterable[Overload], args: list[Type]) -> Type:
         """Every overload that may be meant; more than one only where arguments are dynamic."""
         is_member = node.target is not None
         chosen: list[Overload] = []
@@ -367,7 +367,7 @@ class _Checker:
         self.sub = trial
         return True
 
-    def no_overload(self, node: Call, args: list[Type]) -> Type:
+    def no_overload(self, node: FunctionCall, args: list[Type]) -> Type:
         shown = [self.shown(t) for t in args]
         if node.target is not None:
             signature = f"{shown[0]}.({', '.join(shown[1:])})"

@@ -12,14 +12,14 @@ from typing import Any
 from dray.cel import runtime
 from dray.cel.ast import (
     NOT_CONSTANT,
+    AstNode,
     Bind,
-    Call,
     Comprehension,
+    FunctionCall,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
-    Node,
     Select,
     StructLiteral,
 )
@@ -60,7 +60,9 @@ _BASE: dict[str, Any] = {
 }
 
 
-def generate(root: Node, variables: list[str], limit: int, traced: dict[int, Node] | None = None) -> GeneratedCode:
+def generate(
+    root: AstNode, variables: list[str], limit: int, traced: dict[int, AstNode] | None = None
+) -> GeneratedCode:
     """A function of the variables, giving (value or CelError, cost); raises CostExceeded.
 
     With `traced` it takes a last argument that is told the value of every node; `traced` receives the nodes by number.
@@ -79,7 +81,7 @@ def generate(root: Node, variables: list[str], limit: int, traced: dict[int, Nod
 
 
 class _Writer(LoopText):
-    def value(self, node: Node, charged: bool = True) -> str:
+    def value(self, node: AstNode, charged: bool = True) -> str:
         """Statements that compute the node; gives the variable or constant that holds its value.
 
         `charged=False`: the node stands where reading its variable is free, as a branch of `?:` does.
@@ -90,7 +92,7 @@ class _Writer(LoopText):
             return self.apart(lambda: self.told(node, charged))
         return self.told(node, charged)
 
-    def told(self, node: Node, charged: bool) -> str:
+    def told(self, node: AstNode, charged: bool) -> str:
         self.depth += 1
         result = self.plain(node, charged)
         self.depth -= 1
@@ -100,11 +102,11 @@ class _Writer(LoopText):
             self.emit(f"tell({number}, {result})")
         return result
 
-    def plain(self, node: Node, charged: bool) -> str:
+    def plain(self, node: AstNode, charged: bool) -> str:
         kind = type(node)
         if kind is Ident or kind is Select:
             return self.chain(chain_of(node), charged)
-        if kind is Call:
+        if kind is FunctionCall:
             return self.call(node, charged)  # type: ignore[arg-type]
         if kind is Comprehension:
             return self.comprehension(node)  # type: ignore[arg-type]
@@ -223,7 +225,7 @@ class _Writer(LoopText):
 
     # --- calls
 
-    def call(self, node: Call, charged: bool) -> str:
+    def call(self, node: FunctionCall, charged: bool) -> str:
         function = node.function
         if function == "_&&_" or function == "_||_":
             return self.logical(node, "both" if function == "_&&_" else "either", function == "_||_")
@@ -253,7 +255,7 @@ class _Writer(LoopText):
         self.emit(f"{result} = {expression}")
         return result
 
-    def charge_call(self, node: Call, args: list[str]) -> None:
+    def charge_call(self, node: FunctionCall, args: list[str]) -> None:
         """Charges the cost that depends on the arguments, and checks the limit, before the call."""
         is_comparison = node.function in _COMPARISONS
         if is_comparison and all(is_scalar(arg.type) for arg in node.args):
@@ -272,7 +274,7 @@ class _Writer(LoopText):
         if not is_comparison:
             self.check_limit()
 
-    def many_arguments(self, node: Call) -> str:
+    def many_arguments(self, node: FunctionCall) -> str:
         """Three and more: the first error ends it, and the call is only charged if the last argument was reached."""
         result = self.fresh()
         children = node.children()
@@ -296,7 +298,7 @@ class _Writer(LoopText):
         self.flush()
         return result
 
-    def logical(self, node: Call, absorber: str, decisive: bool) -> str:
+    def logical(self, node: FunctionCall, absorber: str, decisive: bool) -> str:
         left = self.value(node.args[0])
         result = self.fresh()
         self.flush()
@@ -309,11 +311,11 @@ class _Writer(LoopText):
         self.block(f"if {left} is not {decisive}:", right)
         return result
 
-    def conditional(self, node: Call) -> str:
+    def conditional(self, node: FunctionCall) -> str:
         condition = self.value(node.args[0])
         result = self.fresh()
 
-        def branch(chosen: Node) -> Callable[[], None]:
+        def branch(chosen: AstNode) -> Callable[[], None]:
             return lambda: self.emit(f"{result} = {self.value(chosen, charged=False)}")
 
         self.block(f"if {condition} is True:", branch(node.args[1]))
@@ -321,7 +323,7 @@ class _Writer(LoopText):
         self.block("else:", lambda: self.emit(f"{result} = rt.not_bool({condition})"))
         return result
 
-    def optional_or(self, node: Call) -> str:
+    def optional_or(self, node: FunctionCall) -> str:
         assert node.target is not None
         left = self.value(node.target)
         result = self.fresh()
@@ -335,7 +337,7 @@ class _Writer(LoopText):
         self.emit(f"else: {result} = rt.not_bool({left})")
         return result
 
-    def membership(self, node: Call) -> str:
+    def membership(self, node: FunctionCall) -> str:
         """`in` with a list of constants: a lookup that costs nothing."""
         members = self.constant(_member_set(node.args[1].constant))
         element = self.value(node.args[0])
@@ -372,7 +374,7 @@ class _Writer(LoopText):
         problem = self.constant(CelError(f"unknown type: {node.name}"))
         return self.aggregate([value for _, value in node.fields], STRUCT_COST, lambda _: problem)
 
-    def aggregate(self, parts: list[Node], cost: int, made: Callable[[list[str]], str]) -> str:
+    def aggregate(self, parts: list[AstNode], cost: int, made: Callable[[list[str]], str]) -> str:
         """Parts in order until one fails; the construction is charged in any case."""
         result = self.fresh()
         self.charge(cost)

@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-from dray.cel.ast import NOT_CONSTANT, Bind, Call, Comprehension, ListLiteral, Node
+from dray.cel.ast import NOT_CONSTANT, AstNode, Bind, Comprehension, FunctionCall, ListLiteral
 from dray.cel.cost_ranges import LIST_COST
 
 
 class CodeText(ABC):
     """Writes statements. `n` is the cost so far, `X` what is raised when it passes the limit."""
 
-    def __init__(self, limit: int, traced: dict[int, Node] | None) -> None:
+    def __init__(self, limit: int, traced: dict[int, AstNode] | None) -> None:
         self.limit = limit
         self.traced = traced
         self.functions: list[list[str]] = []
@@ -97,7 +97,7 @@ class CodeText(ABC):
             self.unwritten.pop()()
 
     @abstractmethod
-    def value(self, node: Node, charged: bool = True) -> str:
+    def value(self, node: AstNode, charged: bool = True) -> str:
         """Writes what computes the node, and gives the Python expression for its value."""
 
 
@@ -163,10 +163,10 @@ class LoopText(CodeText):
     def collect(self, node: Comprehension, accu: str) -> None:
         """`accu + [value]`, perhaps under a condition; appended in place."""
         step = node.step
-        assert isinstance(step, Call)
+        assert isinstance(step, FunctionCall)
 
-        def append(call: Node) -> None:
-            assert isinstance(call, Call)
+        def append(call: AstNode) -> None:
+            assert isinstance(call, FunctionCall)
             assert isinstance(call.args[1], ListLiteral)
             self.charge(2 + (LIST_COST if call.args[1].constant is NOT_CONSTANT else 0))
             value = self.value(call.args[1].elements[0])
@@ -184,10 +184,10 @@ class LoopText(CodeText):
 
     def insert(self, node: Comprehension, accu: str, key: str) -> None:
         step = node.step
-        assert isinstance(step, Call)
+        assert isinstance(step, FunctionCall)
 
-        def put(call: Node) -> None:
-            assert isinstance(call, Call)
+        def put(call: AstNode) -> None:
+            assert isinstance(call, FunctionCall)
             if len(call.args) == 3:
 
                 def pair() -> None:

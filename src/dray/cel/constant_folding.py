@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dray.cel.ast import NOT_CONSTANT, Call, ListLiteral, Literal, MapLiteral, Node
+from dray.cel.ast import NOT_CONSTANT, AstNode, FunctionCall, ListLiteral, Literal, MapLiteral
 from dray.cel.environment import Environment
 from dray.cel.errors import CelError, Issue, Refused
 from dray.cel.functions import caller
@@ -16,13 +16,13 @@ from dray.cel.values import to_key
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 
 
-def validate(root: Node, environment: Environment) -> None:
+def validate(root: AstNode, environment: Environment) -> None:
     """Complaints about literals: durations, timestamps, patterns, formats, mixed lists."""
     issues: list[Issue] = []
     every = nodes(root)
     formatted = {id(below) for node in every if _is_format(node) for below in nodes(node)}
     for node in every:
-        if type(node) is Call:
+        if type(node) is FunctionCall:
             _validate_call(node, issues)
         elif not environment.mixed_literals and id(node) not in formatted:
             _validate_literal(node, issues)
@@ -30,14 +30,14 @@ def validate(root: Node, environment: Environment) -> None:
         raise Refused(issues)
 
 
-def _is_format(node: Node) -> bool:
+def _is_format(node: AstNode) -> bool:
     """`format` takes values of different types in one list."""
-    return type(node) is Call and node.function == "format"
+    return type(node) is FunctionCall and node.function == "format"
 
 
-def nodes(root: Node) -> list[Node]:
+def nodes(root: AstNode) -> list[AstNode]:
     """Every node once, children before parents."""
-    out: list[Node] = []
+    out: list[AstNode] = []
     stack, seen = [root], set()
     while stack:
         node = stack.pop()
@@ -49,7 +49,7 @@ def nodes(root: Node) -> list[Node]:
     return out
 
 
-def _validate_call(node: Call, issues: list[Issue]) -> None:
+def _validate_call(node: FunctionCall, issues: list[Issue]) -> None:
     function, args = node.function, node.args
     try:
         if function in ("duration", "timestamp") and len(args) == 1 and type(args[0]) is Literal:
@@ -81,7 +81,7 @@ def _validate_format(text: Any, args: ListLiteral) -> None:
         raise CelError(f"too many arguments supplied to string.format (expected {used}, got {len(args.elements)})")
 
 
-def _validate_literal(node: Node, issues: list[Issue]) -> None:
+def _validate_literal(node: AstNode, issues: list[Issue]) -> None:
     if type(node) is ListLiteral:
         _validate_alike([_element_type(e, at in node.optional) for at, e in enumerate(node.elements)], node, issues)
     elif type(node) is MapLiteral:
@@ -90,18 +90,18 @@ def _validate_literal(node: Node, issues: list[Issue]) -> None:
         _validate_alike(values, node, issues)
 
 
-def _element_type(node: Node, optional: bool) -> Type:
+def _element_type(node: AstNode, optional: bool) -> Type:
     return node.type.params[0] if optional and node.type.params else node.type
 
 
-def _validate_alike(types: list[Type], node: Node, issues: list[Issue]) -> None:
+def _validate_alike(types: list[Type], node: AstNode, issues: list[Issue]) -> None:
     for t in types[1:]:
         if t != types[0]:
             issues.append(Issue(node.offset, f"expected type '{types[0]}' but found '{t}'"))
             return
 
 
-def fold(root: Node) -> None:
+def fold(root: AstNode) -> None:
     """Writes the values of constant parts onto their nodes; raises Refused (internal) if one cannot be computed."""
     for node in nodes(root):
         if node.constant is not NOT_CONSTANT:
@@ -113,7 +113,7 @@ def fold(root: Node) -> None:
                 node.constant = tuple(e.constant for e in node.elements)
         elif type(node) is MapLiteral:
             _fold_map(node)
-        elif type(node) is Call:
+        elif type(node) is FunctionCall:
             _fold_call(node)
 
 
@@ -128,7 +128,7 @@ def _fold_map(node: MapLiteral) -> None:
         return
 
 
-def _fold_call(node: Call) -> None:
+def _fold_call(node: FunctionCall) -> None:
     try:
         if node.function in _CONVERSIONS and node.target is None and len(node.args) == 1:
             if node.args[0].constant is not NOT_CONSTANT:

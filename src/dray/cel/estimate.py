@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dray.cel.ast import (
+    AstNode,
     Bind,
-    Call,
     Comprehension,
+    FunctionCall,
     Ident,
     ListLiteral,
     Literal,
     MapLiteral,
-    Node,
     Select,
     StructLiteral,
 )
@@ -50,7 +50,7 @@ class Local(NamedTuple):
     entry: EstimateEntry | None
 
 
-def estimate(root: Node, environment: Environment) -> int:
+def estimate(root: AstNode, environment: Environment) -> int:
     """Cost units, at most; 2**64 - 1 means that nothing bounds it."""
     return run(_Estimator(environment).cost(root)).high
 
@@ -65,11 +65,11 @@ class _Estimator:
 
     # --- cost of nodes
 
-    def cost(self, node: Node) -> DeepCall[Range]:
+    def cost(self, node: AstNode) -> DeepCall[Range]:
         kind = type(node)
         if kind is Literal:
             return ZERO
-        if kind is Call:
+        if kind is FunctionCall:
             return (yield self.call(node))  # type: ignore[arg-type]
         if kind is Select:
             return (yield self.select(node))  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ class _Estimator:
         else:
             self.push(node.variable, Local((*path, keys), key, None))
 
-    def call(self, node: Call) -> DeepCall[Range]:
+    def call(self, node: FunctionCall) -> DeepCall[Range]:
         if node.function == "dyn":
             converted = node.args[0]
             total = (yield self.cost(converted)).plus(ONE)
@@ -206,7 +206,7 @@ class _Estimator:
         return total.plus(range_)
 
     def overload(
-        self, node: Call, overload: Overload, call: _SizedCall, arguments: list[Range], spent: Range
+        self, node: FunctionCall, overload: Overload, call: _SizedCall, arguments: list[Range], spent: Range
     ) -> Estimate:
         if overload.estimate is not None:
             judged = overload.estimate(call)
@@ -223,18 +223,18 @@ class _Estimator:
             return Estimate(cost, self.known_size(first).union(self.known_size(second)))
         return Estimate(ONE.plus(spent))
 
-    def join_entries(self, node: Call, overload: Overload) -> None:
+    def join_entries(self, node: FunctionCall, overload: Overload) -> None:
         if overload.id in ("add_list", "add_string", "add_bytes"):
             self.unite_entries(node, node.args[0], node.args[1])
 
-    def unite_entries(self, node: Node, first: Node, second: Node) -> None:
+    def unite_entries(self, node: AstNode, first: AstNode, second: AstNode) -> None:
         a, b = self.entry(first), self.entry(second)
         if a is not None and b is not None:
             self.entries[id(node)] = EstimateEntry(a.is_list, a.key.union(b.key), a.value.union(b.value))
 
     # --- what is known about nodes
 
-    def note(self, node: Node, size: Range | None, entry: EstimateEntry | None) -> None:
+    def note(self, node: AstNode, size: Range | None, entry: EstimateEntry | None) -> None:
         if size is not None:
             self.sizes[id(node)] = size
         if entry is not None:
@@ -247,18 +247,18 @@ class _Estimator:
         stack = self.locals.get(name)
         return stack[-1] if stack else None
 
-    def path(self, node: Node) -> Path:
+    def path(self, node: AstNode) -> Path:
         if type(node) is Ident:
             local = self.local(node.name)
             if local is not None:
                 return local.path
         return self.paths.get(id(node), ())
 
-    def known_size(self, node: Node) -> Range:
+    def known_size(self, node: AstNode) -> Range:
         size = self.size(node)
         return UNKNOWN if size is None else size
 
-    def size(self, node: Node) -> Range | None:
+    def size(self, node: AstNode) -> Range | None:
         known = self.sizes.get(id(node))
         if known is not None:
             return known
@@ -278,7 +278,7 @@ class _Estimator:
                 return local.size
         return None
 
-    def entry(self, node: Node) -> EstimateEntry | None:
+    def entry(self, node: AstNode) -> EstimateEntry | None:
         known = self.entries.get(id(node))
         if known is None and type(node) is Ident:
             local = self.local(node.name)
@@ -290,21 +290,21 @@ class _Estimator:
 class _SizedCall:
     """A call as the functions' own estimates see it."""
 
-    def __init__(self, estimator: _Estimator, node: Call) -> None:
+    def __init__(self, estimator: _Estimator, node: FunctionCall) -> None:
         self.estimator = estimator
         self.target = node.target
         self.args = node.args
 
-    def size(self, node: Node) -> Range:
+    def size(self, node: AstNode) -> Range:
         return self.estimator.known_size(node)
 
-    def item_size(self, node: Node) -> Range:
+    def item_size(self, node: AstNode) -> Range:
         """Of an element of a list; only the variables' declared sizes tell."""
         path = self.estimator.path(node)
         known = self.estimator.environment.size_of((*path, "@items")) if path else None
         return UNKNOWN if known is None else known
 
-    def element_reading(self, node: Node) -> Range | None:
+    def element_reading(self, node: AstNode) -> Range | None:
         """Extra cost per element for reading it, if it is text; None for what is no container."""
         if not node.type.params:
             return None
@@ -313,7 +313,7 @@ class _SizedCall:
         return self.item_size(node).scaled(STRING_FACTOR)
 
 
-def _literal_size(node: Node) -> Range | None:
+def _literal_size(node: AstNode) -> Range | None:
     if type(node) is Literal:
         return fixed(len(node.value)) if type(node.value) in (str, bytes) else ONE
     if type(node) is ListLiteral:

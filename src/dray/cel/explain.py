@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from dray.cel import code_generator
-from dray.cel.ast import NOT_CONSTANT, Bind, Call, Comprehension, Ident, Node, Select
+from dray.cel.ast import NOT_CONSTANT, AstNode, Bind, Comprehension, FunctionCall, Ident, Select
 from dray.cel.constant_folding import nodes
 from dray.cel.device import CelDevice
 from dray.cel.errors import CelError, CelRuntimeError, CostExceeded
@@ -90,9 +90,9 @@ def _trace(program: Program, device: CelDevice) -> dict[int, Any]:
 
 
 @lru_cache(maxsize=64)
-def _traced_code(program: Program) -> tuple[code_generator.GeneratedCode, dict[int, Node]]:
+def _traced_code(program: Program) -> tuple[code_generator.GeneratedCode, dict[int, AstNode]]:
     """Code that tells the value of every node by number, and the nodes by number."""
-    traced: dict[int, Node] = {}
+    traced: dict[int, AstNode] = {}
     return code_generator.generate(program.root, program.variables, program.environment.cost_limit, traced), traced
 
 
@@ -102,12 +102,12 @@ class _Decider:
         self.values = values
         self.reasons = reasons
 
-    def value(self, node: Node) -> Any:
+    def value(self, node: AstNode) -> Any:
         if node.constant is not NOT_CONSTANT:
             return node.constant
         return self.values.get(id(node), _NEVER)
 
-    def decide(self, node: Node) -> None:
+    def decide(self, node: AstNode) -> None:
         """Goes down to the parts that made the node what it is."""
         value = self.value(node)
         parts = self.deciding_parts(node, value)
@@ -116,28 +116,32 @@ class _Decider:
         if not parts:
             self.add(node, value)
 
-    def deciding_parts(self, node: Node, value: Any) -> list[Node]:
+    def deciding_parts(self, node: AstNode, value: Any) -> list[AstNode]:
         if isinstance(node, Bind):
             return [node.result]
-        if isinstance(node, Call) and node.function in ("_&&_", "_||_"):
+        if isinstance(node, FunctionCall) and node.function in ("_&&_", "_||_"):
             return self.logical_parts(node, value)
-        if isinstance(node, Call) and node.function == "!_" and isinstance(node.args[0], (Call, Comprehension, Bind)):
+        if (
+            isinstance(node, FunctionCall)
+            and node.function == "!_"
+            and isinstance(node.args[0], (FunctionCall, Comprehension, Bind))
+        ):
             inner = node.args[0]
-            if not isinstance(inner, Call) or inner.function in ("_&&_", "_||_", "!_"):
+            if not isinstance(inner, FunctionCall) or inner.function in ("_&&_", "_||_", "!_"):
                 return [inner]
-        if isinstance(node, Call) and node.function == "_?_:_":
+        if isinstance(node, FunctionCall) and node.function == "_?_:_":
             condition = self.value(node.args[0])
             if type(condition) is bool:
                 return [node.args[1] if condition else node.args[2]]
             return [node.args[0]]
         if isinstance(node, Comprehension) and node.macro == "all" and value is False:
-            assert isinstance(node.step, Call)
+            assert isinstance(node.step, FunctionCall)
             return [node.step.args[1]]
         if type(value) is CelError:
             return self.failed_part(node)
         return []
 
-    def logical_parts(self, node: Call, value: Any) -> list[Node]:
+    def logical_parts(self, node: FunctionCall, value: Any) -> list[AstNode]:
         """The operand that decided alone, or all of them."""
         seen = [(arg, self.value(arg)) for arg in node.args]
         decisive = node.function == "_||_"
@@ -147,13 +151,15 @@ class _Decider:
             return [arg for arg, v in seen if type(v) is CelError][:1]
         return [arg for arg, v in seen if v is not _NEVER]
 
-    def failed_part(self, node: Node) -> list[Node]:
+    def failed_part(self, node: AstNode) -> list[AstNode]:
         """The innermost sub-expression that fails; selections are told as a whole."""
-        if isinstance(node, (Ident, Select)) or (isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._")):
+        if isinstance(node, (Ident, Select)) or (
+            isinstance(node, FunctionCall) and node.function in ("_[_]", "_[?_]", "_?._")
+        ):
             return []
         return [child for child in node.children() if type(self.value(child)) is CelError][:1]
 
-    def add(self, node: Node, value: Any) -> None:
+    def add(self, node: AstNode, value: Any) -> None:
         if value is _NEVER:
             return
         shown_value = CelRuntimeError.of(value) if type(value) is CelError else value
@@ -164,23 +170,27 @@ class _Decider:
                 seen.append(Seen(self.source(child), child_value))
         self.reasons.append(MatchReason(self.source(node), shown_value, tuple(_once(seen))))
 
-    def looked_at(self, node: Node) -> Iterable[Node]:
+    def looked_at(self, node: AstNode) -> Iterable[AstNode]:
         """The largest parts below whose values tell something."""
         if isinstance(node, Comprehension):
             return [node.range]
         if isinstance(node, Select) and node.test_only:
             return []
-        if isinstance(node, Call) and node.function not in ("_[_]", "_[?_]", "_?._"):
+        if isinstance(node, FunctionCall) and node.function not in ("_[_]", "_[?_]", "_?._"):
             return [self.telling(child) for child in node.children()]
         return []
 
-    def telling(self, node: Node) -> Node:
+    def telling(self, node: AstNode) -> AstNode:
         """Below `x.compareTo(...)` and the like, the value of x says more than -1."""
-        if isinstance(node, Call) and node.target is not None and node.function in ("compareTo", "size", "value"):
+        if (
+            isinstance(node, FunctionCall)
+            and node.target is not None
+            and node.function in ("compareTo", "size", "value")
+        ):
             return node.target
         return node
 
-    def source(self, node: Node) -> str:
+    def source(self, node: AstNode) -> str:
         return " ".join(self.text[node.start : node.end].split()) or "expression"
 
 
@@ -237,7 +247,9 @@ def referenced_names(program: Program) -> tuple[tuple[str, str, str], ...]:
     """(attributes or capacity, domain, id or "") wherever an expression names them literally."""
     longest: dict[tuple[str, str, str], None] = {}
     for node in nodes(program.root):
-        if not (isinstance(node, Select) or (isinstance(node, Call) and node.function in ("_[_]", "_[?_]", "_?._"))):
+        if not (
+            isinstance(node, Select) or (isinstance(node, FunctionCall) and node.function in ("_[_]", "_[?_]", "_?._"))
+        ):
             continue
         chain = chain_of(node)
         keys = [step.field if step.index is None else step.index.constant for step in chain.steps]

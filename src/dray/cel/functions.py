@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from dray.cel.ast import Node
+from dray.cel.ast import AstNode
 from dray.cel.cost_ranges import Range
 from dray.cel.types import Type
 from dray.cel.values import Duration, OpenMap, Optional, Timestamp, TypeValue, UInt, no_overload
@@ -17,14 +17,14 @@ Implementation = Callable[..., Any]
 class Sizing(Protocol):
     """The facts about a call that a cost estimate may use."""
 
-    target: Node | None
-    args: list[Node]
+    target: AstNode | None
+    args: list[AstNode]
 
-    def size(self, node: Node) -> Range: ...
+    def size(self, node: AstNode) -> Range: ...
 
-    def element_reading(self, node: Node) -> Range | None: ...
+    def element_reading(self, node: AstNode) -> Range | None: ...
 
-    def item_size(self, node: Node) -> Range: ...
+    def item_size(self, node: AstNode) -> Range: ...
 
 
 class Estimate(NamedTuple):

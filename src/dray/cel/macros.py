@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.cel.ast import Bind, Call, Comprehension, Ident, ListLiteral, Literal, MapLiteral, Node, Select
+from dray.cel.ast import AstNode, Bind, Comprehension, FunctionCall, Ident, ListLiteral, Literal, MapLiteral, Select
 from dray.cel.errors import Issue, Refused
 
 ACCU = "@result"
@@ -13,7 +13,7 @@ _TWO_VARIABLES = frozenset({"all", "exists", "exists_one", "existsOne"})
 _TRANSFORMS = frozenset({"transformList", "transformMap", "transformMapEntry"})
 
 
-def expand_global(offset: int, name: str, args: list[Node]) -> Node | None:
+def expand_global(offset: int, name: str, args: list[AstNode]) -> AstNode | None:
     if name != "has" or len(args) != 1:
         return None
     operand = args[0]
@@ -22,7 +22,7 @@ def expand_global(offset: int, name: str, args: list[Node]) -> Node | None:
     return Select(offset, operand.operand, operand.field, test_only=True)
 
 
-def expand_member(dot: int, offset: int, target: Node, name: str, args: list[Node]) -> Node | None:
+def expand_member(dot: int, offset: int, target: AstNode, name: str, args: list[AstNode]) -> AstNode | None:
     """The expansion of `target.name(args)`, or None if that is an ordinary call."""
     count = len(args)
     if name == "bind" and count == 3 and isinstance(target, Ident) and target.name == "cel":
@@ -39,7 +39,7 @@ def expand_member(dot: int, offset: int, target: Node, name: str, args: list[Nod
     return None
 
 
-def _one_variable(offset: int, target: Node, name: str, args: list[Node]) -> Node:
+def _one_variable(offset: int, target: AstNode, name: str, args: list[AstNode]) -> AstNode:
     variable = _variable(args[0], "argument must be a simple name")
     if name == "map":
         predicate = args[1] if len(args) == 3 else None
@@ -48,63 +48,70 @@ def _one_variable(offset: int, target: Node, name: str, args: list[Node]) -> Nod
         return _collect(offset, "filter", target, (variable, None), args[1], Ident(args[0].offset, variable))
     if name == "sortBy":
         keys = _collect(offset, "map", Ident(offset, SORT_INPUT), (variable, None), None, args[1])
-        call = Call(offset, "@sortByAssociatedKeys", [keys], Ident(offset, SORT_INPUT))
+        call = FunctionCall(offset, "@sortByAssociatedKeys", [keys], Ident(offset, SORT_INPUT))
         return Bind(offset, SORT_INPUT, target, call)
     if name in ("optMap", "optFlatMap"):
-        inner: Node = Bind(offset, variable, Call(offset, "value", [], target), args[1])
+        inner: AstNode = Bind(offset, variable, FunctionCall(offset, "value", [], target), args[1])
         if name == "optMap":
-            inner = Call(offset, "optional.of", [inner])
-        present = Call(offset, "hasValue", [], target)
-        return Call(offset, "_?_:_", [present, inner, Call(offset, "optional.none", [])])
+            inner = FunctionCall(offset, "optional.of", [inner])
+        present = FunctionCall(offset, "hasValue", [], target)
+        return FunctionCall(offset, "_?_:_", [present, inner, FunctionCall(offset, "optional.none", [])])
     return _quantifier(offset, target, name, (variable, None), args[1])
 
 
-def _quantifier(offset: int, target: Node, name: str, variables: tuple[str, str | None], predicate: Node) -> Node:
-    def accu() -> Node:
+def _quantifier(
+    offset: int, target: AstNode, name: str, variables: tuple[str, str | None], predicate: AstNode
+) -> AstNode:
+    def accu() -> AstNode:
         return Ident(offset, ACCU)
 
     if name == "all":
-        condition: Node = Call(offset, "@not_strictly_false", [accu()])
-        step: Node = Call(offset, "_&&_", [accu(), predicate])
+        condition: AstNode = FunctionCall(offset, "@not_strictly_false", [accu()])
+        step: AstNode = FunctionCall(offset, "_&&_", [accu(), predicate])
         return Comprehension(offset, name, target, variables, ACCU, Literal(offset, True), condition, step, accu())
     if name == "exists":
-        condition = Call(offset, "@not_strictly_false", [Call(offset, "!_", [accu()])])
-        step = Call(offset, "_||_", [accu(), predicate])
+        condition = FunctionCall(offset, "@not_strictly_false", [FunctionCall(offset, "!_", [accu()])])
+        step = FunctionCall(offset, "_||_", [accu(), predicate])
         return Comprehension(offset, name, target, variables, ACCU, Literal(offset, False), condition, step, accu())
-    one_more = Call(offset, "_+_", [accu(), Literal(offset, 1)])
-    step = Call(offset, "_?_:_", [predicate, one_more, accu()])
-    result = Call(offset, "_==_", [accu(), Literal(offset, 1)])
+    one_more = FunctionCall(offset, "_+_", [accu(), Literal(offset, 1)])
+    step = FunctionCall(offset, "_?_:_", [predicate, one_more, accu()])
+    result = FunctionCall(offset, "_==_", [accu(), Literal(offset, 1)])
     always = Literal(offset, True)
     return Comprehension(offset, "exists_one", target, variables, ACCU, Literal(offset, 0), always, step, result)
 
 
 def _collect(
-    offset: int, macro: str, target: Node, variables: tuple[str, str | None], predicate: Node | None, value: Node
-) -> Node:
-    step: Node = Call(offset, "_+_", [Ident(offset, ACCU), ListLiteral(offset, [value])])
+    offset: int,
+    macro: str,
+    target: AstNode,
+    variables: tuple[str, str | None],
+    predicate: AstNode | None,
+    value: AstNode,
+) -> AstNode:
+    step: AstNode = FunctionCall(offset, "_+_", [Ident(offset, ACCU), ListLiteral(offset, [value])])
     if predicate is not None:
-        step = Call(offset, "_?_:_", [predicate, step, Ident(offset, ACCU)])
+        step = FunctionCall(offset, "_?_:_", [predicate, step, Ident(offset, ACCU)])
     result, always = Ident(offset, ACCU), Literal(offset, True)
     return Comprehension(offset, macro, target, variables, ACCU, ListLiteral(offset, []), always, step, result)
 
 
-def _transform(offset: int, target: Node, name: str, args: list[Node]) -> Node:
+def _transform(offset: int, target: AstNode, name: str, args: list[AstNode]) -> AstNode:
     variables = _two_variables(args)
     predicate = args[2] if len(args) == 4 else None
     if name == "transformList":
         return _collect(offset, "transformList", target, variables, predicate, args[-1])
     accu = Ident(offset, ACCU)
     if name == "transformMap":
-        step: Node = Call(offset, "cel.@mapInsert", [accu, Ident(offset, variables[0]), args[-1]])
+        step: AstNode = FunctionCall(offset, "cel.@mapInsert", [accu, Ident(offset, variables[0]), args[-1]])
     else:
-        step = Call(offset, "cel.@mapInsert", [accu, args[-1]])
+        step = FunctionCall(offset, "cel.@mapInsert", [accu, args[-1]])
     if predicate is not None:
-        step = Call(offset, "_?_:_", [predicate, step, Ident(offset, ACCU)])
+        step = FunctionCall(offset, "_?_:_", [predicate, step, Ident(offset, ACCU)])
     result, always = Ident(offset, ACCU), Literal(offset, True)
     return Comprehension(offset, name, target, variables, ACCU, MapLiteral(offset, []), always, step, result)
 
 
-def _two_variables(args: list[Node]) -> tuple[str, str]:
+def _two_variables(args: list[AstNode]) -> tuple[str, str]:
     first = _variable(args[0], "argument must be a simple name")
     second = _variable(args[1], "argument must be a simple name")
     if first == second:
@@ -112,7 +119,7 @@ def _two_variables(args: list[Node]) -> tuple[str, str]:
     return first, second
 
 
-def _variable(node: Node, complaint: str) -> str:
+def _variable(node: AstNode, complaint: str) -> str:
     if not isinstance(node, Ident) or node.name.startswith("."):
         raise Refused([Issue(node.offset, complaint)])
     return node.name

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 from dray.cel import macros
-from dray.cel.ast import Call, Ident, ListLiteral, Literal, MapLiteral, Node, Select, StructLiteral
+from dray.cel.ast import AstNode, FunctionCall, Ident, ListLiteral, Literal, MapLiteral, Select, StructLiteral
 from dray.cel.deep_calls import DeepCall, run
 from dray.cel.errors import Issue, Refused
 from dray.cel.lexer import RESERVED, Token, bytes_value, string_value, tokenize
@@ -34,7 +34,7 @@ _BINARY = {
 _MIN_INT, _MAX_INT, _MAX_UINT = -(2**63), 2**63 - 1, 2**64 - 1
 
 
-def parse(text: str, quoted_fields: bool = False) -> Node:
+def parse(text: str, quoted_fields: bool = False) -> AstNode:
     """The tree of `text`; raises Refused."""
     parser = _Parser(tokenize(text), quoted_fields)
     node = run(parser.expression(0))
@@ -74,7 +74,7 @@ class _Parser:
         message = f"Syntax error: mismatched input '{shown}'" + (f" {wanted}" if wanted else "")
         return Refused([Issue(self.token.offset, message)])
 
-    def expression(self, minimum: int) -> DeepCall[Node]:
+    def expression(self, minimum: int) -> DeepCall[AstNode]:
         """An expression whose operators bind at least as strongly as `minimum`; 0 admits `?:`."""
         comparisons, terms = self.comparisons, self.terms
         self.depth += minimum == 0
@@ -99,13 +99,13 @@ class _Parser:
             else:
                 self.terms += 1
             right = (yield self.expression(strength + 1)) if strength < 5 else (yield self.factor())
-            left = self.spanned(Call(token.offset, function, [left, right]), start)
+            left = self.spanned(FunctionCall(token.offset, function, [left, right]), start)
         if minimum == 0 and self.token.text == "?" and self.token.kind == "op":
             question = self.advance()
             first = yield self.expression(1)
             self.expect(":")
             second = yield self.expression(0)
-            left = self.spanned(Call(question.offset, "_?_:_", [left, first, second]), start)
+            left = self.spanned(FunctionCall(question.offset, "_?_:_", [left, first, second]), start)
         self.depth -= minimum == 0
         self.comparisons, self.terms = comparisons, terms
         return left
@@ -115,7 +115,7 @@ class _Parser:
         if max(self.depth, self.comparisons, self.terms, self.members) > MAX_NESTING:
             raise Refused([Issue(self.token.offset, f"expression recursion limit exceeded: {MAX_NESTING}")])
 
-    def factor(self) -> DeepCall[Node]:
+    def factor(self) -> DeepCall[AstNode]:
         """The right side of `*`, `/` and `%`."""
         self.terms += 1
         self.check_depth()
@@ -123,13 +123,13 @@ class _Parser:
         self.terms -= 1
         return node
 
-    def spanned(self, node: Node, start: int) -> Node:
+    def spanned(self, node: AstNode, start: int) -> AstNode:
         """The node, told that it was read from `start` up to here."""
         last = self.tokens[self.at - 1]
         node.start, node.end = start, last.offset + len(last.text)
         return node
 
-    def logical(self, left: Node, operator: str, function: str, strength: int) -> DeepCall[Node]:
+    def logical(self, left: AstNode, operator: str, function: str, strength: int) -> DeepCall[AstNode]:
         """A chain of one operator as a balanced tree, so that long chains stay shallow."""
         terms, offsets = [left], []
         while self.token.text == operator and self.token.kind == "op":
@@ -137,7 +137,7 @@ class _Parser:
             terms.append((yield self.expression(strength + 1)))
         return _balanced(function, terms, offsets, 0, len(terms) - 1)
 
-    def unary(self) -> DeepCall[Node]:
+    def unary(self) -> DeepCall[AstNode]:
         token = self.token
         if token.kind != "op" or token.text not in ("!", "-"):
             return (yield self.member())
@@ -150,9 +150,9 @@ class _Parser:
         operand = yield self.member()
         if count % 2 == 0:
             return operand
-        return self.spanned(Call(token.offset, "!_" if token.text == "!" else "-_", [operand]), token.offset)
+        return self.spanned(FunctionCall(token.offset, "!_" if token.text == "!" else "-_", [operand]), token.offset)
 
-    def member(self) -> DeepCall[Node]:
+    def member(self) -> DeepCall[AstNode]:
         """A primary expression with its selections, calls and indexes."""
         members = self.members
         self.members += 1
@@ -171,7 +171,7 @@ class _Parser:
                 function = "_[?_]" if self.takes("?") else "_[_]"
                 index = yield self.expression(0)
                 end = self.expect("]")
-                node = _ended(Call(token.offset, function, [node, index]), end, node)
+                node = _ended(FunctionCall(token.offset, function, [node, index]), end, node)
             elif token.text == "{" and (name := _qualified_name(node)) is not None:
                 node = yield self.struct(node, name)
             else:
@@ -179,7 +179,7 @@ class _Parser:
         self.members = members
         return node
 
-    def selection(self, operand: Node) -> DeepCall[Node]:
+    def selection(self, operand: AstNode) -> DeepCall[AstNode]:
         dot = self.expect(".")
         optional = self.takes("?")
         name = self.token
@@ -192,17 +192,17 @@ class _Parser:
         else:
             raise self.unexpected("expecting IDENTIFIER")
         if optional:
-            return _ended(Call(dot.offset, "_?._", [operand, Literal(name.offset, field)]), name, operand)
+            return _ended(FunctionCall(dot.offset, "_?._", [operand, Literal(name.offset, field)]), name, operand)
         if not (self.token.kind == "op" and self.token.text == "("):
             return _ended(Select(dot.offset, operand, field), name, operand)
         opening = self.advance()
-        args: list[Node] = []
+        args: list[AstNode] = []
         yield self.arguments(")", args)
         end = self.tokens[self.at - 1]
         expanded = macros.expand_member(dot.offset, opening.offset, operand, field, args)
-        return _ended(expanded or Call(opening.offset, field, args, operand), end, operand)
+        return _ended(expanded or FunctionCall(opening.offset, field, args, operand), end, operand)
 
-    def arguments(self, closing: str, args: list[Node]) -> Generator[Any, Node, None]:
+    def arguments(self, closing: str, args: list[AstNode]) -> Generator[Any, AstNode, None]:
         """Appends the arguments up to the closing bracket to `args`."""
         if self.takes(closing):
             return
@@ -212,9 +212,9 @@ class _Parser:
                 return
             self.expect(",")
 
-    def struct(self, node: Node, name: str) -> DeepCall[Node]:
+    def struct(self, node: AstNode, name: str) -> DeepCall[AstNode]:
         self.expect("{")
-        fields: list[tuple[str, Node]] = []
+        fields: list[tuple[str, AstNode]] = []
         optional: set[int] = set()
         while not self.takes("}"):
             if self.takes("?"):
@@ -231,7 +231,7 @@ class _Parser:
         literal = StructLiteral(node.offset, name, fields, frozenset(optional))
         return _ended(literal, self.tokens[self.at - 1], node)
 
-    def primary(self) -> DeepCall[Node]:
+    def primary(self) -> DeepCall[AstNode]:
         token = self.token
         kind, text = token.kind, token.text
         if kind == "ident":
@@ -256,7 +256,7 @@ class _Parser:
         self.token = token
         raise self.unexpected("expecting an expression")
 
-    def name(self, prefix: str = "") -> DeepCall[Node]:
+    def name(self, prefix: str = "") -> DeepCall[AstNode]:
         token = self.advance()
         text = token.text
         if text in ("true", "false", "null"):
@@ -271,13 +271,13 @@ class _Parser:
             raise Refused([Issue(token.offset, f"reserved identifier: {text}")])
         if self.token.text == "(" and self.token.kind == "op":
             opening = self.advance()
-            args: list[Node] = []
+            args: list[AstNode] = []
             yield self.arguments(")", args)
             expanded = macros.expand_global(opening.offset, text, args) if not prefix else None
-            return self.spanned(expanded or Call(opening.offset, prefix + text, args), token.offset)
+            return self.spanned(expanded or FunctionCall(opening.offset, prefix + text, args), token.offset)
         return _ended(Ident(token.offset, prefix + text), token)
 
-    def number(self, token: Token) -> Node:
+    def number(self, token: Token) -> AstNode:
         negative = token.text == "-"
         digits = self.advance() if negative else token
         sign = -1 if negative else 1
@@ -298,8 +298,8 @@ class _Parser:
             raise Refused([Issue(token.offset, "invalid int literal")])
         return _ended(Literal(token.offset, whole), digits)
 
-    def list_literal(self, opening: Token) -> DeepCall[Node]:
-        elements: list[Node] = []
+    def list_literal(self, opening: Token) -> DeepCall[AstNode]:
+        elements: list[AstNode] = []
         optional: set[int] = set()
         self.lone_comma("]")
         while not self.takes("]"):
@@ -317,8 +317,8 @@ class _Parser:
         if self.token.kind == "op" and self.token.text == "," and following and following.text == closing:
             self.advance()
 
-    def map_literal(self, opening: Token) -> DeepCall[Node]:
-        entries: list[tuple[Node, Node]] = []
+    def map_literal(self, opening: Token) -> DeepCall[AstNode]:
+        entries: list[tuple[AstNode, AstNode]] = []
         optional: set[int] = set()
         self.lone_comma("}")
         while not self.takes("}"):
@@ -333,16 +333,16 @@ class _Parser:
         return _ended(MapLiteral(opening.offset, entries, frozenset(optional)), self.tokens[self.at - 1])
 
 
-def _balanced(function: str, terms: list[Node], offsets: list[int], low: int, high: int) -> Node:
+def _balanced(function: str, terms: list[AstNode], offsets: list[int], low: int, high: int) -> AstNode:
     if low == high:
         return terms[low]
     middle = (low + high + 1) // 2
     left = _balanced(function, terms, offsets, low, middle - 1)
     right = _balanced(function, terms, offsets, middle, high)
-    return _spanned(Call(offsets[middle - 1], function, [left, right]), left, right)
+    return _spanned(FunctionCall(offsets[middle - 1], function, [left, right]), left, right)
 
 
-def _qualified_name(node: Node) -> str | None:
+def _qualified_name(node: AstNode) -> str | None:
     if isinstance(node, Ident):
         return node.name
     if isinstance(node, Select) and not node.test_only:
@@ -351,12 +351,12 @@ def _qualified_name(node: Node) -> str | None:
     return None
 
 
-def _spanned(node: Node, first: Node, last: Node) -> Node:
+def _spanned(node: AstNode, first: AstNode, last: AstNode) -> AstNode:
     node.start, node.end = first.start, last.end
     return node
 
 
-def _ended(node: Node, last: Token, first: Node | None = None) -> Node:
+def _ended(node: AstNode, last: Token, first: AstNode | None = None) -> AstNode:
     node.start = first.start if first is not None else node.offset
     node.end = last.offset + len(last.text)
     return node

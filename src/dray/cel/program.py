@@ -9,7 +9,7 @@ from typing import Any
 
 from dray.api.caching import RememberedTexts
 from dray.cel import code_generator
-from dray.cel.ast import Node
+from dray.cel.ast import AstNode
 from dray.cel.checker import check
 from dray.cel.constant_folding import (
     fold,
@@ -43,7 +43,7 @@ class Outcome:
 class Program:
     """A compiled expression. Code is generated when it is first evaluated."""
 
-    def __init__(self, text: str, environment: Environment, root: Node) -> None:
+    def __init__(self, text: str, environment: Environment, root: AstNode) -> None:
         self.text = text
         self.environment = environment
         self.root = root

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dray.cel.ast import NOT_CONSTANT, Call, Ident, Literal, Node, Select
+from dray.cel.ast import NOT_CONSTANT, AstNode, FunctionCall, Ident, Literal, Select
 from dray.cel.runtime import DEVICE_FIELDS
 from dray.cel.types import is_optional
 
@@ -16,7 +16,7 @@ class Step:
     """`.field` or `[index]`; `optional` for `.?` and `[?]`, `test_only` for the last one in `has()`."""
 
     field: str = ""
-    index: Node | None = None
+    index: AstNode | None = None
     optional: bool = False
     test_only: bool = False
     struct_field: str | None = None  # attribute of the device object that holds it
@@ -25,7 +25,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    base: Node
+    base: AstNode
     steps: tuple[Step, ...]
 
     @property
@@ -33,12 +33,12 @@ class Chain:
         return is_optional(self.base.type)
 
 
-def is_conditional(node: Node) -> bool:
+def is_conditional(node: AstNode) -> bool:
     """`c ? a : b`, which costs nothing by itself."""
-    return isinstance(node, Call) and node.function == "_?_:_"
+    return isinstance(node, FunctionCall) and node.function == "_?_:_"
 
 
-def chain_of(node: Node) -> Chain:
+def chain_of(node: AstNode) -> Chain:
     steps: list[Step] = []
     while node.constant is NOT_CONSTANT:
         if isinstance(node, Select) and node.variable is not None:
@@ -49,12 +49,12 @@ def chain_of(node: Node) -> Chain:
         if isinstance(node, Select):
             steps.append(_selection(node))
             node = node.operand
-        elif isinstance(node, Call) and node.function in ("_[_]", "_[?_]"):
+        elif isinstance(node, FunctionCall) and node.function in ("_[_]", "_[?_]"):
             operand, index = node.args
             open_map = _is_device_map(operand) and type(index.constant) is str
             steps.append(Step(index=index, optional=node.function == "_[?_]", never_fails=open_map))
             node = operand
-        elif isinstance(node, Call) and node.function == "_?._":
+        elif isinstance(node, FunctionCall) and node.function == "_?._":
             assert isinstance(node.args[1], Literal)
             steps.append(Step(field=node.args[1].value, optional=True))
             node = node.args[0]
@@ -71,7 +71,7 @@ def _selection(node: Select) -> Step:
     return Step(node.field, never_fails=_is_device_map(node.operand))
 
 
-def _is_device_map(node: Node) -> bool:
+def _is_device_map(node: AstNode) -> bool:
     """`device.attributes` or `device.capacity`: maps that answer every key."""
     return (
         isinstance(node, Select)
