@@ -229,6 +229,9 @@ async def test_tokens_of_other_audiences_are_no_credentials_here(store: Store, t
     assert audiences == ("vault",)
 
 
+NOT_UTF_8 = base64.urlsafe_b64encode(b'{"alg":"ES256","kid":"\xff"}').rstrip(b"=").decode()
+
+
 def tampered(token: str, part: int, **changes: Any) -> str:
     parts = token.split(".")
     content = json.loads(base64.urlsafe_b64decode(parts[part] + "=="))
@@ -259,6 +262,10 @@ async def test_forged_tokens_are_refused(store: Store, tokens: ServiceAccountTok
         "..",
         "a.b.c",
         "\udc80.b.c",
+        f"{NOT_UTF_8}.{body}.{signature}",
+        f"{header}.{NOT_UTF_8}.{signature}",
+        f"{header}.{body}.{signature[:40]}={signature[40:]}",
+        tampered(token, 0, crit=["exp"]),
         "x" * 100_000,
         "",
     ]
