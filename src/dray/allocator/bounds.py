@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dray.allocator.requests import Option, Request
+from dray.allocator.requests import ClaimRequest, Option
 from dray.allocator.rules import Rule, ValueGroups
 from dray.allocator.search_input import SearchInput
 from dray.allocator.search_plan import SearchPlan
@@ -48,7 +48,7 @@ class Bounds:
         """The memory that tables of sums use."""
         return sum([bound.bits for bound in self._all_sums])
 
-    def begin(self, component: Sequence[Request]) -> None:
+    def begin(self, component: Sequence[ClaimRequest]) -> None:
         """Only bounds that can refuse something here are asked."""
         self._sums = [bound for bound in self._all_sums if bound.binds(component)]
 

@@ -208,7 +208,7 @@ class Search:
             self._bounds.begin(component)
         return self._open_request(component[0])
 
-    def _open_request(self, request: Request) -> bool:
+    def _open_request(self, request: ClaimRequest) -> bool:
         if request.is_prioritized:
             choice = Choice(request)
             twin = self._plan.twin_before.get(request.index)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from dray.allocator.requests import ClaimProblem, Option, Request
+from dray.allocator.requests import ClaimProblem, ClaimRequest, Option
 from dray.allocator.search_input import SearchInput
 from dray.api.resource import MAX_ALLOCATION_RESULTS
 
@@ -20,14 +20,14 @@ class SearchPlan:
 
     __slots__ = ("_following", "_open", "components", "given", "masks", "twin_before")
 
-    def __init__(self, given: SearchInput, components: Sequence[Sequence[Request]], has_twins: bool) -> None:
+    def __init__(self, given: SearchInput, components: Sequence[Sequence[ClaimRequest]], has_twins: bool) -> None:
         self.given = given
         self.components = components
         self.masks = [_usable(given, option) for option in given.problem.options]
-        self._following: dict[int, Request | None] = {}
-        self._open: dict[int, Sequence[Request]] = {}
+        self._following: dict[int, ClaimRequest | None] = {}
+        self._open: dict[int, Sequence[ClaimRequest]] = {}
         # By request, the nearest equal one before it.
-        self.twin_before: dict[int, Request] = {}
+        self.twin_before: dict[int, ClaimRequest] = {}
         for component in components:
             for place, request in enumerate(component):
                 self._open[request.index] = component[place:]
@@ -45,22 +45,22 @@ class SearchPlan:
         """Only where leaving out a branch hides no error."""
         return cls(given, _components(given), has_twins=not given.problem.has_admin)
 
-    def following(self, request: Request) -> Request | None:
+    def following(self, request: ClaimRequest) -> ClaimRequest | None:
         """The next request of the component."""
         return self._following[request.index]
 
-    def open_from(self, request: Request) -> Sequence[Request]:
+    def open_from(self, request: ClaimRequest) -> Sequence[ClaimRequest]:
         """This request and those of its component that come after it."""
         return self._open[request.index]
 
-    def mask_of(self, request: Request) -> int:
+    def mask_of(self, request: ClaimRequest) -> int:
         mask = 0
         for option in request.options:
             mask |= self.masks[option.index]
         return mask
 
-    def _find_twins(self, component: Sequence[Request]) -> None:
-        latest: dict[Hashable, Request] = {}
+    def _find_twins(self, component: Sequence[ClaimRequest]) -> None:
+        latest: dict[Hashable, ClaimRequest] = {}
         claims_begun: set[int] = set()
         for request in component:
             claim = request.claim
@@ -75,7 +75,7 @@ class SearchPlan:
             latest[key] = request
             latest[claim.index, self._content(request)] = request
 
-    def _content(self, request: Request) -> Hashable:
+    def _content(self, request: ClaimRequest) -> Hashable:
         """Equal for requests of one claim that ask for the same under the same constraints."""
         constraints = [rule for rule in self.given.rules if rule.is_constraint]
         options = [
@@ -109,7 +109,7 @@ def _first_with_equal_claim(claim: ClaimProblem, claims: Sequence[ClaimProblem])
     return claim
 
 
-def _components(given: SearchInput) -> list[list[Request]]:
+def _components(given: SearchInput) -> list[list[ClaimRequest]]:
     """Requests of one component are connected by devices, by rules, or by the limit of results per claim."""
     requests = given.problem.requests
     masks = [0] * len(requests)
@@ -142,7 +142,7 @@ def _components(given: SearchInput) -> list[list[Request]]:
         most = sum([max([given.count_of(option) for option in request.options]) for request in claim.requests])
         if most > MAX_ALLOCATION_RESULTS:
             connect([request.index for request in claim.requests])
-    components: dict[int, list[Request]] = {}
+    components: dict[int, list[ClaimRequest]] = {}
     for request in requests:
         components.setdefault(leader_of(request.index), []).append(request)
     return list(components.values())

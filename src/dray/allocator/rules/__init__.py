@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from dray.allocator.requests import Option, Request
+    from dray.allocator.requests import ClaimRequest, Option
     from dray.allocator.search_plan import SearchPlan
 
 KindOf = Callable[[int], int]
@@ -89,7 +89,7 @@ class SumBound(Protocol):
         """The memory that it uses."""
         ...
 
-    def binds(self, requests: Sequence[Request]) -> bool:
+    def binds(self, requests: Sequence[ClaimRequest]) -> bool:
         """Whether these requests can ever be refused by it."""
         ...
 

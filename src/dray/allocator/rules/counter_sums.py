@@ -16,7 +16,7 @@ from dray.allocator.sums import MOST_BITS_IN_TABLE, NO_WAY, NOTHING, Amounts, Su
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
-    from dray.allocator.requests import Option, Request
+    from dray.allocator.requests import ClaimRequest, Option
     from dray.allocator.search_plan import SearchPlan
 
 
@@ -47,7 +47,7 @@ class SumTable:
         return row[count] if count < len(row) else NO_WAY
 
 
-def is_fixed(request: Request) -> bool:
+def is_fixed(request: ClaimRequest) -> bool:
     """A request for all devices leaves no choice: what it draws is known."""
     return not request.is_prioritized and request.options[0].all_devices and not request.options[0].admin_access
 
@@ -57,7 +57,7 @@ class EqualRequests:
 
     __slots__ = ("count", "has_others", "is_ordered", "outside")
 
-    def __init__(self, count: int, members: Sequence[Request], plan: SearchPlan, outside: int) -> None:
+    def __init__(self, count: int, members: Sequence[ClaimRequest], plan: SearchPlan, outside: int) -> None:
         self.count = count * len(members)
         self.has_others = len(members) > 1
         # Whether each takes its first device after that of the one before.
@@ -88,7 +88,7 @@ class CounterSums:
         self._fixed: dict[int, Amounts] = {}
         self.bits = 0
 
-    def binds(self, requests: Sequence[Request]) -> bool:
+    def binds(self, requests: Sequence[ClaimRequest]) -> bool:
         """Not if these requests may come without any device of this group, or with devices that draw nothing."""
         return any(is_fixed(request) for request in requests) or not self._base(self._choosing(requests)).get(0, 0) & 1
 
@@ -115,7 +115,7 @@ class CounterSums:
             reached = table.reached(low, max(0, needed - outside))
         return self._space.is_within(reached, self._left_beside_fixed(request))
 
-    def _left_beside_fixed(self, request: Request) -> Amounts:
+    def _left_beside_fixed(self, request: ClaimRequest) -> Amounts:
         """What requests for all devices, from this request on, leave of the counters."""
         drawn = self._fixed.get(request.index)
         if drawn is None:
@@ -128,15 +128,15 @@ class CounterSums:
             self._fixed[request.index] = drawn
         return [self._left[place] - amount for place, amount in zip(self._places, drawn, strict=True)]
 
-    def _choosing(self, requests: Sequence[Request]) -> list[Request]:
+    def _choosing(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
         return [request for request in requests if not is_fixed(request)]
 
-    def _alike(self, request: Request, among: Sequence[Request]) -> list[Request]:
+    def _alike(self, request: ClaimRequest, among: Sequence[ClaimRequest]) -> list[ClaimRequest]:
         """Requests that want equally many devices of the same; `request` itself only if its alternatives agree in that."""
         wanted = self._wanted(request)
         return [request] if wanted is None else [other for other in among if self._wanted(other) == wanted]
 
-    def _wanted(self, request: Request) -> tuple[int, int] | None:
+    def _wanted(self, request: ClaimRequest) -> tuple[int, int] | None:
         counts = {option.count for option in request.options}
         if len(counts) > 1 or any(option.all_devices or option.admin_access for option in request.options):
             return None
@@ -164,7 +164,7 @@ class CounterSums:
         shared = (elsewhere & self._plan.given.shareable).bit_count()
         return elsewhere.bit_count() - shared + shared * requests
 
-    def _base(self, requests: Sequence[Request]) -> Sums:
+    def _base(self, requests: Sequence[ClaimRequest]) -> Sums:
         """All sums that these requests can come to."""
         key = tuple([request.index for request in requests])
         known = self._bases.get(key)
@@ -172,7 +172,7 @@ class CounterSums:
             known = self._bases[key] = self._sums(requests)
         return known
 
-    def _sums(self, requests: Sequence[Request]) -> Sums:
+    def _sums(self, requests: Sequence[ClaimRequest]) -> Sums:
         if not requests:
             return NOTHING
         first = requests[0]

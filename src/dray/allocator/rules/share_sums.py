@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
-    from dray.allocator.requests import Option, Request
+    from dray.allocator.requests import ClaimRequest, Option
     from dray.allocator.search_plan import SearchPlan
 
 # Bits of one set of sums, and of all sets for devices of one kind (2 MB).
@@ -93,7 +93,7 @@ class ShareSums:
         "_usable",
     )
 
-    def __init__(self, plan: SearchPlan, requests: Sequence[Request], name: str, live: LiveShares) -> None:
+    def __init__(self, plan: SearchPlan, requests: Sequence[ClaimRequest], name: str, live: LiveShares) -> None:
         self._plan = plan
         self._requests = requests
         self._name = name
@@ -120,7 +120,7 @@ class ShareSums:
     def bits(self) -> int:
         return sum([table.bits for table in set(self._usable.values())])
 
-    def binds(self, requests: Sequence[Request]) -> bool:
+    def binds(self, requests: Sequence[ClaimRequest]) -> bool:
         return self._demand[self._places[requests[0].index]] > 0 if requests[0].index in self._places else False
 
     def suffices(self, option: Option, ordinal: int, start: int, first: int, free: int) -> bool:

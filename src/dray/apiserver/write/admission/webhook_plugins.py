@@ -14,8 +14,8 @@ import msgspec
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json
 from dray.apiserver import errors
+from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.errors import ApiError
-from dray.apiserver.request.fairness import in_thread_if_large
 from dray.apiserver.request.request_info import Document, add_warning
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.admission_log import remember
