@@ -22,7 +22,7 @@ from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import AUTHENTICATED, User
 from dray.apiserver.security.certificates import Authority, Pair
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME
-from dray.kubelet.serving_certificate import Serving, self_signed
+from dray.kubelet.serving_certificate import ServingContext, self_signed
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client
 
@@ -137,7 +137,7 @@ async def test_the_identity_that_fetches_logs_may_do_nothing_else(server: Client
 
 def own_certificate(running: RunningServer) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    made = self_signed(key, Serving("n1", "127.0.0.1"), datetime.now(UTC))
+    made = self_signed(key, ServingContext("n1", "127.0.0.1"), datetime.now(UTC))
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Pair(made, pem)
 
