@@ -163,6 +163,18 @@ def test_the_roles_are_enough(running, parts):
     assert refusals(running) == [], told()
 
 
+def test_a_driver_reads_claims_and_nodes_and_writes_slices():
+    (role,) = (
+        each for each in manifests() if (each["kind"], each["metadata"]["name"]) == ("ClusterRole", "dray-driver")
+    )
+    allowed = {resource: set(rule["verbs"]) for rule in role["rules"] for resource in rule["resources"]}
+    assert allowed == {
+        "nodes": {"get"},
+        "resourceclaims": {"get"},
+        "resourceslices": {"get", "list", "watch", "create", "update", "patch", "delete"},
+    }
+
+
 def test_a_driver_may_not_write_slices_of_another_node(running, parts):
     pool = {"name": "elsewhere", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "gpu.example.com", "nodeName": "node-2", "pool": pool, "devices": [{"name": "a"}]}

@@ -3,12 +3,14 @@
 import asyncio
 import random
 
+import pytest
 from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice
 from tests.scheduler.world import World
 
 from dray.allocator.search import STEPS_PER_LOOK
 from dray.api.core import Pod
 from dray.api.resource import Device, DeviceAttribute, DeviceConstraint
+from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.dynamic_resources.filter import TURN_S
@@ -123,6 +125,22 @@ async def test_nodes_of_a_kind_share_one_timeout():
     assert world.reason() == "Unschedulable"
     most_looks = 2 * timeout_s / TURN_S + 50
     assert world.scheduler.handle.steps <= most_looks * STEPS_PER_LOOK
+
+
+@pytest.mark.parametrize(
+    ("is_on", "search_takes_s", "answer"),
+    [
+        pytest.param(True, 5, "1 cannot allocate all claims", id="within-ten-seconds"),
+        pytest.param(True, 60, "1 timed out trying to allocate devices", id="more-than-ten-seconds"),
+        pytest.param(False, 60, "1 cannot allocate all claims", id="gate-off"),
+    ],
+)
+async def test_a_node_has_ten_seconds_and_without_the_gate_as_long_as_it_takes(is_on, search_takes_s, answer):
+    gates = FeatureGates.default() if is_on else FeatureGates.default().without("DRASchedulerFilterTimeout")
+    world = hard_world(distinct_points(), a_pod("pod", "claim"), gates=gates)
+    slowed(world, search_takes_s * STEPS_PER_LOOK / STEPS)
+    await world.attempt()
+    assert answer in world.message()
 
 
 async def test_other_node_serves_although_one_timed_out():

@@ -154,3 +154,15 @@ async def test_every_extension_point_has_its_time():
     assert points == POINTS
     sampled = set(re.findall(r'plugin_execution_duration_seconds_count\{plugin="\w+",extension_point="(\w+)"', text))
     assert sampled == POINTS - {"Permit"}
+
+
+async def test_pods_that_wait_for_devices_are_counted_and_timed():
+    world = World(a_class(), a_node("node-1"), a_slice("node-1", 1))
+    for number in range(20):
+        world.apply(a_claim(f"c{number}"), a_pod(f"p{number}", f"c{number}"))
+    await world.settle()
+    (waiting,) = world.scheduler.parked_by_plugin()
+    assert waiting == ({"plugin": "DynamicResources", "profile": "default-scheduler"}, 19)
+    text = world.scheduler.handle.metrics.registry.text()
+    timed = r'plugin_execution_duration_seconds_count\{plugin="DynamicResources",extension_point="(\w+)"'
+    assert {"PreFilter", "Filter", "PostFilter"} <= set(re.findall(timed, text))

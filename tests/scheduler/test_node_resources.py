@@ -2,6 +2,8 @@
 
 import pytest
 from msgspec.structs import replace
+from tests.builders import manifests
+from tests.builders.manifests import a_device
 from tests.builders.objects import (
     a_claim,
     a_class,
@@ -16,9 +18,10 @@ from tests.builders.objects import (
 )
 from tests.scheduler.world import World
 
+from dray.api.codec import to_object
 from dray.api.core import Container, ContainerResourceClaim, Node, ResourceRequirements
 from dray.api.quantity import Quantity
-from dray.api.resource import Device, DeviceCapacity, NodeAllocatableResourceMapping
+from dray.api.resource import Device, DeviceCapacity, NodeAllocatableResourceMapping, ResourceSlice
 from dray.features import FeatureGates
 from dray.scheduler.plugins import node_resources_fit
 from dray.scheduler.plugins.node_resources_fit import spec_demand
@@ -241,6 +244,7 @@ async def test_claim_with_mapped_amounts_belongs_to_one_pod():
     assert "node allocatable resource claim c has a mapped device and cannot be shared across pods" in world.message(
         "p2"
     )
+    assert "1 Preemption is not helpful for scheduling" in world.message("p2")
 
 
 async def test_pool_is_reserved_once_and_drawn_from():
@@ -554,3 +558,26 @@ async def test_pod_that_is_over_or_was_turned_away_gives_back_what_its_claim_too
     world.apply(replace(pod, status=replace(pod.status, phase=phase, reason="OutOfcpu")))
     await world.settle()
     assert world.requested()["cpu"] == 0
+
+
+async def test_partition_takes_its_own_capacity_of_the_node():
+    """Two partitions of a card with room for one of them; the claim takes what the chosen partition has."""
+
+    def part(name, cpus):
+        draws = [{"counterSet": "card", "counters": {"slots": {"value": "3"}}}]
+        mappings = {"cpu": {"capacityKey": "cpus"}}
+        return a_device(name, capacity={"cpus": cpus}, consumesCounters=draws, nodeAllocatableResourceMappings=mappings)
+
+    slices = (
+        manifests.a_slice("counters", node="node-1", slices=2, counters={"card": {"slots": "4"}}),
+        manifests.a_slice("parts", part("small", "2"), part("large", "6"), node="node-1", slices=2),
+    )
+    world = World(a_node(cpu="8"), *(to_object(each, ResourceSlice) for each in slices), a_class("cpu"))
+    large = 'device.capacity["gpu.example.com"].cpus.isGreaterThan(quantity("2"))'
+    world.apply(a_claim("one", a_request(device_class="cpu", expression=large)), a_pod("one", "one", cpu="1"))
+    world.apply(a_claim("two", a_request(device_class="cpu")), a_pod("two", "two"))
+    await world.settle()
+    assert world.devices_of("one") == ["node-1/large"]
+    assert written(world, "one") == {"one": {"cpu": "6"}}
+    assert world.requested()["cpu"] == 7000
+    assert "cannot allocate all claims" in world.message("two"), "the card has no slots left"

@@ -185,8 +185,9 @@ async def test_a_device_that_nobody_can_use_up(device, consumed):
     assert len({shares(world, name)[0].share_id for name in ("a", "b", "c")}) == 3
 
 
-async def test_a_device_that_is_not_shared_has_no_share_and_no_consumed_capacity():
-    world = a_world(nic(is_shared=False))
+@pytest.mark.parametrize("beside", [(), (nic("shared"),)], ids=["alone", "beside-a-shared-one"])
+async def test_a_device_that_is_not_shared_has_no_share_and_no_consumed_capacity(beside):
+    world = a_world(nic(is_shared=False), *beside, expression="!device.allowMultipleAllocations")
     assert await wants(world, "a", asks("1"))
     (result,) = shares(world, "a")
     assert (result.share_id, result.consumed_capacity or None) == (None, None)
