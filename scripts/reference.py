@@ -14,6 +14,7 @@ from dray.controllers.controller_manager import (
     BUILDERS,
     ControllerOptions,
 )
+from dray.driver.nvidia import NvidiaDriver
 from dray.features import GATES, RELEASES, FeatureGates
 from dray.kubelet.metrics import KubeletMetrics
 from dray.scheduler.metrics import SchedulerMetrics
@@ -74,11 +75,14 @@ def registries() -> dict[str, Registry]:
         build(context, ControllerOptions(root_ca="-"), (POOL_STATUS_REQUESTS, TAINT_RULES))
     kubelet = Registry()
     KubeletMetrics(kubelet)
+    nvidia = Registry()
+    NvidiaDriver().add_metrics(nvidia)
     return {
         "dray apiserver": server.registry,
         "dray controller-manager": context.registry,
         "dray scheduler": SchedulerMetrics().registry,
         "dray kubelet": kubelet,
+        "dray driver nvidia": nvidia,
     }
 
 
@@ -86,6 +90,7 @@ WHERE = {
     "dray apiserver": "`/metrics` of the API server, with the administrator's credentials: `kubectl get --raw /metrics`.",
     "dray controller-manager": "`/metrics` on `--secure-port`, by default 10257.",
     "dray scheduler": "`/metrics` on `--secure-port`, by default 10259.",
+    "dray driver nvidia": "`/metrics` at `--metrics-address`, in plain HTTP; labels are told in [NVIDIA cards](../nvidia.md).",
     "dray kubelet": "`/metrics` on the loopback interface at `--healthz-port`, in plain HTTP.",
 }
 

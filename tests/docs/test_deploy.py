@@ -18,9 +18,15 @@ EXAMPLES = ROOT / "examples"
 NAMESPACE = "dray-system"
 
 
-def manifests():
-    files = yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]
-    return [document for name in files for document in yaml.safe_load_all((BASE / name).read_text()) if document]
+def manifests(folder=BASE):
+    """What `kubectl apply -k` makes of a folder, with the folders that it builds on."""
+    documents = []
+    for name in yaml.safe_load((folder / "kustomization.yaml").read_text())["resources"]:
+        if (folder / name).is_dir():
+            documents += manifests(folder / name)
+        else:
+            documents += [document for document in yaml.safe_load_all((folder / name).read_text()) if document]
+    return documents
 
 
 def find(kind, name):
@@ -134,6 +140,16 @@ def test_the_server_stores_every_object(running):
         "dray-scheduler",
         "dray-controller-manager",
     }
+
+
+def test_the_server_takes_the_driver_of_nvidia_cards(running):
+    (driver,) = [each for each in manifests(ROOT / "deploy/nvidia") if each not in manifests()]
+    running.apply(driver)
+    stored = running.run(
+        running.client.raw("GET", f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/dray-driver-nvidia")
+    )
+    (container,) = json.loads(stored.body)["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == driver["spec"]["template"]["spec"]["containers"][0]["args"]
 
 
 def test_the_roles_are_enough(running, parts):

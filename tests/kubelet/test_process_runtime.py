@@ -69,6 +69,26 @@ async def test_the_environment_is_the_containers_own(runtime, tmp_path, monkeypa
     assert "SECRET_OF_THE_AGENT" not in spec.log_path.read_text()
 
 
+async def test_lists_of_several_devices_are_joined(runtime, tmp_path):
+    edits = ContainerEdits(
+        env=("DRA_LIST_VISIBLE__B=second", "DRA_LIST_VISIBLE__A=first", "DRA_LIST_NOT_A_LIST=x", "DRA_LIST_OTHER__A=1")
+    )
+    spec = a_spec(tmp_path, "sh", "-c", 'echo "$VISIBLE $OTHER [$NOT_A_LIST]"', edits=edits)
+    await (await start(runtime, spec)).wait()
+    assert spec.log_path.read_text() == "first,second 1 []\n"
+
+
+async def test_a_mount_of_a_path_onto_itself_needs_no_namespace(runtime, tmp_path):
+    file = tmp_path / "library"
+    file.write_text("here")
+    mount = Mount(host_path=str(file), container_path=str(file), options=("ro", "bind"))
+    spec = a_spec(
+        tmp_path, "sh", "-c", f"readlink /proc/self/ns/mnt; cat {file}", edits=ContainerEdits(mounts=(mount,))
+    )
+    await (await start(runtime, spec)).wait()
+    assert spec.log_path.read_text() == f"{os.readlink('/proc/self/ns/mnt')}\nhere"
+
+
 async def test_a_polite_process_ends_at_once_and_a_stubborn_one_after_the_grace(runtime, tmp_path):
     polite = await start(runtime, a_spec(tmp_path, "sleep", "60"))
     await polite.stop(10)

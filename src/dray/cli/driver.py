@@ -11,16 +11,17 @@ class DriverGroup(click.Group):
     """One command per shipped driver, `test` for any driver, and `webhook` for the parameters of the shipped ones."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        from dray.driver.example import DRIVERS
+        from dray.driver.example import DRIVERS, DRIVERS_OF_HARDWARE
 
-        return [*sorted(DRIVERS), "test", "webhook"]
+        return [*sorted(DRIVERS | DRIVERS_OF_HARDWARE), *OTHERS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        from dray.driver.example import DRIVERS
+        from dray.driver.example import DRIVERS, DRIVERS_OF_HARDWARE
 
         if cmd_name in OTHERS:
             return OTHERS[cmd_name]
-        if cmd_name not in DRIVERS:
+        known = DRIVERS | DRIVERS_OF_HARDWARE
+        if cmd_name not in known:
             return None
 
         @click.command(cmd_name, context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -31,7 +32,7 @@ class DriverGroup(click.Group):
             from dray.driver import run
 
             try:
-                run(DRIVERS[cmd_name](), arguments)
+                run(known[cmd_name](), arguments)
             except (KubeconfigError, ServerUnreachable, ApiError, OSError) as error:
                 raise BrokenWorld(str(error)) from error
 

@@ -193,49 +193,66 @@ class ClaimUser:
     claim: StoredClaim
 
 
+class _CheckpointFile(msgspec.Struct, frozen=True):
+    """`begun` holds the claims whose preparation has started and not ended."""
+
+    claims: dict[str, StoredClaim]
+    begun: dict[str, StoredClaim] = {}
+    version: int = 1
+
+
 class Checkpoint:
     """Prepared claims by UID. Every change is on disk before it is answered."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._claims = _load(path)
+        self._file = _load(path)
 
     def reload(self) -> None:
         """Another instance of the driver may have written since."""
-        self._claims = _load(self._path)
+        self._file = _load(self._path)
 
     def get(self, claim_uid: str) -> StoredClaim | None:
-        return self._claims.get(claim_uid)
+        return self._file.claims.get(claim_uid)
+
+    def begin(self, claim_uid: str, claim: StoredClaim) -> None:
+        """Notes that the driver is about to prepare the claim."""
+        if claim_uid not in self._file.begun:
+            self._save(_CheckpointFile(self._file.claims, self._file.begun | {claim_uid: claim}))
 
     def put(self, claim_uid: str, claim: StoredClaim) -> None:
-        self._save(self._claims | {claim_uid: claim})
+        self._save(_CheckpointFile(self._file.claims | {claim_uid: claim}, _without(self._file.begun, claim_uid)))
 
     def remove(self, claim_uid: str) -> None:
-        if claim_uid in self._claims:
-            self._save({uid: claim for uid, claim in self._claims.items() if uid != claim_uid})
+        if claim_uid in self._file.claims or claim_uid in self._file.begun:
+            self._save(_CheckpointFile(_without(self._file.claims, claim_uid), _without(self._file.begun, claim_uid)))
 
     def claims(self) -> dict[str, StoredClaim]:
-        return dict(self._claims)
+        """The prepared claims, and those that were begun."""
+        return self._file.begun | self._file.claims
 
     def holder_of(self, pool: str, device: str, *, besides: str) -> ClaimUser | None:
         """Another claim that holds this device for itself alone."""
-        for uid, claim in self._claims.items():
+        for uid, claim in self._file.claims.items():
             if uid != besides and any(d.is_exclusive and d.pool == pool and d.device == device for d in claim.devices):
                 return ClaimUser(uid, claim)
         return None
 
-    def _save(self, claims: dict[str, StoredClaim]) -> None:
-        write_atomically(self._path, msgspec.json.encode({"version": 1, "claims": claims}), mode=0o600)
-        self._claims = claims
+    def _save(self, file: _CheckpointFile) -> None:
+        write_atomically(self._path, msgspec.json.encode(file), mode=0o600)
+        self._file = file
 
 
-def _load(path: Path) -> dict[str, StoredClaim]:
+def _without(claims: dict[str, StoredClaim], claim_uid: str) -> dict[str, StoredClaim]:
+    return {uid: claim for uid, claim in claims.items() if uid != claim_uid}
+
+
+def _load(path: Path) -> _CheckpointFile:
     try:
-        document = json.loads(path.read_bytes())
-        return msgspec.convert(document["claims"], dict[str, StoredClaim])
+        return msgspec.json.decode(path.read_bytes(), type=_CheckpointFile)
     except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, msgspec.ValidationError) as error:
+        return _CheckpointFile({})
+    except (OSError, ValueError) as error:
         aside = path.with_suffix(".corrupt")
         log.error(
             "checkpoint %s cannot be read (%s); kept as %s, starting empty: claims are prepared again when asked for",
@@ -244,4 +261,4 @@ def _load(path: Path) -> dict[str, StoredClaim]:
             aside,
         )
         path.replace(aside)
-        return {}
+        return _CheckpointFile({})

@@ -1,7 +1,8 @@
 """The protocol a driver implements, and the values it gives and gets."""
 
+import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from dray.api.cdi import ContainerEdits
 from dray.api.core import NodeSelector
 from dray.api.quantity import Quantity
 from dray.api.resource import CounterSet, Device, ResourceClaim
+from dray.telemetry import Registry
 
 Health = Literal["Healthy", "Unhealthy", "Unknown"]
 
@@ -137,6 +139,19 @@ class Driver(ABC):
     published_pools: tuple[Pool, ...] = ()
     """What `pools` answered last; set by the kit."""
 
+    leaves_traces: bool = False
+    """Whether `prepare` starts or changes something that outlives the driver's process.
+
+    The kit then writes a claim down before it calls `prepare`. After a crash in the middle, the next life of the driver
+    calls `unprepare` for the claim, unless the claim still exists: then the kubelet asks again.
+    """
+
+    def add_options(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027
+        """Adds options of this driver's own to its command line."""
+
+    def configure(self, options: argparse.Namespace) -> None:  # noqa: B027
+        """Reads the options before anything else happens; ValueError tells the user what is wrong with them."""
+
     def restore(self, data_dir: Path) -> None:  # noqa: B027
         """Called before anything else: where the driver may keep files, and a chance to read those of an earlier life."""
 
@@ -158,3 +173,12 @@ class Driver(ABC):
     def health(self) -> Iterable[DeviceHealth] | Awaitable[Iterable[DeviceHealth]] | None:
         """The health of devices, asked for every few seconds; None says that this driver does not report health."""
         return None
+
+    async def watch(self, republish: Callable[[], None]) -> None:  # noqa: B027
+        """Runs beside the calls for as long as the driver serves; calls `republish` when the devices changed.
+
+        When it raises, the kit logs the error and calls it again after a while.
+        """
+
+    def add_metrics(self, registry: Registry) -> None:  # noqa: B027
+        """Adds metrics of this driver's own to those that the kit serves."""

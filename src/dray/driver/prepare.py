@@ -173,6 +173,8 @@ class ClaimPreparer:
         try:
             self._refuse_missing_devices(claim)
             self._refuse_devices_of_others(claim)
+            if self._driver.leaves_traces:
+                self._checkpoint.begin(claim.uid, StoredClaim(claim.reference.namespace, claim.reference.name, ()))
             prepared = list(await _call(self._driver.prepare, claim))
             _check_answer(claim, prepared)
             return self._store(claim, prepared)

@@ -8,7 +8,8 @@ import asyncio
 import inspect
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,8 @@ from dray.driver.prepare import ClaimError, ClaimNotFound, ClaimPreparer
 from dray.driver.publisher import SlicePublisher
 from dray.driver.slices import split_pool
 from dray.driver.sockets import OwnSocket, listen, socket_paths
+from dray.http.health import HealthAndMetrics, HealthChecks
+from dray.http.server import HttpServer
 from dray.proto import (
     dra_health_v1_pb2,
     dra_health_v1_pb2_grpc,
@@ -41,7 +44,7 @@ from dray.proto import (
     pluginregistration_pb2_grpc,
 )
 from dray.signals import stop_signal
-from dray.telemetry import set_up_logging
+from dray.telemetry import Registry, set_up_logging
 
 log = logging.getLogger(__name__)
 
@@ -230,6 +233,7 @@ class DriverServer:
 
 KUBELET_ROOT = Path("/var/lib/kubelet")
 LOOK_AT_SOCKETS_EVERY_S = 5.0
+WATCH_AGAIN_AFTER_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,7 +292,7 @@ class RunningDriver:
         health = HealthReports(driver, client.clock) if reports_health(driver) else None
         self.server = DriverServer(driver.name, self._preparer, sockets.service, sockets.registration, health)
         self.publisher: SlicePublisher | None = None
-        self._leftovers: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Serve, register, publish; in this order, so that nothing is allocated that cannot be prepared."""
@@ -297,11 +301,41 @@ class RunningDriver:
         self.driver.published_pools = await self._pools()
         await self.server.start()
         owner = await self._owner()
-        self._leftovers = asyncio.create_task(self._give_back_leftovers(), name=f"leftovers of {self.driver.name}")
+        self._in_background(self._give_back_leftovers(), f"leftovers of {self.driver.name}")
         self.publisher = SlicePublisher(self._client, self.driver.name, self._node_name, owner)
         await self.publisher.start()
         self.server.when_registered(self.publisher.kubelet_came)
         await self.republish()
+        self._in_background(self._watch(), f"watch of {self.driver.name}")
+
+    def _in_background(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def _watch(self) -> None:
+        """Lets the driver look after its devices, and publishes them again when it says so."""
+        changed = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def republish() -> None:
+            loop.call_soon_threadsafe(changed.set)
+
+        self._in_background(self._publish_changes(changed), f"changes of {self.driver.name}")
+        while True:
+            try:
+                await self.driver.watch(republish)
+                return
+            except Exception:
+                log.exception("driver %s stopped watching its devices; it begins anew", self.driver.name)
+            await self._client.clock.sleep(WATCH_AGAIN_AFTER_S)
+
+    async def _publish_changes(self, changed: asyncio.Event) -> None:
+        while True:
+            await changed.wait()
+            changed.clear()
+            try:
+                await self.republish()
+            except Exception:
+                log.exception("driver %s cannot describe its devices; what was published stays", self.driver.name)
 
     async def _owner(self) -> OwnerReference:
         """The Node, which owns the slices; a driver may be there before its node, or before the API server."""
@@ -361,8 +395,9 @@ class RunningDriver:
             await self._client.clock.sleep(LOOK_AT_SOCKETS_EVERY_S)
 
     async def stop(self) -> None:
-        if self._leftovers is not None:
-            self._leftovers.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             if self.publisher is not None:
                 await self.publisher.stop()
@@ -389,8 +424,13 @@ class RunningDriver:
 
 def run(driver: Driver, arguments: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C. Options come from the command line, or from the environment of a pod."""
-    options = _parser(driver).parse_args(arguments)
+    parser = _parser(driver)
+    options = parser.parse_args(arguments)
     set_up_logging(options.verbose)
+    try:
+        driver.configure(options)
+    except ValueError as error:
+        parser.error(str(error))
     asyncio.run(serve(driver, options))
 
 
@@ -409,10 +449,35 @@ async def serve(driver: Driver, options: argparse.Namespace) -> None:
         instance=options.instance,
     )
     try:
-        await _until_stopped(running, stopping)
+        async with serve_health_and_metrics(running, options.metrics_address):
+            await _until_stopped(running, stopping)
     finally:
         await running.stop()
         await client.close()
+
+
+@asynccontextmanager
+async def serve_health_and_metrics(running: RunningDriver, address: str) -> AsyncIterator[int]:
+    """Serves `/healthz` (whether the kubelet has taken the driver in) and `/metrics` while the block runs; gives the port.
+
+    Without an address nothing is served, and the port is 0.
+    """
+    if not address:
+        yield 0
+        return
+    registry = Registry()
+    running.driver.add_metrics(registry)
+
+    async def is_registered() -> bool:
+        return running.server.is_registered
+
+    host, _, port = address.rpartition(":")
+    server = HttpServer(HealthAndMetrics(HealthChecks({"registered": is_registered}), registry.text))
+    _, found = await server.start(host or "127.0.0.1", int(port))
+    try:
+        yield found
+    finally:
+        await server.stop()
 
 
 async def _until_stopped(running: RunningDriver, stopping: asyncio.Event) -> None:
@@ -439,6 +504,12 @@ def _absolute(text: str) -> Path:
     return Path(text).absolute()
 
 
+def _address(text: str) -> str:
+    if not text.rpartition(":")[2].isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return text
+
+
 def _parser(driver: Driver) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=f"DRA driver {driver.name}")
     node_name = os.environ.get("NODE_NAME")
@@ -447,5 +518,9 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
     parser.add_argument("--kubelet-root", type=_absolute, default=KUBELET_ROOT)
     parser.add_argument("--cdi-dir", type=_absolute, default=Path("/var/run/cdi"))
     parser.add_argument("--instance", default=os.environ.get("POD_UID", ""), help="the pod's UID, for rolling updates")
+    parser.add_argument(
+        "--metrics-address", default="", help="HOST:PORT for /metrics and /healthz; default: not served"
+    )
     parser.add_argument("-v", "--verbose", action="count", default=0)
+    driver.add_options(parser)
     return parser

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from dray.driver.example import DRIVERS
+from dray.driver.example import DRIVERS, DRIVERS_OF_HARDWARE
 
 PLACEHOLDERS = ("{kubeconfig}", "{node}", "{root}", "{cdi}")
 
@@ -27,7 +27,7 @@ class Target:
 
     @classmethod
     def parse(cls, text: str) -> "Target":
-        if text in DRIVERS:
+        if text in DRIVERS or text in DRIVERS_OF_HARDWARE:
             return cls((sys.executable, "-m", "dray", "driver", text))
         if text.endswith(".py") and Path(text).is_file():
             return cls((sys.executable, str(Path(text).absolute())))

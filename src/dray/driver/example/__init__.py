@@ -1,4 +1,4 @@
-"""The drivers that come with Dray, each an example to read.
+"""The drivers that come with Dray, by name. Those in this folder are examples to read; `dray.driver.nvidia` is a room of its own.
 
 `gpu`: made-up cards from a YAML profile, partitioned over counters or shared. `cpu`: the real CPUs of this machine. `nic`:
 network cards whose bandwidth is shared as consumable capacity. `make_driver` finds them by name.
@@ -33,5 +33,14 @@ def _nic() -> Driver:
     return NicDriver()
 
 
+def _nvidia() -> Driver:
+    from dray.driver.nvidia import NvidiaDriver
+
+    return NvidiaDriver()
+
+
 DRIVERS: dict[str, Callable[[], Driver]] = {"cpu": _cpu, "gpu": _gpu, "gpu-shared": _gpu_shared, "nic": _nic}
 """Names for `dray driver` and `dray up --devices`."""
+
+DRIVERS_OF_HARDWARE: dict[str, Callable[[], Driver]] = {"nvidia": _nvidia}
+"""Names for `dray driver` alone: these publish the cards of the machine they run on."""

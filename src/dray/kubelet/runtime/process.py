@@ -27,6 +27,7 @@ from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
 
 ENVIRONMENT_PREFIX = "DRA_CPUSET_"
+LIST_PREFIX = "DRA_LIST_"
 
 
 def cpus_of_environment(environment: Mapping[str, str]) -> set[int]:
@@ -39,6 +40,19 @@ def cpus_of_environment(environment: Mapping[str, str]) -> set[int]:
             except ValueError:
                 continue
     return cpus
+
+
+def joined_lists(environment: Mapping[str, str]) -> dict[str, str]:
+    """Variables to which several devices add: `DRA_LIST_NAME__KEY=value` of each device make `NAME=value,value`.
+
+    A process sees every device of the machine. Lists such as CUDA_VISIBLE_DEVICES narrow that to the devices of its claims.
+    """
+    lists: dict[str, list[str]] = {}
+    for variable, value in sorted(environment.items()):
+        name, separator, _ = variable.removeprefix(LIST_PREFIX).partition("__")
+        if variable.startswith(LIST_PREFIX) and separator and name:
+            lists.setdefault(name, []).append(value)
+    return {name: ",".join(values) for name, values in lists.items()}
 
 
 log = logging.getLogger(__name__)
@@ -171,6 +185,7 @@ class ProcessRuntime(RuntimeWithoutImages):
 
     def _spawn(self, spec: ContainerSpec, folder: Path) -> int:
         environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **_environment_with_devices(spec)}
+        environment |= joined_lists(environment)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
@@ -405,6 +420,10 @@ def _volume_mounts(spec: ContainerSpec) -> list[Mount]:
 
 def _with_mounts(argv: list[str], mounts: tuple[Mount, ...]) -> list[str]:
     """Bind mounts in a mount namespace of its own, where this process may make one and the mount point can exist."""
+    # A process has the machine's files already: binding a path to itself would change nothing.
+    mounts = tuple(mount for mount in mounts if mount.host_path != mount.container_path)
+    if not mounts:
+        return argv
     usable = [mount for mount in mounts if _has_mount_point(mount.container_path)]
     if not _may_mount() or not usable:
         log.info(
