@@ -45,7 +45,7 @@ spec: {{devices: {{requests: [{request}]}}}}
 EXACT = "{name: req, exactly: {deviceClassName: cls}}"
 
 
-def a_world(*claims: tuple[str, Policy, int]) -> World:
+def world_of_claims(*claims: tuple[str, Policy, int]) -> World:
     """One slice per (driver, policy); claims named c0, c1, … by position, as (driver, policy, cpus)."""
     slices = {
         f"{driver}-{policy.lower()}": SLICE.format(
@@ -83,11 +83,11 @@ C1_C2 = {
     ],
 )
 def test_arithmetic_of_a_claim_of_3_used_by_containers_of_2_and_5(policy, cpu):
-    assert cpu_of(a_world(("x", policy, 3)), C1_C2) == cpu
+    assert cpu_of(world_of_claims(("x", policy, 3)), C1_C2) == cpu
 
 
 def test_a_pool_of_3_cannot_serve_containers_of_2_and_5():
-    world = a_world(("x", Policy.CONSUME_FROM, 3))
+    world = world_of_claims(("x", Policy.CONSUME_FROM, 3))
     world.pods["p"] = demanding_pod("p", containers=C1_C2, claims={"c0": "c0"})
     ledger = NodeLedger("n", quantities(cpu="100", pods="10"))
     refused = ledger.fits(pod_demand(world.pods["p"], world.charges("p")))
@@ -106,23 +106,23 @@ def test_a_pool_of_3_cannot_serve_containers_of_2_and_5():
     ],
 )
 def test_an_unreferenced_claim_is_reserved_by_every_policy(policy, cpu):
-    assert cpu_of(a_world(("x", policy, 4)), {"c": {"requests": {"cpu": "1"}}}) == cpu
+    assert cpu_of(world_of_claims(("x", policy, 4)), {"c": {"requests": {"cpu": "1"}}}) == cpu
 
 
 def test_several_max_claims_of_one_container_are_summed_before_comparing():
-    world = a_world(("x", Policy.MAX, 3), ("x", Policy.MAX, 4))
+    world = world_of_claims(("x", Policy.MAX, 3), ("x", Policy.MAX, 4))
     assert cpu_of(world, {"c": {"requests": {"cpu": "5"}, "claims": ["c0", "c1"]}}) == 7_000
 
 
 def test_max_and_added_claims_meet():
     """max(spec, sum of Max) + sum of Add: a base from the cpu driver, auxiliary cpu for a GPU."""
-    world = a_world(("cpu", Policy.MAX, 4), ("gpu", Policy.ADD_PER_CLAIM, 2))
+    world = world_of_claims(("cpu", Policy.MAX, 4), ("gpu", Policy.ADD_PER_CLAIM, 2))
     assert cpu_of(world, {"c": {"requests": {"cpu": "1"}, "claims": ["c0", "c1"]}}) == 6_000
 
 
 def test_pool_and_added_claims_meet():
     """The container's request comes from the pool, the GPU's need from the node."""
-    world = a_world(("cpu", Policy.CONSUME_FROM, 40), ("gpu", Policy.ADD_PER_REFERENCE, 2))
+    world = world_of_claims(("cpu", Policy.CONSUME_FROM, 40), ("gpu", Policy.ADD_PER_REFERENCE, 2))
     world.pods["p"] = demanding_pod(
         "p",
         containers={"c": {"requests": {"cpu": "12"}, "claims": ["c0", "c1"]}, "d": {"requests": {"cpu": "1"}}},
@@ -138,14 +138,14 @@ def test_pool_and_added_claims_meet():
 
 def test_max_claim_of_an_init_container_stays_taken_afterwards():
     """While `i` runs it uses the devices; later nobody does, but no other pod may have them."""
-    world = a_world(("x", Policy.MAX, 4))
+    world = world_of_claims(("x", Policy.MAX, 4))
     init = {"i": {"requests": {"cpu": "1"}, "claims": ["c0"]}}
     assert cpu_of(world, {"c": {"requests": {"cpu": "10"}}}, init=init) == 14_000
     assert cpu_of(world, {"c": {"requests": {"cpu": "10"}, "claims": ["c0"]}}, init=init) == 10_000
 
 
 def test_pool_draws_follow_init_containers_and_sidecars():
-    world = a_world(("x", Policy.CONSUME_FROM, 40))
+    world = world_of_claims(("x", Policy.CONSUME_FROM, 40))
     world.pods["p"] = demanding_pod(
         "p",
         init={
@@ -160,7 +160,7 @@ def test_pool_draws_follow_init_containers_and_sidecars():
 
 
 def test_a_container_with_two_pools_fills_the_first_then_the_second():
-    world = a_world(("x", Policy.CONSUME_FROM, 10), ("x", Policy.CONSUME_FROM, 10))
+    world = world_of_claims(("x", Policy.CONSUME_FROM, 10), ("x", Policy.CONSUME_FROM, 10))
     ledger = NodeLedger("n", quantities(cpu="100", pods="10"))
     refs = []
     for name, cpu in (("a", "7"), ("b", "8"), ("c", "6")):
@@ -186,7 +186,7 @@ def test_a_container_with_two_pools_fills_the_first_then_the_second():
 
 
 def test_pod_level_budget_covers_what_comes_from_a_pool():
-    world = a_world(("x", Policy.CONSUME_FROM, 40))
+    world = world_of_claims(("x", Policy.CONSUME_FROM, 40))
     world.pods["p"] = demanding_pod(
         "p",
         containers={"c": {"requests": {"cpu": "12"}, "claims": ["c0"]}},
@@ -286,7 +286,7 @@ MAX, FROM, ADD, REF = Policy.MAX, Policy.CONSUME_FROM, Policy.ADD_PER_CLAIM, Pol
     ],
 )
 def test_compatibility_in_one_container(one, other, message):
-    world = a_world((*one, 4), (*other, 8))
+    world = world_of_claims((*one, 4), (*other, 8))
     world.pods["p"] = demanding_pod("p", containers={"c": {"claims": ["c0", "c1"]}}, claims={"c0": "c0", "c1": "c1"})
     charges = world.charges("p")
     if message is None:
@@ -297,7 +297,7 @@ def test_compatibility_in_one_container(one, other, message):
 
 
 def test_claims_of_different_containers_do_not_meet():
-    world = a_world(("x", MAX, 4), ("y", FROM, 8))
+    world = world_of_claims(("x", MAX, 4), ("y", FROM, 8))
     containers = {"c": {"claims": ["c0"]}, "d": {"claims": ["c1"]}}
     world.pods["p"] = demanding_pod("p", containers=containers, claims={"c0": "c0", "c1": "c1"})
     check_compatibility(world.charges("p"))
@@ -309,7 +309,7 @@ def test_claims_of_different_containers_do_not_meet():
 @pytest.mark.parametrize("policy", list(Policy))
 def test_a_restarted_scheduler_counts_the_same(policy):
     """What the charges become in the pod's status brings back the same demand."""
-    world = a_world(("x", policy, 30), ("y", Policy.ADD_PER_CLAIM, 2))
+    world = world_of_claims(("x", policy, 30), ("y", Policy.ADD_PER_CLAIM, 2))
     containers = {"c1": {"requests": {"cpu": "2"}, "claims": ["c0", "c1"]}, "c2": {"claims": ["c0"]}}
     world.pods["p"] = demanding_pod("p", containers=containers, claims={"c0": "c0", "c1": "c1"})
     charges = world.charges("p")

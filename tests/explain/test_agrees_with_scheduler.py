@@ -21,7 +21,7 @@ from dray.sim.simulation import Simulation
 from tests.sim.random_clusters import random_cluster
 
 
-def a_world(seed: int) -> ClusterObjects:
+def random_world(seed: int) -> ClusterObjects:
     dump = Dump()
     for document in random_cluster(seed):
         assert add_document(dump, document, None) == ""
@@ -36,7 +36,7 @@ def settled(world: ClusterObjects) -> tuple[Simulation, ClusterObjects]:
 
 @pytest.mark.parametrize("seed", range(1000, 1012))
 def test_who_waits_fits_nowhere_and_is_told_why(seed: int) -> None:
-    simulation, world = settled(a_world(seed))
+    simulation, world = settled(random_world(seed))
     for row in simulation.placed():
         verdict = explain_pod(world, row.pod.metadata.namespace, row.pod.metadata.name)
         assert verdict.code in CODES
@@ -50,7 +50,7 @@ def test_who_waits_fits_nowhere_and_is_told_why(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(1000, 1010))
 def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
-    world = a_world(seed)
+    world = random_world(seed)
     simulation = Simulation(world)
     simulation.run()
     first = simulation.placed()[0]
@@ -66,7 +66,7 @@ def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
 @pytest.mark.parametrize("seed", [1016, 1020, 1022, 1026, 1028, 1032])
 def test_what_is_said_to_help_does(seed: int) -> None:
     """Releasing the claim that is named lets the pod in."""
-    simulation, world = settled(a_world(seed))
+    simulation, world = settled(random_world(seed))
     for row in simulation.placed():
         if row.outcome == "scheduled":
             continue

@@ -13,7 +13,7 @@ from dray.api.core import Node, Pod, Taint, Toleration
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.what_if import Remedy
 from dray.sim.pod_explanation import explain_pod
-from tests.explain.test_agrees_with_scheduler import a_world, settled
+from tests.explain.test_agrees_with_scheduler import random_world, settled
 
 SEEDS = range(2000, 2012)
 
@@ -55,7 +55,7 @@ CHANGES = {"uncordon": uncordoned, "tolerate-node-taint": tolerating}
 
 
 def tried(seed: int) -> int:
-    _, world = settled(with_trouble(a_world(seed), seed))
+    _, world = settled(with_trouble(random_world(seed), seed))
     count = 0
     for pod in world.pods:
         if pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):

@@ -1,8 +1,8 @@
 """Devices that have to be made ready before the pod is bound."""
 
 from msgspec.structs import replace
-from tests.builders.objects import DRIVER, a_claim, a_class, a_node, a_pod, a_request, a_slice
-from tests.scheduler.world import World
+from tests.builders.objects import DRIVER, a_claim, a_pod, a_request
+from tests.scheduler.world import a_world
 
 from dray.api.meta import Condition
 from dray.api.quantity import Quantity
@@ -17,9 +17,9 @@ FABRIC = tuple(
 )
 
 
-def a_world(*objects, devices=FABRIC, timeout="600s", **kwargs):
+def fabric_world(*objects, devices=FABRIC, timeout="600s", **kwargs):
     config = SchedulerConfig(profiles=(ProfileConfig(args={"DynamicResources": {"bindingTimeout": timeout}}),))
-    return World(a_node(), a_slice(devices=devices), a_class(), *objects, config=config, **kwargs)
+    return a_world(*objects, devices=devices, config=config, **kwargs)
 
 
 def report(world, claim, device, **conditions):
@@ -38,7 +38,7 @@ def report(world, claim, device, **conditions):
 
 
 async def test_pod_is_bound_once_the_device_is_ready():
-    world = a_world(a_claim(), a_pod("pod", "claim"))
+    world = fabric_world(a_claim(), a_pod("pod", "claim"))
     await world.scheduler.schedule_next()
     await world.clock.advance(3)
     assert world.claim().status.allocation.devices.results[0].binding_conditions == ("attached",)
@@ -54,7 +54,7 @@ async def test_pod_is_bound_once_the_device_is_ready():
 
 
 async def test_failed_device_is_given_up_and_another_one_chosen():
-    world = a_world(a_claim(), a_pod("pod", "claim"))
+    world = fabric_world(a_claim(), a_pod("pod", "claim"))
     await world.scheduler.schedule_next()
     await world.clock.advance(1)
     report(world, "claim", "gpu-0", attached="False", broken="True")
@@ -77,7 +77,7 @@ async def test_failed_device_is_given_up_and_another_one_chosen():
 
 
 async def test_device_that_takes_too_long_times_out():
-    world = a_world(a_claim(), a_pod("pod", "claim"), timeout="5s")
+    world = fabric_world(a_claim(), a_pod("pod", "claim"), timeout="5s")
     await world.scheduler.schedule_next()
     await world.clock.advance(1)
     await world.clock.advance(8)
@@ -87,7 +87,7 @@ async def test_device_that_takes_too_long_times_out():
 
 
 async def test_all_devices_of_all_claims_must_be_ready():
-    world = a_world(a_claim("a"), a_claim("b"), a_pod("pod", "a", "b"))
+    world = fabric_world(a_claim("a"), a_claim("b"), a_pod("pod", "a", "b"))
     await world.scheduler.schedule_next()
     await world.clock.advance(1)
     report(world, "a", "gpu-0", attached="True")
@@ -99,7 +99,7 @@ async def test_all_devices_of_all_claims_must_be_ready():
 
 
 async def test_one_failing_claim_of_two_fails_the_pod():
-    world = a_world(a_claim("a"), a_claim("b"), a_pod("pod", "a", "b"))
+    world = fabric_world(a_claim("a"), a_claim("b"), a_pod("pod", "a", "b"))
     await world.scheduler.schedule_next()
     await world.clock.advance(1)
     report(world, "a", "gpu-0", attached="True")
@@ -110,7 +110,7 @@ async def test_one_failing_claim_of_two_fails_the_pod():
 
 
 async def test_device_without_conditions_is_preferred_and_not_waited_for():
-    world = a_world(a_claim(), a_pod("pod", "claim"), devices=(Device(name="plain"),))
+    world = fabric_world(a_claim(), a_pod("pod", "claim"), devices=(Device(name="plain"),))
     await world.settle()
     assert world.node_of() == "node-1"
     assert not world.events("BindingConditionsPending")
@@ -118,10 +118,10 @@ async def test_device_without_conditions_is_preferred_and_not_waited_for():
 
 async def test_feature_off_neither_uses_such_devices_nor_stamps_allocations():
     gates = FeatureGates.default().with_overrides({"DRADeviceBindingConditions": False})
-    world = a_world(a_claim(), a_pod("pod", "claim"), gates=gates)
+    world = fabric_world(a_claim(), a_pod("pod", "claim"), gates=gates)
     await world.settle()
     assert "cannot allocate all claims" in world.message()
-    plain = a_world(a_claim(), a_pod("pod", "claim"), devices=1, gates=gates)
+    plain = fabric_world(a_claim(), a_pod("pod", "claim"), devices=1, gates=gates)
     await plain.settle()
     assert plain.claim().status.allocation.allocation_timestamp is None
 
@@ -135,7 +135,7 @@ async def test_every_share_of_a_device_must_be_ready():
         binding_failure_conditions=("broken",),
     )
     claim = a_claim("claim", a_request("one", capacity={"memory": "2Gi"}), a_request("two", capacity={"memory": "2Gi"}))
-    world = a_world(claim, a_pod("pod", "claim"), devices=(shared,))
+    world = fabric_world(claim, a_pod("pod", "claim"), devices=(shared,))
     await world.scheduler.schedule_next()
     await world.clock.advance(1)
     results = world.claim().status.allocation.devices.results

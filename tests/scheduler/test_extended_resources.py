@@ -2,7 +2,7 @@
 
 import pytest
 from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_slice, quantities
-from tests.scheduler.world import World
+from tests.scheduler.world import World, a_world
 
 from dray.api.core import Container, ResourceRequirements
 from dray.api.quantity import Quantity
@@ -19,8 +19,8 @@ NAME = "example.com/gpu"
 SERVING = a_class("gpu", extended_resource_name=NAME)
 
 
-def a_world(*objects, **kwargs):
-    return World(a_node(), a_slice(), SERVING, *objects, **kwargs)
+def serving_world(*objects, **kwargs):
+    return a_world(*objects, device_class=SERVING, **kwargs)
 
 
 def made_claims(world):
@@ -32,7 +32,7 @@ def container(name, count, **kwargs):
 
 
 async def test_devices_serve_the_resource_through_a_claim_of_the_scheduler():
-    world = a_world(a_pod(requests={NAME: "2"}))
+    world = serving_world(a_pod(requests={NAME: "2"}))
     await world.settle()
     assert world.node_of() == "node-1"
     (claim,) = made_claims(world)
@@ -81,19 +81,19 @@ async def test_zero_from_a_device_plugin_means_devices():
 
 
 async def test_name_that_nobody_serves():
-    world = a_world(a_pod(requests={"example.com/other": "1"}))
+    world = serving_world(a_pod(requests={"example.com/other": "1"}))
     await world.settle()
     assert "1 Insufficient example.com/other" in world.message()
 
 
 async def test_class_serves_its_implicit_name():
-    world = a_world(a_pod(requests={"deviceclass.resource.kubernetes.io/gpu": "1"}))
+    world = serving_world(a_pod(requests={"deviceclass.resource.kubernetes.io/gpu": "1"}))
     await world.settle()
     assert len(made_claims(world)) == 1
 
 
 async def test_two_containers_get_a_request_each():
-    world = a_world(a_pod(containers=(container("a", 1), container("b", 1))))
+    world = serving_world(a_pod(containers=(container("a", 1), container("b", 1))))
     await world.settle()
     (claim,) = made_claims(world)
     assert [row.request for row in claim.status.allocation.devices.results] == [
@@ -117,7 +117,7 @@ def test_init_container_uses_devices_of_later_containers():
 
 
 async def test_too_few_devices():
-    world = a_world(a_pod(requests={NAME: "3"}))
+    world = serving_world(a_pod(requests={NAME: "3"}))
     await world.settle()
     assert "1 cannot allocate all claims" in world.message()
     assert not made_claims(world)
@@ -125,7 +125,7 @@ async def test_too_few_devices():
 
 @pytest.mark.parametrize("verb", ["patch pod status", "bind", "update claim status"])
 async def test_failure_deletes_the_claim_again(verb):
-    world = a_world(a_pod(requests={NAME: "1"}))
+    world = serving_world(a_pod(requests={NAME: "1"}))
     failures = [1]
 
     def fault(asked, name):
@@ -144,7 +144,7 @@ async def test_failure_deletes_the_claim_again(verb):
 
 
 async def test_creation_failure_is_counted_and_tried_again():
-    world = a_world(a_pod(requests={NAME: "1"}))
+    world = serving_world(a_pod(requests={NAME: "1"}))
     failures = [1]
 
     def fault(asked, name):
@@ -162,7 +162,7 @@ async def test_creation_failure_is_counted_and_tried_again():
 async def test_claim_left_by_an_earlier_attempt_is_deleted_first():
     pod = a_pod(requests={NAME: "1"})
     leftover = a_claim("old", owner=pod, annotations={EXTENDED_RESOURCE_CLAIM_ANNOTATION: "true"})
-    world = a_world(leftover, pod)
+    world = serving_world(leftover, pod)
     await world.attempt()
     assert "1 cannot schedule extended resource claim" in world.message()
     assert "deletion of ResourceClaim completed" in world.message()
@@ -174,7 +174,7 @@ async def test_claim_left_by_an_earlier_attempt_is_deleted_first():
 
 async def test_feature_off_leaves_it_to_device_plugins():
     gates = FeatureGates.default().with_overrides({"DRAExtendedResource": False})
-    world = a_world(a_pod(requests={NAME: "1"}), gates=gates)
+    world = serving_world(a_pod(requests={NAME: "1"}), gates=gates)
     await world.settle()
     assert f"1 Insufficient {NAME}" in world.message()
 

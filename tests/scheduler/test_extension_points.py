@@ -58,7 +58,7 @@ class Watcher:
         self._note("post_bind")
 
 
-def a_world(*plugins):
+def world_with_plugins(*plugins):
     DIARY.clear()
     registry = default_registry()
     for plugin in plugins:
@@ -69,14 +69,14 @@ def a_world(*plugins):
 
 
 async def test_points_are_passed_in_order():
-    world = a_world(Watcher())
+    world = world_with_plugins(Watcher())
     await world.settle()
     assert DIARY == ["reserve Watcher", "permit Watcher", "pre_bind Watcher", "post_bind Watcher"]
     assert world.node_of() == "node-1"
 
 
 async def test_failure_undoes_in_reverse_order():
-    world = a_world(Watcher("First"), Watcher("Second", pre_bind=error("no luck")))
+    world = world_with_plugins(Watcher("First"), Watcher("Second", pre_bind=error("no luck")))
     await world.attempt()
     assert DIARY[-2:] == ["unreserve Second", "unreserve First"]
     assert world.message() == 'running PreBind plugin "Second": no luck'
@@ -84,7 +84,7 @@ async def test_failure_undoes_in_reverse_order():
 
 
 async def test_reserve_that_fails_is_undone_too():
-    world = a_world(Watcher(reserve=error("full")))
+    world = world_with_plugins(Watcher(reserve=error("full")))
     await world.attempt()
     assert DIARY == ["reserve Watcher", "unreserve Watcher"]
     assert world.message() == 'running Reserve plugin "Watcher": full'
@@ -98,21 +98,21 @@ async def test_permit_that_waits_and_then_agrees():
         left[0] -= 1
         return (PluginStatus(StatusCode.WAIT) if left[0] > 0 else None), 5.0
 
-    world = a_world(Watcher(permit=later))
+    world = world_with_plugins(Watcher(permit=later))
     await world.settle(seconds=2)
     assert world.node_of() == "node-1"
     assert DIARY.count("permit Watcher") == 3
 
 
 async def test_permit_that_never_agrees_is_a_rejection_after_its_time():
-    world = a_world(Watcher(permit=PluginStatus(StatusCode.WAIT)))
+    world = world_with_plugins(Watcher(permit=PluginStatus(StatusCode.WAIT)))
     await world.settle(seconds=4)
     assert world.reason() == "Unschedulable"
     assert "rejected due to timeout after waiting 2s at plugin Watcher" in world.message()
 
 
 async def test_permit_that_refuses():
-    world = a_world(Watcher(permit=unschedulable("not today")))
+    world = world_with_plugins(Watcher(permit=unschedulable("not today")))
     await world.attempt()
     assert world.message() == "not today"
     assert world.where() == "unschedulable"
@@ -125,7 +125,7 @@ async def test_plugin_that_breaks_costs_the_attempt_and_nothing_else():
         def filter(self, cycle, pod, node):
             raise RuntimeError("a bug")
 
-    world = a_world(Broken())
+    world = world_with_plugins(Broken())
     await world.attempt()
     assert world.message() == "a bug"
     assert world.reason() == "SchedulerError"
@@ -133,7 +133,7 @@ async def test_plugin_that_breaks_costs_the_attempt_and_nothing_else():
 
 
 def test_our_plugins_fit_the_protocols():
-    world = a_world()
+    world = world_with_plugins()
     plugins = world.scheduler.profiles["default-scheduler"].plugins()
     devices = plugins["DynamicResources"]
     for protocol in (

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 from tests.builders.objects import NAMESPACE, a_claim, a_class, a_node, a_pod, a_slice, with_claim_status
-from tests.scheduler.world import World
+from tests.scheduler.world import World, a_world
 
 from dray.api.core import PodResourceClaim, PodSchedulingGroup
 from dray.api.meta import ObjectMeta, OwnerReference
@@ -37,10 +37,8 @@ def group_claim(owner="uid-team", **fields):
     return replace(claim, metadata=replace(claim.metadata, owner_references=(reference,)))
 
 
-def a_world(*objects, **kwargs):
-    return World(
-        a_node("node-1"), a_node("node-2"), a_slice("node-1"), a_slice("node-2"), a_class(), *objects, **kwargs
-    )
+def two_nodes(*objects, **kwargs):
+    return a_world(*objects, nodes=("node-1", "node-2"), **kwargs)
 
 
 def users(world, claim="shared"):
@@ -48,7 +46,7 @@ def users(world, claim="shared"):
 
 
 async def test_claim_is_allocated_once_and_reserved_for_the_group():
-    world = a_world(team(), group_claim(), a_member("p1"), a_member("p2"))
+    world = two_nodes(team(), group_claim(), a_member("p1"), a_member("p2"))
     await world.settle(seconds=2)
     assert world.node_of("p1") == world.node_of("p2") != ""
     assert users(world) == GROUP_USER
@@ -57,14 +55,14 @@ async def test_claim_is_allocated_once_and_reserved_for_the_group():
 
 async def test_claim_that_the_group_names_is_the_groups_as_well():
     entry = PodResourceClaim(name="dev", resource_claim_name="by-name")
-    world = a_world(team(entry), a_claim("by-name"), a_member("p1", entry))
+    world = two_nodes(team(entry), a_claim("by-name"), a_member("p1", entry))
     await world.settle()
     assert users(world, "by-name") == GROUP_USER
 
 
 async def test_entry_that_differs_from_the_groups_is_the_pods_own():
     entry = PodResourceClaim(name="own", resource_claim_name="by-name")
-    world = a_world(team(), a_claim("by-name"), a_member("p1", entry))
+    world = two_nodes(team(), a_claim("by-name"), a_member("p1", entry))
     await world.settle()
     assert users(world, "by-name") == [("", "pods", "p1", "uid-p1")]
 
@@ -78,7 +76,7 @@ async def test_entry_that_differs_from_the_groups_is_the_pods_own():
 )
 async def test_claim_of_somebody_else_keeps_the_pod_out(objects, why):
     owner = "uid-team" if not objects else "uid-of-another"
-    world = a_world(*objects, group_claim(owner), a_member("p1"))
+    world = two_nodes(*objects, group_claim(owner), a_member("p1"))
     await world.settle()
     assert world.where("p1") == "gated"
     status = world.scheduler.held_back(world.pod("p1"))
@@ -86,7 +84,7 @@ async def test_claim_of_somebody_else_keeps_the_pod_out(objects, why):
 
 
 async def test_group_that_comes_later_lets_its_pods_in():
-    world = a_world(group_claim(), a_member("p1"))
+    world = two_nodes(group_claim(), a_member("p1"))
     await world.settle()
     assert world.node_of("p1") == ""
     world.apply(team())
@@ -100,7 +98,7 @@ def failing_bind(*names):
 
 
 async def test_reservation_is_given_back_when_no_pod_of_the_group_has_a_node():
-    world = a_world(team(), group_claim(), a_member("p1"))
+    world = two_nodes(team(), group_claim(), a_member("p1"))
     world.cluster.fault = failing_bind("p1")
     await world.attempt()
     assert users(world) == []
@@ -108,7 +106,7 @@ async def test_reservation_is_given_back_when_no_pod_of_the_group_has_a_node():
 
 
 async def test_reservation_stays_while_another_pod_of_the_group_has_a_node():
-    world = a_world(team(), group_claim(), a_member("p1"))
+    world = two_nodes(team(), group_claim(), a_member("p1"))
     await world.settle()
     world.cluster.fault = failing_bind("p2")
     world.apply(a_member("p2"))
@@ -119,7 +117,7 @@ async def test_reservation_stays_while_another_pod_of_the_group_has_a_node():
 
 async def test_unused_claim_of_the_group_is_deallocated_when_it_blocks():
     """Its devices are on a node that no pod of the group can use any more."""
-    world = a_world(team(), group_claim(), a_member("p1"))
+    world = two_nodes(team(), group_claim(), a_member("p1"))
     world.cluster.fault = failing_bind("p1")
     await world.attempt()
     world.cluster.fault = lambda verb, name: None
@@ -130,7 +128,7 @@ async def test_unused_claim_of_the_group_is_deallocated_when_it_blocks():
 
 
 async def test_claim_of_the_group_stays_while_a_pod_uses_it():
-    world = a_world(team(), group_claim(), a_member("p1"))
+    world = two_nodes(team(), group_claim(), a_member("p1"))
     await world.settle()
     node = world.node_of("p1")
     world.apply(a_node(node, unschedulable=True), a_member("p2"))

@@ -4,8 +4,8 @@ import re
 
 import pytest
 from msgspec.structs import replace
-from tests.builders.objects import a_claim, a_class, a_node, a_pod, a_request, a_slice, alternatives, an_alternative
-from tests.scheduler.world import World
+from tests.builders.objects import a_claim, a_class, a_pod, a_request, a_slice, alternatives, an_alternative
+from tests.scheduler.world import a_world
 
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
@@ -46,8 +46,8 @@ def nic(name="nic-0", bandwidth="10", policy=None, is_shared=True, **attributes)
     )
 
 
-def a_world(*devices, expression="", **options):
-    return World(a_node(), a_slice(devices=devices), a_class(expression=expression), **options)
+def world_of_devices(*devices, expression="", **options):
+    return a_world(devices=devices, device_class=a_class(expression=expression), **options)
 
 
 def asks(bandwidth="", name="req", **request):
@@ -85,13 +85,13 @@ def taken(world, name):
     ],
 )
 async def test_who_asks_for_no_capacity(device, expected):
-    world = a_world(device)
+    world = world_of_devices(device)
     assert await wants(world, "a", asks())
     assert taken(world, "a") == expected
 
 
 async def test_who_asks_for_no_capacity_waits_while_part_of_it_is_taken():
-    world = a_world(nic())
+    world = world_of_devices(nic())
     assert await wants(world, "some", asks("6"))
     assert not await wants(world, "all", asks())
     assert "cannot allocate all claims" in world.message("all")
@@ -100,7 +100,7 @@ async def test_who_asks_for_no_capacity_waits_while_part_of_it_is_taken():
 
 
 async def test_shares_add_up_and_the_rest_is_given_until_it_is_too_little():
-    world = a_world(nic())
+    world = world_of_devices(nic())
     assert [await wants(world, name, asks("4")) for name in ("a", "b", "c")] == [True, True, False]
     assert await wants(world, "small", asks("2"))
     await leaves(world, "a")
@@ -120,7 +120,7 @@ async def test_shares_add_up_and_the_rest_is_given_until_it_is_too_little():
     ],
 )
 async def test_an_amount_is_rounded_up_to_what_the_policy_allows(policy, asked, expected):
-    world = a_world(nic(bandwidth="10G", policy=policy))
+    world = world_of_devices(nic(bandwidth="10G", policy=policy))
     assert await wants(world, "a", asks(asked)) == (expected is not None)
     if expected:
         assert taken(world, "a") == {"bandwidth": expected}
@@ -128,7 +128,7 @@ async def test_an_amount_is_rounded_up_to_what_the_policy_allows(policy, asked, 
 
 
 async def test_a_class_may_select_shared_devices_only():
-    world = a_world(nic("alone", is_shared=False), nic("together"), expression=SHARED)
+    world = world_of_devices(nic("alone", is_shared=False), nic("together"), expression=SHARED)
     assert await wants(world, "a", asks("1"))
     assert await wants(world, "b", asks("1"))
     assert world.devices_of("a") == world.devices_of("b") == ["node-1/together"]
@@ -136,14 +136,14 @@ async def test_a_class_may_select_shared_devices_only():
 
 @pytest.mark.parametrize(("names", "is_bound"), [(("eth0", "eth1"), True), (("eth0", "eth0"), False)])
 async def test_two_interfaces_of_different_names(names, is_bound):
-    world = a_world(*(nic(f"nic-{index}", interfaceName=name) for index, name in enumerate(names)))
+    world = world_of_devices(*(nic(f"nic-{index}", interfaceName=name) for index, name in enumerate(names)))
     apart = DeviceConstraint(distinct_attribute=f"{DOMAIN}/interfaceName")
     assert await wants(world, "a", asks("1", "first"), asks("1", "second"), constraints=(apart,)) == is_bound
     assert world.devices_of("a") == (["node-1/nic-0", "node-1/nic-1"] if is_bound else [])
 
 
 async def test_two_requests_of_one_claim_are_two_shares_of_a_device():
-    world = a_world(nic())
+    world = world_of_devices(nic())
     assert await wants(world, "a", asks("3", "first"), asks("4", "second"))
     first, second = shares(world, "a")
     assert (first.device, second.device) == ("nic-0", "nic-0")
@@ -155,12 +155,12 @@ async def test_two_requests_of_one_claim_are_two_shares_of_a_device():
 
 @pytest.mark.parametrize("devices", [1, 2])
 async def test_a_count_is_a_number_of_devices_and_not_of_shares(devices):
-    world = a_world(*(nic(f"nic-{index}") for index in range(devices)))
+    world = world_of_devices(*(nic(f"nic-{index}") for index in range(devices)))
     assert await wants(world, "a", asks("1", count=2)) == (devices == 2)
 
 
 async def test_an_alternative_asks_for_capacity_of_its_own():
-    world = a_world(nic())
+    world = world_of_devices(nic())
     much, little = (
         an_alternative("much", "gpu", capacity={"bandwidth": "20"}),
         an_alternative("little", "gpu", capacity={"bandwidth": "5"}),
@@ -178,7 +178,7 @@ async def test_an_alternative_asks_for_capacity_of_its_own():
     ],
 )
 async def test_a_device_that_nobody_can_use_up(device, consumed):
-    world = a_world(device)
+    world = world_of_devices(device)
     for name in ("a", "b", "c"):
         assert await wants(world, name, asks())
         assert taken(world, name) == consumed
@@ -187,7 +187,7 @@ async def test_a_device_that_nobody_can_use_up(device, consumed):
 
 @pytest.mark.parametrize("beside", [(), (nic("shared"),)], ids=["alone", "beside-a-shared-one"])
 async def test_a_device_that_is_not_shared_has_no_share_and_no_consumed_capacity(beside):
-    world = a_world(nic(is_shared=False), *beside, expression="!device.allowMultipleAllocations")
+    world = world_of_devices(nic(is_shared=False), *beside, expression="!device.allowMultipleAllocations")
     assert await wants(world, "a", asks("1"))
     (result,) = shares(world, "a")
     assert (result.share_id, result.consumed_capacity or None) == (None, None)
@@ -195,7 +195,7 @@ async def test_a_device_that_is_not_shared_has_no_share_and_no_consumed_capacity
 
 
 async def test_a_device_that_becomes_shared_stays_with_its_claim_until_that_is_over():
-    world = a_world(nic(is_shared=False))
+    world = world_of_devices(nic(is_shared=False))
     assert await wants(world, "before", asks("1"))
     world.apply(a_slice(devices=(nic(),), generation=2))
     assert not await wants(world, "after", asks("1"))
@@ -205,7 +205,7 @@ async def test_a_device_that_becomes_shared_stays_with_its_claim_until_that_is_o
 
 
 async def test_a_device_that_is_no_longer_shared_is_given_to_nobody_until_all_shares_are_over():
-    world = a_world(nic())
+    world = world_of_devices(nic())
     assert await wants(world, "a", asks("1"))
     assert await wants(world, "b", asks("1"))
     before = {name: shares(world, name) for name in ("a", "b")}
@@ -220,7 +220,7 @@ async def test_a_device_that_is_no_longer_shared_is_given_to_nobody_until_all_sh
 
 
 async def test_a_new_policy_is_for_new_shares():
-    world = a_world(nic(policy=in_range("2", "1")))
+    world = world_of_devices(nic(policy=in_range("2", "1")))
     assert await wants(world, "before", asks())
     world.apply(a_slice(devices=(nic(policy=in_range("5", "5")),), generation=2))
     assert taken(world, "before") == {"bandwidth": "2"}
@@ -231,7 +231,7 @@ async def test_a_new_policy_is_for_new_shares():
 
 async def test_a_scheduler_that_does_not_know_shares_says_so():
     gates = FeatureGates.default().without("DRAConsumableCapacity")
-    world = a_world(nic(), gates=gates)
+    world = world_of_devices(nic(), gates=gates)
     assert not await wants(world, "a", asks("1"))
     text = "has capacity requests, but the DRAConsumableCapacity feature is disabled"
     assert text in world.message("a")
@@ -244,7 +244,7 @@ async def test_a_scheduler_that_does_not_know_shares_says_so():
 
 async def test_more_is_taken_than_there_is_once_a_device_shrinks():
     """Nobody gets more of it, nothing breaks, and what is left counts again as soon as there is some."""
-    world = a_world(nic())
+    world = world_of_devices(nic())
     assert await wants(world, "a", asks("6"))
     assert await wants(world, "b", asks("2"))
     world.apply(a_slice(devices=(nic(bandwidth="5"),), generation=2))
@@ -255,7 +255,7 @@ async def test_more_is_taken_than_there_is_once_a_device_shrinks():
 
 
 async def test_more_devices_are_taken_than_there_are_once_one_is_gone():
-    world = a_world(nic("x", is_shared=False), nic("y", is_shared=False))
+    world = world_of_devices(nic("x", is_shared=False), nic("y", is_shared=False))
     assert await wants(world, "a", asks())
     world.apply(a_slice(devices=(nic("y", is_shared=False),), generation=2))
     assert await wants(world, "b", asks())
@@ -268,7 +268,7 @@ async def test_more_devices_are_taken_than_there_are_once_one_is_gone():
 
 
 async def test_claims_of_several_namespaces_share_a_device():
-    world = a_world(nic())
+    world = world_of_devices(nic())
     for namespace, bandwidth in (("one", "6"), ("two", "4"), ("three", "1")):
         claim, pod = a_claim("c", asks(bandwidth)), a_pod(namespace, "c")
         moved = (replace(each, metadata=replace(each.metadata, namespace=namespace)) for each in (claim, pod))

@@ -1,6 +1,7 @@
 """A scheduler over a cluster in memory, for tests."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from tests.builders.objects import (
@@ -130,6 +131,9 @@ class World:
 EMPTY_STATUS = PodStatus()
 
 
-def a_world(*objects: Any, **kwargs: Any) -> World:
-    """One node with two devices, and a class for them."""
-    return World(a_node(), a_slice(), a_class(), *objects, **kwargs)
+def a_world(
+    *objects: Any, nodes: Sequence[str] = ("node-1",), devices: Any = 2, device_class: Any = None, **kwargs: Any
+) -> World:
+    """Nodes with devices, and a class for them."""
+    kit = [made for node in nodes for made in (a_node(node), a_slice(node, devices=devices))]
+    return World(*kit, device_class or a_class(), *objects, **kwargs)

@@ -22,7 +22,7 @@ from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import AUTHENTICATED, User
 from dray.apiserver.security.certificates import Authority, Pair
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME
-from dray.kubelet.serving_certificate import ServingContext, self_signed
+from dray.kubelet.serving_certificate import CertificateSubject, self_signed
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client
 
@@ -137,7 +137,7 @@ async def test_the_identity_that_fetches_logs_may_do_nothing_else(server: Client
 
 def own_certificate(running: RunningServer) -> Pair:
     key = ec.generate_private_key(ec.SECP256R1())
-    made = self_signed(key, ServingContext("n1", "127.0.0.1"), datetime.now(UTC))
+    made = self_signed(key, CertificateSubject("n1", "127.0.0.1"), datetime.now(UTC))
     pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Pair(made, pem)
 
@@ -177,7 +177,9 @@ async def test_an_agent_without_its_nodes_certificate_is_told_nothing(server: Cl
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
-def a_request(node: str = "n1", *, names: Sequence[x509.GeneralName] = (), organization: str = "system:nodes") -> str:
+def a_signing_request(
+    node: str = "n1", *, names: Sequence[x509.GeneralName] = (), organization: str = "system:nodes"
+) -> str:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name(
         [
@@ -212,7 +214,7 @@ async def ask_for_certificate(server: Client, request: str, user: User, usages: 
 
 async def test_a_node_gets_a_serving_certificate_for_its_own_name(server: Client) -> None:
     addresses = [x509.IPAddress(ip_address(text)) for text in ("10.1.2.3", "127.0.0.1", "::1", "0.0.0.0")]
-    status = await ask_for_certificate(server, a_request(names=[x509.DNSName("n1"), *addresses]), NODE)
+    status = await ask_for_certificate(server, a_signing_request(names=[x509.DNSName("n1"), *addresses]), NODE)
     assert [each["type"] for each in status["conditions"]] == ["Approved"]
     certificate = x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
     authority = x509.load_pem_x509_certificate(server.running.credentials.authority.certificate_pem)
@@ -225,7 +227,7 @@ async def test_a_node_gets_a_serving_certificate_for_its_own_name(server: Client
 
 
 async def test_a_kubelet_may_ask_with_another_users_rights(server: Client) -> None:
-    status = await ask_for_certificate(server, a_request(), User("root", ("system:masters", AUTHENTICATED)))
+    status = await ask_for_certificate(server, a_signing_request(), User("root", ("system:masters", AUTHENTICATED)))
     assert "certificate" in status
 
 
@@ -243,14 +245,14 @@ async def test_what_is_not_signed(server: Client) -> None:
     }
     await server.post(f"{roles}/clusterrolebindings", binding)
     wrong: dict[str, tuple[str, User, Sequence[str]]] = {
-        "another node": (a_request("n2"), NODE, ()),
-        "the server's name": (a_request(names=[x509.DNSName("n1"), x509.DNSName("kubernetes")]), NODE, ()),
-        "the name of another node": (a_request(names=[x509.DNSName("n2")]), NODE, ()),
-        "an email address": (a_request(names=[x509.RFC822Name("a@b.c")]), NODE, ()),
-        "another group": (a_request(organization="system:masters"), NODE, ()),
-        "for clients": (a_request(), NODE, ("server auth", "client auth")),
+        "another node": (a_signing_request("n2"), NODE, ()),
+        "the server's name": (a_signing_request(names=[x509.DNSName("n1"), x509.DNSName("kubernetes")]), NODE, ()),
+        "the name of another node": (a_signing_request(names=[x509.DNSName("n2")]), NODE, ()),
+        "an email address": (a_signing_request(names=[x509.RFC822Name("a@b.c")]), NODE, ()),
+        "another group": (a_signing_request(organization="system:masters"), NODE, ()),
+        "for clients": (a_signing_request(), NODE, ("server auth", "client auth")),
         "no request": ("bm8=", NODE, ()),
-        "asked by a tenant": (a_request(), ALICE, ()),
+        "asked by a tenant": (a_signing_request(), ALICE, ()),
     }
     answers = await asyncio.gather(*(ask_for_certificate(server, *case) for case in wrong.values()))
     assert [name for name, status in zip(wrong, answers, strict=True) if "certificate" in status] == []

@@ -33,7 +33,7 @@ from dray.kubelet.pod_resources import PodResourcesServer
 from dray.kubelet.pod_worker import NodeContext, PodWorker
 from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Runtime
-from dray.kubelet.serving_certificate import ServingCertificate, ServingContext
+from dray.kubelet.serving_certificate import CertificateSubject, ServingCertificate
 from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
@@ -185,7 +185,9 @@ class Kubelet:
         node = self._options.node
         if not self._options.cluster_ca:
             return
-        serving = ServingCertificate(self._client, ServingContext(node.name, node.address), self._options.cluster_ca)
+        serving = ServingCertificate(
+            self._client, CertificateSubject(node.name, node.address), self._options.cluster_ca
+        )
         source = LogSource(self._options.log_root, self._runtime.writes_cri_logs, self._is_written, self._waits_for)
         self._logs = LogServer(source, serving.tls, node.address)
         await self._logs.start()

@@ -39,7 +39,7 @@ MAX_COMMON_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
-class ServingContext:
+class CertificateSubject:
     """The node and the address that a certificate is for."""
 
     node_name: str
@@ -63,7 +63,7 @@ class ServingContext:
 class ServingCertificate:
     """`tls` is the server's side; a new certificate counts for the next connection. Clients must show one of the cluster's CA."""
 
-    def __init__(self, client: Client, serving: ServingContext, cluster_ca: bytes) -> None:
+    def __init__(self, client: Client, serving: CertificateSubject, cluster_ca: bytes) -> None:
         self._client = client
         self._clock = client.clock
         self._serving = serving
@@ -142,7 +142,7 @@ class _Answer(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-def self_signed(key: ec.EllipticCurvePrivateKey, serving: ServingContext, now: datetime) -> bytes:
+def self_signed(key: ec.EllipticCurvePrivateKey, serving: CertificateSubject, now: datetime) -> bytes:
     certificate = (
         x509.CertificateBuilder()
         .subject_name(serving.subject)
