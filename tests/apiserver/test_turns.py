@@ -17,7 +17,7 @@ SOMEBODY = User("jane", ("system:authenticated",))
 URGENT = {"priority": "u=0"}
 
 
-class Rig:
+class PriorityRig:
     """Notes in which turn of the loop each request is begun."""
 
     def __init__(self) -> None:
@@ -52,16 +52,16 @@ def long_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def rig(long_hurry: None) -> Rig:
-    return Rig()
+async def rig(long_hurry: None) -> PriorityRig:
+    return PriorityRig()
 
 
-async def test_nobody_waits_while_nobody_is_in_a_hurry(rig: Rig) -> None:
+async def test_nobody_waits_while_nobody_is_in_a_hurry(rig: PriorityRig) -> None:
     await asyncio.gather(*(rig.send(str(number)) for number in range(8)))
     assert len({turn for _, turn in rig.begun}) == 1
 
 
-async def test_behind_the_scheduler_one_write_is_begun_in_each_turn_in_order(rig: Rig) -> None:
+async def test_behind_the_scheduler_one_write_is_begun_in_each_turn_in_order(rig: PriorityRig) -> None:
     first = rig.send("scheduler", user=LOOPBACK, urgent=True)
     await asyncio.gather(first, *(rig.send(str(number)) for number in range(8)))
     assert [name for name, _ in rig.begun] == ["scheduler", *map(str, range(8))]
@@ -69,7 +69,7 @@ async def test_behind_the_scheduler_one_write_is_begun_in_each_turn_in_order(rig
     assert turns == list(range(turns[0], turns[0] + 8))
 
 
-async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: Rig) -> None:
+async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: PriorityRig) -> None:
     begun = [rig.send("first", user=LOOPBACK, urgent=True), *(rig.send(str(number)) for number in range(8))]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -78,7 +78,7 @@ async def test_the_next_write_of_the_scheduler_overtakes_those_that_wait(rig: Ri
     assert rig.turn_of("second") < rig.turn_of("4")
 
 
-async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: PriorityRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dray.apiserver.core.URGENT_FOR_S", URGENT_FOR_S)
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     await asyncio.sleep(URGENT_FOR_S)
@@ -86,7 +86,7 @@ async def test_when_the_hurry_is_over_all_are_begun_at_once(rig: Rig, monkeypatc
     assert len({turn for name, turn in rig.begun if name != "scheduler"}) == 1
 
 
-async def test_a_caller_that_gave_up_costs_no_turn(rig: Rig) -> None:
+async def test_a_caller_that_gave_up_costs_no_turn(rig: PriorityRig) -> None:
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     waiting = [rig.send(str(number)) for number in range(4)]
     await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_a_caller_that_gave_up_costs_no_turn(rig: Rig) -> None:
     ],
     ids=lambda value: getattr(value, "name", str(value)),
 )
-async def test_only_who_is_trusted_is_let_pass(rig: Rig, user: User, trusted: bool) -> None:
+async def test_only_who_is_trusted_is_let_pass(rig: PriorityRig, user: User, trusted: bool) -> None:
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     waiting = [rig.send(str(number)) for number in range(3)]
     asks = rig.send("asks", user=user, urgent=True)
@@ -121,7 +121,7 @@ async def test_only_who_is_trusted_is_let_pass(rig: Rig, user: User, trusted: bo
     ("method", "path"),
     [("GET", PODS), ("GET", f"{PODS}/a"), ("GET", "/livez"), ("POST", LEASES), ("PUT", f"{LEASES}/a")],
 )
-async def test_reads_and_leases_never_wait(rig: Rig, method: str, path: str) -> None:
+async def test_reads_and_leases_never_wait(rig: PriorityRig, method: str, path: str) -> None:
     await rig.send("scheduler", user=LOOPBACK, urgent=True)
     waiting = [rig.send(str(number)) for number in range(3)]
     await asyncio.gather(rig.send("it", method, path), *waiting)

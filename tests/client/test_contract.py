@@ -29,7 +29,7 @@ class Hasty(RealClock):
         await asyncio.sleep(min(seconds, 0.01))
 
 
-class Rig:
+class ContractRig:
     def __init__(self, **server):
         self.server = FakeKubernetes(**server)
         self.clock = Hasty()
@@ -87,7 +87,7 @@ async def fill(server, count=8):
 
 
 async def test_a_server_with_watch_lists_is_asked_once():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server)
         rig.informer.start()
         await rig.agrees()
@@ -99,7 +99,7 @@ async def test_a_server_with_watch_lists_is_asked_once():
 
 async def test_a_server_without_watch_lists_is_listed_in_pages_and_watched():
     """Kubernetes before 1.32, or with the feature off."""
-    async with Rig(watch_list=False) as rig:
+    async with ContractRig(watch_list=False) as rig:
         await fill(rig.server)
         rig.informer.start()
         await rig.agrees()
@@ -111,7 +111,7 @@ async def test_a_server_without_watch_lists_is_listed_in_pages_and_watched():
 
 
 async def test_a_list_that_expires_between_its_pages_starts_over_in_one_piece():
-    async with Rig(watch_list=False) as rig:
+    async with ContractRig(watch_list=False) as rig:
         await fill(rig.server)
         rig.server.habits.extend(["chunks", "410-list"])
         rig.informer.start()
@@ -123,7 +123,7 @@ async def test_a_list_that_expires_between_its_pages_starts_over_in_one_piece():
 
 @pytest.mark.parametrize("code", ["429", "503"])
 async def test_flow_control_is_obeyed(code):
-    async with Rig(watch_list=False) as rig:
+    async with ContractRig(watch_list=False) as rig:
         await fill(rig.server)
         rig.server.habits.extend([code, code])
         listing = await rig.client.list(PODS)
@@ -132,7 +132,7 @@ async def test_flow_control_is_obeyed(code):
 
 
 async def test_flow_control_of_a_watch_is_obeyed():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server)
         rig.server.habits.append("429")
         rig.informer.start()
@@ -142,7 +142,7 @@ async def test_flow_control_of_a_watch_is_obeyed():
 
 @pytest.mark.parametrize("habit", WATCH_HABITS)
 async def test_each_habit_of_a_watch(habit):
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server)
         rig.server.habits.extend([habit] * 3)
         rig.informer.start()
@@ -155,7 +155,7 @@ async def test_each_habit_of_a_watch(habit):
 
 
 async def test_a_watch_of_bookmarks_alone_resumes_from_the_last_one():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server)
         rig.informer.start()
         await rig.agrees()
@@ -169,7 +169,7 @@ async def test_a_watch_of_bookmarks_alone_resumes_from_the_last_one():
 
 
 async def test_history_that_is_gone_costs_one_list():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server)
         rig.informer.start()
         await rig.agrees()
@@ -185,7 +185,7 @@ async def test_history_that_is_gone_costs_one_list():
 
 
 async def test_connections_that_are_closed_between_calls_are_not_noticed():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server)
         for _ in range(5):
             assert len((await rig.client.list(PODS)).items) == 8
@@ -197,7 +197,7 @@ async def test_connections_that_are_closed_between_calls_are_not_noticed():
 
 
 async def test_a_read_that_is_cut_is_repeated_once_and_no_more():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         await fill(rig.server, 2)
         rig.server.habits.append("cut")
         assert len((await rig.client.list(PODS)).items) == 2
@@ -207,7 +207,7 @@ async def test_a_read_that_is_cut_is_repeated_once_and_no_more():
 
 
 async def test_a_server_that_stays_busy_is_an_error_in_the_end():
-    async with Rig() as rig:
+    async with ContractRig() as rig:
         rig.server.habits.extend(["429"] * 20)
         with pytest.raises(ApiError) as caught:
             await rig.client.list(PODS)
@@ -220,7 +220,7 @@ async def test_a_server_that_stays_busy_is_an_error_in_the_end():
 async def test_any_order_of_habits_and_changes(seed, watch_list):
     """Whatever happens to connections, lists and watches, the copy ends up right, and handlers heard a story that fits."""
     choose = random.Random(seed)
-    async with Rig(watch_list=watch_list, page=choose.randint(1, 4)) as rig:
+    async with ContractRig(watch_list=watch_list, page=choose.randint(1, 4)) as rig:
         await fill(rig.server, 5)
         rig.informer.start()
         for _ in range(40):

@@ -36,7 +36,7 @@ class Seen:
         )
 
 
-class Rig:
+class InformerRig:
     def __init__(self, answers=(), streams=(), **options):
         self.clock = SimulatedClock()
         self.transport = ScriptedTransport(list(answers), list(streams))
@@ -60,7 +60,7 @@ class Rig:
 async def test_watch_list_gives_the_first_state_in_one_go_and_then_changes():
     go_on = asyncio.Event()
     stream = [event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), bookmark("5", ends_initial=True)]
-    async with Rig(streams=[[*stream, go_on, event("MODIFIED", pod("a", 6, node="n")), HANG]]) as rig:
+    async with InformerRig(streams=[[*stream, go_on, event("MODIFIED", pod("a", 6, node="n")), HANG]]) as rig:
         assert rig.informer.has_synced
         assert rig.seen.lines == ["+a", "+b"]
         assert rig.informer.revision == "5"
@@ -73,7 +73,7 @@ async def test_watch_list_gives_the_first_state_in_one_go_and_then_changes():
 
 
 async def test_nothing_is_synced_before_the_initial_events_end():
-    async with Rig(streams=[[event("ADDED", pod("a", 1)), HANG]]) as rig:
+    async with InformerRig(streams=[[event("ADDED", pod("a", 1)), HANG]]) as rig:
         assert not rig.informer.has_synced
         assert rig.seen.lines == []
 
@@ -81,35 +81,35 @@ async def test_nothing_is_synced_before_the_initial_events_end():
 @pytest.mark.parametrize("code", [400, 405, 422])
 async def test_a_server_without_watch_list_is_listed_and_watched(code):
     refused = ApiError(code, "Invalid", "sendInitialEvents is forbidden")
-    async with Rig([listing(7, pod("a", 3))], [refused, [event("DELETED", pod("a", 8)), HANG]]) as rig:
+    async with InformerRig([listing(7, pod("a", 3))], [refused, [event("DELETED", pod("a", 8)), HANG]]) as rig:
         assert rig.seen.lines == ["+a", "-a"]
         assert rig.transport.stream_calls[1].query["resourceVersion"] == "7"
         assert "sendInitialEvents" not in rig.transport.stream_calls[1].query
 
 
 async def test_a_watch_list_that_ends_too_early_turns_to_listing():
-    async with Rig([listing(7, pod("a", 3))], [[event("ADDED", pod("a", 3))], [HANG]]) as rig:
+    async with InformerRig([listing(7, pod("a", 3))], [[event("ADDED", pod("a", 3))], [HANG]]) as rig:
         assert rig.informer.has_synced
         assert rig.seen.lines == ["+a"]
 
 
 async def test_a_watch_list_that_is_cut_half_way_turns_to_listing():
     cut = [event("ADDED", pod("a", 3)), ServerUnreachable("reset")]
-    async with Rig([listing(7, pod("a", 3), pod("b", 4))], [cut, [HANG]]) as rig:
+    async with InformerRig([listing(7, pod("a", 3), pod("b", 4))], [cut, [HANG]]) as rig:
         await rig.settle(5)
         assert rig.informer.has_synced
         assert rig.seen.lines == ["+a", "+b"]
 
 
 async def test_a_server_that_was_not_there_yet_is_asked_for_a_watch_list_again():
-    async with Rig(streams=[ServerUnreachable("refused"), [bookmark("5", ends_initial=True), HANG]]) as rig:
+    async with InformerRig(streams=[ServerUnreachable("refused"), [bookmark("5", ends_initial=True), HANG]]) as rig:
         await rig.settle(5)
         assert rig.informer.has_synced
 
 
 async def test_a_watch_that_ends_resumes_after_the_last_event_and_bookmark():
     first = [event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), event("ADDED", pod("b", 9)), bookmark("20")]
-    async with Rig(streams=[first, [event("ADDED", pod("c", 21))], [HANG]]) as rig:
+    async with InformerRig(streams=[first, [event("ADDED", pod("c", 21))], [HANG]]) as rig:
         await rig.settle()
         assert rig.seen.lines == ["+a", "+b", "+c"]
         assert [call.query.get("resourceVersion") for call in rig.transport.stream_calls] == [None, "20", "21"]
@@ -118,7 +118,7 @@ async def test_a_watch_that_ends_resumes_after_the_last_event_and_bookmark():
 
 async def test_a_cut_connection_resumes_without_a_new_list():
     first = [bookmark("5", ends_initial=True), event("ADDED", pod("a", 6)), ServerUnreachable("reset")]
-    async with Rig(streams=[first, [event("ADDED", pod("b", 7)), HANG]]) as rig:
+    async with InformerRig(streams=[first, [event("ADDED", pod("b", 7)), HANG]]) as rig:
         await rig.settle(10)
         assert rig.seen.lines == ["+a", "+b"]
         assert rig.informer.relists == 1
@@ -127,7 +127,9 @@ async def test_a_cut_connection_resumes_without_a_new_list():
 async def test_a_watch_that_brought_news_before_the_cut_goes_on_at_once():
     cut = ServerUnreachable("reset")
     first = [bookmark("5", ends_initial=True), event("ADDED", pod("a", 6)), cut]
-    async with Rig(streams=[first, [event("ADDED", pod("b", 7)), cut], [event("ADDED", pod("c", 8)), HANG]]) as rig:
+    async with InformerRig(
+        streams=[first, [event("ADDED", pod("b", 7)), cut], [event("ADDED", pod("c", 8)), HANG]]
+    ) as rig:
         await rig.settle(0)
         assert rig.seen.lines == ["+a", "+b", "+c"]
         assert [call.query.get("resourceVersion") for call in rig.transport.stream_calls] == [None, "6", "7"]
@@ -138,7 +140,7 @@ async def test_a_quiet_watch_that_is_cut_after_a_while_goes_on_at_once():
     cuts = [asyncio.Event() for _ in range(6)]
     streams = [[bookmark("5", ends_initial=True), cuts[0], ServerUnreachable("reset")]]
     streams += [[cut, ServerUnreachable("reset")] for cut in cuts[1:]]
-    async with Rig(streams=[*streams, [event("ADDED", pod("a", 6)), HANG]]) as rig:
+    async with InformerRig(streams=[*streams, [event("ADDED", pod("a", 6)), HANG]]) as rig:
         for number, cut in enumerate(cuts, 1):
             await rig.settle(20)
             assert len(rig.transport.stream_calls) == number
@@ -149,7 +151,7 @@ async def test_a_quiet_watch_that_is_cut_after_a_while_goes_on_at_once():
 
 async def test_a_watch_that_is_cut_without_news_is_not_hammered():
     cut = ServerUnreachable("reset")
-    async with Rig(streams=[[bookmark("5", ends_initial=True), cut], *([[cut]] * 30)]) as rig:
+    async with InformerRig(streams=[[bookmark("5", ends_initial=True), cut], *([[cut]] * 30)]) as rig:
         await rig.settle(3)
         assert len(rig.transport.stream_calls) < 8
 
@@ -165,7 +167,7 @@ async def test_a_forgotten_revision_means_one_list_and_only_the_differences(gone
     first = [event("ADDED", pod("a", 1)), event("ADDED", pod("b", 2)), event("ADDED", pod("c", 3))]
     again = [event("ADDED", pod("a", 1)), event("ADDED", pod("b", 40)), event("ADDED", pod("d", 41))]
     streams = [[*first, bookmark("5", ends_initial=True)], gone, [*again, bookmark("50", ends_initial=True), HANG]]
-    async with Rig(streams=streams) as rig:
+    async with InformerRig(streams=streams) as rig:
         await rig.settle(10)
         assert rig.seen.lines[3:] == ["-c", "~b", "+d"]
         assert rig.informer.revision == "50"
@@ -178,7 +180,9 @@ async def test_a_store_that_was_replaced_is_listed_anew():
     body = {"kind": "Status", "code": 504, "reason": "Timeout", "message": "x", "details": {"causes": [cause]}}
     too_large = ApiError.from_answer(504, ok(body).body)
     streams = [[event("ADDED", pod("a", 90)), bookmark("99", ends_initial=True)], too_large]
-    async with Rig(streams=[*streams, [event("ADDED", pod("b", 2)), bookmark("3", ends_initial=True), HANG]]) as rig:
+    async with InformerRig(
+        streams=[*streams, [event("ADDED", pod("b", 2)), bookmark("3", ends_initial=True), HANG]]
+    ) as rig:
         await rig.settle(10)
         assert rig.seen.lines == ["+a", "-a", "+b"]
         assert rig.informer.revision == "3"
@@ -190,7 +194,7 @@ async def test_an_object_re_created_while_we_looked_away_is_deleted_and_added():
         [error_event(410, "Expired")],
         [event("ADDED", pod("a", 9, uid="new")), bookmark("10", ends_initial=True), HANG],
     ]
-    async with Rig(streams=streams) as rig:
+    async with InformerRig(streams=streams) as rig:
         await rig.settle(10)
         assert rig.seen.lines == ["+a", "-a", "+a"]
         assert rig.informer.get("ns/a").metadata.uid == "new"
@@ -198,13 +202,13 @@ async def test_an_object_re_created_while_we_looked_away_is_deleted_and_added():
 
 async def test_the_same_state_seen_twice_calls_nobody():
     streams = [[bookmark("5", ends_initial=True), event("ADDED", pod("a", 6)), event("MODIFIED", pod("a", 6)), HANG]]
-    async with Rig(streams=streams) as rig:
+    async with InformerRig(streams=streams) as rig:
         assert rig.seen.lines == ["+a"]
 
 
 async def test_failures_wait_longer_each_time_and_reset_after_success():
     down = ServerUnreachable("refused")
-    async with Rig(streams=[down, down, down, down, [bookmark("5", ends_initial=True), HANG]]) as rig:
+    async with InformerRig(streams=[down, down, down, down, [bookmark("5", ends_initial=True), HANG]]) as rig:
         counts = []
         for _ in range(20):
             await rig.settle(1)
@@ -216,7 +220,7 @@ async def test_failures_wait_longer_each_time_and_reset_after_success():
 
 async def test_a_watch_that_ends_at_once_is_not_hammered():
     streams = [[bookmark("5", ends_initial=True)], *([[]] * 30)]
-    async with Rig(streams=streams) as rig:
+    async with InformerRig(streams=streams) as rig:
         await rig.settle(3)
         assert len(rig.transport.stream_calls) < 8
 
@@ -227,14 +231,14 @@ async def test_an_error_that_is_not_gone_keeps_the_state():
         ApiError(403, "Forbidden", "no"),
         [HANG],
     ]
-    async with Rig(streams=streams) as rig:
+    async with InformerRig(streams=streams) as rig:
         await rig.settle(5)
         assert rig.informer.get("ns/a") is not None
         assert rig.transport.stream_calls[-1].query["resourceVersion"] == "5"
 
 
 async def test_one_broken_handler_does_not_stop_the_others(caplog):
-    rig = Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]])
+    rig = InformerRig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]])
     second = Seen()
     rig.informer.add_handler(Handler(on_add=lambda _: 1 / 0))
     rig.informer.add_handler(second.handler())
@@ -245,14 +249,14 @@ async def test_one_broken_handler_does_not_stop_the_others(caplog):
 
 
 async def test_late_handlers_hear_of_everything_there_is():
-    async with Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]]) as rig:
+    async with InformerRig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]]) as rig:
         late = Seen()
         rig.informer.add_handler(late.handler())
         assert late.lines == ["+a"]
 
 
 async def test_resync_hands_everything_out_again():
-    rig = Rig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]], resync_s=100)
+    rig = InformerRig(streams=[[event("ADDED", pod("a", 1)), bookmark("5", ends_initial=True), HANG]], resync_s=100)
     async with rig:
         await rig.settle(250)
         assert rig.seen.lines == ["+a", "~a", "~a"]
@@ -261,7 +265,9 @@ async def test_resync_hands_everything_out_again():
 async def test_indexes_follow_changes():
     go_on = asyncio.Event()
     stream = [event("ADDED", pod("a", 1, node="n1")), bookmark("5", ends_initial=True), go_on]
-    rig = Rig(streams=[[*stream, event("MODIFIED", pod("a", 6, node="n2")), event("DELETED", pod("a", 7)), HANG]])
+    rig = InformerRig(
+        streams=[[*stream, event("MODIFIED", pod("a", 6, node="n2")), event("DELETED", pod("a", 7)), HANG]]
+    )
     rig.informer.add_indexer("node", lambda item: (item.spec.node_name,))
     async with rig:
         rig.informer.add_indexer(BY_NAMESPACE, by_namespace)
@@ -285,7 +291,7 @@ async def test_informers_are_shared_and_wait_together():
 
 
 async def test_idle_informers_ask_nothing():
-    async with Rig(streams=[[bookmark("5", ends_initial=True), HANG]]) as rig:
+    async with InformerRig(streams=[[bookmark("5", ends_initial=True), HANG]]) as rig:
         await rig.settle(3600)
         assert len(rig.transport.stream_calls) == 1
         assert rig.transport.calls == []
@@ -294,7 +300,7 @@ async def test_idle_informers_ask_nothing():
 async def test_a_missing_kind_is_waited_for():
     not_found = ApiError(404, "NotFound", "the server could not find the requested resource")
     streams = [not_found, [bookmark("3", ends_initial=True), HANG]]
-    async with Rig([refusal(404, "NotFound")], streams) as rig:
+    async with InformerRig([refusal(404, "NotFound")], streams) as rig:
         await rig.settle(10)
         assert rig.informer.has_synced
 
@@ -307,7 +313,7 @@ async def test_managed_fields_are_not_kept():
     changed["metadata"]["managedFields"] = fields
     go_on = asyncio.Event()
     stream = [event("ADDED", heavy), bookmark("5", ends_initial=True), go_on, event("MODIFIED", changed), HANG]
-    async with Rig(streams=[stream]) as rig:
+    async with InformerRig(streams=[stream]) as rig:
         assert rig.informer.get("ns/a").metadata.managed_fields == ()
         assert rig.informer.get("ns/a").metadata.labels == {"kept": "yes"}
         go_on.set()
@@ -320,7 +326,7 @@ async def test_a_server_that_names_its_wait_is_obeyed():
     details = {"retryAfterSeconds": 20}
     body = {"kind": "Status", "code": 429, "reason": "TooManyRequests", "message": "x", "details": details}
     busy = ApiError.from_answer(429, ok(body).body)
-    async with Rig(streams=[busy, [bookmark("3", ends_initial=True), HANG]]) as rig:
+    async with InformerRig(streams=[busy, [bookmark("3", ends_initial=True), HANG]]) as rig:
         await rig.settle(15)
         assert len(rig.transport.stream_calls) == 1
         await rig.settle(10)
@@ -347,6 +353,6 @@ async def test_a_frame_that_is_no_json_and_a_bug_do_not_end_the_watch():
         RuntimeError("bug"),
         [event("ADDED", pod("b", 7)), HANG],
     ]
-    async with Rig(streams=streams) as rig:
+    async with InformerRig(streams=streams) as rig:
         await rig.settle(10)
         assert rig.seen.lines == ["+a", "+b"]

@@ -1,12 +1,3 @@
-"""Sockets live in these tests' directories, and a socket's path may have 107 characters at most."""
+"""Fixtures of these tests."""
 
-import tempfile
-from pathlib import Path
-
-import pytest
-
-
-@pytest.fixture
-def tmp_path():
-    with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+from tests.short_paths import tmp_path as tmp_path

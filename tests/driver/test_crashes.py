@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import grpc
 import pytest
-from tests.driver.test_server import DRIVER, RecordingDriver, Rig, allocated_claim
+from tests.driver.driver_rig import DRIVER, DriverRig, RecordingDriver, allocated_claim
 from tests.waiting import eventually
 
 from dray.client import CLAIMS, NAMESPACES, NODES, SLICES, Client
@@ -25,7 +25,8 @@ from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
 @pytest.fixture
 async def rig(tmp_path):
-    rig = Rig(tmp_path)
+    """Not started: each test begins the first life itself."""
+    rig = DriverRig(tmp_path)
     yield rig
     await rig.server.stop()
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.driver.test_server import DRIVER, Rig, allocated_claim, result
+from tests.driver.driver_rig import DRIVER, DriverRig, allocated_claim, result
 
 from dray.api.meta import ObjectMeta
 from dray.api.resource import DeviceAttribute, ResourceClaim
@@ -116,12 +116,7 @@ def test_a_directory_without_files_is_told(tmp_path):
         read_request(tmp_path)
 
 
-@pytest.fixture
-async def rig(tmp_path):
-    rig = Rig(tmp_path)
-    await rig.start()
-    yield rig
-    await rig.server.stop()
+RIG = DriverRig
 
 
 async def test_metadata_that_cannot_be_written_does_not_keep_a_pod_from_starting(rig, caplog):

@@ -4,83 +4,17 @@ import asyncio
 
 import pytest
 from msgspec import structs
+from tests.driver.publisher_rig import DRIVER, NODE, OWNER, PublisherRig, devices
 from tests.effort import counted_calls
-from tests.waiting import PAUSE_S, eventually, pass_time
 
-from dray.api.meta import OwnerReference
 from dray.api.quantity import Quantity
 from dray.api.resource import Counter, CounterSet, Device, DeviceAttribute, DeviceCounterConsumption, DeviceTaint
 from dray.client import SLICES
-from dray.clock import SimulatedClock
 from dray.driver.plugin import Pool, PoolSlice
-from dray.driver.publisher import SlicePublisher
 from dray.driver.slices import PoolError
 from dray.features import FeatureGates
-from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
 
-DRIVER, NODE = "gpu.example.com", "node-1"
-OWNER = OwnerReference(api_version="v1", kind="Node", name=NODE, uid="node-uid", controller=True)
-
-
-class Rig:
-    def __init__(self, plane, clock):
-        self.clock = clock
-        self.client = plane.client("test")
-        self.errors: list[str] = []
-        self.publisher = self._make()
-
-    def _make(self):
-        return SlicePublisher(self.client.named("driver"), DRIVER, NODE, OWNER, self.errors.append)
-
-    async def publish(self, *pools):
-        self.publisher.publish(pools)
-        await asyncio.wait_for(self.publisher.settled(), 30)
-
-    async def restart(self):
-        await self.publisher.stop()
-        self.publisher = self._make()
-        await self.publisher.start()
-
-    async def slices(self):
-        found = (await self.client.list(SLICES)).items
-        return sorted(found, key=lambda each: each.metadata.name)
-
-    async def pass_time(self, seconds):
-        """Watches deliver over the real loop, so each step of simulated time gets a moment of real time."""
-        await pass_time(self.clock, seconds, steps=4, pause_s=PAUSE_S)
-
-    async def watched(self):
-        """Until the publisher's copy holds what the server holds."""
-
-        async def is_current():
-            stored = {each.metadata.name: each.metadata.resource_version for each in await self.slices()}
-            return {each.metadata.name: each.metadata.resource_version for each in self.publisher._informer} == stored
-
-        await eventually(is_current, "the publisher to see the slices")
-
-
-async def make_rig(tmp_path, gates=None):
-    clock = SimulatedClock()
-    options = ControlPlaneOptions(
-        tmp_path / "data", gates=gates or FeatureGates.default(), with_controllers=False, with_scheduler=False
-    )
-    plane = ControlPlane(options, clock)
-    await plane.start()
-    rig = Rig(plane, clock)
-    await rig.publisher.start()
-    return plane, rig
-
-
-@pytest.fixture
-async def rig(tmp_path):
-    plane, rig = await make_rig(tmp_path)
-    yield rig
-    await rig.publisher.stop()
-    await plane.stop()
-
-
-def devices(count, **fields):
-    return tuple(Device(name=f"gpu-{i}", attributes={"index": DeviceAttribute(int_=i)}, **fields) for i in range(count))
+RIG = PublisherRig
 
 
 async def test_the_first_publication_ends_with_generation_one(rig):
@@ -195,21 +129,18 @@ async def test_the_time_of_a_taint_stays_while_the_taint_stays(rig):
 
 
 async def test_dropped_fields_are_reported_once_and_cause_no_loop(tmp_path):
-    plane, rig = await make_rig(
-        tmp_path, FeatureGates.default().with_overrides({"DRADeviceTaintRules": False, "DRADeviceTaints": False})
-    )
-    taint = DeviceTaint(key="broken", value="", effect="NoSchedule")
-    await rig.publish(Pool(NODE, devices(2, taints=(taint,))))
-    await rig.pass_time(120)
-    assert rig.errors == [
-        f'pool "{NODE}", slice #0: some fields were dropped by the apiserver, '
-        "probably because these features are disabled: DRADeviceTaints"
-    ]
-    assert rig.publisher.writes == 1
-    await rig.publish(Pool(NODE, devices(2, taints=(taint,))))
-    assert len(rig.errors) == 2, "publishing again tries the full set again"
-    await rig.publisher.stop()
-    await plane.stop()
+    gates = FeatureGates.default().with_overrides({"DRADeviceTaintRules": False, "DRADeviceTaints": False})
+    async with PublisherRig(tmp_path, gates) as rig:
+        taint = DeviceTaint(key="broken", value="", effect="NoSchedule")
+        await rig.publish(Pool(NODE, devices(2, taints=(taint,))))
+        await rig.pass_time(120)
+        assert rig.errors == [
+            f'pool "{NODE}", slice #0: some fields were dropped by the apiserver, '
+            "probably because these features are disabled: DRADeviceTaints"
+        ]
+        assert rig.publisher.writes == 1
+        await rig.publish(Pool(NODE, devices(2, taints=(taint,))))
+        assert len(rig.errors) == 2, "publishing again tries the full set again"
 
 
 COUNTERS = CounterSet(name="s", counters={"c": Counter(value=Quantity.parse(1))})

@@ -5,14 +5,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 from msgspec import structs
-from tests.driver.test_publisher import DRIVER, NODE, OWNER, devices, make_rig
+from tests.driver.publisher_rig import NODE, PublisherRig, devices
 from tests.waiting import eventually
 
 from dray.api import codec
 from dray.api.resource import Device
 from dray.client import NODES, SLICES, Client, ServerUnreachable
 from dray.driver.plugin import Pool
-from dray.driver.publisher import SlicePublisher
 from dray.driver.slices import PoolError
 
 
@@ -48,22 +47,17 @@ class Hooked:
         pass
 
 
-@pytest.fixture
-async def rig(tmp_path):
-    plane, rig = await make_rig(tmp_path)
-    await rig.publisher.stop()
-    rig.transport = Hooked(plane.client("driver").transport)
+class HookedRig(PublisherRig):
+    def __init__(self, root, gates=None):
+        super().__init__(root, gates)
+        self.transport = None
 
-    def make():
-        client = Client(rig.transport, clock=rig.clock, user_agent="driver")
-        return SlicePublisher(client, DRIVER, NODE, OWNER, rig.errors.append)
+    def _driver_client(self):
+        self.transport = self.transport or Hooked(self.plane.client("driver").transport)
+        return Client(self.transport, clock=self.clock, user_agent="driver")
 
-    rig._make = make
-    rig.publisher = make()
-    await rig.publisher.start()
-    yield rig
-    await rig.publisher.stop()
-    await plane.stop()
+
+RIG = HookedRig
 
 
 async def test_a_driver_that_dies_while_it_publishes_is_seen_as_incomplete_and_completes_later(rig):

@@ -1,10 +1,7 @@
 """A node agent that is restarted while pods run: they keep their place, and nobody hears that they stopped."""
 
 import asyncio
-import tempfile
 from pathlib import Path
-
-import pytest
 
 from dray.api.quantity import Quantity
 from dray.client import PODS, SERVICE_ACCOUNTS, Client
@@ -43,12 +40,22 @@ class LongWay:
         pass
 
 
-class Rig:
-    def __init__(self, plane: ControlPlane, root: Path) -> None:
-        self.plane = plane
+class RestartRig:
+    def __init__(self, root: Path) -> None:
         self.root = root
-        self.client = plane.client("test")
+        self.plane = ControlPlane(ControlPlaneOptions(root / "data", with_controllers=False, with_scheduler=False))
         self.agent: Kubelet | None = None
+
+    async def __aenter__(self) -> "RestartRig":
+        await self.plane.start()
+        self.client = self.plane.client("test")
+        await self.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, "default")
+        await self.start_agent()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop_agent()
+        await self.plane.stop()
 
     async def start_agent(self) -> None:
         capacity = {"cpu": Quantity.parse("4"), "memory": Quantity.parse("4Gi"), "pods": Quantity.parse("10")}
@@ -75,17 +82,7 @@ class Rig:
         await eventually(is_so, f"{name} to be {phase}")
 
 
-@pytest.fixture
-async def rig():
-    with tempfile.TemporaryDirectory(prefix="dray-r") as folder:
-        plane = ControlPlane(ControlPlaneOptions(Path(folder) / "data", with_controllers=False, with_scheduler=False))
-        await plane.start()
-        rig = Rig(plane, Path(folder))
-        await rig.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}, "default")
-        await rig.start_agent()
-        yield rig
-        await rig.stop_agent()
-        await plane.stop()
+RIG = RestartRig
 
 
 async def test_running_pods_come_before_new_ones(rig):

@@ -1,28 +1,15 @@
-"""Sockets live in these tests' directories, and a socket's path may have 107 characters at most."""
+"""Fixtures of these tests."""
 
 import shutil
-import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from dray.kubelet.runtime import cgroup
+from tests.short_paths import tmp_path as tmp_path
 
 KERNEL_FILES = ("cgroup.subtree_control", "cpu.weight", "cpu.max", "memory.min", "memory.max", "cgroup.procs")
-
-
-@pytest.fixture
-def tmp_path():
-    with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
-
-
-@pytest.fixture
-async def rig(request, tmp_path):
-    """The part of a kubelet that a test module is about: it names the rig as `RIG`."""
-    async with request.module.RIG(tmp_path) as rig:
-        yield rig
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class HealthDriver:
             yield self.messages.NodeWatchResourcesResponse(devices=[entry])
 
 
-class Rig:
+class HealthRig:
     def __init__(self, root, service):
         self.clock = SimulatedClock()
         self.changes = []
@@ -84,7 +84,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(tmp_path, request):
-    rig = Rig(tmp_path, getattr(request, "param", "v1.DRAResourceHealth"))
+    rig = HealthRig(tmp_path, getattr(request, "param", "v1.DRAResourceHealth"))
     await rig.start()
     yield rig
     await rig.stop()
@@ -111,7 +111,7 @@ async def test_a_stream_that_breaks_makes_health_unknown_until_it_is_back(rig):
 
 
 async def test_a_driver_that_does_not_implement_health_is_not_asked_again(tmp_path):
-    rig = Rig(tmp_path, "v1.DRAResourceHealth")
+    rig = HealthRig(tmp_path, "v1.DRAResourceHealth")
     rig.driver.is_implemented = False
     await rig.start()
     await rig.until_streams(1)

@@ -18,7 +18,7 @@ from tests.waiting import eventually
 PATIENCE_S = 30.0
 
 
-class Rig:
+class PipeRig:
     def __init__(self, path):
         self.plane = ControlPlane(ControlPlaneOptions(path, with_controllers=False, with_scheduler=False))
 
@@ -36,10 +36,7 @@ class Rig:
         await self.plane.stop()
 
 
-@pytest.fixture
-async def rig(tmp_path):
-    async with Rig(tmp_path) as running:
-        yield running
+RIG = PipeRig
 
 
 def config(name, text="a"):

@@ -8,7 +8,7 @@ import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from tests.torture.rig import Rig
+from tests.torture.rig import TortureRig
 
 MAX_DOWN_S = 3.0
 
@@ -16,7 +16,7 @@ MAX_DOWN_S = 3.0
 class Faults:
     """`strike()` does one fault and takes it back; several may overlap."""
 
-    def __init__(self, rig: Rig, seed: int) -> None:
+    def __init__(self, rig: TortureRig, seed: int) -> None:
         self._rig = rig
         self._chance = random.Random(seed)
         self.counts: Counter[str] = Counter()

@@ -89,7 +89,7 @@ class Part(Process):
         super().stop(number)
 
 
-class Rig:
+class TortureRig:
     """`await start()`; `parts` and `proxies` are there to be hurt; `await heal()` makes everything run again."""
 
     def __init__(self, folder: Path, options: RigOptions) -> None:

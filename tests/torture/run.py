@@ -25,7 +25,7 @@ from dray.proof.rules.claim_use import (
     runs,
 )
 from tests.torture.faults import Faults
-from tests.torture.rig import Rig, RigOptions, command_of
+from tests.torture.rig import RigOptions, TortureRig, command_of
 from tests.torture.workload import Workload
 
 CONVERGE_S = 150.0
@@ -66,7 +66,7 @@ class Outcome:
 
 
 async def torture(folder: Path, seed: int, seconds: float, options: RigOptions | None = None) -> Outcome:
-    rig = Rig(folder, options or RigOptions())
+    rig = TortureRig(folder, options or RigOptions())
     history = History()
     try:
         await rig.start()
@@ -76,7 +76,7 @@ async def torture(folder: Path, seed: int, seconds: float, options: RigOptions |
         history.save(folder / "history.ndjson")
 
 
-async def _torture(rig: Rig, history: History, seed: int, seconds: float) -> Outcome:
+async def _torture(rig: TortureRig, history: History, seed: int, seconds: float) -> Outcome:
     plain = rig.client()
     client = Client(RecordingTransport(plain.transport, history, actor="workload"))
     kinds = (*FOLLOWED, CONFIG_MAPS)
@@ -136,7 +136,7 @@ async def _strike(faults: Faults, seed: int, seconds: float) -> None:
     await asyncio.gather(*running)
 
 
-async def _settle(rig: Rig, client: Client) -> list[str]:
+async def _settle(rig: TortureRig, client: Client) -> list[str]:
     """In peace, every pod that runs has its claims prepared on its node."""
     await _until(lambda: rig.is_ready(client), "nodes and drivers after the faults", rig)
     missing: list[Violation] = []
@@ -148,7 +148,7 @@ async def _settle(rig: Rig, client: Client) -> list[str]:
     return [str(each) for each in missing]
 
 
-async def _unprepared(rig: Rig, client: Client) -> list[Violation]:
+async def _unprepared(rig: TortureRig, client: Client) -> list[Violation]:
     uids = {
         f"{each.metadata.namespace}/{each.metadata.name}": each.metadata.uid
         for each in (await client.list(CLAIMS)).items
@@ -166,7 +166,7 @@ async def _unprepared(rig: Rig, client: Client) -> list[Violation]:
     return missing
 
 
-async def _clean_up(rig: Rig, client: Client, workload: Workload) -> list[str]:
+async def _clean_up(rig: TortureRig, client: Client, workload: Workload) -> list[str]:
     deadline = time.monotonic() + CONVERGE_S
     left: list[str] = ["never looked"]
     while time.monotonic() < deadline:
@@ -184,7 +184,7 @@ async def _clean_up(rig: Rig, client: Client, workload: Workload) -> list[str]:
     return [f"left behind after {CONVERGE_S:g} s: {each}" for each in left] + [rig.logs()]
 
 
-async def _until(holds, what: str, rig: Rig, timeout_s: float = 120.0) -> None:
+async def _until(holds, what: str, rig: TortureRig, timeout_s: float = 120.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not await holds():
         assert time.monotonic() < deadline, f"waited {timeout_s:g} s for {what}\n{rig.logs()}"
