@@ -41,7 +41,7 @@ _SHARED_MEMORY = "/dev/shm"
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class GpuPart:
     """What a published device is: a card, or a partition of one that exists or can be made."""
 
     card: Card
@@ -136,20 +136,20 @@ class NvidiaDriver(Driver):
         partitioned = (card for card in self._cards if self._has_dynamic_mig and card.is_mig_on)
         return [Pool(node_name, devices, tuple(map(counter_set_of, partitioned)))]
 
-    def _parts(self) -> dict[str, Part]:
-        parts: dict[str, Part] = {}
+    def _parts(self) -> dict[str, GpuPart]:
+        parts: dict[str, GpuPart] = {}
         for card in self._cards:
             if not card.is_mig_on:
-                parts[card.name] = Part(card)
+                parts[card.name] = GpuPart(card)
             elif self._has_dynamic_mig:
                 parts |= {
-                    partition_name(card, profile, start): Part(card, profile, start)
+                    partition_name(card, profile, start): GpuPart(card, profile, start)
                     for profile in card.profiles
                     for start in profile.starts
                 }
             else:
                 parts |= {
-                    partition_name(card, each.profile, each.start): Part(card, each.profile, each.start, each)
+                    partition_name(card, each.profile, each.start): GpuPart(card, each.profile, each.start, each)
                     for each in card.instances
                 }
         return parts
@@ -168,13 +168,13 @@ class NvidiaDriver(Driver):
             for (device, part), limit in zip(chosen, limits, strict=True)
         ]
 
-    def _part(self, parts: Mapping[str, Part], device: AllocatedDevice) -> Part:
+    def _part(self, parts: Mapping[str, GpuPart], device: AllocatedDevice) -> GpuPart:
         part = parts.get(device.device)
         if part is None:
             raise PrepareError(f"device {device.device} is not on this machine any more")
         return part
 
-    def _limits(self, device: AllocatedDevice, part: Part) -> MpsLimits | None:
+    def _limits(self, device: AllocatedDevice, part: GpuPart) -> MpsLimits | None:
         """The limits under which a claim uses the card through MPS; None for a card of its own."""
         uuid = part.instance.uuid if part.instance is not None else part.card.uuid
         asked = mps_limits(device.config, uuid)
@@ -184,7 +184,7 @@ class NvidiaDriver(Driver):
             return asked
         return _share_limits(device, part.card, asked)
 
-    def _edits(self, device: AllocatedDevice, part: Part, limits: MpsLimits | None) -> ContainerEdits:
+    def _edits(self, device: AllocatedDevice, part: GpuPart, limits: MpsLimits | None) -> ContainerEdits:
         uuid, nodes = self._opened(part)
         base = self._files.edits()
         key = device.device.upper().replace("-", "_")
@@ -198,7 +198,7 @@ class NvidiaDriver(Driver):
             mounts += (_read_write(str(daemon.pipe_folder)), _read_write(_SHARED_MEMORY))
         return ContainerEdits(env=tuple(environment), device_nodes=nodes, mounts=mounts, hooks=base.hooks)
 
-    def _opened(self, part: Part) -> tuple[str, tuple[DeviceNode, ...]]:
+    def _opened(self, part: GpuPart) -> tuple[str, tuple[DeviceNode, ...]]:
         """The UUID by which CUDA knows the device, and the nodes that open it; a partition is made if need be."""
         nodes = host_files.device_nodes(part.card.minor, self._dev)
         if part.profile is None:
@@ -345,7 +345,7 @@ def _share_limits(device: AllocatedDevice, card: Card, asked: MpsLimits | None) 
 
 
 def _record(
-    claim: ClaimToPrepare, chosen: Iterable[tuple[AllocatedDevice, Part]], limits: Iterable[MpsLimits | None]
+    claim: ClaimToPrepare, chosen: Iterable[tuple[AllocatedDevice, GpuPart]], limits: Iterable[MpsLimits | None]
 ) -> ClaimRecord:
     pods = tuple(user.name for user in claim.claim.status.reserved_for if user.resource == "pods")
     uses = tuple(

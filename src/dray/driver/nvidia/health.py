@@ -20,7 +20,7 @@ _EVENT_WAIT_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class GpuProblem:
     """Something that is wrong with a card. `effect` is the effect of the taint that tells of it."""
 
     kind: str
@@ -37,29 +37,29 @@ class Problem:
         return self.effect != "None"
 
 
-def xid_problem(xid: int) -> Problem:
+def xid_problem(xid: int) -> GpuProblem:
     effect = "NoExecute" if xid == _LOST_XID else "NoSchedule"
-    return Problem("xid", str(xid), f"the card reported Xid {xid}", effect)
+    return GpuProblem("xid", str(xid), f"the card reported Xid {xid}", effect)
 
 
-ECC = Problem("ecc", "double-bit", "the card reported an ECC error that it could not correct", "NoSchedule")
-LOST = Problem("gpu-lost", "", "the card does not answer any more", "NoExecute")
-UNMONITORED = Problem("unmonitored", "", "NVML reports no events for this card", "None")
+ECC = GpuProblem("ecc", "double-bit", "the card reported an ECC error that it could not correct", "NoSchedule")
+LOST = GpuProblem("gpu-lost", "", "the card does not answer any more", "NoExecute")
+UNMONITORED = GpuProblem("unmonitored", "", "NVML reports no events for this card", "None")
 
 
-def throttled(reasons: str) -> Problem:
-    return Problem("throttled", reasons, f"the card runs slower than it could: {reasons}", "None")
+def throttled(reasons: str) -> GpuProblem:
+    return GpuProblem("throttled", reasons, f"the card runs slower than it could: {reasons}", "None")
 
 
 @dataclass
 class CardHealth:
     """The problems of one card. Xid and ECC errors stay until the driver starts anew; the others go when they are over."""
 
-    lasting: dict[str, Problem] = field(default_factory=dict)
-    passing: tuple[Problem, ...] = ()
+    lasting: dict[str, GpuProblem] = field(default_factory=dict)
+    passing: tuple[GpuProblem, ...] = ()
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[GpuProblem, ...]:
         return (*self.lasting.values(), *self.passing)
 
     @property
@@ -122,7 +122,7 @@ class HealthMonitor:
             return False
         return self.add(uuid, xid_problem(xid))
 
-    def add(self, uuid: str, problem: Problem) -> bool:
+    def add(self, uuid: str, problem: GpuProblem) -> bool:
         health = self.of(uuid)
         if health.lasting.get(problem.kind) == problem:
             return False
@@ -138,7 +138,7 @@ class HealthMonitor:
             self.of(card.uuid).passing = tuple(self._passing_problems(card))
         return before != {uuid: health.problems for uuid, health in self._cards.items()}
 
-    def _passing_problems(self, card: Card) -> Iterable[Problem]:
+    def _passing_problems(self, card: Card) -> Iterable[GpuProblem]:
         nvml = self._nvml
         if card.uuid in self._unmonitored:
             yield UNMONITORED

@@ -29,7 +29,7 @@ class Sharing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="c
     time_slicing_config: TimeSlicingConfig | None = None
 
 
-class GpuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class NvidiaGpuConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     api_version: str
     kind: str
     sharing: Sharing | None = None
@@ -61,9 +61,9 @@ _LIMIT = "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit"
 _PER_DEVICE = "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit"
 
 
-def _checked(parameters: Mapping[str, Any]) -> GpuConfig:
+def _checked(parameters: Mapping[str, Any]) -> NvidiaGpuConfig:
     try:
-        config = msgspec.convert(parameters, GpuConfig)
+        config = msgspec.convert(parameters, NvidiaGpuConfig)
     except msgspec.ValidationError as error:
         raise PrepareError(f"opaque parameters: {error}") from error
     if config.api_version != API_VERSION:
