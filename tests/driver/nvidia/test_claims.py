@@ -17,7 +17,7 @@ from dray.kubelet.runtime.process import joined_lists
 from dray.telemetry import Registry
 
 
-def a_claim(name, *devices):
+def claim_to_prepare(name, *devices):
     status = ResourceClaimStatus(
         reserved_for=(ResourceClaimConsumerReference(resource="pods", name=f"pod-{name}", uid="u"),)
     )
@@ -25,7 +25,7 @@ def a_claim(name, *devices):
     return ClaimToPrepare(ClaimReference("default", name, f"uid-{name}"), devices, claim)
 
 
-def a_device(device="gpu-0", *, share=None, config=(), admin=False, **capacity):
+def allocated_device(device="gpu-0", *, share=None, config=(), admin=False, **capacity):
     return AllocatedDevice(
         request="gpu",
         pool="h200",
@@ -61,7 +61,7 @@ def mps_pids(tmp_path):
 
 
 def test_a_container_gets_nodes_libraries_and_its_card(make_driver, tmp_path):
-    (prepared,) = make_driver().prepare(a_claim("one", a_device()))
+    (prepared,) = make_driver().prepare(claim_to_prepare("one", allocated_device()))
     edits = prepared.edits
     assert [node.path.rpartition("/")[2] for node in edits.device_nodes] == [
         "nvidia0",
@@ -81,7 +81,7 @@ def test_a_container_gets_nodes_libraries_and_its_card(make_driver, tmp_path):
 
 def test_a_process_with_two_cards_sees_both(make_driver, library):
     library.cards = [StandInCard(), StandInCard(uuid="GPU-second", minor=1)]
-    prepared = make_driver().prepare(a_claim("two", a_device(), a_device("gpu-1")))
+    prepared = make_driver().prepare(claim_to_prepare("two", allocated_device(), allocated_device("gpu-1")))
     environment = environment_of(prepared[0]) | environment_of(prepared[1])
     assert joined_lists(environment) == {"CUDA_VISIBLE_DEVICES": f"{UUID},GPU-second"}
 
@@ -91,7 +91,7 @@ def test_the_hook_of_the_container_toolkit_is_used_where_it_is(make_driver, tmp_
     hook = tmp_path / "nv/bin/nvidia-cdi-hook"
     hook.write_text("")
     driver.restore(tmp_path / "data")
-    (prepared,) = driver.prepare(a_claim("one", a_device()))
+    (prepared,) = driver.prepare(claim_to_prepare("one", allocated_device()))
     (found,) = prepared.edits.hooks
     assert (found.hook_name, found.path) == ("createContainer", str(hook))
     assert found.args[1:] == ("update-ldcache", f"--folder={tmp_path}/nv/lib64")
@@ -103,8 +103,12 @@ def test_the_hook_of_the_container_toolkit_is_used_where_it_is(make_driver, tmp_
 
 def test_shares_run_under_one_daemon_with_limits_of_their_own(make_driver, tmp_path):
     driver = make_driver(is_shared=True)
-    (first,) = driver.prepare(a_claim("forty", a_device(share="s1", memory="40Gi", multiprocessors="33")))
-    (second,) = driver.prepare(a_claim("eighty", a_device(share="s2", memory="80Gi", multiprocessors="0")))
+    (first,) = driver.prepare(
+        claim_to_prepare("forty", allocated_device(share="s1", memory="40Gi", multiprocessors="33"))
+    )
+    (second,) = driver.prepare(
+        claim_to_prepare("eighty", allocated_device(share="s2", memory="80Gi", multiprocessors="0"))
+    )
     one, two = environment_of(first), environment_of(second)
     assert one["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=40960M"
     assert one["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "25"
@@ -117,7 +121,7 @@ def test_shares_run_under_one_daemon_with_limits_of_their_own(make_driver, tmp_p
 
 def test_the_daemon_ends_with_the_last_share(make_driver, tmp_path):
     driver = make_driver(is_shared=True)
-    claims = [a_claim(name, a_device(share=name, memory="10Gi")) for name in ("a", "b")]
+    claims = [claim_to_prepare(name, allocated_device(share=name, memory="10Gi")) for name in ("a", "b")]
     for claim in claims:
         driver.prepare(claim)
     driver.unprepare(claims[0].reference)
@@ -128,14 +132,16 @@ def test_the_daemon_ends_with_the_last_share(make_driver, tmp_path):
 
 
 def test_a_claim_that_takes_all_memory_needs_no_daemon(make_driver, tmp_path):
-    (prepared,) = make_driver(is_shared=True).prepare(a_claim("all", a_device(share="s", memory="140Gi")))
+    (prepared,) = make_driver(is_shared=True).prepare(
+        claim_to_prepare("all", allocated_device(share="s", memory="140Gi"))
+    )
     assert "CUDA_MPS_PIPE_DIRECTORY" not in environment_of(prepared)
     assert mps_pids(tmp_path) == []
 
 
 def test_prepare_answers_the_same_when_it_is_called_again(make_driver, tmp_path):
     driver = make_driver(is_shared=True)
-    claim = a_claim("again", a_device(share="s", memory="10Gi"))
+    claim = claim_to_prepare("again", allocated_device(share="s", memory="10Gi"))
     assert list(driver.prepare(claim)) == list(driver.prepare(claim))
     assert len(mps_pids(tmp_path)) == 1
 
@@ -143,9 +149,9 @@ def test_prepare_answers_the_same_when_it_is_called_again(make_driver, tmp_path)
 def test_a_claim_cannot_share_two_cards(make_driver, library, tmp_path):
     library.cards = [StandInCard(), StandInCard(uuid="GPU-second", minor=1)]
     driver = make_driver(is_shared=True)
-    devices = (a_device(share="s1", memory="10Gi"), a_device("gpu-1", share="s2", memory="10Gi"))
+    devices = (allocated_device(share="s1", memory="10Gi"), allocated_device("gpu-1", share="s2", memory="10Gi"))
     with pytest.raises(PrepareError, match="one card only"):
-        driver.prepare(a_claim("both", *devices))
+        driver.prepare(claim_to_prepare("both", *devices))
     assert mps_pids(tmp_path) == []
 
 
@@ -155,7 +161,7 @@ def test_a_daemon_that_does_not_start_is_told_to_the_user(make_driver, tmp_path)
     broken.parent.mkdir(parents=True)
     broken.write_text("")
     with pytest.raises(PrepareError, match="CUDA MPS does not start: cannot create the socket"):
-        driver.prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+        driver.prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
 
 
 def test_a_share_without_the_control_program_is_refused(make_driver, tmp_path):
@@ -163,14 +169,14 @@ def test_a_share_without_the_control_program_is_refused(make_driver, tmp_path):
     (tmp_path / "nv/bin/nvidia-cuda-mps-control").unlink()
     driver.restore(tmp_path / "data")
     with pytest.raises(PrepareError, match="nvidia-cuda-mps-control is not among the driver's programs"):
-        driver.prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+        driver.prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
 
 
 # --- a driver that is started anew
 
 
 def test_the_next_life_keeps_the_daemon_of_a_claim(make_driver, tmp_path):
-    make_driver(is_shared=True).prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+    make_driver(is_shared=True).prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     before = mps_pids(tmp_path)
     later = make_driver(is_shared=True)
     assert mps_pids(tmp_path) == before != []
@@ -179,7 +185,7 @@ def test_the_next_life_keeps_the_daemon_of_a_claim(make_driver, tmp_path):
 
 
 def test_the_next_life_starts_a_daemon_that_died(make_driver, tmp_path):
-    make_driver(is_shared=True).prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+    make_driver(is_shared=True).prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     (pid,) = mps_pids(tmp_path)
     os.kill(pid, signal.SIGKILL)
     make_driver(is_shared=True)
@@ -188,7 +194,7 @@ def test_the_next_life_starts_a_daemon_that_died(make_driver, tmp_path):
 
 
 def test_the_next_life_ends_a_daemon_that_no_claim_needs(make_driver, tmp_path):
-    make_driver(is_shared=True).prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+    make_driver(is_shared=True).prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     (tmp_path / "data/claims.json").unlink()
     make_driver(is_shared=True)
     assert mps_pids(tmp_path) == []
@@ -196,7 +202,7 @@ def test_the_next_life_ends_a_daemon_that_no_claim_needs(make_driver, tmp_path):
 
 def test_the_watch_starts_a_daemon_that_died(make_driver, tmp_path):
     driver = make_driver(is_shared=True)
-    driver.prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+    driver.prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     (pid,) = mps_pids(tmp_path)
     os.kill(pid, signal.SIGKILL)
     driver._health.register(driver._cards)
@@ -207,7 +213,7 @@ def test_the_watch_starts_a_daemon_that_died(make_driver, tmp_path):
 def test_a_daemon_that_does_not_quit_is_killed(make_driver, tmp_path, monkeypatch):
     monkeypatch.setattr("dray.driver.nvidia.mps._STOP_WITHIN_S", 0.2)
     driver = make_driver(is_shared=True)
-    claim = a_claim("one", a_device(share="s", memory="10Gi"))
+    claim = claim_to_prepare("one", allocated_device(share="s", memory="10Gi"))
     driver.prepare(claim)
     (tmp_path / "data/mps/gpu-0/pipe/stubborn").write_text("")
     driver.unprepare(claim.reference)
@@ -226,7 +232,7 @@ def test_mps_by_parameters_sets_their_limits(make_driver, tmp_path):
         strategy="MPS",
         mpsConfig={"defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "10Gi"},
     )
-    (prepared,) = make_driver().prepare(a_claim("one", a_device(config=[config])))
+    (prepared,) = make_driver().prepare(claim_to_prepare("one", allocated_device(config=[config])))
     environment = environment_of(prepared)
     assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"
     assert environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
@@ -236,7 +242,7 @@ def test_mps_by_parameters_sets_their_limits(make_driver, tmp_path):
 def test_parameters_cannot_widen_a_share(make_driver):
     config = gpu_config(strategy="MPS", mpsConfig={"defaultPinnedDeviceMemoryLimit": "90Gi"})
     (prepared,) = make_driver(is_shared=True).prepare(
-        a_claim("one", a_device(share="s", config=[config], memory="40Gi"))
+        claim_to_prepare("one", allocated_device(share="s", config=[config], memory="40Gi"))
     )
     assert environment_of(prepared)["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=40960M"
 
@@ -270,7 +276,7 @@ def test_parameters_cannot_widen_a_share(make_driver):
 )
 def test_parameters_that_cannot_be_followed_are_refused_with_the_field(make_driver, tmp_path, parameters, complaint):
     with pytest.raises(PrepareError, match="opaque parameters") as refusal:
-        make_driver().prepare(a_claim("one", a_device(config=[parameters])))
+        make_driver().prepare(claim_to_prepare("one", allocated_device(config=[parameters])))
     assert complaint in str(refusal.value)
     assert mps_pids(tmp_path) == []
     assert not (tmp_path / "data/claims.json").exists()
@@ -278,7 +284,7 @@ def test_parameters_that_cannot_be_followed_are_refused_with_the_field(make_driv
 
 def test_time_slicing_as_the_card_does_it_anyway_is_accepted(make_driver):
     config = gpu_config(strategy="TimeSlicing", timeSlicingConfig={"interval": "Default"})
-    (prepared,) = make_driver().prepare(a_claim("one", a_device(config=[config])))
+    (prepared,) = make_driver().prepare(claim_to_prepare("one", allocated_device(config=[config])))
     assert "CUDA_MPS_PIPE_DIRECTORY" not in environment_of(prepared)
 
 
@@ -287,14 +293,14 @@ def test_time_slicing_as_the_card_does_it_anyway_is_accepted(make_driver):
 
 def test_a_claim_gets_the_instance_that_exists(make_driver, library):
     library.cards = [StandInCard(has_mig=True, instances=[StandInInstance(3, 9, 4)])]
-    (prepared,) = make_driver().prepare(a_claim("one", a_device("gpu-0-mig-3g71gb-9-4")))
+    (prepared,) = make_driver().prepare(claim_to_prepare("one", allocated_device("gpu-0-mig-3g71gb-9-4")))
     assert joined_lists(environment_of(prepared)) == {"CUDA_VISIBLE_DEVICES": "MIG-0-3"}
 
 
 def test_dynamic_mig_makes_an_instance_and_removes_it(make_driver, library):
     library.cards = [StandInCard(has_mig=True)]
     driver = make_driver(has_dynamic_mig=True)
-    claim = a_claim("one", a_device("gpu-0-mig-3g71gb-9-4"))
+    claim = claim_to_prepare("one", allocated_device("gpu-0-mig-3g71gb-9-4"))
     (prepared,) = driver.prepare(claim)
     assert joined_lists(environment_of(prepared)) == {"CUDA_VISIBLE_DEVICES": "MIG-0-1"}
     assert [(each.profile, each.start) for each in library.cards[0].instances] == [(9, 4)]
@@ -308,14 +314,14 @@ def test_a_half_made_instance_is_removed_again(make_driver, library):
     driver = make_driver(has_dynamic_mig=True)
     library.fails["nvmlGpuInstanceCreateComputeInstance"] = 3
     with pytest.raises(PrepareError, match="cannot compute"):
-        driver.prepare(a_claim("one", a_device("gpu-0-mig-3g71gb-9-4")))
+        driver.prepare(claim_to_prepare("one", allocated_device("gpu-0-mig-3g71gb-9-4")))
     assert library.cards[0].instances == []
 
 
 def test_without_the_option_no_instance_is_made(make_driver, library):
     library.cards = [StandInCard(has_mig=True)]
     with pytest.raises(PrepareError, match="not on this machine any more"):
-        make_driver().prepare(a_claim("one", a_device("gpu-0-mig-3g71gb-9-4")))
+        make_driver().prepare(claim_to_prepare("one", allocated_device("gpu-0-mig-3g71gb-9-4")))
     assert library.cards[0].instances == []
 
 
@@ -324,7 +330,7 @@ def test_without_the_option_no_instance_is_made(make_driver, library):
 
 def test_metrics_name_the_claim_and_the_pod(make_driver, library):
     driver = make_driver(is_shared=True)
-    driver.prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+    driver.prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     library.cards[0].used = 5 << 30
     driver._health.register(driver._cards)
     driver._look(looks_for_cards=False)
@@ -340,7 +346,7 @@ def test_metrics_name_the_claim_and_the_pod(make_driver, library):
 
 
 def test_records_of_claims_are_readable(make_driver, tmp_path):
-    make_driver(is_shared=True).prepare(a_claim("one", a_device(share="s", memory="10Gi")))
+    make_driver(is_shared=True).prepare(claim_to_prepare("one", allocated_device(share="s", memory="10Gi")))
     record = json.loads((tmp_path / "data/claims.json").read_text())["uid-one"]
     assert record["pods"] == ["pod-one"]
     assert record["uses"] == [{"device": "gpu-0", "card": "gpu-0", "uses_mps": True, "memory_bytes": 10 << 30}]
