@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from dray.apiserver.request.flow_control import FlowControl
 from dray.apiserver.server import ServerMetrics
 from dray.cli.main import COMMANDS, cli
 from dray.client import POOL_STATUS_REQUESTS, TAINT_RULES, Client, Informers
@@ -69,6 +70,7 @@ def registries() -> dict[str, Registry]:
     """The metrics of each part, registered as the part itself does it; nothing runs."""
     # Neither asks for anything before the first request.
     server = ServerMetrics(None, None)  # type: ignore[arg-type]
+    FlowControl().register(server.registry)
     client = Client(None)  # type: ignore[arg-type]
     context = ControllerContext(client, Informers(client), FeatureGates.default())
     for build in BUILDERS.values():

@@ -76,6 +76,12 @@ class ComputedGauge(Metric):
         return (_line(self.name, labels.items(), number) for labels, number in self._compute())
 
 
+class ComputedCounter(ComputedGauge):
+    """A counter that somebody else keeps."""
+
+    kind = "counter"
+
+
 class Histogram(Metric):
     kind = "histogram"
 
@@ -127,6 +133,10 @@ class Registry:
     def computed_gauge(self, name: str, help_text: str, compute: Callable[[], Iterable[Sample]]) -> ComputedGauge:
         self._metrics.pop(name, None)
         return self._add(ComputedGauge(name, help_text, compute))
+
+    def computed_counter(self, name: str, help_text: str, compute: Callable[[], Iterable[Sample]]) -> ComputedCounter:
+        self._metrics.pop(name, None)
+        return self._add(ComputedCounter(name, help_text, compute))
 
     def histogram(
         self, name: str, help_text: str, labels: Sequence[str] = (), buckets: Sequence[float] = DEFAULT_BUCKETS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = sorted((ROOT / "src" / "dray").rglob("*.py"))
-REGISTERING = {"counter", "gauge", "histogram", "computed_gauge"}
+REGISTERING = {"counter", "gauge", "histogram", "computed_gauge", "computed_counter"}
 
 
 def script(name):

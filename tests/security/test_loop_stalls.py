@@ -208,3 +208,27 @@ async def test_a_request_does_not_stop_the_loop(attacked: Client, name: str) -> 
         answer = await asyncio.create_task(attacked.running.server.handle(request))
     assert answer.status < 500, answer.body
     assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+async def test_a_policy_of_many_long_expressions_does_not_stop_the_loop(attacked: Client) -> None:
+    """Neither when it is written, nor when the first request has to be judged by it."""
+    policies = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    parts = [f'object.metadata.name != "n{n}"' for n in range(300)]
+    expressions = [" && ".join([f'object.metadata.name != "e{number}"', *parts]) for number in range(20)]
+    maps = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    policy = {
+        "metadata": {"name": "long"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [maps]},
+            "validations": [{"expression": expression} for expression in expressions],
+        },
+    }
+    binding = {"metadata": {"name": "long"}, "spec": {"policyName": "long", "validationActions": ["Deny"]}}
+    await attacked.post(f"{policies}ybindings", binding)
+    await attacked.post(f"{policies}ies", {})  # loads what loads once
+    with loop_stalls() as stalls:
+        written = await asyncio.create_task(attacked.post(f"{policies}ies", policy))
+        allowed = await asyncio.create_task(attacked.send("POST", MAPS, a_map("m1"), user=TENANT))
+        refused = await asyncio.create_task(attacked.send("POST", MAPS, a_map("n7"), user=TENANT))
+    assert (written.status, allowed.status, refused.status) == (201, 201, 422), (written.body, allowed.body)
+    assert stalls.longest_s < LONGEST_S, stalls.longest

@@ -24,6 +24,8 @@ from dray.apiserver.request.authentication.service_account_tokens import Service
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import ServerAuthorizer
 from dray.apiserver.request.authorization.reviews import Reviews
+from dray.apiserver.request.fairness import SEATS
+from dray.apiserver.request.flow_control import FlowControl
 from dray.apiserver.security.api_service import publish_address
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import SERVER_NAMES, Credentials, load_credentials
@@ -67,6 +69,8 @@ class ServerOptions:
     resize_with_claims: bool = False
     # Whether the certificates of node agents are taken as they are, as in Kubernetes without a kubelet certificate authority.
     kubelet_insecure_tls: bool = False
+    # Seats for requests in progress, shared by all priority levels that are not exempt.
+    max_requests_inflight: int = SEATS
     # Whether pods may be bound to nodes that have no room for them, as in Kubernetes.
     overbooking: bool = False
 
@@ -154,7 +158,8 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         security.token_requests,
         TokenIssuer(credentials.token_key),
     )
-    server = Server(core, access, served_versions(options.runtime_config, options.gates), options.minor)
+    flow_control = FlowControl.following(followed.follower, options.max_requests_inflight)
+    server = Server(core, access, served_versions(options.runtime_config, options.gates), flow_control, options.minor)
     signer = KubeletServingSigner(
         store, security.authorizer, credentials.authority, clock, (*SERVER_NAMES, *options.hosts)
     )

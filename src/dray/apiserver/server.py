@@ -32,6 +32,8 @@ from dray.apiserver.request.authentication.authenticator import impersonate, req
 from dray.apiserver.request.authentication.oidc_discovery import TokenIssuer
 from dray.apiserver.request.authentication.token_requests import TokenRequests
 from dray.apiserver.request.authorization.authorizer import forbidden_error
+from dray.apiserver.request.fairness import Flow
+from dray.apiserver.request.flow_control import FlowControl
 from dray.apiserver.request.request_info import (
     ANONYMOUS,
     ApiCall,
@@ -114,9 +116,17 @@ Handler = Callable[[ApiCall], Awaitable[Response]]
 
 
 class Server:
-    def __init__(self, core: Core, access: AccessControl, served: ServedVersions, minor: str = "37") -> None:
+    def __init__(
+        self,
+        core: Core,
+        access: AccessControl,
+        served: ServedVersions,
+        flow_control: FlowControl,
+        minor: str = "37",
+    ) -> None:
         self.core = core
         self._access = access
+        self._levels = flow_control.levels
         self._served = served
         self._turns = WritePriority()
         self._reader = Reader(core)
@@ -127,6 +137,7 @@ class Server:
         self._subresources = Subresources(core, self._writer, self._deleter, access.tokens)
         self._scales = Scales(core, self._writer)
         self.metrics = ServerMetrics(core, self._watching)
+        flow_control.register(self.metrics.registry)
         self._plain_paths = PlainPaths(core.store, served, self.metrics, access.issuer, minor)
         self._on_object: dict[str, Handler] = {
             "GET": self._get,
@@ -210,9 +221,34 @@ class Server:
         if impersonated is not None:
             user = await impersonate(attributes, impersonated, self._access.authorizer)
             attributes = replace(attributes, user=user)
+        flow = self._levels.flow_of(user, info)
+        response = await self._in_turn(flow, request, query, info, attributes)
+        response.headers = (*response.headers, *flow.headers)
+        return response
+
+    async def _in_turn(
+        self, flow: Flow, request: Request, query: Query, info: RequestInfo, attributes: Attributes
+    ) -> Response:
+        """Starts when the request's priority level has a seat for it, and holds that seat until there is a response."""
+        level, turn = flow.level, None
+        if level is None:
+            flow.dispatched += 1
+            return await self._authorized(request, query, info, attributes)
+        try:
+            if not level.starts_at_once(flow):
+                turn = await level.wait(flow, flow.schema.flow_name(attributes.user, info))
+        except ApiError as error:
+            return failure(error)
+        try:
+            return await self._authorized(request, query, info, attributes)
+        finally:
+            level.finish(flow, turn)
+
+    async def _authorized(self, request: Request, query: Query, info: RequestInfo, attributes: Attributes) -> Response:
+        user = attributes.user
         decision = await self._access.authorizer.authorize(attributes)
         if not decision.allowed:
-            raise forbidden_error(attributes, decision)
+            return failure(forbidden_error(attributes, decision))
         if not info.is_resource:
             return await self._plain_paths.answer(request, query)
         found = self._served.find(info.group, info.version, info.plural)

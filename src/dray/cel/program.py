@@ -59,6 +59,10 @@ class Program:
     def _code(self) -> code_generator.GeneratedCode:
         return code_generator.generate(self.root, self.variables, self.environment.cost_limit)
 
+    def generate(self) -> None:
+        """Generates the code now, which the first evaluation would do otherwise."""
+        self._code  # noqa: B018
+
     def evaluate(self, device: CelDevice) -> bool:
         """Whether a device matches; raises CelRuntimeError where there is no answer."""
         outcome = self.evaluate_with_cost(device)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
+from dray.apiserver.request.fairness import SEATS
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options
 from dray.clock import RealClock
@@ -39,6 +40,13 @@ from dray.store.waiting import start_when_reachable
 )
 @click.option("--quota-counts-claims", is_flag=True, help="Charge cpu and memory of claims to quotas, too.")
 @click.option(
+    "--max-requests-inflight",
+    type=click.IntRange(min=1),
+    default=SEATS,
+    show_default=True,
+    help="Requests in progress at the same time, shared by the priority levels.",
+)
+@click.option(
     "--kubelet-insecure-tls",
     is_flag=True,
     help="Fetch logs from node agents without a certificate of the cluster's authority, such as kubelets without serverTLSBootstrap.",
@@ -50,6 +58,7 @@ def apiserver(
     anonymous: bool,
     quota_counts_claims: bool,
     allow_overbooking: bool,
+    max_requests_inflight: int,
     kubelet_insecure_tls: bool,
 ) -> None:
     """Run the API server alone, without controllers."""
@@ -66,6 +75,7 @@ def apiserver(
             quota_counts_claims=quota_counts_claims,
             resize_with_claims=serving.emulates,
             overbooking=allow_overbooking,
+            max_requests_inflight=max_requests_inflight,
             kubelet_insecure_tls=kubelet_insecure_tls,
         )
         try:

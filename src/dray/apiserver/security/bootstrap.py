@@ -1,4 +1,4 @@
-"""The objects of a first start: namespaces, default roles and bindings, priority classes.
+"""The objects of a first start: namespaces, default roles and bindings, priority classes, flow schemas and priority levels.
 
 It runs at every start: it creates missing objects and leaves the others unchanged. Service accounts and the root
 certificate's ConfigMap come from controllers.
@@ -12,6 +12,7 @@ from dray.apiserver.request.authorization.default_roles import (
     cluster_roles,
 )
 from dray.apiserver.request.request_info import Document
+from dray.apiserver.security.default_flow_control import GROUP, LEVELS, SCHEMAS, default_flow_control
 from dray.apiserver.watch.stored_object import object_key, to_value
 from dray.clock import Clock, rfc3339
 from dray.store.errors import AlreadyExists
@@ -33,6 +34,8 @@ _PLURALS = {
     "ClusterRole": ("rbac.authorization.k8s.io", "clusterroles"),
     "ClusterRoleBinding": ("rbac.authorization.k8s.io", "clusterrolebindings"),
     "PriorityClass": ("scheduling.k8s.io", "priorityclasses"),
+    "FlowSchema": (GROUP, SCHEMAS),
+    "PriorityLevelConfiguration": (GROUP, LEVELS),
 }
 
 
@@ -54,6 +57,7 @@ def first_objects() -> Iterator[Document]:
             "description": description,
             "preemptionPolicy": "PreemptLowerPriority",
         }
+    yield from default_flow_control()
     yield from cluster_roles()
     yield from cluster_role_bindings()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from dray.apiserver import errors
+from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import CREATE, UPDATE, Admission, AdmissionPlugin, row_of
-from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP
+from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, expressions_in
 from dray.apiserver.write.policies.policy_validation import (
     binding_problems,
     mutating_binding_problems,
@@ -36,6 +37,7 @@ class PolicyChecks(AdmissionPlugin):
     async def validate(self, admission: Admission) -> None:
         if admission.operation not in (CREATE, UPDATE) or admission.attributes.subresource:
             return
-        found = list(CHECKS[admission.attributes.resource](admission.document or {}, admission.old))
+        check, document = CHECKS[admission.attributes.resource], admission.document or {}
+        found = await in_thread_if_large(expressions_in(document), lambda: list(check(document, admission.old)))
         if found:
             raise errors.invalid_object(row_of(admission.attributes), admission.name, found)

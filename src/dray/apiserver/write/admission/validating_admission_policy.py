@@ -14,7 +14,12 @@ from dray.apiserver.write.admission.chain import (
     namespace_of_request,
 )
 from dray.apiserver.write.policies.authorizer_library import Decide
-from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, CompiledPolicy, PolicyBinding, PolicyIndex
+from dray.apiserver.write.policies.compiled_policies import (
+    POLICY_GROUP,
+    CompiledPolicy,
+    PolicyBinding,
+    PolicyIndex,
+)
 from dray.apiserver.write.policies.evaluation import (
     Denial,
     PolicyError,
@@ -47,7 +52,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         namespace = await namespace_of_request(admission, self._objects)
         scene = Scene.of(admission, namespace, self._decide)
         for binding in list(self._index.bindings.values()):
-            policy = self._index.policies.get(binding.policy)
+            policy = await self._index.policy(binding.policy)
             if policy is not None and self._looks_at(policy, binding, admission, namespace):
                 await self._ask(policy, binding, admission, scene)
 

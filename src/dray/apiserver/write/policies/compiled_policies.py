@@ -1,8 +1,8 @@
-"""The policies and bindings that exist; their CEL expressions are compiled once, when they change."""
+"""The policies and bindings that exist; their CEL expressions are compiled once, when a request first needs them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 
@@ -12,6 +12,7 @@ from dray.api.safe_get import (
     strings,
     text,
 )
+from dray.apiserver.core import in_thread_if_large
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
@@ -68,6 +69,12 @@ class CompiledPolicy:
     variables: tuple[NamedProgram, ...]
     validations: tuple[Validation, ...]
     annotations: tuple[NamedProgram, ...] = ()
+
+    def programs(self) -> Iterator[Program | CompileFailure | None]:
+        for named in (*self.conditions, *self.variables, *self.annotations):
+            yield named.program
+        for validation in self.validations:
+            yield from (validation.program, validation.message_program)
 
     @property
     def has_params(self) -> bool:
@@ -126,9 +133,33 @@ class PolicyBinding:
         return strings(self.document, "spec", "validationActions")
 
 
+def expressions_in(document: Document) -> int:
+    """The characters of all expressions of a policy or a webhook configuration."""
+    fields = ("expression", "messageExpression", "valueExpression")
+    entries = (
+        entry
+        for holder in (mapping(document, "spec"), *mappings(document, "webhooks"))
+        for group in ("matchConditions", "variables", "validations", "auditAnnotations")
+        for entry in mappings(holder, group)
+    )
+    return sum(len(text(entry, field)) for entry in entries for field in fields)
+
+
+def compile_with_code(document: Document) -> CompiledPolicy:
+    """Ready to be asked: what is left to do for a request is to run the code."""
+    policy = compile_policy(document)
+    for program in policy.programs():
+        if isinstance(program, Program):
+            program.generate()
+    return policy
+
+
 class PolicyIndex:
+    """Policies are compiled when a request needs them first, and those with long expressions in a thread."""
+
     def __init__(self) -> None:
-        self.policies: dict[str, CompiledPolicy] = {}
+        self._documents: dict[str, Document] = {}
+        self._compiled: dict[str, CompiledPolicy] = {}
         self.bindings: dict[str, PolicyBinding] = {}
         self._on_change: list[Callable[[], None]] = []
 
@@ -146,9 +177,10 @@ class PolicyIndex:
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
         if plural == POLICIES:
-            self.policies.pop(name, None)
+            self._documents.pop(name, None)
+            self._compiled.pop(name, None)
             if value is not None:
-                self.policies[name] = compile_policy(msgspec.json.decode(value))
+                self._documents[name] = msgspec.json.decode(value)
         elif plural == BINDINGS:
             self.bindings.pop(name, None)
             if value is not None:
@@ -156,3 +188,15 @@ class PolicyIndex:
                 self.bindings[name] = PolicyBinding(name, text(document, "spec", "policyName"), document)
         for action in self._on_change:
             action()
+
+    async def policy(self, name: str) -> CompiledPolicy | None:
+        """The policy with this name, as it is now."""
+        while (document := self._documents.get(name)) is not None:
+            known = self._compiled.get(name)
+            if known is None:
+                known = await in_thread_if_large(expressions_in(document), partial(compile_with_code, document))
+                if self._documents.get(name) is not document:
+                    continue  # it changed meanwhile
+                self._compiled[name] = known
+            return known
+        return None
