@@ -1,5 +1,7 @@
 """Every failure the API answers with, as a Status document with the words Kubernetes users know."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -144,11 +146,24 @@ def conflict(row: Resource, name: str, why: str = CONFLICT_TEXT, *, subresource:
     )
 
 
-def devices_held(row: Resource, name: str, why: str) -> ApiError:
-    """Another claim holds a device, capacity or counter of this one: the cause tells it from an outdated write."""
-    refused = conflict(row, name, why)
-    causes = [{"reason": DEVICES_HELD, "message": why}]
-    return ApiError(refused.code, refused.reason, refused.message, {**(refused.details or {}), "causes": causes})
+class DevicesHeld(ApiError):
+    """409: another claim holds a device, capacity or counter of this one. The cause tells it from an outdated write.
+
+    `holders` are namespaces and names of the claims that the message names.
+    """
+
+    def __init__(self, row: Resource, name: str, why: str, holders: Iterable[tuple[str, str]] = ()) -> None:
+        refused = conflict(row, name, why)
+        details = {**(refused.details or {}), "causes": [{"reason": DEVICES_HELD, "message": why}]}
+        super().__init__(refused.code, refused.reason, refused.message, details)
+        self._about = row, name, why
+        self.holders = tuple(dict.fromkeys(holders))
+
+    def without_names(self) -> DevicesHeld:
+        """The same for who may not see these claims."""
+        row, name, why = self._about
+        named = ", ".join(f"{namespace}/{claim}" for namespace, claim in self.holders)
+        return DevicesHeld(row, name, why.replace(f"claim {named}", "another claim"))
 
 
 def kind_conflict(row: Resource, name: str, why: str) -> ApiError:

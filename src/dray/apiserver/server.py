@@ -265,10 +265,20 @@ class Server:
             call.warn(_deprecation(row, version))
         try:
             response = await handler(call)
+        except errors.DevicesHeld as error:
+            response = failure(error if await self._may_see(user, error.holders) else error.without_names())
         except ApiError as error:
             response = failure(error)
         response.warnings = [*call.warnings, *response.warnings]
         return in_media_type(response, call.response_format, query)
+
+    async def _may_see(self, user: User, claims: Iterable[tuple[str, str]]) -> bool:
+        """Whether the user may read all these claims."""
+        for namespace, name in claims:
+            asked = Attributes(user, "get", "resource.k8s.io", "v1", "resourceclaims", namespace=namespace, name=name)
+            if not (await self._access.authorizer.authorize(asked)).allowed:
+                return False
+        return True
 
     def _request_info(self, request: Request, query: Query) -> RequestInfo:
         field_name = ""

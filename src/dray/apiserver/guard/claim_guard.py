@@ -106,7 +106,7 @@ class ClaimGuard:
                 if own & set(conflict.keys):
                     raise
         name = name_of(new or old)
-        raise errors.devices_held(by_kind("ResourceClaim"), name, "its devices are in high demand; try again")
+        raise errors.DevicesHeld(by_kind("ResourceClaim"), name, "its devices are in high demand; try again")
 
     async def changes(self, old: Document | None, new: Document | None) -> tuple[list[Operation], list[Precondition]]:
         """What must go into the same commit as this write of any object; nothing, unless it is a claim.
@@ -161,7 +161,8 @@ class ClaimGuard:
                     record = without_holder(record, holder)
             answer = with_holder(record, claimant, share, self._published)
         if isinstance(answer, DeviceTaken):
-            raise errors.devices_held(by_kind("ResourceClaim"), name_of(claim), answer.message)
+            holders = [(holder.namespace, holder.name) for holder in answer.holders]
+            raise errors.DevicesHeld(by_kind("ResourceClaim"), name_of(claim), answer.message, holders)
         records.devices[share.device] = answer
 
     async def _still_holds(self, holder: Claimant, device: DeviceID) -> bool:
@@ -211,9 +212,10 @@ class ClaimGuard:
                     record = without_draw(record, other)
             answer = with_draw(record, device, wanted, counter_set, self._published)
             if isinstance(answer, CounterShortage):
-                names = holder_names([holder for found in holders.values() for holder in found])
-                message = f"{answer.message}; the rest is held by claim {names}"
-                raise errors.devices_held(by_kind("ResourceClaim"), name_of(claim), message)
+                all_holders = [holder for found in holders.values() for holder in found]
+                message = f"{answer.message}; the rest is held by claim {holder_names(all_holders)}"
+                named = [(holder.namespace, holder.name) for holder in all_holders]
+                raise errors.DevicesHeld(by_kind("ResourceClaim"), name_of(claim), message, named)
         records.counters[counter_set] = answer
 
     async def _holders(
