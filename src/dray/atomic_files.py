@@ -1,13 +1,17 @@
-"""Replaces files atomically: after a crash the old or the new content is there, never a part of it."""
+"""Replaces files atomically: after a crash the old or the new content is there, never a part of it. Files and folders for the owner only.
+
+Permissions never depend on the umask that the program was started with.
+"""
 
 import os
 import tempfile
 from pathlib import Path
+from typing import IO, Any
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     """Replaces the file's content. Its permissions are `mode` from the first byte on."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, 0o755)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -25,6 +29,26 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
 def write_private(path: Path, content: bytes) -> None:
     """Replaces the file's content; only the owner can read it."""
     write_atomically(path, content, 0o600)
+
+
+def make_folder(path: Path, mode: int) -> None:
+    """Creates the folder and its missing parents with at most this mode; those that exist stay as they are."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(mode, exist_ok=True)
+
+
+def private_folder(path: Path) -> None:
+    """Creates the folder for the owner only, and closes one of ours that exists to everybody else."""
+    make_folder(path, 0o700)
+    status = path.stat()
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+        path.chmod(status.st_mode & 0o700)
+
+
+def open_private(path: Path, mode: str) -> IO[Any]:
+    """Opens the file; if it is new, only the owner can read it."""
+    return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _sync_directory(directory: Path) -> None:

@@ -1,5 +1,6 @@
 """One cluster of processes with a running pod, and certificates for whoever a test wants to be."""
 
+import os
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ class Site(ClusterOfProcesses):
 def site() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="dray-s", ignore_cleanup_errors=True) as folder:
         site = Site(Path(folder), free_port())
+        # Permissions must not depend on how the programs were started.
+        before = os.umask(0)
         try:
             site.start()
             wait_until(lambda: "default" in site.kubectl("get", "serviceaccounts"), "the service account", site)
@@ -57,4 +60,5 @@ def site() -> Iterator[Site]:
             )
             yield site
         finally:
+            os.umask(before)
             site.stop()

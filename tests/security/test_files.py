@@ -56,11 +56,23 @@ def test_nothing_is_writable_for_others(site, part):
     assert loose == []
 
 
-def test_sockets_of_drivers_are_for_their_owner_only(site):
-    sockets = [path for path in everything(site.folder / "n") if stat.S_ISSOCK(os.lstat(path).st_mode)]
-    assert len(sockets) >= 2, "the registration socket and the driver's own"
-    # To connect, one needs the permission to write.
-    assert [(path, oct(mode(path))) for path in sockets if mode(path) & 0o022] == []
+def test_everything_of_the_agent_is_for_its_owner_only(site):
+    """Folders, logs, sockets, the registry of drivers, and what containers are told."""
+    root = site.folder / "n"
+    found = everything(root)
+    assert {"plugins", "plugins_registry", "pods", "logs", "pod-resources"} <= {path.name for path in found}
+    sockets = [path for path in found if stat.S_ISSOCK(os.lstat(path).st_mode)]
+    assert len(sockets) >= 3, "the registration socket, the driver's own, and that of pod resources"
+    # Below a folder that nobody else may enter, single files may be readable: containers of other users see them by mounts.
+    closed = [path for path in found if path.is_dir() and not mode(path) & 0o077]
+    reachable = [path for path in found if not any(folder in path.parents for folder in closed)]
+    assert [(path, oct(mode(path))) for path in reachable if mode(path) & 0o077] == []
+    private = [
+        path
+        for path in found
+        if path.suffix in (".log", ".sock", ".times") or path.name in ("boot", "logs", "prepared.json")
+    ]
+    assert [(path, oct(mode(path))) for path in private if mode(path) & 0o077] == []
 
 
 def test_what_is_prepared_is_for_its_owner_only(site):

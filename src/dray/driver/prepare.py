@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from dray.api.cdi import CdiError, split_qualified_name
 from dray.api.resource import DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim
+from dray.atomic_files import open_private
 from dray.client import ApiError
 from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata, StoredClaim, StoredDevice
 from dray.driver.plugin import (
@@ -147,7 +148,7 @@ class ClaimPreparer:
             if self._lock_file is None:
                 yield
                 return
-            with self._lock_file.open("w") as file:
+            with open_private(self._lock_file, "w") as file:
                 await asyncio.to_thread(fcntl.flock, file, fcntl.LOCK_EX)
                 self._checkpoint.reload()
                 yield

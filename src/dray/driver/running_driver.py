@@ -21,6 +21,7 @@ from dray.api.cdi import DYNAMIC_DIR
 from dray.api.meta import OwnerReference
 from dray.api.names import subdomain_problems
 from dray.api.resource import Device, DeviceAttribute, ResourceClaim
+from dray.atomic_files import private_folder
 from dray.client import CLAIMS, NODES, ApiError, Client, ServerUnreachable, connect
 from dray.clock import Clock
 from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata, StoredClaim, StoredDevice
@@ -276,7 +277,7 @@ class RunningDriver:
         # gRPC takes the first part of a relative socket path for a host; CDI needs absolute paths as well.
         paths = (paths or DriverPaths()).absolute()
         data_dir = paths.data_dir(driver.name)
-        data_dir.mkdir(parents=True, exist_ok=True)
+        private_folder(data_dir)
         self._data_dir = data_dir
         sockets = socket_paths(driver.name, data_dir, paths.registry_dir(), instance)
         metadata = DeviceMetadata(driver.name, data_dir, paths.cdi_dir, self._attributes_of) if with_metadata else None

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import grpc
 
+from dray.atomic_files import make_folder
+
 MAX_SOCKET_PATH = 107
 
 
@@ -67,7 +69,7 @@ async def listen(server: grpc.aio.Server, path: Path) -> OwnSocket:
     longest = max(len(str(path.absolute())), len(str(hidden.absolute())))
     if longest > MAX_SOCKET_PATH:
         raise OSError(f"socket path {path}: {longest} characters, at most {MAX_SOCKET_PATH} are possible")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, 0o700)
     try:
         server.add_insecure_port(f"unix:{hidden.absolute()}")
     except RuntimeError as error:
@@ -76,6 +78,7 @@ async def listen(server: grpc.aio.Server, path: Path) -> OwnSocket:
     identity = _identity(hidden)
     if identity is None:
         raise OSError(f"socket {path}: it was removed while it was made")
+    hidden.chmod(0o600)
     os.replace(hidden, path)
     return OwnSocket(path, identity)
 

@@ -37,6 +37,7 @@ from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import requests_of_container
 from dray.api.quantity import Quantity
 from dray.api.resource import Device, ResourceClaim
+from dray.atomic_files import make_folder, private_folder
 from dray.client import CLAIMS, ApiError, Client, ServerUnreachable
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
 from dray.kubelet.environment import CONFIG_ERROR, EnvironmentSources, container_environment, downward_value, expand
@@ -86,8 +87,10 @@ class VolumeFolders:
         )
 
     def _write_volume(self, pod: Pod, container: Container, volume: Volume, sources: EnvironmentSources) -> Path:
+        # Containers may run as another user: they see the volume, and nothing beside it.
+        private_folder(self._root)
         folder = self._root / pod.metadata.uid / volume.name
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, 0o755)
         for item, mode in downward_items(volume):
             value = downward_value(pod, container, item, sources)
             if value is not None:
@@ -109,7 +112,7 @@ def _inside(folder: Path, path: str) -> Path:
 
 def _write_file(path: Path, content: str, mode: int) -> None:
     """A reader sees the old content or the new one, nothing between."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent, 0o755)
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(content)
     fresh.chmod(mode)

@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 
 from dray.api.names import subdomain_problems
+from dray.atomic_files import private_folder
 from dray.clock import Clock
 from dray.kubelet.claims import CheckpointedDevice, PreparedClaim
 from dray.kubelet.errors import DriverError, RegistrationError
@@ -250,7 +251,7 @@ class Drivers:
 
     async def run(self) -> None:
         """Look for sockets until cancelled. Looking is cheap: names and inodes of one directory."""
-        self._registry_dir.mkdir(parents=True, exist_ok=True)
+        private_folder(self._registry_dir)
         try:
             while True:
                 await self.look()

@@ -18,6 +18,7 @@ from io import SEEK_END, BufferedReader
 from pathlib import Path
 
 from dray.api.times import parse_time
+from dray.atomic_files import open_private
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ class LogTimesWriter:
             status = os.stat(path)
             if status.st_size <= self._sizes[path]:
                 return
-            with times_file(path).open("a") as file:
+            with open_private(times_file(path), "a") as file:
                 file.write(f"{status.st_size} {status.st_mtime_ns}\n")
             self._sizes[path] = status.st_size
         except OSError as error:

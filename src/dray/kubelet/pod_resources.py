@@ -7,6 +7,7 @@ from typing import Any
 import grpc
 
 from dray.api.core import Container, Pod
+from dray.atomic_files import private_folder
 from dray.kubelet.claims import ClaimCache, ClaimRefused, PreparedClaim
 from dray.kubelet.container_specs import requests_of_created_claims
 from dray.proto import podresources_v1_pb2 as messages
@@ -28,12 +29,13 @@ class PodResourcesServer(podresources_v1_pb2_grpc.PodResourcesListerServicer):
     async def start(self) -> None:
         if len(str(self.socket)) > MAX_SOCKET_PATH:
             raise OSError(f"socket path {self.socket} is longer than {MAX_SOCKET_PATH} characters")
-        self.socket.parent.mkdir(parents=True, exist_ok=True)
+        private_folder(self.socket.parent)
         self.socket.unlink(missing_ok=True)
         self._server = grpc.aio.server()
         podresources_v1_pb2_grpc.add_PodResourcesListerServicer_to_server(self, self._server)
         self._server.add_insecure_port(f"unix:{self.socket}")
         await self._server.start()
+        self.socket.chmod(0o600)
 
     async def stop(self) -> None:
         if self._server is not None:

@@ -10,6 +10,7 @@ from dray.accounting import Enforcement
 from dray.api.core import Container, Node, Pod
 from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import Device
+from dray.atomic_files import make_folder, private_folder
 from dray.client import PODS, ApiError, Client, EventRecorder, Handler, Informer, ServerUnreachable
 from dray.clock import Clock
 from dray.features import FeatureGates
@@ -122,7 +123,10 @@ class Kubelet:
     async def start(self) -> None:
         """Register the node, remove slices of an earlier life, then take pods."""
         options = self._options
-        options.root_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(options.root_dir, 0o700)
+        # Drivers make what is inside: the folder is closed before the first of them comes.
+        private_folder(options.root_dir / "plugins")
+        private_folder(options.log_root)
         self.claims = PodClaims(
             self._client,
             self.drivers,

@@ -11,6 +11,7 @@ import grpc
 
 from dray.accounting import CgroupValues
 from dray.api.core import Pod
+from dray.atomic_files import private_folder
 from dray.clock import rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.cgroup import CgroupTree
@@ -260,7 +261,7 @@ class CriRuntime:
         config = self._configs[pod.metadata.uid]
         if config.log_directory:
             # The runtime makes the file, and nobody but us its directory.
-            Path(config.log_directory, spec.name).mkdir(parents=True, exist_ok=True)
+            private_folder(Path(config.log_directory, spec.name))
         request = cri.CreateContainerRequest(
             pod_sandbox_id=sandbox, config=container_config(pod, spec), sandbox_config=config
         )

@@ -19,6 +19,7 @@ from dray.accounting import CgroupValues
 from dray.api.cdi import Hook, Mount
 from dray.api.core import Pod
 from dray.api.cpuset import parse_cpu_list
+from dray.atomic_files import open_private, private_folder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.log_files import LogTimesWriter
@@ -133,9 +134,11 @@ class ProcessRuntime(RuntimeWithoutImages):
         self._log_times = LogTimesWriter()
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
+        private_folder(self._root)
         folder = self._root / pod.metadata.uid
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "boot").write_text(_boot_id())
+        private_folder(folder)
+        with open_private(folder / "boot", "w") as file:
+            file.write(_boot_id())
         if self._cgroups is not None and cgroup is not None:
             self._cgroups.apply_pod(pod.metadata.uid, cgroup)
         return str(folder)
@@ -150,12 +153,12 @@ class ProcessRuntime(RuntimeWithoutImages):
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
         id_ = f"process://{pod.metadata.uid}/{spec.name}/{spec.attempt}"
         started_at = rfc3339(self._clock.now())
-        spec.log_path.parent.mkdir(parents=True, exist_ok=True)
-        spec.log_path.touch()
+        private_folder(spec.log_path.parent)
+        open_private(spec.log_path, "ab").close()
         if not spec.command:
             return PlaceholderContainer(id_, started_at, self._clock)
         folder = Path(sandbox) / "containers" / spec.name
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         _exit_file(folder).unlink(missing_ok=True)
         for hook in spec.edits.hooks:
             if hook.hook_name in ("prestart", "createRuntime", "createContainer"):
@@ -169,7 +172,8 @@ class ProcessRuntime(RuntimeWithoutImages):
             "id": id_,
             "log": str(spec.log_path),
         }
-        _state_file(folder).write_text(json.dumps(state))
+        with open_private(_state_file(folder), "w") as file:
+            file.write(json.dumps(state))
         self._confine(pod, spec, pid)
         for hook in spec.edits.hooks:
             if hook.hook_name == "poststart":
