@@ -142,7 +142,11 @@ def expressions_in(document: Document) -> int:
         for group in ("matchConditions", "variables", "validations", "auditAnnotations")
         for entry in mappings(holder, group)
     )
-    return sum(len(text(entry, field)) for entry in entries for field in fields)
+    mutations = mappings(document, "spec", "mutations")
+    changes = (
+        len(text(each, kind, "expression")) for each in mutations for kind in ("applyConfiguration", "jsonPatch")
+    )
+    return sum(len(text(entry, field)) for entry in entries for field in fields) + sum(changes)
 
 
 def compile_with_code(document: Document) -> CompiledPolicy:
