@@ -29,6 +29,7 @@ from dray.apiserver.request.flow_control import FlowControl
 from dray.apiserver.security.api_service import publish_address
 from dray.apiserver.security.bootstrap import bootstrap
 from dray.apiserver.security.credentials import SERVER_NAMES, Credentials, load_credentials
+from dray.apiserver.security.encryption_config import encrypted
 from dray.apiserver.security.kubelet_serving_signer import KubeletServingSigner
 from dray.apiserver.server import AccessControl, Server
 from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs, kubelet_context
@@ -47,6 +48,7 @@ from dray.clock import Clock, RealClock, rfc3339
 from dray.features import FeatureGates
 from dray.http.server import HttpHandler, url_of
 from dray.store.compaction import keep_history
+from dray.store.encryption import EncryptedStore
 from dray.store.interface import Store
 from dray.store.sqlite import SqliteStore
 from dray.tasks import cancelled
@@ -69,6 +71,10 @@ class ServerOptions:
     resize_with_claims: bool = False
     # Whether the certificates of node agents are taken as they are, as in Kubernetes without a kubelet certificate authority.
     kubelet_insecure_tls: bool = False
+    # Kubernetes' EncryptionConfiguration: what is encrypted in the store, and with which keys.
+    encryption_config: Path | None = None
+    # Where the keys of the authority and of tokens live, if not in the store.
+    keys: Path | None = None
     # Seats for requests in progress, shared by all priority levels that are not exempt.
     max_requests_inflight: int = SEATS
     # Whether pods may be bound to nodes that have no room for them, as in Kubernetes.
@@ -133,7 +139,8 @@ class Security:
 
 async def start_server(store: Store, options: ServerOptions, clock: Clock | None = None) -> RunningServer:
     clock = clock or RealClock()
-    credentials = await prepare_store(store, options.data, clock, options.hosts)
+    store = await encrypted(store, options.encryption_config)
+    credentials = await prepare_store(store, options.data, clock, options.hosts, options.keys)
     followed = FollowedStore.of(store, clock)
     security = assemble_security(followed, credentials, clock, options)
     guard = ClaimGuard(store, PublishedDevices.following(followed.follower))
@@ -172,9 +179,11 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     return RunningServer(server, credentials, store, clock)
 
 
-async def prepare_store(store: Store, data: Path, clock: Clock, hosts: Iterable[str] = ()) -> Credentials:
+async def prepare_store(
+    store: Store, data: Path, clock: Clock, hosts: Iterable[str] = (), keys: Path | None = None
+) -> Credentials:
     """Makes the objects and credentials of a first start; to be called before the store is followed."""
-    credentials = await load_credentials(store, data, hosts, clock.now())
+    credentials = await load_credentials(store, data, hosts, clock.now(), keys)
     await bootstrap(store, clock, _new_uid)
     return credentials
 
@@ -233,9 +242,13 @@ def _write_path(
         node_room,
         guard.commit,
         # A file is one server's own; any other store may have several.
-        several_servers=not isinstance(followed.store, SqliteStore),
+        several_servers=not _is_file(followed.store),
     )
     return WritePath(admission, bindings.commit, bindings.checked(guard.changes))
+
+
+def _is_file(store: Store) -> bool:
+    return isinstance(store.inner if isinstance(store, EncryptedStore) else store, SqliteStore)
 
 
 def _new_uid() -> str:

@@ -40,6 +40,16 @@ from dray.store.waiting import start_when_reachable
 )
 @click.option("--quota-counts-claims", is_flag=True, help="Charge cpu and memory of claims to quotas, too.")
 @click.option(
+    "--encryption-provider-config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="EncryptionConfiguration: kinds that are encrypted in the store, and the keys.",
+)
+@click.option(
+    "--keys",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep the keys of the authority and of tokens in this folder, not in the store.",
+)
+@click.option(
     "--max-requests-inflight",
     type=click.IntRange(min=1),
     default=SEATS,
@@ -58,6 +68,8 @@ def apiserver(
     anonymous: bool,
     quota_counts_claims: bool,
     allow_overbooking: bool,
+    encryption_provider_config: Path | None,
+    keys: Path | None,
     max_requests_inflight: int,
     kubelet_insecure_tls: bool,
 ) -> None:
@@ -75,6 +87,8 @@ def apiserver(
             quota_counts_claims=quota_counts_claims,
             resize_with_claims=serving.emulates,
             overbooking=allow_overbooking,
+            encryption_config=encryption_provider_config,
+            keys=keys.absolute() if keys is not None else None,
             max_requests_inflight=max_requests_inflight,
             kubelet_insecure_tls=kubelet_insecure_tls,
         )

@@ -2,6 +2,9 @@
 
 The store decides: whoever writes the authority first wins, and everyone else takes that one. So two servers on one etcd
 accept each other's certificates and tokens. The copies in `pki/` are for people and for clients on the same machine.
+
+With a folder for keys they live there and nowhere else: not in the store, and of private keys only those of this server in `pki/`. Servers on one
+store need the same folder.
 """
 
 import base64
@@ -21,8 +24,9 @@ from dray.apiserver.security.certificates import (
     Pair,
 )
 from dray.apiserver.watch.stored_object import SERVER
-from dray.atomic_files import write_atomically, write_private
+from dray.atomic_files import private_folder, write_atomically, write_private
 from dray.http.server import server_tls
+from dray.store.encryption import PREFIX as ENCRYPTED
 from dray.store.errors import AlreadyExists
 from dray.store.interface import Store
 
@@ -64,24 +68,54 @@ class Credentials:
         return context
 
 
-async def load_credentials(store: Store, data: Path, hosts: Iterable[str], now: datetime) -> Credentials:
-    """The certificates and keys of a server, created or read from the store."""
+async def load_credentials(
+    store: Store, data: Path, hosts: Iterable[str], now: datetime, keys: Path | None = None
+) -> Credentials:
+    """The certificates and keys of a server, created or read from the store, or from the folder `keys`."""
     directory = data / "pki"
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    authority = await _shared_authority(store, now)
-    token_key = SigningKey.load(await _shared(store, "token-key", lambda: SigningKey.create().pem()))
+    private_folder(directory)
+    if keys is None:
+        authority = await _shared_authority(store, now)
+        token_key = SigningKey.load(await _shared(store, "token-key", lambda: SigningKey.create().pem()))
+    else:
+        authority, token_key = await _kept_outside(store, keys, now)
     names = [*SERVER_NAMES, *(host for host in hosts if host not in ("", "0.0.0.0", "::"))]
     server = _kept_or(directory, "apiserver", authority, now, names) or authority.issue_server(
         "kube-apiserver", names, now
     )
     admin = _kept_or(directory, "admin", authority, now, ()) or authority.issue_client(ADMIN_USER, (MASTERS,), now)
     write_atomically(directory / "ca.crt", authority.certificate_pem)
-    write_private(directory / "ca.key", authority.key_pem)
-    write_private(directory / "sa.key", token_key.pem())
+    if keys is None:
+        write_private(directory / "ca.key", authority.key_pem)
+        write_private(directory / "sa.key", token_key.pem())
     for name, pair in (("apiserver", server), ("admin", admin)):
         write_atomically(directory / f"{name}.crt", pair.certificate_pem)
         write_private(directory / f"{name}.key", pair.key_pem)
     return Credentials(authority, server, admin, token_key, directory)
+
+
+async def _kept_outside(store: Store, keys: Path, now: datetime) -> tuple[Authority, SigningKey]:
+    """The keys of the folder, made there if it has none.
+
+    A store that has keys of its own is refused: certificates and tokens of these would be worth nothing, and they would still lie there.
+    """
+    if await store.get(_stored_at("authority")) is not None:
+        raise ValueError(
+            f"--keys {keys}: the store holds the keys of this cluster already; start with an empty store, "
+            "or without --keys"
+        )
+    private_folder(keys)
+    ca, ca_key, token = keys / "ca.crt", keys / "ca.key", keys / "sa.key"
+    if not any(file.exists() for file in (ca, ca_key, token)):
+        made = Authority.create(now=now)
+        write_private(ca_key, made.key_pem)
+        write_private(token, SigningKey.create().pem())
+        write_atomically(ca, made.certificate_pem)
+    return Authority(ca.read_bytes(), ca_key.read_bytes()), SigningKey.load(token.read_bytes())
+
+
+def _stored_at(name: str) -> str:
+    return f"{SERVER}credentials/{name}"
 
 
 async def _shared_authority(store: Store, now: datetime) -> Authority:
@@ -97,7 +131,7 @@ async def _shared_authority(store: Store, now: datetime) -> Authority:
 
 
 async def _shared(store: Store, name: str, make: Callable[[], bytes]) -> bytes:
-    key = f"{SERVER}credentials/{name}"
+    key = _stored_at(name)
     found = await store.get(key)
     if found is None:
         made = make()
@@ -108,12 +142,14 @@ async def _shared(store: Store, name: str, make: Callable[[], bytes]) -> bytes:
             found = await store.get(key)
     if found is None:
         raise RuntimeError(f"{key} vanished while it was read")
+    if found.value.startswith(ENCRYPTED):
+        raise ValueError("the store is encrypted: give the server its --encryption-provider-config")
     return found.value
 
 
-def local_authority(data: Path) -> Authority:
-    """The authority of a server that keeps its data here; raises OSError if there is none."""
-    directory = data / "pki"
+def local_authority(data: Path, keys: Path | None = None) -> Authority:
+    """The authority of a server that keeps its data, or its keys, here; raises OSError if there is none."""
+    directory = keys or data / "pki"
     return Authority((directory / "ca.crt").read_bytes(), (directory / "ca.key").read_bytes())
 
 
