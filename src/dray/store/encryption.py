@@ -16,7 +16,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from dray.store.errors import Conflict, NotFound, StoreError
-from dray.store.interface import Batch, Change, Entry, Operation, Page, Precondition, Put, Store, StoreBase
+from dray.store.interface import Batch, Change, Entry, Operation, Page, Precondition, Put, Store
+from dray.store.store_base import StoreBase
 
 PREFIX = b"k8s:enc:"
 NONCE_BYTES = 12
