@@ -45,6 +45,8 @@ check: setup
 	$(BIN)/python scripts/reference.py --check
 	$(BIN)/python scripts/check_docs.py
 	$(BIN)/python scripts/check_dependencies.py
+	$(BIN)/python scripts/lock.py --check
+	$(BIN)/python scripts/audit.py
 
 fix: setup
 	$(BIN)/python scripts/generate_api.py
