@@ -13,8 +13,22 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 
-from dray.allocator import TIMED_OUT, Allocation, Allocator, Answer, Deadline, Failure, Inventory, Ledger, NoFit, search
+from dray.allocator import (
+    TIMED_OUT,
+    Allocation,
+    Allocator,
+    Answer,
+    Deadline,
+    Failure,
+    Inventory,
+    Ledger,
+    NoFit,
+    Paused,
+    TimeLimits,
+    search,
+)
 from dray.allocator import allocator as allocator_module
 from dray.allocator.scenarios import Scenario, World
 from dray.allocator.types import Features
@@ -64,6 +78,18 @@ def never_looking_ahead() -> Iterator[None]:
         search.PLAIN_DEAD_ENDS = before
 
 
+def in_pieces(allocator: Allocator, claims: list[ResourceClaim], node: Node) -> Answer:
+    """The same answer, with a pause at every second look."""
+    looks = count()
+    limits = TimeLimits(turn_is_over=lambda: next(looks) % 2 == 1)
+    question = allocator.fresh_question(claims)
+    while True:
+        try:
+            return question.on(node, limits=limits)
+        except Paused:
+            pass
+
+
 def a_deadline() -> Deadline:
     """After about so many steps."""
     looks = iter(range(MOST_STEPS // search.STEPS_PER_LOOK))
@@ -97,7 +123,9 @@ def compare_tight(seed: int, number: int, comparison: Comparison) -> None:
     world = plain_search.World(slices, held)
     for question, documents in enumerate(asked.questions):
         claims = [codec.to_object(document, ResourceClaim) for document in documents]
-        ours = found_in(allocator.fresh_question(claims).on(node))
+        ours = found_in(
+            in_pieces(allocator, claims, node) if question % 4 == 0 else allocator.fresh_question(claims).on(node)
+        )
         try:
             found = plain_search.PlainSearch(world, claims, MOST_STEPS).first()
             theirs: Found = "no" if found is None else found

@@ -39,16 +39,22 @@ def _forever() -> None:
 class TimeLimits:
     """The time limit for the searches of one scheduling attempt, over all its nodes and all its turns.
 
-    Each node has its own deadline. When a search on a node passes it, other nodes of the same kind are not searched either.
+    Each node has its own deadline, and all of them together have one: `whole_attempt` gives it when the first search begins.
+    When a search on a node passes either, other nodes of the same kind are not searched either.
     `turn_is_over` says when the caller wants to do other work: the search raises `Paused`, and continues when it is asked again.
     """
 
-    __slots__ = ("_deadlines", "_new_deadline", "_too_slow", "turn_is_over")
+    __slots__ = ("_attempt", "_deadlines", "_new_deadline", "_too_slow", "_whole_attempt", "turn_is_over")
 
     def __init__(
-        self, new_deadline: Callable[[], Deadline | None] = _forever, turn_is_over: Deadline | None = None
+        self,
+        new_deadline: Callable[[], Deadline | None] = _forever,
+        turn_is_over: Deadline | None = None,
+        whole_attempt: Callable[[], Deadline | None] = _forever,
     ) -> None:
         self._new_deadline = new_deadline
+        self._whole_attempt = whole_attempt
+        self._attempt: Deadline | None = None
         self._deadlines: dict[str, Deadline | None] = {}
         self._too_slow: set[Hashable] = set()
         self.turn_is_over = turn_is_over
@@ -59,7 +65,9 @@ class TimeLimits:
 
     def deadline_on(self, node_name: str) -> Deadline | None:
         if node_name not in self._deadlines:
-            self._deadlines[node_name] = self._new_deadline()
+            if not self._deadlines:
+                self._attempt = self._whole_attempt()
+            self._deadlines[node_name] = _either(self._new_deadline(), self._attempt)
         return self._deadlines[node_name]
 
     def mark_too_slow(self, kind_of_node: Hashable) -> None:
@@ -67,6 +75,12 @@ class TimeLimits:
 
     def is_too_slow(self, kind_of_node: Hashable) -> bool:
         return kind_of_node in self._too_slow
+
+
+def _either(one: Deadline | None, other: Deadline | None) -> Deadline | None:
+    if one is None or other is None:
+        return one or other
+    return lambda: one() or other()
 
 
 class Allocator:

@@ -7,11 +7,11 @@ A search that keeps these satisfied does not run into a wall of requests that fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
-from dray.allocator.requests import ClaimRequest, Option
-from dray.allocator.rules import Rule, ValueGroups
+from dray.allocator.requests import Option, Request
+from dray.allocator.rules import Look, Rule, ValueGroups
 from dray.allocator.search_input import SearchInput
 from dray.allocator.search_plan import SearchPlan
 from dray.allocator.types import bits
@@ -23,17 +23,24 @@ if TYPE_CHECKING:
 class Bounds:
     """Asks the rules how many devices can be taken together, and which values devices may have together."""
 
-    __slots__ = ("_all_sums", "_constraints", "_given", "_limits", "_plan", "_share_limits", "_sums")
+    __slots__ = ("_all_sums", "_constraints", "_given", "_limits", "_plan", "_share_limits", "_sums", "_views")
 
-    def __init__(self, given: SearchInput, plan: SearchPlan) -> None:
+    def __init__(self, given: SearchInput, plan: SearchPlan, look: Look) -> None:
+        """`look` may stop the search; whatever takes long calls it now and then, and continues where it was."""
         self._given = given
         self._plan = plan
-        self._all_sums = [bound for rule in given.rules for bound in rule.sum_bounds(plan)]
+        self._all_sums = [bound for rule in given.rules for bound in rule.sum_bounds(plan, look)]
         self._sums = self._all_sums
         self._constraints = [rule for rule in given.rules if rule.is_constraint]
-        limits = [rule for rule in given.rules if rule.most_that_fit(0) is not None]
+        # Options with equal views may take the same devices, whatever has been chosen.
+        self._views = [self._view(option) for option in given.problem.options]
+        limits = [rule for rule in given.rules if rule.most_that_fit(0, 0) is not None]
         self._limits = [rule for rule in limits if not rule.limits_shares]
         self._share_limits = [rule for rule in limits if rule.limits_shares]
+
+    def _view(self, option: Option) -> Hashable:
+        concerned = tuple([rule.concerns(option) for rule in self._constraints])
+        return (option.device_filter.index, option.admin_access and option.claim.index, concerned)
 
     @staticmethod
     def may_hide_errors(given: SearchInput) -> bool:
@@ -79,11 +86,10 @@ class Bounds:
         """Devices that each option from here on may still take."""
         given = self._given
         masks = [0] * len(given.matches_by_option)
-        known: dict[Any, int] = {}
+        known: dict[Hashable, int] = {}
         for request in self._plan.open_from(option.request):
             for each in request.options:
-                concerned = tuple([rule.concerns(each) for rule in self._constraints])
-                key = (each.device_filter.index, each.admin_access, each.claim.index, concerned)
+                key = self._views[each.index]
                 mask = known.get(key)
                 if mask is None:
                     mask = given.matches_by_option[each.index].good & ~search.in_use(each)
@@ -116,6 +122,7 @@ class Bounds:
         """Each covered device uses up a value: the same matching, with values in the place of devices."""
         matching = Matching()
         demands: dict[int, int] = {}
+        values_in: dict[int, int] = {}
         own = 0
         for request in self._plan.open_from(current.request):
             if request.index > groups.last_request:
@@ -127,7 +134,9 @@ class Bounds:
             together = 0
             for option in options:
                 together |= masks[option.index]
-            values = _values_in(together, groups.masks)
+            if together not in values_in:
+                values_in[together] = _values_in(together, groups.masks)
+            values = values_in[together]
             demands[values] = demands.get(values, 0) + least
             if request is current.request:
                 own = values
@@ -190,7 +199,7 @@ def _suffices(rules: Sequence[Rule], demands: dict[int, int]) -> bool:
     for mask in {*demands, everything}:
         wanted = sum([count for inner, count in demands.items() if not inner & ~mask])
         for rule in rules:
-            most = rule.most_that_fit(mask)
+            most = rule.most_that_fit(mask, wanted)
             if most is not None and wanted > most:
                 return False
     return True

@@ -22,13 +22,14 @@ from dray.allocator.matches import NodeMatches
 from dray.allocator.requests import ClaimProblem, ClaimRequest, Option
 from dray.allocator.search_input import SearchInput
 from dray.allocator.search_plan import SearchPlan
-from dray.allocator.types import Deadline, FatalError
+from dray.allocator.types import Deadline, FatalError, bits
 from dray.api.resource import MAX_ALLOCATION_RESULTS
 
 # Dead ends after which the search stops being plain.
 PLAIN_DEAD_ENDS = 3
-# Steps between two looks at the time.
+# Steps between two looks at the time, plain ones and those that look ahead.
 STEPS_PER_LOOK = 32
+EXPENSIVE_STEPS_PER_LOOK = 4
 # Bits of tables that take as much memory as one failed state, some 400 bytes.
 BITS_PER_STATE = 3200
 
@@ -94,14 +95,17 @@ class Search:
         "_deadline",
         "_failed_states",
         "_first_choices",
-        "_is_open",
+        "_is_opening",
         "_kinds",
         "_look_at",
+        "_must_open",
         "_observer",
         "_plan",
         "_rules",
         "_stack",
         "_turn_is_over",
+        "_turns_until_look",
+        "_wants_to_look_ahead",
         "chosen",
         "claim_counts",
         "claim_taken",
@@ -120,8 +124,11 @@ class Search:
         self._observer = observer
         self._deadline: Deadline | None = None
         self._turn_is_over: Deadline | None = None
-        self._is_open = False
+        self._must_open = True
+        self._is_opening = False
+        self._wants_to_look_ahead = False
         self._look_at = STEPS_PER_LOOK
+        self._turns_until_look = 0
         self._stack: list[Frame | Choice] = []
         self._dead_ends = 0
         self._kinds: InterchangeableDevices | None = None
@@ -148,33 +155,37 @@ class Search:
         After the latter two it may be called again; every call goes at least some steps further.
         """
         self._deadline, self._turn_is_over = deadline, turn_is_over
-        if not self._is_open:
-            self._is_open = True
-            if not self.given.problem.requests:
-                return []
-            if not self._open_component():
-                return None
+        if not self.given.problem.requests:
+            return []
         stack = self._stack
-        while stack:
+        while stack or self._must_open:
+            if self._kinds is not None:
+                self._look_now_and_then()
+            if self._must_open:
+                opened = self._open_component()
+                self._must_open = False
+                if not opened:
+                    return None
+                continue
             frame = stack[-1]
-            if self._advance(frame):
-                opened = self._open_after(frame)
-                if opened is None:
+            # A search that was stopped while it opened what comes next has chosen for this frame already.
+            if self._is_opening or self._advance(frame):
+                self._is_opening = True
+                opened_after = self._open_after(frame)
+                self._is_opening = False
+                if opened_after is None:
                     stack.clear()
                     self._component += 1
                     if self._component == len(self._plan.components):
                         return self._in_order()
-                    if not self._open_component():
-                        return None
-                elif not opened:
+                    self._must_open = True
+                elif not opened_after:
                     self._undo(frame)
                 continue
             stack.pop()
             if self._dead_end(frame):
                 self._unwind()
-                self._look_ahead()
-                if not self._open_component():
-                    return None
+                self._must_open = self._wants_to_look_ahead = True
             elif isinstance(frame, Choice) and frame.only_limit_exceeded:
                 self._leave_for_alternative(frame.request.claim)
             elif stack:
@@ -203,6 +214,8 @@ class Search:
 
     def _open_component(self) -> bool:
         """The choices for components before this one are final."""
+        if self._wants_to_look_ahead:
+            self._look_ahead()
         component = self._plan.components[self._component]
         if self._bounds is not None:
             self._bounds.begin(component)
@@ -335,6 +348,13 @@ class Search:
         self._first_choices[frame.option.request.index] = (frame.option, 0)
         return True
 
+    def _look_now_and_then(self) -> None:
+        """Looking ahead makes steps expensive, and not all of what it does counts as a step."""
+        self._turns_until_look -= 1
+        if self._turns_until_look < 0:
+            self._turns_until_look = EXPENSIVE_STEPS_PER_LOOK
+            self._look()
+
     def _look(self) -> None:
         """May stop the search, so it is called only where everything is in order."""
         self._look_at = self.steps + STEPS_PER_LOOK
@@ -411,11 +431,20 @@ class Search:
         return bool(self._stack) and self._dead_ends >= PLAIN_DEAD_ENDS
 
     def _look_ahead(self) -> None:
-        """From the next step on; nothing is chosen now."""
-        self._kinds = InterchangeableDevices(self.given)
+        """From the next step on; nothing is chosen now. All selectors are asked first, which may take several turns."""
+        for matches in self.given.distinct_matches:
+            for number, position in enumerate(bits(matches.unknown)):
+                if number % STEPS_PER_LOOK == 0:
+                    self._look()
+                matches.ask(position)
+        if self._kinds is None:
+            self._kinds = InterchangeableDevices(self.given)
+            if not Bounds.may_hide_errors(self.given):
+                self._plan = SearchPlan.with_components(self.given)
+            self._look()
         if not Bounds.may_hide_errors(self.given):
-            self._plan = SearchPlan.with_components(self.given)
-            self._bounds = Bounds(self.given, self._plan)
+            self._bounds = Bounds(self.given, self._plan, self._look)
+        self._wants_to_look_ahead = False
 
     def _note_stuck(self, option: Option) -> None:
         if self._observer is not None:

@@ -111,11 +111,40 @@ def _first_with_equal_claim(claim: ClaimProblem, claims: Sequence[ClaimProblem])
 
 def _components(given: SearchInput) -> list[list[ClaimRequest]]:
     """Requests of one component are connected by devices, by rules, or by the limit of results per claim."""
-    requests = given.problem.requests
-    masks = [0] * len(requests)
-    for option in given.problem.options:
+    problem = given.problem
+    masks = [0] * len(problem.requests)
+    for option in problem.options:
         masks[option.request.index] |= _usable(given, option)
-    leaders = list(range(len(requests)))
+    connections = [[index for index, mask in enumerate(masks) if mask & tied] for tied in _tied_devices(given, masks)]
+    for rule in given.rules:
+        if rule.is_constraint:
+            covered = [request for request in problem.requests if any(rule.concerns(one) for one in request.options)]
+            connections.append([request.index for request in covered])
+    for claim in problem.claims:
+        most = sum([max([given.count_of(option) for option in request.options]) for request in claim.requests])
+        if most > MAX_ALLOCATION_RESULTS:
+            connections.append([request.index for request in claim.requests])
+    components: dict[int, list[Request]] = {}
+    for request, leader in zip(problem.requests, _leaders(len(masks), connections), strict=True):
+        components.setdefault(leader, []).append(request)
+    return list(components.values())
+
+
+def _tied_devices(given: SearchInput, masks: Sequence[int]) -> list[int]:
+    """Disjoint sets of devices; a request that may take one device of a set depends on all that may take another."""
+    disjoint: list[int] = []
+    for mask in [*masks, *[tied for rule in given.rules for tied in rule.tied_devices()]]:
+        apart = [other for other in disjoint if not other & mask]
+        for other in disjoint:
+            if other & mask:
+                mask |= other
+        disjoint = [*apart, mask]
+    return disjoint
+
+
+def _leaders(number: int, connections: Sequence[Sequence[int]]) -> list[int]:
+    """For each index the smallest one that it is connected with."""
+    leaders = list(range(number))
 
     def leader_of(index: int) -> int:
         while leaders[index] != index:
@@ -123,26 +152,8 @@ def _components(given: SearchInput) -> list[list[ClaimRequest]]:
             index = leaders[index]
         return index
 
-    def connect(indexes: Sequence[int]) -> None:
-        for index in indexes[1:]:
-            one, other = sorted((leader_of(indexes[0]), leader_of(index)))
+    for connected in connections:
+        for index in connected[1:]:
+            one, other = sorted((leader_of(connected[0]), leader_of(index)))
             leaders[other] = one
-
-    ties = [tied for rule in given.rules for tied in rule.tied_devices()]
-    for tied in ties:
-        connect([index for index, mask in enumerate(masks) if mask & tied])
-    for index, mask in enumerate(masks):
-        for other in range(index):
-            if masks[other] & mask:
-                connect([other, index])
-    for rule in given.rules:
-        if rule.is_constraint:
-            connect([request.index for request in requests if any(rule.concerns(one) for one in request.options)])
-    for claim in given.problem.claims:
-        most = sum([max([given.count_of(option) for option in request.options]) for request in claim.requests])
-        if most > MAX_ALLOCATION_RESULTS:
-            connect([request.index for request in claim.requests])
-    components: dict[int, list[ClaimRequest]] = {}
-    for request in requests:
-        components.setdefault(leader_of(request.index), []).append(request)
-    return list(components.values())
+    return [leader_of(index) for index in range(number)]

@@ -6,13 +6,16 @@ is left is an `&`. Sums of several counters have one number together. Amounts ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Protocol
 
 # Bits of one set of sums, and of all sets that one table keeps (1 MB).
-MOST_BITS = 1 << 16
+MOST_BITS = 1 << 17
 MOST_BITS_IN_TABLE = 1 << 23
+# Working out all sums of some devices may take so long, in additions of small sets (some 0.1 s); and one that cannot pause.
+MOST_WORK = 60_000
+MOST_WORK_AT_ONCE = 1_000
 
 Amounts = Sequence[int]
 """One amount per counter."""
@@ -22,6 +25,11 @@ Sums = dict[int, int]
 
 NOTHING: Sums = {0: 1}
 NO_WAY: Sums = {}
+
+
+def work_of(space: SumSpace, devices: int, count: int) -> int:
+    """Additions of small sets, about, that it takes to work out all sums of `count` of so many devices."""
+    return devices * count * (1 + space.bits // (1 << 14))
 
 
 def joined(one: Sums, other: Sums) -> Sums:
@@ -52,6 +60,33 @@ class SumSpace(Protocol):
     def is_within(self, reached: Sums, left: Amounts) -> bool:
         """Whether some sum is at most `left`."""
         ...
+
+
+class SumRows:
+    """Sums of k devices, worked out device by device; may be stopped in between.
+
+    Row i has the sums that the first i devices reach, by k, each added to a sum of `base`.
+    """
+
+    __slots__ = ("_draws", "_space", "_stride", "last", "rows")
+
+    def __init__(self, space: SumSpace, draws: Sequence[Amounts], count: int, base: Sums, stride: int) -> None:
+        """Every `stride`th row is kept; 0: only the last one."""
+        self._space = space
+        self._draws = list(draws)[::-1]
+        self._stride = stride
+        self.last = [base] + [NO_WAY] * count
+        self.rows = [self.last] if stride else []
+
+    def work_out(self, look: Callable[[], None]) -> None:
+        while self._draws:
+            look()
+            amounts, last = self._draws.pop(), self.last
+            self.last = [last[0]]
+            for k in range(1, len(last)):
+                self.last.append(joined(last[k], self._space.add(last[k - 1], amounts)) if last[k - 1] else last[k])
+            if self._stride and len(self._draws) % self._stride == 0:
+                self.rows.append(self.last)
 
 
 class BoxSpace:
@@ -190,6 +225,20 @@ def _line(points: Sequence[tuple[int, int]]) -> tuple[int, int, int] | None:
         a, b = y1 - y2, x2 - x1
     c = a * x0 + b * y0
     return (a, b, c) if all(a * x + b * y == c for x, y in points) else None
+
+
+def most_within(draws: Sequence[Amounts], left: Amounts, most: int) -> int:
+    """How many of these can be drawn together, `most` at most; a bound where working it out would take too long."""
+    for space in spaces_of(draws, left):
+        if work_of(space, len(draws), most) <= MOST_WORK_AT_ONCE:
+            layers = [NOTHING] + [NO_WAY] * most
+            for amounts in draws:
+                for k in range(most, 0, -1):
+                    if layers[k - 1]:
+                        layers[k] = joined(layers[k], space.add(layers[k - 1], amounts))
+            while not space.is_within(layers[most], left):
+                most -= 1
+    return most
 
 
 def _step(amounts: Sequence[int]) -> int:

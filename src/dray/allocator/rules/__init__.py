@@ -18,6 +18,10 @@ KindOf = Callable[[int], int]
 """Device position to the number of the kind it has for the requests still to come."""
 
 
+Look = Callable[[], None]
+"""Looks at the time; raises where the search is to stop."""
+
+
 class Rule(ABC):
     """The methods of a rule that the search calls. Masks have bit i set for the device at position i of the node."""
 
@@ -64,16 +68,19 @@ class Rule(ABC):
 
     # --- bounds ------------------------------------------------------------------------------------------------------
 
-    def most_that_fit(self, mask: int) -> int | None:
-        """No more requests than this can be served from the devices of `mask`; None: the rule sets no such limit."""
+    def most_that_fit(self, mask: int, wanted: int) -> int | None:
+        """No more requests than this can be served from the devices of `mask`; None: the rule sets no such limit.
+
+        The number need not be small once it is below `wanted`.
+        """
         return None
 
     def tied_devices(self) -> Iterable[int]:
         """Masks of devices that influence each other through this rule although they are different devices."""
         return ()
 
-    def sum_bounds(self, plan: SearchPlan) -> Sequence[SumBound]:
-        """Bounds on amounts that all open requests take together."""
+    def sum_bounds(self, plan: SearchPlan, look: Look) -> Sequence[SumBound]:
+        """Bounds on amounts that all open requests take together; they call `look` while they work something out."""
         return ()
 
     def value_groups(self) -> ValueGroups | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.ledger import CapacitySums
 from dray.allocator.requests import Option, Problem
-from dray.allocator.rules import KindOf, Rule
+from dray.allocator.rules import KindOf, Look, Rule
 from dray.allocator.rules.share_sums import ShareSums
 from dray.allocator.types import bits
 from dray.api.quantity import Quantity
@@ -75,7 +75,7 @@ class Capacity(Rule):
             if not booked:
                 del self._booked[position]
 
-    def most_that_fit(self, mask: int) -> int:
+    def most_that_fit(self, mask: int, wanted: int) -> int:
         """No more requests than this can be served from these devices: one each, or as many as the smallest share allows."""
         most = (mask & ~self._shareable).bit_count()
         for position in bits(mask & self._shareable):
@@ -104,7 +104,7 @@ class Capacity(Rule):
             return ()
         return tuple([min(column, key=lambda item: item[2]) for column in zip(*usable, strict=True)])
 
-    def sum_bounds(self, plan: SearchPlan) -> list[ShareSums]:
+    def sum_bounds(self, plan: SearchPlan, look: Look) -> list[ShareSums]:
         found: list[ShareSums] = []
         for component in plan.components:
             wanted = 0

@@ -204,7 +204,11 @@ class Distinct(Constraint):
 
     name = "distinctAttribute"
 
-    __slots__ = ()
+    __slots__ = ("_numbers",)
+
+    def __init__(self, scope: ConstraintScope, kinds: Sequence[DeviceKind]) -> None:
+        super().__init__(scope, kinds)
+        self._numbers: dict[Any, int] = {}
 
     def narrow(self, option: Option, mask: int) -> int:
         if option.index not in self.scope.covered or option.derived or not mask:
@@ -242,7 +246,12 @@ class Distinct(Constraint):
             self._history.pop()
 
     def state(self, first_request: int, kind_of: KindOf) -> Hashable:
-        return frozenset(self._history) if self.scope.last_request >= first_request else None
+        if self.scope.last_request < first_request:
+            return None
+        values = 0
+        for value in self._history:
+            values |= 1 << self._numbers.setdefault(value, len(self._numbers))
+        return values
 
     def why(self, option: Option, position: int) -> str:
         value = self.scope.value(option, self.kinds[position])

@@ -8,42 +8,55 @@ that one request has taken may count again for a request of another kind.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from dray.allocator.sums import MOST_BITS_IN_TABLE, NO_WAY, NOTHING, Amounts, Sums, SumSpace, bits_of, joined
+from dray.allocator.sums import (
+    MOST_BITS_IN_TABLE,
+    MOST_WORK,
+    NO_WAY,
+    NOTHING,
+    Amounts,
+    SumRows,
+    Sums,
+    SumSpace,
+    bits_of,
+    joined,
+    work_of,
+)
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
-    from dray.allocator.requests import ClaimRequest, Option
+    from dray.allocator.requests import Option, Request
+    from dray.allocator.rules import Look
     from dray.allocator.search_plan import SearchPlan
 
 
 class SumTable:
     """Sums of k devices out of those from a rank on, each added to what other requests draw."""
 
-    __slots__ = ("_ranks", "_rows", "_stride", "bits")
+    __slots__ = ("_ranks", "_rows", "_stride")
 
     def __init__(self, space: SumSpace, draws: Sequence[tuple[int, Amounts]], most: int, base: Sums) -> None:
         """`draws` by rank, in order."""
         self._ranks = [rank for rank, _ in draws]
-        row = [base] + [NO_WAY] * most
-        rows = [row]
         # Where not all rows fit into memory, every so many are kept; a row for more devices than asked is a weaker bound.
         self._stride = 1 + len(draws) * most * space.bits // MOST_BITS_IN_TABLE
-        for place in range(len(draws) - 1, -1, -1):
-            amounts = draws[place][1]
-            row = [base] + [joined(row[k], space.add(row[k - 1], amounts)) for k in range(1, most + 1)]
-            if place % self._stride == 0:
-                rows.append(row)
-        # From the first rank on.
-        self._rows = rows[::-1]
-        self.bits = sum([bits_of(reached) for row in self._rows for reached in row])
+        # From the last rank to the first.
+        self._rows = SumRows(space, [amounts for _, amounts in reversed(draws)], most, base, self._stride)
+
+    def work_out(self, look: Look) -> None:
+        self._rows.work_out(look)
+
+    @property
+    def bits(self) -> int:
+        return sum([bits_of(reached) for row in self._rows.rows for reached in row])
 
     def reached(self, start: int, count: int) -> Sums:
         place = bisect_left(self._ranks, start)
-        row = self._rows[-1] if place == len(self._ranks) else self._rows[place // self._stride]
+        rows = self._rows.rows
+        row = rows[0] if place == len(self._ranks) else rows[-1 - place // self._stride]
         return row[count] if count < len(row) else NO_WAY
 
 
@@ -69,10 +82,28 @@ class EqualRequests:
 class CounterSums:
     """One group of devices that compete for counters, in one numbering of sums."""
 
-    __slots__ = ("_amounts", "_bases", "_devices", "_fixed", "_left", "_places", "_plan", "_space", "_tables", "bits")
+    __slots__ = (
+        "_amounts",
+        "_bases",
+        "_devices",
+        "_fixed",
+        "_left",
+        "_look",
+        "_places",
+        "_plan",
+        "_space",
+        "_tables",
+        "_worked_out",
+    )
 
     def __init__(
-        self, plan: SearchPlan, space: SumSpace, amounts: Mapping[int, Amounts], left: list[int], places: Sequence[int]
+        self,
+        plan: SearchPlan,
+        space: SumSpace,
+        amounts: Mapping[int, Amounts],
+        left: list[int],
+        places: Sequence[int],
+        look: Look,
     ) -> None:
         """`amounts` by device; `left` is the live state of all counters, `places` says which of them the amounts are about."""
         self._plan = plan
@@ -80,16 +111,29 @@ class CounterSums:
         self._amounts = amounts
         self._left = left
         self._places = places
+        self._look = look
         self._devices = 0
         for position in amounts:
             self._devices |= 1 << position
         self._bases: dict[tuple[int, ...], Sums] = {}
         self._tables: dict[int, tuple[SumTable, EqualRequests]] = {}
         self._fixed: dict[int, Amounts] = {}
-        self.bits = 0
+        # Kept, perhaps half done, for when the search continues after a stop.
+        self._worked_out: dict[Hashable, SumRows] = {}
 
-    def binds(self, requests: Sequence[ClaimRequest]) -> bool:
-        """Not if these requests may come without any device of this group, or with devices that draw nothing."""
+    @property
+    def bits(self) -> int:
+        tables = sum([table.bits for table, _ in self._tables.values()])
+        return tables + sum([bits_of(sums) for rows in self._worked_out.values() for sums in rows.last])
+
+    def binds(self, requests: Sequence[Request]) -> bool:
+        """Not if these requests may come without any device of this group, or with devices that draw nothing.
+
+        Nor if it would take too long to work out all sums.
+        """
+        count = sum([max([option.count for option in request.options]) for request in self._choosing(requests)])
+        if work_of(self._space, len(self._amounts), min(count, len(self._amounts))) > MOST_WORK:
+            return False
         return any(is_fixed(request) for request in requests) or not self._base(self._choosing(requests)).get(0, 0) & 1
 
     def suffices(self, option: Option, ordinal: int, start: int, first: int, free: int) -> bool:
@@ -153,9 +197,9 @@ class CounterSums:
             draws = [(rank(option, position), self._amounts[position]) for position in bits(mask & self._devices)]
             most = min(option.count * len(members), len(draws))
             table = SumTable(self._space, sorted(draws), most, self._base(others))
-            self.bits += table.bits
             alike = EqualRequests(option.count, members, self._plan, self._elsewhere(mask, len(members)))
             known = self._tables[option.index] = (table, alike)
+        known[0].work_out(self._look)
         return known
 
     def _elsewhere(self, mask: int, requests: int) -> int:
@@ -198,13 +242,13 @@ class CounterSums:
     def _plus(self, mask: int, count: int, later: Sums) -> Sums:
         if count <= 0:
             return later
-        layers = [later] + [NO_WAY] * count
-        for position in bits(mask & self._devices):
-            amounts = self._amounts[position]
-            for k in range(count, 0, -1):
-                if layers[k - 1]:
-                    layers[k] = joined(layers[k], self._space.add(layers[k - 1], amounts))
-        return layers[count]
+        key = (mask, count, tuple(later.items()))
+        rows = self._worked_out.get(key)
+        if rows is None:
+            draws = [self._amounts[position] for position in bits(mask & self._devices)]
+            rows = self._worked_out[key] = SumRows(self._space, draws, count, later, stride=0)
+        rows.work_out(self._look)
+        return rows.last[count]
 
     def _plus_all(self, option: Option, later: Sums) -> Sums:
         for position in self._plan.given.all_sets[option.index]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from dray.allocator.ledger import CounterState
 from dray.allocator.requests import Option
-from dray.allocator.rules import KindOf, Rule
+from dray.allocator.rules import KindOf, Look, Rule
 from dray.allocator.rules.counter_sums import CounterSums, is_fixed
-from dray.allocator.sums import spaces_of
+from dray.allocator.sums import most_within, spaces_of
 from dray.allocator.types import bits
 from dray.api.quantity import Quantity
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dray.allocator.search_plan import SearchPlan
 
 Drawn = tuple[tuple[int, int], ...]
+
+# Answers about groups of devices that a search keeps.
+MOST_EXACT = 4096
 
 
 class PoolBudget:
@@ -35,24 +38,26 @@ class PoolBudget:
 class CompetingDevices:
     """Devices that compete for the same counters, directly or through one another; no device outside uses these counters."""
 
-    __slots__ = ("_budget", "_by_amount", "_drawing", "_groups", "devices")
+    __slots__ = ("_budget", "_by_amount", "_drawing", "_drawn", "_exact", "_groups", "devices")
 
-    def __init__(self, budget: PoolBudget) -> None:
+    def __init__(self, budget: PoolBudget, exact: dict[Hashable, int]) -> None:
+        """`exact` is shared by groups of the same kind, such as cards of one model."""
         self._budget = budget
+        self._exact = exact
+        self._drawn: dict[int, Drawn] = {}
         self.devices = 0
-        # By counter: amounts, each with the devices that draw it.
-        self._by_amount: dict[int, dict[int, int]] = {}
+        # By counter: amounts, smallest first, each with the devices that draw it.
+        self._by_amount: dict[int, list[tuple[int, int]]] = {}
         self._drawing: dict[int, int] = {}
         # By all the counters they draw from: devices.
         self._groups: dict[frozenset[int], int] = {}
 
     def add(self, position: int, drawn: Drawn) -> None:
         self.devices |= 1 << position
+        self._drawn[position] = drawn
         counters = frozenset([counter for counter, _ in drawn])
         self._groups[counters] = self._groups.get(counters, 0) | 1 << position
-        for counter, amount in drawn:
-            amounts = self._by_amount.setdefault(counter, {})
-            amounts[amount] = amounts.get(amount, 0) | 1 << position
+        for counter, _ in drawn:
             self._drawing[counter] = self._drawing.get(counter, 0) | 1 << position
 
     def most_that_fit(self, mask: int) -> int:
@@ -75,10 +80,26 @@ class CompetingDevices:
                 apart += min([self._fitting(counter, alone) for counter in counters], default=alone.bit_count())
         return min(most, apart)
 
+    def exactly_fit(self, mask: int, most: int) -> int:
+        """The same, all counters together; `most` is what one knows already."""
+        if most <= 1 or len(self._drawing) == 1:
+            return most
+        left = self._budget.left
+        counters = sorted(self._drawing)
+        draws = sorted([_amounts(self._drawn[position], counters) for position in bits(mask)])
+        lefts = tuple([left[counter] for counter in counters])
+        key = (tuple(draws), lefts)
+        known = self._exact.get(key)
+        if known is None:
+            if len(self._exact) >= MOST_EXACT:
+                self._exact.clear()
+            known = self._exact[key] = most_within(draws, lefts, most) if min(lefts) >= 0 else most
+        return min(known, most)
+
     def _fitting(self, counter: int, mask: int) -> int:
         """The number of devices that one counter suffices for, counting the smallest first."""
         left, fitting = self._budget.left[counter], 0
-        for amount, devices in sorted(self._by_amount[counter].items()):
+        for amount, devices in self._amounts_of(counter):
             wanting = (mask & devices).bit_count()
             taking = wanting if amount <= 0 else min(wanting, max(left, 0) // amount)
             left -= taking * amount
@@ -86,6 +107,16 @@ class CompetingDevices:
             if taking < wanting:
                 break
         return fitting
+
+    def _amounts_of(self, counter: int) -> list[tuple[int, int]]:
+        found = self._by_amount.get(counter)
+        if found is None:
+            devices_by_amount: dict[int, int] = {}
+            for position in bits(self._drawing[counter]):
+                amount = dict(self._drawn[position])[counter]
+                devices_by_amount[amount] = devices_by_amount.get(amount, 0) | 1 << position
+            found = self._by_amount[counter] = sorted(devices_by_amount.items())
+        return found
 
 
 class Counters(Rule):
@@ -149,7 +180,7 @@ class Counters(Rule):
     def tied_devices(self) -> Iterable[int]:
         return [competing.devices for competing in self._groups()]
 
-    def sum_bounds(self, plan: SearchPlan) -> list[CounterSums]:
+    def sum_bounds(self, plan: SearchPlan, look: Look) -> list[CounterSums]:
         """Devices that may be shared are left out: they may have paid already."""
         found: list[CounterSums] = []
         wanted = choosable = 0
@@ -167,15 +198,19 @@ class Counters(Rule):
             if min(map(min, amounts.values())) >= 0:
                 chosen = [amounts[position] for position in drawing if choosable >> position & 1]
                 for space in spaces_of(chosen or list(amounts.values()), [left[counter] for counter in counters]):
-                    found.append(CounterSums(plan, space, amounts, left, counters))
+                    found.append(CounterSums(plan, space, amounts, left, counters, look))
         return found
 
-    def most_that_fit(self, mask: int) -> int:
+    def most_that_fit(self, mask: int, wanted: int) -> int:
         """No more of these devices, none of them shared, can be chosen together."""
         most = (mask & ~self._concerns).bit_count()
-        for competing in self._groups():
-            if mask & competing.devices:
-                most += competing.most_that_fit(mask & competing.devices)
+        touched = [competing for competing in self._groups() if mask & competing.devices]
+        bounds = [competing.most_that_fit(mask & competing.devices) for competing in touched]
+        most += sum(bounds)
+        for competing, bound in zip(touched, bounds, strict=True):
+            if most < wanted:
+                break
+            most += competing.exactly_fit(mask & competing.devices, bound) - bound
         return most
 
     def kind(self, first_request: int, position: int) -> Hashable:
@@ -225,10 +260,11 @@ def _competing_devices(budgets: dict[int, PoolBudget], drawn: dict[int, Drawn]) 
         for counter, _ in draws[1:]:
             leader[find((pool, counter))] = find((pool, draws[0][0]))
     found: dict[Hashable, CompetingDevices] = {}
+    exact: dict[Hashable, int] = {}
     for position, draws in drawn.items():
         budget = budgets[position]
         key = find((budget.pool, draws[0][0])) if draws else budget.pool
-        found.setdefault(key, CompetingDevices(budget)).add(position, draws)
+        found.setdefault(key, CompetingDevices(budget, exact)).add(position, draws)
     return list(found.values())
 
 

@@ -102,6 +102,8 @@ def entries_in_order(claims: list[UsableClaim]) -> tuple[str, ...]:
 
 # Watches, leases and bindings wait so long at most; most searches take a hundredth of it.
 TURN_S = 0.01
+# All nodes of an attempt together have so many times the time that one node has.
+NODES_IN_AN_ATTEMPT = 2
 
 Now = Callable[[], float]
 """Seconds on a clock that never goes back."""
@@ -144,7 +146,8 @@ class SearchTurns:
         self._limits = TimeLimits()
 
     def in_one_piece(self) -> TimeLimits:
-        return TimeLimits(deadlines(self._now, self._timeout_s))
+        together = deadlines(self._now, NODES_IN_AN_ATTEMPT * self._timeout_s)
+        return TimeLimits(deadlines(self._now, self._timeout_s), whole_attempt=together)
 
     def take(self, turn: int) -> TimeLimits:
         if turn == 0:
