@@ -208,7 +208,7 @@ async def test_preemption_does_not_search_for_ever():
 async def test_later_attempt_goes_on_with_the_search_and_comes_to_an_answer():
     """Nothing has changed in the cluster. The time was too short, several times, and yet the steps add up."""
     world = hard_world(distinct_points(), a_pod("pod", "claim"), config=filter_timeout("100ms"))
-    slowed(world)
+    slowed(world, TURN_S / 6)
     messages = []
     for _ in range(40):
         world.scheduler.queue.activate("uid-pod", world.clock.monotonic())

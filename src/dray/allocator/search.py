@@ -117,7 +117,8 @@ class Search:
     def __init__(self, given: SearchInput, observer: Observer | None = None) -> None:
         self.given = given
         self._rules = given.rules
-        self._plan = SearchPlan.plain(given)
+        # Without a plan all requests come one after another.
+        self._plan: SearchPlan | None = None
         self._component = 0
         # By request: the alternative and the rank of the first device that were chosen last.
         self._first_choices: dict[int, tuple[Option, int]] = {}
@@ -176,7 +177,7 @@ class Search:
                 if opened_after is None:
                     stack.clear()
                     self._component += 1
-                    if self._component == len(self._plan.components):
+                    if self._plan is None or self._component == len(self._plan.components):
                         return self._in_order()
                     self._must_open = True
                 elif not opened_after:
@@ -198,6 +199,8 @@ class Search:
 
     def _in_order(self) -> list[tuple[Option, int]]:
         """Components are solved one after another; results come in the order of the requests."""
+        if self._plan is None:
+            return self.chosen
         return sorted(self.chosen, key=lambda choice: choice[0].request.index)
 
     # --- opening -----------------------------------------------------------------------------------------------------
@@ -209,13 +212,21 @@ class Search:
         option = frame.option
         if not option.all_devices and frame.ordinal + 1 < option.count:
             return self._open_device(option, frame.ordinal + 1, self.given.rank(option, frame.position) + 1)
-        following = self._plan.following(option.request)
+        following = self._following(option.request)
         return None if following is None else self._open_request(following)
+
+    def _following(self, request: Request) -> Request | None:
+        if self._plan is not None:
+            return self._plan.following(request)
+        requests = self.given.problem.requests
+        return requests[request.index + 1] if request.index + 1 < len(requests) else None
 
     def _open_component(self) -> bool:
         """The choices for components before this one are final."""
         if self._wants_to_look_ahead:
             self._look_ahead()
+        if self._plan is None:
+            return self._open_request(self.given.problem.requests[0])
         component = self._plan.components[self._component]
         if self._bounds is not None:
             self._bounds.begin(component)
@@ -224,7 +235,7 @@ class Search:
     def _open_request(self, request: ClaimRequest) -> bool:
         if request.is_prioritized:
             choice = Choice(request)
-            twin = self._plan.twin_before.get(request.index)
+            twin = self._twin_before(request)
             if twin is not None:
                 # An earlier alternative than that of an equal request before this one leads to no first solution.
                 choice.current = twin.options.index(self._first_choices[twin.index][0]) - 1
@@ -239,9 +250,12 @@ class Search:
             return True
         return self._open_device(option, 0, self._first_rank(option))
 
+    def _twin_before(self, request: Request) -> Request | None:
+        return self._plan.twin_before.get(request.index) if self._plan is not None else None
+
     def _first_rank(self, option: Option) -> int:
         """Equal requests take their first devices in order; a device that is shared may serve both."""
-        twin = self._plan.twin_before.get(option.request.index)
+        twin = self._twin_before(option.request)
         if twin is None or option.all_devices:
             return 0
         chosen, rank = self._first_choices[twin.index]
@@ -440,9 +454,9 @@ class Search:
         if self._kinds is None:
             self._kinds = InterchangeableDevices(self.given)
             if not Bounds.may_hide_errors(self.given):
-                self._plan = SearchPlan.with_components(self.given)
+                self._plan = SearchPlan(self.given)
             self._look()
-        if not Bounds.may_hide_errors(self.given):
+        if self._plan is not None:
             self._bounds = Bounds(self.given, self._plan, self._look)
         self._wants_to_look_ahead = False
 

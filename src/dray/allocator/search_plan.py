@@ -20,32 +20,23 @@ class SearchPlan:
 
     __slots__ = ("_following", "_open", "components", "given", "masks", "twin_before")
 
-    def __init__(self, given: SearchInput, components: Sequence[Sequence[ClaimRequest]], has_twins: bool) -> None:
+    def __init__(self, given: SearchInput) -> None:
+        """Only for a search in which leaving out a branch hides no error."""
         self.given = given
-        self.components = components
+        self.components: Sequence[Sequence[Request]] = _components(given)
         self.masks = [_usable(given, option) for option in given.problem.options]
         self._following: dict[int, ClaimRequest | None] = {}
         self._open: dict[int, Sequence[ClaimRequest]] = {}
         # By request, the nearest equal one before it.
-        self.twin_before: dict[int, ClaimRequest] = {}
-        for component in components:
+        self.twin_before: dict[int, Request] = {}
+        for component in self.components:
             for place, request in enumerate(component):
                 self._open[request.index] = component[place:]
                 self._following[request.index] = component[place + 1] if place + 1 < len(component) else None
-            if has_twins:
+            if not given.problem.has_admin:
                 self._find_twins(component)
 
-    @classmethod
-    def plain(cls, given: SearchInput) -> SearchPlan:
-        """All requests one after another."""
-        return cls(given, [given.problem.requests], has_twins=False)
-
-    @classmethod
-    def with_components(cls, given: SearchInput) -> SearchPlan:
-        """Only where leaving out a branch hides no error."""
-        return cls(given, _components(given), has_twins=not given.problem.has_admin)
-
-    def following(self, request: ClaimRequest) -> ClaimRequest | None:
+    def following(self, request: Request) -> Request | None:
         """The next request of the component."""
         return self._following[request.index]
 
