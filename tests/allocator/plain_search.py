@@ -211,7 +211,7 @@ class PlainSearch:
         return known.dedicated or any(k is known and not k.shareable for _, _, _, k in self.chosen)
 
     def _may_enter(self, claim: int, name: str, option: Any, known: Known, must: bool) -> bool:
-        if not self._has_capacity(option, known) or not self._has_counters(known):
+        if (not must and not self._has_capacity(option, known)) or not self._has_counters(known):
             return False
         if any(not _tolerated(taint, option.tolerations) for taint in known.device.taints):
             return False
@@ -219,7 +219,7 @@ class PlainSearch:
             if must:
                 raise Wrong("constraint on all devices")
             return False
-        return True
+        return self._has_capacity(option, known)
 
     def _has_capacity(self, option: Any, known: Known) -> bool:
         amounts = self._amounts(option, known)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from dray.allocator.requests import Option, Request
+from dray.allocator.requests import ClaimRequest, Option
 from dray.allocator.rules import Look, Rule, ValueGroups
 from dray.allocator.search_input import SearchInput
 from dray.allocator.search_plan import SearchPlan

@@ -102,6 +102,7 @@ class Search:
         "_observer",
         "_plan",
         "_rules",
+        "_rules_for_all",
         "_stack",
         "_turn_is_over",
         "_turns_until_look",
@@ -117,6 +118,9 @@ class Search:
     def __init__(self, given: SearchInput, observer: Observer | None = None) -> None:
         self.given = given
         self._rules = given.rules
+        self._rules_for_all = given.rules
+        if given.problem.has_all:
+            self._rules_for_all = sorted(given.rules, key=lambda rule: rule.is_late_for_all)
         # Without a plan all requests come one after another.
         self._plan: SearchPlan | None = None
         self._component = 0
@@ -215,7 +219,7 @@ class Search:
         following = self._following(option.request)
         return None if following is None else self._open_request(following)
 
-    def _following(self, request: Request) -> Request | None:
+    def _following(self, request: ClaimRequest) -> ClaimRequest | None:
         if self._plan is not None:
             return self._plan.following(request)
         requests = self.given.problem.requests
@@ -250,7 +254,7 @@ class Search:
             return True
         return self._open_device(option, 0, self._first_rank(option))
 
-    def _twin_before(self, request: Request) -> Request | None:
+    def _twin_before(self, request: ClaimRequest) -> ClaimRequest | None:
         return self._plan.twin_before.get(request.index) if self._plan is not None else None
 
     def _first_rank(self, option: Option) -> int:
@@ -378,7 +382,7 @@ class Search:
             raise Paused(self.steps)
 
     def _enter(self, option: Option, position: int, must: bool = False) -> bool:
-        rules = self._rules
+        rules = self._rules_for_all if must else self._rules
         for count, rule in enumerate(rules):
             if not rule.enter(option, position):
                 for entered in reversed(rules[:count]):

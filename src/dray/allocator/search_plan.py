@@ -23,12 +23,12 @@ class SearchPlan:
     def __init__(self, given: SearchInput) -> None:
         """Only for a search in which leaving out a branch hides no error."""
         self.given = given
-        self.components: Sequence[Sequence[Request]] = _components(given)
+        self.components: Sequence[Sequence[ClaimRequest]] = _components(given)
         self.masks = [_usable(given, option) for option in given.problem.options]
         self._following: dict[int, ClaimRequest | None] = {}
         self._open: dict[int, Sequence[ClaimRequest]] = {}
         # By request, the nearest equal one before it.
-        self.twin_before: dict[int, Request] = {}
+        self.twin_before: dict[int, ClaimRequest] = {}
         for component in self.components:
             for place, request in enumerate(component):
                 self._open[request.index] = component[place:]
@@ -36,7 +36,7 @@ class SearchPlan:
             if not given.problem.has_admin:
                 self._find_twins(component)
 
-    def following(self, request: Request) -> Request | None:
+    def following(self, request: ClaimRequest) -> ClaimRequest | None:
         """The next request of the component."""
         return self._following[request.index]
 
@@ -115,7 +115,7 @@ def _components(given: SearchInput) -> list[list[ClaimRequest]]:
         most = sum([max([given.count_of(option) for option in request.options]) for request in claim.requests])
         if most > MAX_ALLOCATION_RESULTS:
             connections.append([request.index for request in claim.requests])
-    components: dict[int, list[Request]] = {}
+    components: dict[int, list[ClaimRequest]] = {}
     for request, leader in zip(problem.requests, _leaders(len(masks), connections), strict=True):
         components.setdefault(leader, []).append(request)
     return list(components.values())

@@ -28,6 +28,8 @@ class Rule(ABC):
     name: str
     is_constraint = False
     """A constraint that refuses a device of an `All` request is fatal."""
+    is_late_for_all = False
+    """Whether an `All` request asks this rule after the constraints; what it refuses then is not what a constraint refuses."""
     kind_changes = False
     """Whether equal devices differ once one of them has been chosen; then `live_kind` tells them apart."""
     limits_shares = False

@@ -26,6 +26,7 @@ class Capacity(Rule):
     """Concerns devices that may be shared, and devices with shares from a time when they might."""
 
     name = "capacity"
+    is_late_for_all = True
     kind_changes = True
     limits_shares = True
 

@@ -28,7 +28,7 @@ from dray.allocator.sums import (
 from dray.allocator.types import bits
 
 if TYPE_CHECKING:
-    from dray.allocator.requests import Option, Request
+    from dray.allocator.requests import ClaimRequest, Option
     from dray.allocator.rules import Look
     from dray.allocator.search_plan import SearchPlan
 
@@ -126,7 +126,7 @@ class CounterSums:
         tables = sum([table.bits for table, _ in self._tables.values()])
         return tables + sum([bits_of(sums) for rows in self._worked_out.values() for sums in rows.last])
 
-    def binds(self, requests: Sequence[Request]) -> bool:
+    def binds(self, requests: Sequence[ClaimRequest]) -> bool:
         """Not if these requests may come without any device of this group, or with devices that draw nothing.
 
         Nor if it would take too long to work out all sums.

@@ -191,7 +191,7 @@ class Counters(Rule):
         for competing in self._groups():
             drawing = list(bits(competing.devices & wanted & ~self._shareable))
             counters = sorted({counter for position in drawing for counter, _ in self._drawn[position]})
-            if not counters or self._budgets[drawing[0]].overdrawn:
+            if not counters or self._budgets[drawing[0]].overdrawn or not _is_needed(plan, competing.devices):
                 continue
             left = self._budgets[drawing[0]].left
             amounts = {position: _amounts(self._drawn[position], counters) for position in drawing}
@@ -237,6 +237,18 @@ class Counters(Rule):
                     f"{_units(budget.left[counter])} left"
                 )
         return "counters do not suffice"
+
+
+def _is_needed(plan: SearchPlan, devices: int) -> bool:
+    """Whether some requests find too few devices elsewhere."""
+    wanted: dict[int, int] = {}
+    for request in plan.given.problem.requests:
+        mask = plan.mask_of(request)
+        if mask & devices:
+            if is_fixed(request):
+                return True
+            wanted[mask] = wanted.get(mask, 0) + min([plan.given.count_of(option) for option in request.options])
+    return any(count > (mask & ~devices).bit_count() for mask, count in wanted.items())
 
 
 def _amounts(drawn: Drawn, counters: Sequence[int]) -> tuple[int, ...]:
