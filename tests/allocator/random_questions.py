@@ -1,9 +1,9 @@
 """Random questions, each answered by the allocator and by brute force: the same devices, the same "no", the same errors.
 
-    python -m tests.allocator.random_questions tight|wild SEED WORLDS
+    python -m tests.allocator.random_questions tight|small|wild SEED WORLDS
 
-prints the questions that differ and how many were asked. `tight` is compared with `plain_search`, a second implementation of the
-rules; `wild` mixes every feature and is compared with the allocator's own search without anything that shortens it.
+prints the questions that differ and how many were asked. `tight` and `small` are compared with `plain_search`, a second implementation
+of the rules; `wild` mixes every feature and is compared with the allocator's own search without anything that shortens it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dray.api.resource import DeviceClass, ResourceClaim, ResourceSlice
 from tests.allocator import plain_search, tight, wild
 
 # Steps after which brute force gives up on a question; it then counts as "too long".
-MOST_STEPS = 600
+MOST_STEPS = 300
 
 Found = list[tuple[int, str, str, str]] | str
 """Claim, request, pool and device of all that was chosen; or "no", "error", "too long"."""
@@ -110,8 +110,15 @@ class Comparison:
             self.differences.append((scenario, ours, theirs))
 
 
+def compare_small(seed: int, number: int, comparison: Comparison) -> None:
+    compare_worlds(tight.world(seed, number, tight.SMALL_SIZES), comparison)
+
+
 def compare_tight(seed: int, number: int, comparison: Comparison) -> None:
-    asked = tight.world(seed, number)
+    compare_worlds(tight.world(seed, number), comparison)
+
+
+def compare_worlds(asked: tight.World, comparison: Comparison) -> None:
     slices = [codec.to_object(document, ResourceSlice) for document in asked.slices]
     held = [codec.to_object(document, ResourceClaim) for document in asked.held]
     inventory = Inventory(Features.from_names(dict.fromkeys(tight.FEATURES, True)))
@@ -124,7 +131,7 @@ def compare_tight(seed: int, number: int, comparison: Comparison) -> None:
     for question, documents in enumerate(asked.questions):
         claims = [codec.to_object(document, ResourceClaim) for document in documents]
         ours = found_in(
-            in_pieces(allocator, claims, node) if question % 4 == 0 else allocator.fresh_question(claims).on(node)
+            in_pieces(allocator, claims, node) if question % 8 == 0 else allocator.fresh_question(claims).on(node)
         )
         try:
             found = plain_search.PlainSearch(world, claims, MOST_STEPS).first()
@@ -145,7 +152,7 @@ def compare_wild(seed: int, number: int, comparison: Comparison) -> None:
         comparison.note(scenario.name, ours, theirs)
 
 
-KINDS = {"tight": compare_tight, "wild": compare_wild}
+KINDS = {"small": compare_small, "tight": compare_tight, "wild": compare_wild}
 
 
 def main() -> None:

@@ -166,6 +166,12 @@ def test_best_fit_takes_the_smallest_that_suffices():
     assert chosen(ask(devices, *both, policy="best-fit")) == ["r:d40", "s:d80"]
 
 
+def test_best_fit_finds_capacity_that_is_published_without_the_domain():
+    devices = [a_device(f"d{gi}", capacity={"memory": f"{gi}Gi"}) for gi in (80, 20, 40)]
+    asked = any_request(capacity={"gpu.example.com/memory": "30Gi"})
+    assert chosen(ask(devices, asked, policy="best-fit")) == ["r:d40"]
+
+
 def test_least_fragmentation_fills_what_is_shared_already():
     devices = [a_device(f"d{i}", capacity={"memory": "10"}, allowMultipleAllocations=True) for i in range(3)]
     held = [holder_object({"device": "d2", "shareID": "s", "consumedCapacity": {"memory": "4"}})]

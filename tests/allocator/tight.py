@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +29,10 @@ FEATURES = [
     "deviceStatus",
     "listTypeAttributes",
 ]
-QUESTIONS_PER_WORLD = 24
+QUESTIONS_PER_WORLD = 40
+# Numbers of devices; small worlds are asked faster.
+SIZES = [2, 3, 3, 4, 4, 5, 5, 6, 7, 8]
+SMALL_SIZES = [2, 3, 3, 4]
 SAFE_SELECTORS = [expression for expression in SELECTORS if ".model ==" not in expression]
 POLICIES: list[Json] = [
     {"default": "1"},
@@ -46,8 +50,8 @@ class World:
     questions: list[list[Json]]
 
 
-def world(seed: int, number: int) -> World:
-    made = Making(random.Random(f"tight/{seed}/{number}"))
+def world(seed: int, number: int, sizes: Sequence[int] = SIZES) -> World:
+    made = Making(random.Random(f"tight/{seed}/{number}"), sizes)
     slices = made.slices()
     questions = [made.claims() for _ in range(QUESTIONS_PER_WORLD)]
     return World(f"tight-{seed}/{number}", slices, made.held(), questions)
@@ -68,8 +72,9 @@ def scenario(asked: World, question: int) -> Json:
 class Making:
     """One world in the making: what it has at all is drawn first, so that worlds differ in more than numbers."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, sizes: Sequence[int] = SIZES) -> None:
         self.chance = chance
+        self.sizes = sizes
         self.counters = chance.choice([0, 0, 1, 1, 2, 3])
         self.shares = self.maybe(0.4)
         self.lists = self.maybe(0.15)
@@ -86,7 +91,7 @@ class Making:
     # --- devices -----------------------------------------------------------------------------------------------------
 
     def slices(self) -> list[Json]:
-        number = self.chance.choice([2, 3, 3, 4, 4, 5, 5, 6, 7, 8])
+        number = self.chance.choice(self.sizes)
         names = ["p"] if self.maybe(0.6) else ["p", "q"]
         for index in range(number):
             self.pools.setdefault(self.chance.choice(names), []).append(self.device(index))
@@ -185,7 +190,8 @@ class Making:
         ]
 
     def devices_of_claim(self, claims: int) -> Json:
-        number = self.chance.choice([1, 2, 2, 3] if claims > 1 else [1, 2, 2, 3, 3, 4, 5])
+        most = min(5, max(self.sizes)) if claims == 1 else 3
+        number = self.chance.choice([1, 2, 2, 3, 3, 4, 5][: most + 2])
         alike = self.maybe(0.4)
         alternatives = self.maybe(0.35)
         requests: list[Json] = []

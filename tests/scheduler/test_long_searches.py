@@ -137,8 +137,10 @@ async def test_nodes_of_a_kind_share_one_timeout():
 )
 async def test_a_node_has_ten_seconds_and_without_the_gate_as_long_as_it_takes(is_on, search_takes_s, answer):
     gates = FeatureGates.default() if is_on else FeatureGates.default().without("DRASchedulerFilterTimeout")
-    world = hard_world(distinct_points(), a_pod("pod", "claim"), gates=gates)
-    slowed(world, search_takes_s * STEPS_PER_LOOK / STEPS)
+    unhurried = slowed(hard_world(distinct_points(), a_pod("pod", "claim"), gates=gates), 0)
+    await unhurried.attempt()
+    looks = unhurried.scheduler.handle.clock.looks
+    world = slowed(hard_world(distinct_points(), a_pod("pod", "claim"), gates=gates), search_takes_s / looks)
     await world.attempt()
     assert answer in world.message()
 

@@ -173,10 +173,15 @@ class DeviceFilter:
             return not amounts.refusal
         return True
 
+    def capacity_on(self, kind: DeviceKind) -> Mapping[str, Quantity]:
+        """The requested capacity, under the names that the device publishes."""
+        if not self.capacity or self.capacity.keys() <= kind.device.capacity.keys():
+            return self.capacity
+        return with_published_names(self.capacity, kind.device, kind.driver)
+
     def amounts(self, kind: DeviceKind) -> RequestedCapacity:
-        requests, key = self.capacity, self.capacity_key
-        if requests and not requests.keys() <= kind.device.capacity.keys():
-            requests = with_published_names(requests, kind.device, kind.driver)
+        requests, key = self.capacity_on(kind), self.capacity_key
+        if requests is not self.capacity:
             key = capacity_key_of(requests, self.features)
         plan = kind.capacity
         known: RequestedCapacity | None = plan.amounts.get(key)

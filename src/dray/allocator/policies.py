@@ -66,7 +66,8 @@ def _left_over(given: SearchInput, option: Option, position: int) -> float:
         stored = given.ledger.taken(view).consumed.get(place, {})
         parts = [(published - stored.get(name, 0) - amount) / (published or 1) for name, published, amount in items]
     else:
-        asked = [item for item in items if item[0] in option.device_filter.capacity]
+        named = option.device_filter.capacity_on(kind)
+        asked = [item for item in items if item[0] in named]
         # Sizes are compared across devices: a larger device leaves more unused.
         parts = [float(published - amount) for _, published, amount in asked]
     return sum(parts) / len(parts) if parts else 0.0
