@@ -188,8 +188,8 @@ def test_difference_between_policies(tmp_path: Path) -> None:
     nodes = [gpu_node(f"node-{number}") for number in range(2)]
     slices = [gpu_slice(f"node-{number}") for number in range(2)]
     documents = [*nodes, *slices, a_class(), gpu_template(), a_waiting_pod("a"), a_waiting_pod("b")]
-    diff = simulated(tmp_path, documents, "--diff", "best-fit")["diff"]
-    assert diff["to"]["name"] == "best-fit"
+    diff = simulated(tmp_path, documents, "--diff", "least-fragmentation")["diff"]
+    assert diff["to"]["name"] == "least-fragmentation"
     [row] = diff["pods"]
     assert row["from"]["node"] != row["to"]["node"]
 

@@ -23,7 +23,7 @@ from dray.api.core import (
     Taint,
 )
 from dray.api.resource import Device
-from dray.scheduler.config import SchedulerConfig, with_policy
+from dray.scheduler.config import POLICIES, SchedulerConfig, with_policy
 from dray.scheduler.framework.interface import CycleState
 from dray.scheduler.framework.profile import ProfileConfig
 from dray.scheduler.plugins.balanced_allocation import NodeResourcesBalancedAllocation
@@ -167,7 +167,7 @@ async def test_claim_quantities_count_in_the_score():
     assert world.requested("node-2")["cpu"] == 2000
 
 
-@pytest.mark.parametrize("policy", ["best-fit", "least-fragmentation"])
+@pytest.mark.parametrize("policy", POLICIES)
 async def test_packing_fills_one_node_before_the_next(policy):
     objects = [x for index in range(4) for x in template_pod(f"p{index}", cpu="100m")]
     nodes = [x for n in range(3) for x in (a_node(f"node-{n}"), a_slice(f"node-{n}", 4))]

@@ -8,7 +8,7 @@ from dray.allocator.first_fit import first_fit
 from dray.allocator.inventory import Inventory, NodePools
 from dray.allocator.ledger import Ledger
 from dray.allocator.matches import NodeMatches
-from dray.allocator.policies import POLICIES
+from dray.allocator.policies import POLICIES, Policy
 from dray.allocator.question_cache import NodeOutcome, QuestionCache, kind_of_node
 from dray.allocator.reasons import Explanation
 from dray.allocator.requests import Problem, claim_mark
@@ -192,6 +192,22 @@ class Question:
                 text = "filter operation aborted: deadline exceeded"
                 return Failure(Reason(TIMED_OUT, text), for_this_node_only=True, steps=late.steps)
         return outcome.allocation or self._answer(outcome)
+
+    def in_order_of(self, policy: Policy, node: Node, deadline: Deadline | None = None) -> Allocation | None:
+        """The devices on one node, tried in the order of `policy`; None if there are none, or not in time. Nothing is kept."""
+        problem, allocator = self._cache.problem, self._allocator
+        if problem is None:
+            return None
+        pools = allocator.inventory.pools_on(node)
+        try:
+            search = Search(SearchInput(problem, pools, allocator.ledger, self._cache.scopes, policy))
+            solution = search.run(deadline)
+            found = Allocation(problem, pools, solution, search.steps) if solution is not None else None
+            if found is not None and not pools.is_local:
+                found.check_node_selectors([claim.metadata.name for claim in self._claims])
+        except (FatalError, Interrupted):
+            return None
+        return found
 
     def on_nodes(self, nodes: Iterable[Node], deadline: Deadline | None = None) -> Iterator[tuple[Node, Answer]]:
         """Each node with its answer. Nodes that differ in names only share one search."""

@@ -65,7 +65,7 @@ def simulate(
       dray simulate -f dump.yaml
       dray simulate -f dump.yaml --add-nodes node-1=3 -o json
       dray simulate -f dump.yaml --autoscale --report report.html
-      dray simulate -f dump.yaml --diff best-fit
+      dray simulate -f dump.yaml --diff least-fragmentation
     """
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise click.UsageError(f"{report}: there is no such folder")

@@ -10,7 +10,8 @@ import yaml
 
 from dray.features import FeatureGates
 from dray.scheduler.framework.interface import EXTENSION_POINTS
-from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig
+from dray.scheduler.framework.profile import EnabledPlugin, PluginSet, ProfileConfig, merge
+from dray.scheduler.packing import UNITS
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
@@ -221,25 +222,37 @@ def _leader_election(entry: Mapping[str, Any]) -> LeaderElectionConfig:
     return chosen
 
 
-POLICIES: dict[str, dict[str, object]] = {
-    "best-fit": {"strategy": "fullest"},
-    "least-fragmentation": {"strategy": "smallest-leftover"},
-}
-"""The arguments of DevicePacking per policy."""
+POLICIES = ("least-fragmentation",)
+"""Policies beside the default."""
 
-PACKING_WEIGHT = 10
+# Plugins that pull pods to empty nodes; with a policy they no longer score.
+_SPREADING = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
+# One device of waste weighs as much as 1,000 points, so that wishes of pods and soft taints, up to 300 points each, still count.
+WISH_FACTOR = UNITS // 1000
 
 
 def with_policy(config: SchedulerConfig, policy: str) -> SchedulerConfig:
-    """Every profile also scores by packing, and fills nodes up instead of spreading over them."""
-    return replace(config, profiles=tuple(_packing(profile, POLICIES[policy]) for profile in config.profiles))
+    """Every profile scores all nodes that fit by the waste that the pod would add there, and no longer spreads."""
+    if policy not in POLICIES:
+        raise ConfigError(f"policy: Unsupported value: {policy!r}")
+    profiles = tuple(_packing(profile) for profile in config.profiles)
+    return replace(config, profiles=profiles, percentage_of_nodes_to_score=100)
 
 
-def _packing(profile: ProfileConfig, args: dict[str, object]) -> ProfileConfig:
-    multi = profile.plugins.get("multiPoint", PluginSet())
+def _packing(profile: ProfileConfig) -> ProfileConfig:
+    everywhere, score = profile.plugins.get("multiPoint", PluginSet()), profile.plugins.get("score", PluginSet())
+    inherited = () if "*" in score.disabled else merge(DEFAULT_PLUGINS, everywhere)
+    wishes = {plugin.name: plugin.weight for plugin in inherited if plugin.weight}
+    wishes |= {plugin.name: plugin.weight or 1 for plugin in score.enabled}
+    heavier = [
+        EnabledPlugin(name, weight * WISH_FACTOR)
+        for name, weight in wishes.items()
+        if name not in _SPREADING and name not in score.disabled
+    ]
+    packing = EnabledPlugin("DevicePacking", 1)
     plugins = {
         **profile.plugins,
-        "multiPoint": PluginSet((*multi.enabled, EnabledPlugin("DevicePacking", PACKING_WEIGHT)), multi.disabled),
+        "multiPoint": PluginSet((*everywhere.enabled, packing), everywhere.disabled),
+        "score": PluginSet((*heavier, packing), (*score.disabled, *_SPREADING)),
     }
-    fit = {"scoringStrategy": {"type": "MostAllocated"}, **profile.args.get("NodeResourcesFit", {})}
-    return replace(profile, plugins=plugins, args={**profile.args, "NodeResourcesFit": fit, "DevicePacking": args})
+    return replace(profile, plugins=plugins, percentage_of_nodes_to_score=100)

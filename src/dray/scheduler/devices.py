@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 
 from dray.accounting import Policy, manages_node_resources
 from dray.accounting.devices import DeviceIndex
-from dray.allocator import Allocator, Features, Inventory, Ledger
+from dray.allocator import Allocation, Allocator, Features, Inventory, Ledger, Question
 from dray.api.dra.pools import PoolID
 from dray.api.resource import (
     EXTENDED_RESOURCE_CLAIM_ANNOTATION,
@@ -15,12 +15,17 @@ from dray.api.resource import (
     ResourceClaim,
     ResourceSlice,
 )
-from dray.scheduler.framework.filtering import EVERY_NODE, NodeChangeLog
+from dray.scheduler.framework.filtering import (
+    EVERY_NODE,
+    NodeChangeLog,
+)
 from dray.scheduler.framework.interface import NodeFacet
-from dray.scheduler.nodes import NodeList
+from dray.scheduler.nodes import NodeList, NodeState
 
 ClaimChange = Callable[[ResourceClaim | None, ResourceClaim | None], None]
 """Told the claim before and after; None where there is none."""
+PreferredDevices = Callable[[Question, NodeState], Allocation | None]
+"""Answers with the devices that a policy prefers on a node; None if it has no preference."""
 
 
 def revision_of(claim: ResourceClaim) -> int:
@@ -182,6 +187,8 @@ class DeviceState:
         self.claims = AssumedClaims(self._claim_changed)
         self.in_flight: dict[str, ResourceClaim] = {}
         """Claims by UID whose allocation is decided and not yet stored."""
+        self.preferred: PreferredDevices | None = None
+        """Chooses among the devices of the node that a pod goes to; None: the first that fit."""
         self._extended_by_owner: dict[str, ResourceClaim] = {}
         self._reach = DeviceReach()
         self._needing_slices: set[str] = set()

@@ -1,62 +1,167 @@
-"""Score for packing: fill up nodes and pools whose devices are in use already. Only with a packing policy."""
+"""Score of the policy `least-fragmentation`: nodes and devices on which a pod adds the least waste for the mix of pods seen so far."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Mapping
 from typing import Any
 
-from dray.allocator import Allocation
+from dray.allocator import Allocation, Question
+from dray.allocator.policies import Score
+from dray.allocator.requests import Option, Problem
+from dray.allocator.search_input import SearchInput
+from dray.api import codec
 from dray.api.core import Pod
-from dray.scheduler.framework.interface import SKIP, CycleState, NodeFacet, PluginStatus
-from dray.scheduler.framework.scoring import MAX_SCORE
+from dray.scheduler.framework.filtering import EVERY_NODE, ChangeReader, positions
+from dray.scheduler.framework.interface import CycleState, NodeFacet, PluginStatus
 from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
+from dray.scheduler.packing import Fragmentation, PodShape, Room
+from dray.scheduler.plugins.dynamic_resources.filter import deadlines, sort_claims
 from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
 from dray.scheduler.snapshot import Snapshot
 
+# Pods that the mix remembers; beyond that the ones seen longest ago go.
+MOST_PODS = 20_000
+# The mix is measured anew when it has grown by this part.
+GROWTH = 0.25
+# Longest search for the preferred devices on the chosen node; after that the first that fit are taken.
+PREFERENCE_S = 0.05
+
+ShapeKey = tuple[int, int, tuple[bytes, ...]]
+"""Milli-cpu, memory in bytes, and the specs of the claims that need devices."""
+
+
+class PodMix:
+    """The pods that wait or have waited, by shape: what the cluster will probably be asked for next."""
+
+    def __init__(self) -> None:
+        self._shape_of: OrderedDict[str, ShapeKey] = OrderedDict()
+        self._problems: dict[ShapeKey, Problem | None] = {}
+        self._counts: Counter[ShapeKey] = Counter()
+        self._seen = 0
+        self._measured_at = -1
+
+    def see(self, uid: str, key: ShapeKey, problem: Problem | None) -> None:
+        if uid in self._shape_of:
+            return
+        self._shape_of[uid] = key
+        self._counts[key] += 1
+        self._problems[key] = problem
+        self._seen += 1
+        if len(self._shape_of) > MOST_PODS:
+            _, oldest = self._shape_of.popitem(last=False)
+            self._counts[oldest] -= 1
+            if not self._counts[oldest]:
+                del self._counts[oldest], self._problems[oldest]
+
+    def knows(self, uid: str) -> bool:
+        return uid in self._shape_of
+
+    @property
+    def has_grown(self) -> bool:
+        """Is what was measured out of date?"""
+        return self._measured_at < 0 or self._seen - self._measured_at >= max(GROWTH * len(self._shape_of), 1)
+
+    def shapes(self) -> dict[ShapeKey, tuple[PodShape, int]]:
+        self._measured_at = self._seen
+        return {key: (PodShape(key[0], key[1], self._problems[key]), count) for key, count in self._counts.items()}
+
 
 class DevicePacking:
-    """`fullest` prefers the node with the largest part of its devices in use; `smallest-leftover` the node whose chosen devices
-    come from pools that are open already, so that untouched pools stay whole for large requests."""
+    """Learns the mix from the pods that enter the queue, and gives a node the more points the less waste the pod adds there.
+
+    Only the nodes that changed are measured again, and nodes with equal room share their scores.
+    """
 
     name = "DevicePacking"
-    score_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.DEVICES})
+    score_depends_on = frozenset({NodeFacet.OBJECT, NodeFacet.RESOURCES, NodeFacet.DEVICES})
 
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
-        strategy = args.get("strategy", "fullest")
-        if strategy not in ("fullest", "smallest-leftover"):
-            raise ValueError(f"strategy: Unsupported value: {strategy!r}")
-        self._strategy: str = strategy
+        self._mix = PodMix()
+        self._shapes: dict[ShapeKey, PodShape] = {}
+        self._fragmentation = Fragmentation(())
+        self._rooms: dict[str, Room] = {}
+        self._reader = ChangeReader(handle.snapshot.log, self.score_depends_on)
+        self._now: PodShape | None = None
+        handle.devices.preferred = self.preferred
+
+    # --- the mix
+
+    def pre_enqueue(self, pod: Pod) -> PluginStatus | None:
+        """Every pod may pass; it is counted when it comes for the first time."""
+        if not self._mix.knows(pod.metadata.uid):
+            attempt = sort_claims(pod, self._handle.devices, self._handle.groups)
+            if isinstance(attempt, PodAttempt):
+                claims = attempt.to_allocate
+                question = self._handle.devices.allocator.question(claims) if claims else None
+                self._mix.see(pod.metadata.uid, self._key(pod, question), question.problem if question else None)
+        return None
+
+    def _key(self, pod: Pod, question: Question | None) -> ShapeKey:
+        demand = self._handle.snapshot.demand_of(pod)
+        claims = question.claims if question is not None else ()
+        return demand.milli_cpu, demand.memory, tuple([codec.encode(claim.spec) for claim in claims])
+
+    def _measure(self) -> None:
+        counted = self._mix.shapes()
+        self._shapes = {key: shape for key, (shape, _) in counted.items()}
+        self._fragmentation = Fragmentation(counted.values())
+        self._rooms.clear()
+
+    # --- the score
 
     def pre_score(self, cycle: CycleState, pod: Pod, snapshot: Snapshot, feasible: int) -> PluginStatus | None:
+        self._catch_up(snapshot)
         attempt = cycle.read(PodAttempt)
-        return None if attempt is not None and attempt.asks_for_devices else SKIP
+        question = attempt.variant(attempt.delegated).question if attempt is not None else None
+        key = self._key(pod, question)
+        shape = self._shapes.get(key)
+        if shape is None:
+            problem = question.problem if question is not None else None
+            shape = self._shapes[key] = PodShape(key[0], key[1], problem)
+        self._now = shape
+        return None
+
+    def _catch_up(self, snapshot: Snapshot) -> None:
+        if self._mix.has_grown:
+            self._measure()
+        changed = self._reader.changed()
+        if changed == EVERY_NODE:
+            self._rooms.clear()
+        elif changed:
+            for position in positions(changed & snapshot.nodes.everything):
+                self._rooms.pop(snapshot.nodes[position].name, None)
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
-        return (self._strategy, cycle.expect(PodAttempt).key)
+        # A shape is made anew when the mix is measured anew.
+        return self._now
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
-        question = cycle.expect(PodAttempt).on(node).question
-        answer = question.on(node.node) if question is not None else None
-        if not isinstance(answer, Allocation):
-            return 0
-        score: Callable[[Allocation, NodeState], int] = (
-            self._fullest if self._strategy == "fullest" else self._from_open_pools
-        )
-        return score(answer, node)
+        assert self._now is not None
+        return self._fragmentation.score(self._room(node), self._now)
 
-    def _fullest(self, allocation: Allocation, node: NodeState) -> int:
-        pools = self._handle.devices.inventory.pools_on(node.node)
-        used = sum(self._used(view).bit_count() for view in pools.pools)
-        chosen = sum(len(devices) for devices in allocation.devices())
-        return min(used + chosen, pools.size) * MAX_SCORE // pools.size if pools.size else 0
+    def _room(self, node: NodeState) -> Room:
+        room = self._rooms.get(node.name)
+        if room is None:
+            devices, ledger = self._handle.devices, node.ledger
+            bins = self._fragmentation.bins_on(devices.inventory.pools_on(node.node), devices.ledger)
+            room = self._rooms[node.name] = self._fragmentation.room(
+                ledger.allocatable_milli_cpu - ledger.milli_cpu, ledger.allocatable_memory - ledger.memory, bins
+            )
+        return room
 
-    def _from_open_pools(self, allocation: Allocation, node: NodeState) -> int:
-        pools = self._handle.devices.inventory.pools_on(node.node)
-        is_open = {view.pool_id: bool(self._used(view)) for view in pools.pools}
-        chosen = [device.device_id for devices in allocation.devices() for device in devices]
-        from_open = sum(is_open.get((device.driver, device.pool), False) for device in chosen)
-        return from_open * MAX_SCORE // len(chosen) if chosen else 0
+    # --- the devices
 
-    def _used(self, view: Any) -> int:
-        taken = self._handle.devices.ledger.taken(view)
-        return taken.dedicated | taken.shared
+    def preferred(self, question: Question, node: NodeState) -> Allocation | None:
+        # Where only one node fits, nothing has been scored.
+        self._catch_up(self._handle.snapshot)
+        deadline = deadlines(self._handle.clock.monotonic, PREFERENCE_S)()
+
+        def waste(given: SearchInput, option: Option) -> list[Score]:
+            ledger = node.ledger
+            cpu = ledger.allocatable_milli_cpu - ledger.milli_cpu
+            memory = ledger.allocatable_memory - ledger.memory
+            found = self._fragmentation.waste_by_device(given.node, given.ledger, option, cpu, memory)
+            return [(found.get(position, float("inf")),) for position in range(given.node.size)]
+
+        return question.in_order_of(waste, node.node, deadline)

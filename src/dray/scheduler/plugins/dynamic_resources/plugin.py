@@ -261,7 +261,17 @@ class DynamicResources:
         node = self._handle.snapshot.nodes.get(node_name)
         if attempt is None or node is None:
             return None
-        return reserve(attempt, self._handle, node, self._allocation(attempt, node))
+        return reserve(attempt, self._handle, node, self._preferred(attempt, node) or self._allocation(attempt, node))
+
+    def _preferred(self, attempt: PodAttempt, node: NodeState) -> Allocation | None:
+        """The devices that a policy prefers on the chosen node.
+
+        Where devices take cpu or memory of the node, the pod was counted with those that the filter found, and they stay.
+        """
+        prefer, question = self._handle.devices.preferred, attempt.on(node).question
+        if prefer is None or question is None or self._takes_node_resources:
+            return None
+        return prefer(question, node)
 
     async def unreserve(self, cycle: CycleState, pod: Pod, node_name: str) -> None:
         attempt = cycle.read(PodAttempt)

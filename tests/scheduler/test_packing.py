@@ -1,0 +1,128 @@
+"""The policy `least-fragmentation`: which node and which devices a pod gets."""
+
+import pytest
+from msgspec.structs import replace
+from tests.builders.objects import a_class, a_node, a_pod, a_request, a_slice, template_pod
+from tests.scheduler.world import World
+
+from dray.api.quantity import Quantity
+from dray.api.resource import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
+from dray.scheduler.config import ConfigError, SchedulerConfig, with_policy
+
+PACKED = with_policy(SchedulerConfig(), "least-fragmentation")
+CLASS = a_class()
+
+
+def shared(count):
+    capacity = {"milli": DeviceCapacity(value=Quantity.parse("1000"))}
+    return tuple(
+        Device(name=f"gpu-{number}", allow_multiple_allocations=True, capacity=capacity) for number in range(count)
+    )
+
+
+def share(name, milli, **pod):
+    return template_pod(name, a_request(capacity={"milli": milli}), **pod)
+
+
+def whole(name, count=1, **pod):
+    return template_pod(name, a_request(count=count), **pod)
+
+
+def devices_of(world, name):
+    return [result.device for result in world.claim(f"{name}-dev").status.allocation.devices.results]
+
+
+async def placed(world, *pods):
+    """Applies the pods one after the other, each when the one before has its node."""
+    for pod, claim in pods:
+        world.apply(pod, claim)
+        await world.settle()
+
+
+@pytest.mark.parametrize(
+    ("config", "beside"),
+    [pytest.param(PACKED, "b", id="leaves-nothing"), pytest.param(SchedulerConfig(), "a", id="first-fit-leaves-100")],
+)
+async def test_a_share_goes_where_it_fills_a_device_up(config, beside):
+    world = World(a_node("node-1"), a_slice("node-1", shared(3)), CLASS, config=config)
+    await placed(world, share("a", "500"), share("b", "600"))
+    await placed(world, share("c", "400"))
+    assert devices_of(world, "c") == devices_of(world, beside)
+
+
+async def test_nodes_stay_whole_for_pods_that_want_all_devices():
+    nodes = [x for number in range(2) for x in (a_node(f"node-{number}"), a_slice(f"node-{number}", 4))]
+    big = [whole(f"big-{number}", 4) for number in range(2)]
+    world = World(*nodes, CLASS, config=PACKED)
+    await placed(world, whole("a"), whole("b"), whole("c"), big[0])
+    assert world.node_of("big-0")
+    assert len({world.node_of(name) for name in ("a", "b", "c")}) == 1
+
+
+async def test_a_pod_without_devices_leaves_cpu_where_devices_need_it():
+    world = World(
+        a_node("with", cpu="4"),
+        a_slice("with", 4),
+        a_node("without", cpu="4"),
+        CLASS,
+        *whole("seen", cpu="1"),
+        config=PACKED,
+    )
+    await world.settle()
+    world.apply(a_pod("plain", cpu="2"))
+    await world.settle()
+    assert world.node_of("plain") == "without"
+
+
+def partitioned(sets):
+    """Each set has 4 slices: one partition takes them all, others one or two of them."""
+    devices = []
+    for number in range(sets):
+        for size, count in (("4", 1), ("2", 2), ("1", 4)):
+            draws = DeviceCounterConsumption(
+                counter_set=f"set-{number}", counters={"slices": Counter(value=Quantity.parse(size))}
+            )
+            devices += [
+                Device(
+                    name=f"s{number}-{size}-{index}",
+                    consumes_counters=(draws,),
+                    capacity={"slices": DeviceCapacity(value=Quantity.parse(size))},
+                )
+                for index in range(count)
+            ]
+    counters = tuple(
+        CounterSet(name=f"set-{number}", counters={"slices": Counter(value=Quantity.parse("4"))})
+        for number in range(sets)
+    )
+    return tuple(devices), counters
+
+
+def partition(name, size):
+    return template_pod(name, a_request(expression=f'device.capacity["gpu.example.com"].slices == quantity("{size}")'))
+
+
+async def test_partitions_fill_counters_that_are_in_use_before_others():
+    devices, counters = partitioned(3)
+    spec = {"shared_counters": counters}
+    holder = a_slice("node-1", devices)
+    sets = a_slice("node-1", (), **spec)
+    world = World(a_node("node-1"), *in_one_pool(holder, sets), CLASS, config=PACKED)
+    await placed(world, partition("x", "4"), partition("a", "2"), partition("b", "1"), partition("c", "1"))
+    await placed(world, partition("d", "4"))
+    used = {name: devices_of(world, name)[0][:2] for name in "abcd"}
+    assert used["a"] == used["b"] == used["c"] != used["d"]
+
+
+def in_one_pool(*slices):
+    made = []
+    for number, each in enumerate(slices):
+        pool = replace(each.spec.pool, resource_slice_count=len(slices))
+        made.append(
+            replace(each, metadata=replace(each.metadata, name=f"slice-{number}"), spec=replace(each.spec, pool=pool))
+        )
+    return made
+
+
+def test_a_policy_that_nobody_knows_is_refused():
+    with pytest.raises(ConfigError, match="policy: Unsupported value: 'best-fit'"):
+        with_policy(SchedulerConfig(), "best-fit")

@@ -1,0 +1,56 @@
+"""Policies on a small trace of our own: who places most."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.explain.dump import Dump, DumpReader
+from dray.scheduler.config import POLICIES
+from dray.sim.reports.simulation_result import result_document
+from dray.sim.simulation import DEFAULT_POLICY, Simulation, config_of_policy
+
+ROOT = Path(__file__).parent.parent.parent
+DATA = Path(__file__).parent / "data" / "packing"
+
+
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("packing", ROOT / "scripts" / "packing.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PACKING = script()
+
+
+def curve(world: dict[str, Any], policy: str) -> list[tuple[float, float]]:
+    dump = Dump()
+    DumpReader(dump).read("world.json", json.dumps(world).encode())
+    simulation = Simulation(dump.world(), config=config_of_policy(policy))
+    simulation.run()
+    return PACKING.curve(world, result_document(simulation, (), []))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_policy_places_more_than_the_default(policy: str) -> None:
+    world = PACKING.world(DATA / "nodes.csv", DATA / "pods.csv", 42, 1.3)
+    spread, packed = curve(world, DEFAULT_POLICY), curve(world, policy)
+    assert PACKING.at_full(packed) >= PACKING.at_full(spread) + 0.05
+    assert packed[-1][1] >= 0.96 > spread[-1][1]
+
+
+def test_the_same_input_gives_the_same_answer() -> None:
+    world = PACKING.world(DATA / "nodes.csv", DATA / "pods.csv", 1, 0.5)
+    assert curve(world, "least-fragmentation") == curve(world, "least-fragmentation")
+
+
+def test_the_plot_has_a_line_for_each_curve() -> None:
+    line = [(0.8, 0.8), (1.0, 0.95), (1.3, 0.96)]
+    picture = PACKING.svg({"one": line, "two": line})
+    assert picture.count("<polyline") == 5 + 2
+    assert "one: 96.0 %" in picture
