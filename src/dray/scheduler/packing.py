@@ -102,6 +102,11 @@ class BinKind:
         taken = {name: amount for name, _, amount in option.amounts(use.kind).items}
         yield tuple([taken.get(name, 0) for name in self.names])
 
+    def amounts_on(self, ask: DeviceAsk, kind: DeviceKind) -> Amounts | None:
+        """The amounts that the request takes through a device of this kind; None if it does not match."""
+        use = next((use for use in self.devices if use.kind is kind), None)
+        return next(self._amounts(ask, use), None) if use is not None else None
+
     def _expected(self, asks: Iterable[tuple[DeviceAsk, float]]) -> Iterator[tuple[tuple[Amounts, ...], float]]:
         for ask, share in asks:
             uses = ask.uses(self)
@@ -252,7 +257,7 @@ class Fragmentation:
         self.bins: list[Bin] = []
         self._kinds: dict[Hashable, BinKind] = {}
         self._rooms: dict[Hashable, Room] = {}
-        self._several = [(index, ask.count) for index, (ask, _) in enumerate(self.asks) if ask.count > 1]
+        self._several = [(1 << index, ask.count) for index, (ask, _) in enumerate(self.asks) if ask.count > 1]
         self._wanted = list(self._asks_of_shapes())
         self._by_cpu = _Thresholds([shape.cpu for shape, _ in self.shapes])
         self._by_memory = _Thresholds([shape.memory for shape, _ in self.shapes])
@@ -288,9 +293,11 @@ class Fragmentation:
             serves |= each.serves
         if not free:
             return 0.0
-        for number, (index, count) in enumerate(self._several):
-            if sum([each.several[number] for each in bins]) >= count:
-                serves |= 1 << index
+        if self._several:
+            served = map(sum, zip(*[each.several for each in bins], strict=True))
+            for (bit, count), devices in zip(self._several, served, strict=True):
+                if devices >= count:
+                    serves |= bit
         fitting = self._by_cpu.up_to(cpu) & self._by_memory.up_to(memory) & self._shapes_served(serves)
         return unused + free * (1.0 - self._share_of(fitting))
 
@@ -420,22 +427,20 @@ class Fragmentation:
         bins = [each for _, each in placed]
         ask = DeviceAsk([option])
         found: dict[int, float] = {}
+        known: dict[tuple[Bin, DeviceKind], float | None] = {}
         for at, (positions, each) in enumerate(placed):
             for position in positions:
-                amounts = self._amounts_on(each, ask, pools, position)
-                if amounts is None or not _holds(each.left, amounts):
-                    continue
-                bins[at] = each.without(amounts)
-                found[position] = self.waste(cpu, memory, bins)
+                view, place = pools.locate(position)
+                key = (each, view.shape.kinds[place])
+                if key not in known:
+                    amounts = each.kind.amounts_on(ask, key[1])
+                    bins[at] = each.without(amounts) if amounts is not None and _holds(each.left, amounts) else each
+                    known[key] = self.waste(cpu, memory, bins) if bins[at] is not each else None
+                waste = known[key]
+                if waste is not None:
+                    found[position] = waste
             bins[at] = each
         return found
-
-    @staticmethod
-    def _amounts_on(each: Bin, ask: DeviceAsk, pools: NodePools, position: int) -> Amounts | None:
-        view, place = pools.locate(position)
-        kind = view.shape.kinds[place]
-        use = next((use for use in each.kind.devices if use.kind is kind), None)
-        return next(each.kind._amounts(ask, use), None) if use is not None else None
 
 
 def counter_groups(view: PoolView) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -181,7 +181,7 @@ class ScoreAnswers:
             self._of_node[position] = score
             self.by_score[score] = self.by_score.get(score, 0) | bit
             self.known |= bit
-        return {score: mask & nodes for score, mask in self.by_score.items() if mask & nodes}
+        return {score: both for score, mask in self.by_score.items() if (both := mask & nodes)}
 
 
 A = TypeVar("A", FilterAnswers, ScoreAnswers)

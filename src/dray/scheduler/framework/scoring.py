@@ -41,6 +41,11 @@ def totals(feasible: int, scores: Iterable[WeightedScores]) -> dict[int, int]:
     """
     cells: dict[int, int] = {0: feasible}
     for row in scores:
+        if len(cells) == 1:
+            # Most pods have no wishes: all nodes are equal so far.
+            [total] = cells
+            cells = {total + score * row.weight: cells[total] & nodes for score, nodes in row.nodes_by_score.items()}
+            continue
         refined: dict[int, int] = {}
         for score, nodes in row.nodes_by_score.items():
             for total, members in cells.items():
