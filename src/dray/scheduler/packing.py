@@ -65,7 +65,7 @@ class PodShape:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceUse:
+class DrawingDevice:
     """A device that a bin serves, and the amounts that it draws from the bin; None: what the request says."""
 
     kind: DeviceKind
@@ -78,7 +78,7 @@ class BinKind:
     __slots__ = ("_bins", "devices", "fragmentation", "is_shared", "names", "totals", "unused")
 
     def __init__(
-        self, fragmentation: Fragmentation, names: tuple[str, ...], totals: Amounts, devices: tuple[DeviceUse, ...]
+        self, fragmentation: Fragmentation, names: tuple[str, ...], totals: Amounts, devices: tuple[DrawingDevice, ...]
     ) -> None:
         self.fragmentation = fragmentation
         self.names = names
@@ -92,7 +92,7 @@ class BinKind:
         found = {amounts for use in self.devices for amounts in self._amounts(ask, use)}
         return tuple(sorted(found, key=lambda amounts: part_of(amounts, self.totals)))
 
-    def _amounts(self, ask: DeviceAsk, use: DeviceUse) -> Iterator[Amounts]:
+    def _amounts(self, ask: DeviceAsk, use: DrawingDevice) -> Iterator[Amounts]:
         option = next((option for option in ask.options if _matches(option, use.kind)), None)
         if option is None:
             return
@@ -394,7 +394,7 @@ class Fragmentation:
     def _kind(self, kind: DeviceKind, names: tuple[str, ...], totals: Amounts) -> BinKind:
         known = self._kinds.get(kind)
         if known is None:
-            use = DeviceUse(kind, None if kind.allows_multiple else (1,))
+            use = DrawingDevice(kind, None if kind.allows_multiple else (1,))
             known = self._kinds[kind] = BinKind(self, names, totals, (use,))
         return known
 
@@ -409,10 +409,12 @@ class Fragmentation:
             key = (view.shape, counters, totals)
             kind = self._kinds.get(key)
             if kind is None:
-                uses: dict[DeviceUse, None] = {}
+                uses: dict[DrawingDevice, None] = {}
                 for place in places:
                     drawn = dict(view.counters.drawn_by(view.shape.kinds[place]))
-                    uses[DeviceUse(view.shape.kinds[place], tuple([drawn.get(each, 0) for each in counters]))] = None
+                    uses[DrawingDevice(view.shape.kinds[place], tuple([drawn.get(each, 0) for each in counters]))] = (
+                        None
+                    )
                 kind = self._kinds[key] = BinKind(self, tuple(map(str, counters)), totals, tuple(uses))
             left = tuple([max(0, available[counter]) for counter in counters])
             yield tuple([offset + place for place in places]), kind.bin(left)
