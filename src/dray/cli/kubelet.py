@@ -1,6 +1,7 @@
 """`dray kubelet`: the node agent of one node."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ from dray.tasks import cancelled
 if TYPE_CHECKING:
     from dray.clock import Clock
     from dray.kubelet.runtime.interface import Runtime
+    from dray.kubelet.runtime.isolation import Isolation
+
+log = logging.getLogger(__name__)
 
 
 @click.command()
@@ -30,6 +34,13 @@ if TYPE_CHECKING:
     show_default=True,
 )
 @click.option("--runtime", default="process", show_default=True, metavar="process|none|cri://SOCKET")
+@click.option(
+    "--isolation",
+    type=click.Choice(["auto", "none"]),
+    default="auto",
+    show_default=True,
+    help="Of the process runtime: pods as users of their own in namespaces, where this machine can; or as the agent's user.",
+)
 @click.option(
     "--cdi-dir",
     "cdi_dirs",
@@ -69,6 +80,7 @@ def kubelet(
     node_name: str,
     root_dir: Path,
     runtime: str,
+    isolation: str,
     cdi_dirs: tuple[Path, ...],
     capacity: tuple[str, ...],
     labels: tuple[str, ...],
@@ -122,7 +134,7 @@ def kubelet(
         stopping = stop_signal()
         client = connect(kubeconfig, component="kubelet")
         ca = load_connection(kubeconfig).ca or b""
-        agent = Kubelet(client, replace(options, cluster_ca=ca), _runtime(runtime, root_dir, client.clock))
+        agent = Kubelet(client, replace(options, cluster_ca=ca), _runtime(runtime, root_dir, client.clock, isolation))
         starting = asyncio.create_task(agent.start())
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -147,16 +159,28 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _runtime(name: str, root_dir: Path, clock: "Clock") -> "Runtime":
+def _runtime(name: str, root_dir: Path, clock: "Clock", isolation: str) -> "Runtime":
     from dray.kubelet.runtime.cgroup import CgroupTree
     from dray.kubelet.runtime.cri import CriRuntime
     from dray.kubelet.runtime.none import NoRuntime
     from dray.kubelet.runtime.process import ProcessRuntime
 
     if name == "process":
-        return ProcessRuntime(root_dir, clock, CgroupTree.open("dray"))
+        return ProcessRuntime(root_dir, clock, CgroupTree.open("dray"), _isolation(isolation))
     if name == "none":
         return NoRuntime(clock)
     if name.startswith("cri://"):
         return CriRuntime(name.removeprefix("cri://"), root_dir / "logs", CgroupTree.open("dray"))
     raise click.UsageError(f"--runtime {name}: must be process, none or cri://SOCKET")
+
+
+def _isolation(chosen: str) -> "Isolation | None":
+    from dray.kubelet.runtime.isolation import available_isolation
+
+    if chosen == "none":
+        return None
+    found = available_isolation()
+    if isinstance(found, str):
+        log.warning("containers run as the agent's user, without namespaces: %s", found)
+        return None
+    return found

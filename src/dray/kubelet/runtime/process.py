@@ -1,4 +1,4 @@
-"""Containers as local processes: real commands, real environment, real exit codes, no isolation.
+"""Containers as local processes: real commands, real environment, real exit codes, and as much isolation as `isolation.py` is asked for.
 
 A container without a command is a placeholder that stays up. Output goes straight to the log file and exit codes to a file
 beside it, so containers outlive a restart of the agent and are found again.
@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from dray.accounting import CgroupValues
@@ -25,6 +26,7 @@ from dray.kubelet.errors import ContainerError
 from dray.kubelet.log_files import LogTimesWriter
 from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
+from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, INIT, START, Isolation, uid_of
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
 
 ENVIRONMENT_PREFIX = "DRA_CPUSET_"
@@ -60,6 +62,8 @@ log = logging.getLogger(__name__)
 
 # Runs the command, leaves its exit code in a file, and passes the code on. The traps keep the shell alive until then.
 _SUPERVISE = 'trap : TERM INT HUP; "$@"; code=$?; echo $code > "$DRAY_EXIT_FILE"; exit $code'
+# Programs that stand between the supervising shell and an isolated command.
+_BETWEEN = (str(START).encode(), INIT.encode())
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Metadata files are mounted below this; other mount points must exist on the machine.
 _OWN_MOUNT_ROOT = "/var/run/kubernetes.io"
@@ -126,11 +130,14 @@ class ProcessContainer:
 class ProcessRuntime(RuntimeWithoutImages):
     name = "process"
 
-    def __init__(self, root: Path, clock: Clock, cgroups: CgroupTree | None = None) -> None:
+    def __init__(
+        self, root: Path, clock: Clock, cgroups: CgroupTree | None = None, isolation: Isolation | None = None
+    ) -> None:
         # Containers are told paths, and have working directories of their own.
         self._root = root.absolute() / "pods"
         self._clock = clock
         self._cgroups = cgroups
+        self._isolation = isolation
         self._log_times = LogTimesWriter()
 
     async def start_pod(self, pod: Pod, cgroup: CgroupValues | None) -> str:
@@ -163,7 +170,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         for hook in spec.edits.hooks:
             if hook.hook_name in ("prestart", "createRuntime", "createContainer"):
                 await _run_hook(hook, hook.hook_name)
-        pid = self._spawn(spec, folder)
+        pid = self._spawn(pod, spec, folder)
         state = {
             "pid": pid,
             "start": _start_time(pid),
@@ -187,33 +194,40 @@ class ProcessRuntime(RuntimeWithoutImages):
         self._log_times.follow(path)
         return lambda: self._log_times.unfollow(path)
 
-    def _spawn(self, spec: ContainerSpec, folder: Path) -> int:
+    def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path) -> int:
         environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **_environment_with_devices(spec)}
-        environment |= joined_lists(environment)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
             raise _start_error(f'exec: "{command[0]}": executable file not found in $PATH')
         if spec.working_dir and not Path(spec.working_dir).is_dir():
             raise _start_error(f'working directory "{spec.working_dir}" does not exist on this machine')
-        argv = ["/bin/sh", "-c", _SUPERVISE, "sh", program, *command[1:]]
+        command[0] = program
+        start = _Start(command, environment, spec.working_dir or "/")
+        if self._isolation is not None:
+            start = start.isolated(self._isolation, uid_of(pod.metadata.uid), own_network=not pod.spec.host_network)
+        argv = ["/bin/sh", "-c", _SUPERVISE, "sh", *start.command]
         mounts = (*spec.edits.mounts, *_volume_mounts(spec))
         if mounts:
             argv = _with_mounts(argv, mounts)
         with spec.log_path.open("ab") as output:
             try:
-                return subprocess.Popen(
+                process = subprocess.Popen(
                     argv,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if start.told else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    cwd=spec.working_dir or "/",
-                    env={**environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
+                    cwd=start.working_dir,
+                    env={**start.environment, "DRAY_EXIT_FILE": str(_exit_file(folder))},
                     start_new_session=True,
                     preexec_fn=_pin_to(cpus_of_environment(environment)),
-                ).pid
+                )
+                if process.stdin is not None:
+                    with process.stdin as pipe:
+                        pipe.write(start.told)
+                return process.pid
             except (OSError, ValueError) as error:
-                raise _start_error(f"{command[0]}: {error}") from error
+                raise _start_error(f"{spec.command[0]}: {error}") from error
 
     def _confine(self, pod: Pod, spec: ContainerSpec, pid: int) -> None:
         """Limit what can be limited without being a container engine."""
@@ -268,6 +282,28 @@ class ProcessRuntime(RuntimeWithoutImages):
 
     async def close(self) -> None:
         self._log_times.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """How a command is started. `told` is what it reads from its standard input."""
+
+    command: list[str]
+    environment: Mapping[str, str]
+    working_dir: str
+    told: bytes = b""
+
+    def isolated(self, isolation: Isolation, uid: int, *, own_network: bool) -> "_Start":
+        """The same with fewer rights: nothing of the container counts before it has given up root."""
+        wanted = {
+            "command": self.command,
+            "env": self.environment,
+            "workingDir": self.working_dir,
+            "uid": uid,
+            "ownNetwork": own_network,
+        }
+        command = isolation.wrapped(own_network=own_network)
+        return _Start(command, CLEAN_ENVIRONMENT, "/", json.dumps(wanted).encode())
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -343,17 +379,31 @@ async def _until_gone(pid: int, folder: Path) -> int | None:
 
 
 async def _until_command_runs(pid: int) -> None:
-    """The supervising shell lets signals pass to its command: one that comes before there is a command would be lost."""
-    for _ in range(50):
+    """Shells between the agent and the command let signals pass: one that comes before there is a command would be lost."""
+    for _ in range(100):
         try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            shell = Path(f"/proc/{pid}/cmdline").read_bytes()
-            # A child that still looks like the shell has been forked but has not become the command yet.
-            if any(Path(f"/proc/{child}/cmdline").read_bytes() not in (b"", shell) for child in children):
+            if _runs_a_command(pid):
                 return
         except OSError:
             return
         await asyncio.sleep(0.01)
+
+
+def _runs_a_command(pid: int) -> bool:
+    """Whether the last shell below the supervising one has a child that is not a copy of itself."""
+    shell = _command_line(pid)
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        found = _command_line(int(child))
+        if found in (b"", shell):
+            continue
+        if any(mark in found for mark in _BETWEEN):
+            return _runs_a_command(int(child))
+        return True
+    return False
+
+
+def _command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def _reap(pid: int) -> int | None:

@@ -1,0 +1,72 @@
+"""Becomes a container's command: gives up root, then everything else that came with it. Run as a program of its own, by nothing but its file.
+
+It starts as the first process of new mount, process and network namespaces, as root, without any variable of the container in its environment, and reads
+from its standard input what to become. The container's variables count only after the last privilege is gone: one such as LD_PRELOAD
+would otherwise run code of the container as root.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+CLONE_NEWUSER = 0x10000000
+PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
+# The first process of a process namespace gets no signal that it does not handle, so it is a shell that lets them pass to the command.
+INIT = 'trap : TERM INT HUP; "$@"; exit $?'
+CANNOT_START = 126
+
+
+def main() -> None:
+    wanted = json.load(sys.stdin)
+    with open("/dev/null") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    if wanted["ownNetwork"]:
+        _switch_on_loopback()
+    libc = ctypes.CDLL(None, use_errno=True)
+    _give_up_root(wanted["uid"], libc)
+    _in_a_user_namespace(wanted["uid"], libc)
+    _become(wanted)
+
+
+def _switch_on_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
+
+
+def _give_up_root(uid: int, libc: Any) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    if libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs cannot be set")
+    # Its own files below /proc belong to root otherwise, and the maps of a user namespace are among them.
+    libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def _in_a_user_namespace(uid: int, libc: Any) -> None:
+    """The command believes to be root, of a namespace in which there is nobody else. Where the kernel refuses, it has just its user."""
+    if libc.unshare(CLONE_NEWUSER) != 0:
+        return
+    for name, content in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(content)
+
+
+def _become(wanted: dict[str, Any]) -> None:
+    os.chdir(wanted["workingDir"])
+    os.execve("/bin/sh", ["sh", "-c", INIT, "sh", *wanted["command"]], wanted["env"])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as problem:
+        print(f"the container cannot be started: {problem}", file=sys.stderr)
+        sys.exit(CANNOT_START)
