@@ -1,6 +1,7 @@
 """Every part a process of its own, driven with kubectl; and any of them killed at any time."""
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -139,8 +140,16 @@ spec:
 """
 
 
-def test_logs_as_kubectl_asks_for_them(cluster):
-    flag = cluster.folder / "was-here"
+@pytest.fixture
+def for_all_users():
+    """A folder in which pods may write: they have users of their own."""
+    with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o1777)
+        yield Path(folder)
+
+
+def test_logs_as_kubectl_asks_for_them(cluster, for_all_users):
+    flag = for_all_users / "was-here"
     manifest = cluster.folder / "talker.yaml"
     manifest.write_text(TALKER % (flag, flag))
     cluster.kubectl("apply", "-f", str(manifest))

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dray.api.cdi import ContainerEdits
 from dray.api.core import Pod
 from dray.clock import RealClock
-from dray.kubelet.runtime.interface import ContainerSpec, Exit
+from dray.kubelet.runtime.interface import ContainerSpec, Exit, VolumeFiles
 from dray.kubelet.runtime.isolation import FIRST_UID, Isolation, available_isolation, uid_of
 from dray.kubelet.runtime.process import ProcessRuntime
 from tests.builders.objects import a_pod
@@ -32,7 +32,9 @@ class Node:
         self.folder = folder
         self.runtime = ProcessRuntime(folder / "n", RealClock(), isolation=FOUND)
 
-    async def start(self, script: str, pod: Pod | None = None, **env: str):  # type: ignore[no-untyped-def]
+    async def start(  # type: ignore[no-untyped-def]
+        self, script: str, pod: Pod | None = None, volumes: tuple[VolumeFiles, ...] = (), **env: str
+    ):
         pod = pod or a_pod("p")
         spec = ContainerSpec(
             name="c",
@@ -45,12 +47,15 @@ class Node:
             cdi_device_ids=(),
             log_path=self.log,
             edits=ContainerEdits(),
+            volumes=volumes,
         )
         sandbox = await self.runtime.start_pod(pod, None)
         return await self.runtime.start_container(pod, sandbox, spec)
 
-    async def run(self, script: str, pod: Pod | None = None, **env: str) -> tuple[Exit, str]:
-        container = await self.start(script, pod, **env)
+    async def run(
+        self, script: str, pod: Pod | None = None, volumes: tuple[VolumeFiles, ...] = (), **env: str
+    ) -> tuple[Exit, str]:
+        container = await self.start(script, pod, volumes, **env)
         async with asyncio.timeout(20):
             ended = await container.wait()
         return ended, self.log.read_text()
@@ -180,3 +185,38 @@ async def test_a_working_directory_that_the_pod_may_not_enter(node: Node) -> Non
     )
     assert (await container.wait()).code == 126
     assert "PRIVATE KEY" not in node.log.read_text()
+
+
+async def test_volumes_of_a_pod_do_not_change_programs_of_root(node: Node, tmp_path: Path) -> None:
+    """The pod chooses what a volume contains and where it is mounted: over the folders in which root finds its programs, too."""
+    volume, witness = tmp_path / "volume", tmp_path / "ran-as-root"
+    volume.mkdir(mode=0o755)
+    for name in ("mount", "unshare", "python3", "sh", "ld.so.preload"):
+        (volume / name).write_text(f"#!/bin/sh\n: > {witness}\nexit 1\n")
+        (volume / name).chmod(0o755)
+    (tmp_path / "witness").mkdir()
+    mounts = tuple(VolumeFiles(volume, place, True) for place in ("/usr/local/sbin", "/usr/local/bin", "/etc"))
+    ended, output = await node.run("ls /usr/local/sbin; : > /usr/local/sbin/new", volumes=mounts)
+    assert not witness.exists()
+    assert "python3" in output
+    assert "Read-only file system" in output
+    assert ended.code != 0
+
+
+async def test_a_volume_below_our_own_folder_is_mounted_there(node: Node, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir(mode=0o755)
+    (volume / "greeting").write_text("hello")
+    mounts = (VolumeFiles(volume, "/var/run/kubernetes.io/some/where", True),)
+    ended, output = await node.run("cat /var/run/kubernetes.io/some/where/greeting", volumes=mounts)
+    assert (ended.code, output) == (0, "hello")
+    assert not Path("/var/run/kubernetes.io/some").exists()
+
+
+async def test_a_mount_path_does_not_climb_out(node: Node, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir(mode=0o755)
+    climbing = f"/var/run/kubernetes.io/../../..{tmp_path}/made-by-root"
+    ended, _ = await node.run("true", volumes=(VolumeFiles(volume, climbing, False),))
+    assert ended.code == 0
+    assert not (tmp_path / "made-by-root").exists()

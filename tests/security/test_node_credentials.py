@@ -256,6 +256,16 @@ async def test_what_is_not_signed(server: Client) -> None:
     }
     answers = await asyncio.gather(*(ask_for_certificate(server, *case) for case in wrong.values()))
     assert [name for name, status in zip(wrong, answers, strict=True) if "certificate" in status] == []
+    # None of them, and nothing odder, keeps the next node from its certificate.
+    for odd in (
+        "",
+        "AAAA",
+        base64.b64encode(b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n").decode(),
+        a_request()[:-40],
+    ):
+        spec = {"request": odd, "signerName": "kubernetes.io/kubelet-serving", "usages": ["server auth"]}
+        await server.send("POST", CSRS, {"metadata": {"generateName": "csr-"}, "spec": spec}, user=NODE)
+    assert "certificate" in await ask_for_certificate(server, a_request(), NODE)
 
 
 # --- mirror pods -----------------------------------------------------------------------------------------------------

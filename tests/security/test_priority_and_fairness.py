@@ -254,6 +254,35 @@ async def test_waiting_ends_after_a_while(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked(levels, TENANT).rejected == {"time-out": 1}
 
 
+async def test_bodies_that_wait_fill_a_bounded_part_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.apiserver.request.fairness.MOST_WAITING_BYTES", 1000)
+    levels = custom(1, [a_level("a", 1)])
+    flow = asked(levels, TENANT)
+    level = flow.level
+    assert level is not None
+    assert level.starts_at_once(flow)
+    first = asyncio.create_task(level.wait(flow, "alice", 900))
+    await asyncio.sleep(0)
+    with pytest.raises(ApiError, match="Too many requests"):
+        await level.wait(flow, "bob", 200)
+    level.finish(flow, None)
+    turn = await first
+    assert level.waiting_bytes == 0
+    level.finish(flow, turn)
+
+
+def test_only_short_descriptions_of_requests_are_remembered() -> None:
+    levels = default_levels()
+    before = len(levels._remembered)
+    crowd = User("x", tuple(f"group-{number}" for number in range(1000)))
+    for user, path in ((crowd, PODS), (User("n" * 5000, (AUTHENTICATED,)), PODS), (TENANT, "/x" * 5000)):
+        assert asked(levels, user, "GET", path).schema.name in ("global-default", "catch-all")
+    assert len(levels._remembered) == before
+    for number in range(20_000):
+        asked(levels, User(f"u{number}", (AUTHENTICATED,)))
+    assert len(levels._remembered) <= 8192
+
+
 def test_a_hand_has_different_cards_and_all_hands_occur() -> None:
     hands = [dealt(number, 5, 2) for number in range(20)]
     assert all(len(set(hand)) == 2 and max(hand) < 5 for hand in hands)

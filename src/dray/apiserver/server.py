@@ -236,7 +236,7 @@ class Server:
             return await self._authorized(request, query, info, attributes)
         try:
             if not level.starts_at_once(flow):
-                turn = await level.wait(flow, flow.schema.flow_name(attributes.user, info))
+                turn = await level.wait(flow, flow.schema.flow_name(attributes.user, info), len(request.body))
         except ApiError as error:
             return failure(error)
         try:

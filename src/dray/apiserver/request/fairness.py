@@ -23,12 +23,15 @@ from dray.apiserver.request.request_info import RequestInfo, User
 
 # A quarter of the time that a request may take.
 LONGEST_WAIT_S = 15.0
+# Bodies of the requests that wait in one level.
+MOST_WAITING_BYTES = 64 * 1024 * 1024
 # What a request is charged when it starts; when it ends, what it took instead.
 GUESS_S = 0.1
 # All requests in progress, of all levels that are not exempt. One core answers them, so more at once would only wait elsewhere.
 SEATS = 245
 # Different kinds of requests whose schema is remembered.
 MOST_REMEMBERED = 8192
+MOST_GROUPS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class Level:
         self.lendable = 0
         self.executing = 0
         self.waiting = 0
+        self.waiting_bytes = 0
         self._queues = [Queue() for _ in range(config.queues)]
         self._virtual_s = 0.0
 
@@ -158,10 +162,19 @@ class Level:
 
     # --- queues
 
-    async def wait(self, flow: Flow, flow_name: str) -> Turn:
-        """Returns when the request may start; raises 429."""
+    async def wait(self, flow: Flow, flow_name: str, size: int = 0) -> Turn:
+        """Returns when the request may start; raises 429. `size` is that of its body, which waits as well."""
         if not self.config.queues:
             raise flow.refusal("concurrency-limit")
+        if self.waiting_bytes + size > MOST_WAITING_BYTES:
+            raise flow.refusal("queue-full")
+        self.waiting_bytes += size
+        try:
+            return await self._wait_in_queue(flow, flow_name)
+        finally:
+            self.waiting_bytes -= size
+
+    async def _wait_in_queue(self, flow: Flow, flow_name: str) -> Turn:
         queue = self._queue_of(f"{flow.schema.name}\0{flow_name}")
         if len(queue.waiting) >= self.config.queue_length:
             raise flow.refusal("queue-full")
@@ -186,7 +199,7 @@ class Level:
 
     def _queue_of(self, flow_name: str) -> Queue:
         """The shortest of the flow's own queues."""
-        number = int.from_bytes(blake2b(flow_name.encode(), digest_size=16).digest(), "big")
+        number = int.from_bytes(blake2b(flow_name.encode("utf-8", "surrogatepass"), digest_size=16).digest(), "big")
         hand = dealt(number, self.config.queues, self.config.hand_size)
         return min((self._queues[card] for card in hand), key=lambda queue: len(queue.waiting))
 
@@ -265,11 +278,11 @@ class Levels:
         found = self._remembered.get(key)
         if found is None:
             found = next((flow for flow in self._flows if flow.schema.matches(user, info)), self._flows[-1])
-            self._remember(key, found, info)
+            self._remember(key, found, user, info)
         return found
 
-    def _remember(self, key: tuple[object, ...], flow: Flow, info: RequestInfo) -> None:
-        if len(info.path) > SHORT_TEXT:
+    def _remember(self, key: tuple[object, ...], flow: Flow, user: User, info: RequestInfo) -> None:
+        if len(info.path) > SHORT_TEXT or len(user.name) > SHORT_TEXT or len(user.groups) > MOST_GROUPS:
             return
         if len(self._remembered) >= MOST_REMEMBERED:
             self._remembered.clear()

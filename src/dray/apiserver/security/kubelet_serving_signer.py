@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import ipaddress
 import logging
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ from datetime import timedelta
 from typing import Any
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.x509.oid import NameOID
 
 from dray.api.safe_get import mapping, mappings, text
@@ -60,7 +61,7 @@ def serving_request(spec: Document) -> ServingRequest:
         request = x509.load_pem_x509_csr(base64.b64decode(text(spec, "request"), validate=True))
         names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         signed = request.is_signature_valid
-    except (ValueError, TypeError, binascii.Error, x509.ExtensionNotFound, InvalidSignature):
+    except (ValueError, TypeError, binascii.Error, x509.ExtensionNotFound, InvalidSignature, UnsupportedAlgorithm):
         raise RefusedRequest("the request must be a PKCS#10 request in PEM with subject alternative names") from None
     organizations = [str(each.value) for each in request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     common = [str(each.value) for each in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
@@ -104,21 +105,27 @@ class KubeletServingSigner:
 
     async def run(self) -> None:
         """Until cancelled. One request after the other: a signature takes less than a millisecond."""
+        looked_for_old = self._clock.monotonic()
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_FOR_OLD_S):
-                    key = await self._unsigned.get()
-            except TimeoutError:
+                    await self._handle_next(await self._unsigned.get())
+            if self._clock.monotonic() - looked_for_old >= LOOK_FOR_OLD_S:
+                looked_for_old = self._clock.monotonic()
                 await self._remove_old()
-                continue
-            try:
-                await self._handle(key)
-            except (Conflict, NotFound):
-                continue  # it changed meanwhile, and its event comes
-            except StoreUnavailable as problem:
-                log.warning("certificate request %s has to wait: %s", key, problem)
-                await self._clock.sleep(1.0)
-                self._unsigned.put_nowait(key)
+
+    async def _handle_next(self, key: str) -> None:
+        try:
+            await self._handle(key)
+        except (Conflict, NotFound):
+            return  # it changed meanwhile, and its event comes
+        except StoreUnavailable as problem:
+            log.warning("certificate request %s has to wait: %s", key, problem)
+            await self._clock.sleep(1.0)
+            self._unsigned.put_nowait(key)
+        except Exception:
+            # One odd request must not keep all nodes from their certificates.
+            log.exception("certificate request %s", key)
 
     async def _handle(self, key: str) -> None:
         entry = await self._store.get(key)

@@ -12,7 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from dray.accounting import CgroupValues
 from dray.api.cdi import Hook, Mount
 from dray.api.core import Pod
 from dray.api.cpuset import parse_cpu_list
-from dray.atomic_files import open_private, private_folder
+from dray.atomic_files import make_folder, open_private, private_folder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.log_files import LogTimesWriter
@@ -204,10 +204,11 @@ class ProcessRuntime(RuntimeWithoutImages):
             raise _start_error(f'working directory "{spec.working_dir}" does not exist on this machine')
         command[0] = program
         start = _Start(command, environment, spec.working_dir or "/")
+        mounts = _usable_mounts((*spec.edits.mounts, *_volume_mounts(spec)))
         if self._isolation is not None:
-            start = start.isolated(self._isolation, uid_of(pod.metadata.uid), own_network=not pod.spec.host_network)
+            start = start.isolated(self._isolation, pod, mounts)
+            mounts = []
         argv = ["/bin/sh", "-c", _SUPERVISE, "sh", *start.command]
-        mounts = (*spec.edits.mounts, *_volume_mounts(spec))
         if mounts:
             argv = _with_mounts(argv, mounts)
         with spec.log_path.open("ab") as output:
@@ -293,14 +294,20 @@ class _Start:
     working_dir: str
     told: bytes = b""
 
-    def isolated(self, isolation: Isolation, uid: int, *, own_network: bool) -> "_Start":
+    def isolated(self, isolation: Isolation, pod: Pod, mounts: Sequence[Mount]) -> "_Start":
         """The same with fewer rights: nothing of the container counts before it has given up root."""
+        own_network = not pod.spec.host_network
         wanted = {
             "command": self.command,
             "env": self.environment,
             "workingDir": self.working_dir,
-            "uid": uid,
+            "uid": uid_of(pod.metadata.uid),
             "ownNetwork": own_network,
+            "mountRoot": _OWN_MOUNT_ROOT,
+            "mounts": [
+                {"host": each.host_path, "point": each.container_path, "readOnly": "ro" in each.options}
+                for each in mounts
+            ],
         }
         command = isolation.wrapped(own_network=own_network)
         return _Start(command, CLEAN_ENVIRONMENT, "/", json.dumps(wanted).encode())
@@ -458,7 +465,7 @@ def _may_mount() -> bool:
 
 
 def _has_mount_point(path: str) -> bool:
-    return path.startswith(_OWN_MOUNT_ROOT) or Path(path).exists()
+    return os.path.normpath(path).startswith(f"{_OWN_MOUNT_ROOT}/") or Path(path).exists()
 
 
 def _volume_mounts(spec: ContainerSpec) -> list[Mount]:
@@ -472,20 +479,23 @@ def _volume_mounts(spec: ContainerSpec) -> list[Mount]:
     return [Mount(str(each.folder), each.mount_path, ("ro",)) for each in spec.volumes]
 
 
-def _with_mounts(argv: list[str], mounts: tuple[Mount, ...]) -> list[str]:
-    """Bind mounts in a mount namespace of its own, where this process may make one and the mount point can exist."""
+def _usable_mounts(mounts: tuple[Mount, ...]) -> list[Mount]:
+    """The mounts that change something and whose mount point exists or can be made."""
     # A process has the machine's files already: binding a path to itself would change nothing.
     mounts = tuple(mount for mount in mounts if mount.host_path != mount.container_path)
-    if not mounts:
-        return argv
-    usable = [mount for mount in mounts if _has_mount_point(mount.container_path)]
-    if not _may_mount() or not usable:
+    usable = [mount for mount in mounts if _has_mount_point(mount.container_path)] if _may_mount() else []
+    if len(usable) < len(mounts):
         log.info(
             "mounts %s are left out: they need root, unshare and an existing mount point",
-            [m.container_path for m in mounts],
+            [mount.container_path for mount in mounts if mount not in usable],
         )
-        return argv
-    Path(_OWN_MOUNT_ROOT).mkdir(parents=True, exist_ok=True)
+    if usable:
+        make_folder(Path(_OWN_MOUNT_ROOT), 0o755)
+    return usable
+
+
+def _with_mounts(argv: list[str], usable: Sequence[Mount]) -> list[str]:
+    """Bind mounts in a mount namespace of its own."""
     script = [f"mount -t tmpfs dray {_OWN_MOUNT_ROOT}"]
     arguments: list[str] = []
     for mount in usable:

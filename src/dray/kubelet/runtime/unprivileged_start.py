@@ -2,7 +2,8 @@
 
 It starts as the first process of new mount, process and network namespaces, as root, without any variable of the container in its environment, and reads
 from its standard input what to become. The container's variables count only after the last privilege is gone: one such as LD_PRELOAD
-would otherwise run code of the container as root.
+would otherwise run code of the container as root. The same holds for its volumes, whose content and place the pod chooses: they are mounted last, by
+system calls, and after that root runs no other program.
 """
 
 import ctypes
@@ -18,6 +19,7 @@ CLONE_NEWUSER = 0x10000000
 PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 4, 38
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 1
+MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC = 1, 32, 4096, 16384
 # The first process of a process namespace gets no signal that it does not handle, so it is a shell that lets them pass to the command.
 INIT = 'trap : TERM INT HUP; "$@"; exit $?'
 CANNOT_START = 126
@@ -30,6 +32,7 @@ def main() -> None:
     if wanted["ownNetwork"]:
         _switch_on_loopback()
     libc = ctypes.CDLL(None, use_errno=True)
+    _mount_all(wanted["mounts"], wanted["mountRoot"], libc)
     _give_up_root(wanted["uid"], libc)
     _in_a_user_namespace(wanted["uid"], libc)
     _become(wanted)
@@ -38,6 +41,36 @@ def main() -> None:
 def _switch_on_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
+
+
+def _mount_all(mounts: list[dict[str, Any]], root: str, libc: Any) -> None:
+    """Bind mounts; mount points below `root`, which is a new file system, are made, all others exist."""
+    if not mounts:
+        return
+    _mount(libc, "dray", root, "tmpfs", 0)
+    for each in mounts:
+        point = os.path.normpath(each["point"])
+        if point.startswith(f"{root}/"):
+            _make_point(point, each["host"])
+        _mount(libc, each["host"], point, None, MS_BIND | MS_REC)
+        if each["readOnly"]:
+            _mount(libc, None, point, None, MS_BIND | MS_REMOUNT | MS_RDONLY)
+
+
+def _make_point(point: str, host: str) -> None:
+    if os.path.isdir(host):
+        os.makedirs(point, 0o755, exist_ok=True)
+        return
+    os.makedirs(os.path.dirname(point), 0o755, exist_ok=True)
+    with open(point, "a"):
+        pass
+
+
+def _mount(libc: Any, source: str | None, point: str, kind: str | None, flags: int) -> None:
+    texts = [each.encode() if each is not None else None for each in (source, point, kind)]
+    if libc.mount(*texts, ctypes.c_ulong(flags), None) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{source or 'read-only'} cannot be mounted at {point}: {os.strerror(number)}")
 
 
 def _give_up_root(uid: int, libc: Any) -> None:
