@@ -261,11 +261,11 @@ async def test_what_is_not_signed(server: Client) -> None:
         "",
         "AAAA",
         base64.b64encode(b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n").decode(),
-        a_request()[:-40],
+        a_signing_request()[:-40],
     ):
         spec = {"request": odd, "signerName": "kubernetes.io/kubelet-serving", "usages": ["server auth"]}
         await server.send("POST", CSRS, {"metadata": {"generateName": "csr-"}, "spec": spec}, user=NODE)
-    assert "certificate" in await ask_for_certificate(server, a_request(), NODE)
+    assert "certificate" in await ask_for_certificate(server, a_signing_request(), NODE)
 
 
 # --- mirror pods -----------------------------------------------------------------------------------------------------
