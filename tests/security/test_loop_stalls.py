@@ -232,3 +232,27 @@ async def test_a_policy_of_many_long_expressions_does_not_stop_the_loop(attacked
         refused = await asyncio.create_task(attacked.send("POST", MAPS, a_map("n7"), user=TENANT))
     assert (written.status, allowed.status, refused.status) == (201, 201, 422), (written.body, allowed.body)
     assert stalls.longest_s < LONGEST_S, stalls.longest
+
+
+async def test_a_mutating_policy_of_many_long_expressions_does_not_stop_the_loop(attacked: Client) -> None:
+    policies = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolic"
+    parts = [f'object.metadata.name == "n{n}"' for n in range(300)]
+    maps = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+    patch = 'Object{metadata: Object.metadata{labels: {"policy": "seen"}}}'
+    policy = {
+        "metadata": {"name": "long"},
+        "spec": {
+            "matchConstraints": {"resourceRules": [maps]},
+            "reinvocationPolicy": "Never",
+            "variables": [{"name": f"v{n}", "expression": " || ".join([f"{n} > 5", *parts])} for n in range(12)],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": patch}}],
+        },
+    }
+    await attacked.post(f"{policies}ybindings", {"metadata": {"name": "long"}, "spec": {"policyName": "long"}})
+    await attacked.post(f"{policies}ies", {})  # loads what loads once
+    with loop_stalls() as stalls:
+        written = await asyncio.create_task(attacked.post(f"{policies}ies", policy))
+        changed = await asyncio.create_task(attacked.send("POST", MAPS, a_map("m1"), user=TENANT))
+    assert (written.status, changed.status) == (201, 201), (written.body, changed.body)
+    assert changed.body["metadata"]["labels"] == {"policy": "seen"}
+    assert stalls.longest_s < LONGEST_S, stalls.longest

@@ -36,7 +36,7 @@ class MutatingAdmissionPolicy(AdmissionPlugin):
         if admission.is_second_round and admission.document != state.output:
             state.object_changed()
         namespace = await namespace_of_request(admission, self._parts.objects)
-        for policy, binding in self._index.in_order():
+        async for policy, binding in self._index.in_order():
             matched = matched_by(mapping(policy.document, "spec", "matchConstraints"), admission, namespace)
             narrower = mapping(binding.document, "spec", "matchResources")
             if matched is None or (narrower and matched_by(narrower, admission, namespace) is None):

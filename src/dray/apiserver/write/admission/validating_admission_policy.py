@@ -52,7 +52,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         namespace = await namespace_of_request(admission, self._objects)
         scene = Scene.of(admission, namespace, self._decide)
         for binding in list(self._index.bindings.values()):
-            policy = await self._index.policy(binding.policy)
+            policy = await self._index.policies.get(binding.policy)
             if policy is not None and self._looks_at(policy, binding, admission, namespace):
                 await self._ask(policy, binding, admission, scene)
 

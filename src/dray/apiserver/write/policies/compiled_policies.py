@@ -1,8 +1,9 @@
 """The policies and bindings that exist; their CEL expressions are compiled once, when a request first needs them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -149,21 +150,51 @@ def expressions_in(document: Document) -> int:
     return sum(len(text(entry, field)) for entry in entries for field in fields) + sum(changes)
 
 
-def compile_with_code(document: Document) -> CompiledPolicy:
-    """Ready to be asked: what is left to do for a request is to run the code."""
-    policy = compile_policy(document)
-    for program in policy.programs():
-        if isinstance(program, Program):
-            program.generate()
-    return policy
+class HasPrograms(Protocol):
+    def programs(self) -> Iterable[Program | CompileFailure | None]: ...
+
+
+Compiled = TypeVar("Compiled", bound=HasPrograms)
+
+
+class CompiledOnDemand(Generic[Compiled]):
+    """Policies by name. They are compiled when a request needs them first, and those with long expressions in a thread."""
+
+    def __init__(self, compile_document: Callable[[Document], Compiled]) -> None:
+        self._compile_document = compile_document
+        self._documents: dict[str, Document] = {}
+        self._compiled: dict[str, Compiled] = {}
+
+    def set(self, name: str, document: Document | None) -> None:
+        self._compiled.pop(name, None)
+        self._documents.pop(name, None)
+        if document is not None:
+            self._documents[name] = document
+
+    async def get(self, name: str) -> Compiled | None:
+        """The policy with this name, as it is now."""
+        while (document := self._documents.get(name)) is not None:
+            known = self._compiled.get(name)
+            if known is None:
+                known = await in_thread_if_large(expressions_in(document), partial(self._with_code, document))
+                if self._documents.get(name) is not document:
+                    continue  # it changed meanwhile
+                self._compiled[name] = known
+            return known
+        return None
+
+    def _with_code(self, document: Document) -> Compiled:
+        """Ready to be asked: what is left to do for a request is to run the code."""
+        policy = self._compile_document(document)
+        for program in policy.programs():
+            if isinstance(program, Program):
+                program.generate()
+        return policy
 
 
 class PolicyIndex:
-    """Policies are compiled when a request needs them first, and those with long expressions in a thread."""
-
     def __init__(self) -> None:
-        self._documents: dict[str, Document] = {}
-        self._compiled: dict[str, CompiledPolicy] = {}
+        self.policies = CompiledOnDemand(compile_policy)
         self.bindings: dict[str, PolicyBinding] = {}
         self._on_change: list[Callable[[], None]] = []
 
@@ -181,10 +212,7 @@ class PolicyIndex:
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
         if plural == POLICIES:
-            self._documents.pop(name, None)
-            self._compiled.pop(name, None)
-            if value is not None:
-                self._documents[name] = msgspec.json.decode(value)
+            self.policies.set(name, None if value is None else msgspec.json.decode(value))
         elif plural == BINDINGS:
             self.bindings.pop(name, None)
             if value is not None:
@@ -192,15 +220,3 @@ class PolicyIndex:
                 self.bindings[name] = PolicyBinding(name, text(document, "spec", "policyName"), document)
         for action in self._on_change:
             action()
-
-    async def policy(self, name: str) -> CompiledPolicy | None:
-        """The policy with this name, as it is now."""
-        while (document := self._documents.get(name)) is not None:
-            known = self._compiled.get(name)
-            if known is None:
-                known = await in_thread_if_large(expressions_in(document), partial(compile_with_code, document))
-                if self._documents.get(name) is not document:
-                    continue  # it changed meanwhile
-                self._compiled[name] = known
-            return known
-        return None

@@ -7,7 +7,7 @@ or a list of `JSONPatch{op: "add", path: "/spec/replicas", value: 3}`.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -26,6 +26,7 @@ from dray.apiserver.write.policies import authorizer_library
 from dray.apiserver.write.policies.compiled_policies import (
     POLICY_GROUP,
     POLICY_PREFIX,
+    CompiledOnDemand,
     NamedProgram,
     PolicyBinding,
     environment,
@@ -100,6 +101,10 @@ class CompiledMutatingPolicy:
     variables: tuple[NamedProgram, ...]
     mutations: tuple[Mutation, ...]
 
+    def programs(self) -> Iterator[Program | CompileFailure]:
+        yield from (named.program for named in (*self.conditions, *self.variables))
+        yield from (mutation.program for mutation in self.mutations)
+
 
 def compile_mutating_policy(document: Document) -> CompiledMutatingPolicy:
     spec = mapping(document, "spec")
@@ -140,7 +145,7 @@ def mutation_source(entry: Document) -> str:
 
 class MutatingPolicyIndex:
     def __init__(self) -> None:
-        self.policies: dict[str, CompiledMutatingPolicy] = {}
+        self.policies = CompiledOnDemand(compile_mutating_policy)
         self.bindings: dict[str, PolicyBinding] = {}
         self._on_change: list[Callable[[], None]] = []
 
@@ -155,19 +160,17 @@ class MutatingPolicyIndex:
     def on_change(self, action: Callable[[], None]) -> None:
         self._on_change.append(action)
 
-    def in_order(self) -> Iterator[tuple[CompiledMutatingPolicy, PolicyBinding]]:
+    async def in_order(self) -> AsyncIterator[tuple[CompiledMutatingPolicy, PolicyBinding]]:
         """By the names of policies, then of bindings."""
         for binding in sorted(self.bindings.values(), key=lambda found: (found.policy, found.name)):
-            if policy := self.policies.get(binding.policy):
+            if policy := await self.policies.get(binding.policy):
                 yield policy, binding
 
     def apply(self, key: str, value: bytes | None) -> None:
         plural, _, name = key.removeprefix(POLICY_PREFIX).partition("/")
         document = None if value is None else msgspec.json.decode(value)
         if plural == POLICIES:
-            self.policies.pop(name, None)
-            if document is not None:
-                self.policies[name] = compile_mutating_policy(document)
+            self.policies.set(name, document)
         else:
             self.bindings.pop(name, None)
             if document is not None:
