@@ -20,7 +20,6 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 # Kinds that need machinery of their own, and those that only an alpha feature serves.
 NOT_SERVED = {
     "/componentstatuses",
-    "apiextensions.k8s.io/customresourcedefinitions",
     "apiregistration.k8s.io/apiservices",
     "internal.apiserver.k8s.io/storageversions",
     "lifecycle.k8s.io/evictionrequests",
@@ -36,7 +35,7 @@ PLAIN = [
         "IPAddress", "NetworkPolicy", "ServiceCIDR", "CSIDriver", "CSINode", "CSIStorageCapacity", "StorageClass",
         "VolumeAttachment", "VolumeAttributesClass", "CertificateSigningRequest", "ClusterTrustBundle",
         "PodCertificateRequest", "LeaseCandidate", "RuntimeClass", "FlowSchema", "PriorityLevelConfiguration",
-        "StorageVersionMigration", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+        "StorageVersionMigration",
         "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
     )
 ]  # fmt: skip

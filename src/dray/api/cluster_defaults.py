@@ -187,6 +187,38 @@ def _queuing(queuing: Document) -> Document:
     return {**queuing, **{key: value for key, value in defaults.items() if not queuing.get(key)}}
 
 
+# --- definitions of further kinds ------------------------------------------------------------------------------------
+
+
+def _definition(document: Document) -> Document:
+    return _inside(document, "spec", _definition_spec)
+
+
+def _definition_spec(spec: Document) -> Document:
+    made = _filled(spec, {"conversion": {"strategy": "None"}})
+    made = _inside(made, "conversion", _conversion)
+    return _inside(made, "names", _definition_names)
+
+
+def _definition_names(names: Document) -> Document:
+    kind = names.get("kind") or ""
+    empty = {
+        key: value for key, value in {"singular": kind.lower(), "listKind": f"{kind}List"}.items() if not names.get(key)
+    }
+    return {**names, **empty} if kind else names
+
+
+def _conversion(conversion: Document) -> Document:
+    port = {"port": 443}
+    return _inside(
+        conversion,
+        "webhook",
+        lambda hook: _inside(
+            hook, "clientConfig", lambda config: _inside(config, "service", lambda to: _filled(to, port))
+        ),
+    )
+
+
 # --- webhooks --------------------------------------------------------------------------------------------------------
 
 _WEBHOOK: Document = {
@@ -240,6 +272,7 @@ CLUSTER_DEFAULTS: dict[str, Fill] = {
     "HorizontalPodAutoscaler": _autoscaler,
     "FlowSchema": _flow_schema,
     "PriorityLevelConfiguration": _priority_level,
+    "CustomResourceDefinition": _definition,
     "MutatingWebhookConfiguration": _webhooks({"reinvocationPolicy": "Never"}),
     "ValidatingWebhookConfiguration": _webhooks({}),
     "LimitRange": _limit_range,

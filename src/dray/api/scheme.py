@@ -67,14 +67,19 @@ class Resource:
     gate: str = ""
     # Where Kubernetes keeps the kind below /registry, when that is not the plural; another view's rows have the same.
     storage_prefix: str = ""
+    # Names that a definition chose.
+    singular_name: str = ""
+    list_kind_name: str = ""
+    # For a kind that comes from a CustomResourceDefinition: its schemas and rules, which the API server makes.
+    custom: Any = None
 
     @property
     def singular(self) -> str:
-        return self.kind.lower()
+        return self.singular_name or self.kind.lower()
 
     @property
     def list_kind(self) -> str:
-        return self.kind + "List"
+        return self.list_kind_name or self.kind + "List"
 
     @property
     def storage_version(self) -> str:
@@ -266,6 +271,8 @@ RESOURCES: tuple[Resource, ...] = (
     served("admissionregistration.k8s.io/validatingwebhookconfigurations"),
     served("admissionregistration.k8s.io/validatingadmissionpolicies"),
     served("admissionregistration.k8s.io/validatingadmissionpolicybindings"),
+    # other kinds
+    served("apiextensions.k8s.io/customresourcedefinitions"),
     # questions to the server
     served("authentication.k8s.io/selfsubjectreviews"),
     served("authentication.k8s.io/tokenreviews"),
@@ -274,9 +281,6 @@ RESOURCES: tuple[Resource, ...] = (
     served("authorization.k8s.io/selfsubjectrulesreviews"),
     served("authorization.k8s.io/subjectaccessreviews"),
 )
-
-# Versions in order of preference; what is not here sorts last.
-VERSION_ORDER = ("v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 
 
 def by_kind(kind: str, group: str | None = None) -> Resource:

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import cache
 
-from dray.api.scheme import RESOURCES, VERSION_ORDER, Resource, Version, group_version
+from dray.api.scheme import RESOURCES, Resource, Version, group_version
 from dray.features import FeatureGates
 
 ON = ("true", "1", "")
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?").fullmatch
+
+
+@cache
+def version_order(name: str) -> tuple[int, int, int, str]:
+    """Sorts as Kubernetes does: v2, v1, v1beta2, v1alpha1, and then names that are no versions."""
+    found = _VERSION(name)
+    if found is None:
+        return (3, 0, 0, name)
+    stage = {None: 0, "beta": 1, "alpha": 2}[found[2]]
+    return (stage, -int(found[1]), -int(found[3] or 0), name)
 
 
 class BadRuntimeConfig(ValueError):
@@ -16,6 +29,18 @@ class BadRuntimeConfig(ValueError):
 
 class ServedVersions:
     def __init__(self, enabled: Iterable[tuple[Resource, Version]]) -> None:
+        self._built_in = tuple(enabled)
+        # Counts the changes of what is served, for those who keep documents about it.
+        self.generation = 0
+        self._arrange(self._built_in)
+
+    def set_custom(self, rows: Iterable[Resource]) -> None:
+        """The kinds of definitions that are served from now on, besides the built-in ones."""
+        custom = [(row, version) for row in rows for version in row.versions if version.default]
+        self._arrange((*self._built_in, *custom))
+        self.generation += 1
+
+    def _arrange(self, enabled: Iterable[tuple[Resource, Version]]) -> None:
         self._versions: dict[tuple[str, str], dict[str, tuple[Resource, Version]]] = {}
         self._order: dict[str, list[str]] = {}
         for row, version in enabled:
@@ -24,7 +49,7 @@ class ServedVersions:
             if version.name not in versions:
                 versions.append(version.name)
         for versions in self._order.values():
-            versions.sort(key=VERSION_ORDER.index)
+            versions.sort(key=version_order)
 
     def find(self, group: str, version: str, plural: str) -> tuple[Resource, Version] | None:
         return self._versions.get((group, version), {}).get(plural)

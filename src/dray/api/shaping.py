@@ -32,6 +32,7 @@ from dray.api.schemas import (
     schema_for,
     struct,
 )
+from dray.api.scheme import Resource, group_version
 
 Document = dict[str, Any]
 
@@ -129,6 +130,14 @@ def empty_object(api_version: str, kind: str) -> Document:
     shape = shape_for_kind(api_version, kind)
     assert shape is not None
     return {"kind": kind, "apiVersion": api_version, "metadata": {}, **shape({}, kind, None, Shaping())}
+
+
+def empty_of(row: Resource, version: str) -> Document:
+    """As `empty_object`, also for a kind that comes from a definition: such a kind writes no empty fields."""
+    api_version = group_version(row.group, version)
+    if row.custom is not None:
+        return {"kind": row.kind, "apiVersion": api_version, "metadata": {}}
+    return empty_object(api_version, row.kind)
 
 
 def as_written(document: Document) -> Document:

@@ -445,7 +445,44 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
 }
 
 
+def _definition_create(document: Document, setting: Setting) -> Document:
+    document["metadata"]["generation"] = 1
+    document["status"] = {"conditions": [], "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []}
+    return _with_stored_version(document)
+
+
+def _definition_update(new: Document, old: Document, setting: Setting) -> Document:
+    _with(new, "status", old.get("status"))
+    _count_up(new, old, changed=new.get("spec") != old.get("spec"))
+    return _with_stored_version(new)
+
+
+def _definition_status(new: Document, old: Document, setting: Setting) -> Document:
+    metadata = {**old["metadata"], "managedFields": new["metadata"].get("managedFields")}
+    kept = {key: value for key, value in metadata.items() if value is not None}
+    return _with({**old, "metadata": kept}, "status", new.get("status"))
+
+
+def _with_stored_version(document: Document) -> Document:
+    """Notes the version in which objects are stored from now on: it must not go away while there are such objects."""
+    status = dict(document.get("status") or {})
+    stored = list(status.get("storedVersions") or ())
+    for version in (document.get("spec") or {}).get("versions") or ():
+        if version.get("storage") and version.get("name") not in stored:
+            stored.append(version["name"])
+    document["status"] = {**status, "storedVersions": stored}
+    return document
+
+
+STRATEGIES["apiextensions.k8s.io", "CustomResourceDefinition"] = Strategy(
+    _definition_create, _definition_update, _definition_status, STATUS_FIELDS, SPEC_AND_METADATA
+)
+
+
 def strategy_of(row: Resource) -> Strategy:
+    if row.custom is not None:
+        own: Strategy = row.custom.strategy
+        return own
     return STRATEGIES.get((row.group, row.kind), PLAIN)
 
 

@@ -14,6 +14,8 @@ from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.api.served_versions import served_versions
 from dray.apiserver.core import Core, WritePath, random_name_suffix
+from dray.apiserver.custom_resources.definition_controller import DefinitionController
+from dray.apiserver.custom_resources.definitions import CustomDefinitions
 from dray.apiserver.guard.binding_guard import BindingGuard, NodeRoom
 from dray.apiserver.guard.claim_guard import ClaimGuard
 from dray.apiserver.guard.device_records import PublishedDevices
@@ -166,14 +168,22 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         TokenIssuer(credentials.token_key),
     )
     flow_control = FlowControl.following(followed.follower, options.max_requests_inflight)
-    server = Server(core, access, served_versions(options.runtime_config, options.gates), flow_control, options.minor)
+    kinds = served_versions(options.runtime_config, options.gates)
+    server = Server(core, access, kinds, flow_control, options.minor)
+    definitions = CustomDefinitions(kinds, followed.caches)
+    definitions.follow(followed.follower)
+    definition_controller = DefinitionController(definitions, core, server.handle)
     signer = KubeletServingSigner(
         store, security.authorizer, credentials.authority, clock, (*SERVER_NAMES, *options.hosts)
     )
     signer.follow(followed.follower)
     await followed.follower.start()
     await guard.repair()
-    loops = [asyncio.create_task(keep_history(store, clock)), asyncio.create_task(signer.run())]
+    loops = [
+        asyncio.create_task(keep_history(store, clock)),
+        asyncio.create_task(signer.run()),
+        asyncio.create_task(definition_controller.run()),
+    ]
     server.on_stop(lambda: cancelled(*loops))
     server.on_stop(security.webhook_caller.close)
     return RunningServer(server, credentials, store, clock)

@@ -23,6 +23,7 @@ from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core, WritePriority, in_thread_if_large
+from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
 from dray.apiserver.read.get_and_list import Reader
@@ -48,6 +49,7 @@ from dray.apiserver.request.request_options import (
     JSON,
     PROTOBUF,
     Query,
+    ResponseFormat,
     response_format,
     write_options,
 )
@@ -257,12 +259,14 @@ class Server:
         row, version = found
         handler = self._handler(row, info)
         streams = not info.name and row.is_stored and not info.subresource
-        call = ApiCall(
-            request, info, query, user, attributes, row, info.version,
-            response_format(request.headers.get("accept", ""), streams=streams),
-        )  # fmt: skip
+        wanted = response_format(request.headers.get("accept", ""), streams=streams)
+        if row.custom is not None and wanted.media_type == PROTOBUF:
+            wanted = ResponseFormat()  # such kinds have no description in protobuf
+        call = ApiCall(request, info, query, user, attributes, row, info.version, wanted)
         if version.deprecated_in:
             call.warn(_deprecation(row, version))
+        if row.custom is not None:
+            _check_custom(call)
         try:
             response = await handler(call)
         except errors.DevicesHeld as error:
@@ -401,9 +405,9 @@ class Server:
 
     async def _scale(self, call: ApiCall) -> Response:
         if call.info.verb == "get":
-            return Response(200, self._scales.show(await self._reader.get(call)))
+            return Response(200, self._scales.show(call.row, await self._reader.get(call)))
         change = self._scales.replace if call.info.verb == "update" else self._scales.patch
-        return Response(200, self._scales.show(await change(call)))
+        return Response(200, self._scales.show(call.row, await change(call)))
 
     async def _token(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.issue_token(call)))
@@ -477,6 +481,18 @@ class ServerMetrics:
 
     def _open_watches(self) -> Iterable[Sample]:
         return [({"verb": "WATCH"}, self._watching.open)]
+
+
+def _check_custom(call: ApiCall) -> None:
+    """Warns of a deprecated version; raises 405 for a new object of a kind that is going away."""
+    kind: CustomKind | None = call.row.custom
+    assert kind is not None
+    if warning := kind.versions[call.version].warning:
+        named = f"{call.row.group}/{call.version} {call.row.kind}"
+        call.warn(f"{named} is deprecated" if warning == "deprecated" else warning)
+    if kind.is_terminating and call.info.verb == "create":
+        text = f"{call.info.verb} not allowed while custom resource definition is terminating"
+        raise ApiError(405, "MethodNotAllowed", text, errors.of_object(call.row, ""))
 
 
 def _needs_namespace(row: Resource, info: RequestInfo) -> bool:

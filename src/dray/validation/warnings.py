@@ -18,6 +18,8 @@ POD_MAKERS = frozenset({"ReplicaSet", "DaemonSet", "Deployment", "Job"})
 
 
 def warnings_about(row: Resource, document: Document, endpoint: str = "") -> list[str]:
+    if row.custom is not None:
+        return []
     if row.kind in POD_MAKERS and not endpoint:
         template = (document.get("spec") or {}).get("template") or {}
         return list(pod_warnings(template.get("spec") or {}, "spec.template.spec"))

@@ -26,11 +26,8 @@ AGGREGATED_VERSIONS = ("v2", "v2beta1")
 class Discovery:
     def __init__(self, served: ServedVersions) -> None:
         self._served = served
-        self._aggregated = {
-            (root, version): self._encode_aggregated(root, version)
-            for root in ("api", "apis")
-            for version in AGGREGATED_VERSIONS
-        }
+        self._aggregated: dict[tuple[str, str], tuple[bytes, str]] = {}
+        self._generation = served.generation
 
     def answer(self, parts: list[str], request: Request) -> Response | None:
         """For /api, /api/V, /apis, /apis/G and /apis/G/V; None where there is no such group or version."""
@@ -83,13 +80,22 @@ class Discovery:
                     return None
                 continue
             if wanted.get("g") == AGGREGATED_GROUP and wanted.get("v") in AGGREGATED_VERSIONS:
-                body, tag = self._aggregated[root, wanted["v"]]
+                body, tag = self._aggregated_document(root, wanted["v"])
                 content_type = f"{JSON};g={AGGREGATED_GROUP};v={wanted['v']};as={AGGREGATED_KIND}"
                 headers = (("ETag", tag), ("Vary", "Accept"))
                 if request.headers.get("if-none-match") == tag:
                     return Response(304, b"", content_type, headers)
                 return Response(200, body, content_type, headers)
         return None
+
+    def _aggregated_document(self, root: str, version: str) -> tuple[bytes, str]:
+        if self._generation != self._served.generation:
+            self._generation = self._served.generation
+            self._aggregated.clear()
+        found = self._aggregated.get((root, version))
+        if found is None:
+            found = self._aggregated[root, version] = self._encode_aggregated(root, version)
+        return found
 
     def _encode_aggregated(self, root: str, version: str) -> tuple[bytes, str]:
         groups = [""] if root == "api" else self._served.groups()

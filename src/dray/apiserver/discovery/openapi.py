@@ -86,6 +86,18 @@ LIST_PARAMETERS = (
 )
 
 
+API_VERSION_TEXT = "The version of the schema that this object has."
+KIND_TEXT = "The kind of this object."
+
+
+def type_name(row: Resource, version: str) -> str:
+    """What a kind is called in the documents; empty for one without a description."""
+    if row.custom is not None:
+        return ".".join([*reversed(row.group.split(".")), version, row.kind])
+    schema = schema_for(group_version(row.group, version), row.kind)
+    return schema.openapi_name if schema else ""
+
+
 def ref_name(name: str) -> str:
     if name == LIST_META:
         return "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
@@ -103,6 +115,9 @@ class DocumentWriter:
         return {"$ref": self._prefix + name}
 
     def add_kind(self, row: Resource, version: str) -> None:
+        if row.custom is not None:
+            self._add_custom(row, version)
+            return
         api_version = group_version(row.group, version)
         schema = schema_for(api_version, row.kind)
         if schema is None:
@@ -111,11 +126,33 @@ class DocumentWriter:
         kind = {"group": row.group, "version": version, "kind": row.kind}
         self.definitions[schema.openapi_name]["x-kubernetes-group-version-kind"] = [kind]
         if row.is_stored:
-            self._add_list(row, version, schema)
+            self._add_list(row, version, schema.openapi_name)
 
-    def _add_list(self, row: Resource, version: str, schema: StructSchema) -> None:
+    def _add_custom(self, row: Resource, version: str) -> None:
+        schema: Document = row.custom.versions[version].schema
+        meta = struct("meta.v1.ObjectMeta")
+        self.add_struct(meta)
+        name = type_name(row, version)
+        self.definitions[name] = {
+            **schema,
+            "properties": {
+                "apiVersion": {"type": "string", "description": API_VERSION_TEXT},
+                "kind": {"type": "string", "description": KIND_TEXT},
+                **(schema.get("properties") or {}),
+                "metadata": self._described_ref(meta),
+            },
+            "x-kubernetes-group-version-kind": [{"group": row.group, "version": version, "kind": row.kind}],
+        }
+        self._add_list(row, version, name)
+
+    def _described_ref(self, schema: StructSchema) -> Document:
+        if self._prefix.startswith("#/components"):
+            return {"description": "Metadata of every object.", "allOf": [self.ref(schema.openapi_name)]}
+        return {"description": "Metadata of every object.", **self.ref(schema.openapi_name)}
+
+    def _add_list(self, row: Resource, version: str, name: str) -> None:
         self.definitions[ref_name(LIST_META)] = LIST_META_SCHEMA
-        self.definitions[f"{schema.openapi_name}List"] = {
+        self.definitions[f"{name}List"] = {
             "description": f"{row.kind}List is a list of {row.kind} objects.",
             "type": "object",
             "required": ["items"],
@@ -123,7 +160,7 @@ class DocumentWriter:
                 "apiVersion": {"type": "string"},
                 "kind": {"type": "string"},
                 "metadata": self.ref(ref_name(LIST_META)),
-                "items": {"type": "array", "items": self.ref(schema.openapi_name)},
+                "items": {"type": "array", "items": self.ref(name)},
             },
             "x-kubernetes-group-version-kind": [{"group": row.group, "version": version, "kind": row.list_kind}],
         }
@@ -199,8 +236,11 @@ class OpenApi:
     def __init__(self, served: ServedVersions) -> None:
         self._served = served
         self._documents: dict[str, bytes] = {}
+        self._built_in = {path for _, _, path in self._group_versions()}
+        self._generation = served.generation
 
     def answer(self, parts: list[str], request: Request, query: Query) -> Response | None:
+        self._forget_changed()
         if parts[1:] == ["v2"] and "proto-openapi.spec.v2" in request.headers.get("accept", ""):
             return Response(200, _bare_v2(), PROTOBUF_V2, headers=(("Vary", "Accept"),))
         if parts[1:] == ["v2"]:
@@ -216,6 +256,12 @@ class OpenApi:
                     request, self._cached(path, lambda group=group, version=version: self._v3(group, version))
                 )
         return None
+
+    def _forget_changed(self) -> None:
+        """Documents of built-in groups stay: nothing but those of definitions changes."""
+        if self._generation != self._served.generation:
+            self._generation = self._served.generation
+            self._documents = {name: body for name, body in self._documents.items() if name in self._built_in}
 
     def _tagged(self, request: Request, body: bytes) -> Response:
         tag = f'"{_digest(body)}"'
@@ -277,7 +323,7 @@ def _bare_v2() -> bytes:
 
 
 def _path_items(row: Resource, version: str, writer: DocumentWriter, *, is_v3: bool) -> Document:
-    schema = schema_for(group_version(row.group, version), row.kind)
+    name = type_name(row, version)
     items: Document = {}
     for path, methods, is_collection in _paths(row, version):
         item: Document = {}
@@ -286,7 +332,7 @@ def _path_items(row: Resource, version: str, writer: DocumentWriter, *, is_v3: b
             item["parameters"] = [_parameter(name, "string", "", is_v3=is_v3, place="path") for name in names]
         for method in methods:
             item[method] = _operation(
-                row, version, method, path, schema, writer, is_collection=is_collection, is_v3=is_v3
+                row, version, method, path, name, writer, is_collection=is_collection, is_v3=is_v3
             )
         items[path] = item
     return items
@@ -296,7 +342,7 @@ ACTIONS = {"get": "get", "list": "list", "post": "post", "put": "put", "patch": 
 
 
 def _operation(
-    row: Resource, version: str, method: str, path: str, schema: StructSchema | None, writer: DocumentWriter,
+    row: Resource, version: str, method: str, path: str, of_type: str, writer: DocumentWriter,
     *, is_collection: bool, is_v3: bool,
 ) -> Document:  # fmt: skip
     action = "list" if method == "get" and is_collection else ACTIONS[method]
@@ -307,7 +353,7 @@ def _operation(
         parameters.append(_parameter("force", "boolean", "Take fields over from their owners (apply).", is_v3=is_v3))
     if is_collection and method in ("get", "delete"):
         parameters += [_parameter(*row_, is_v3=is_v3) for row_ in LIST_PARAMETERS]
-    name = f"{schema.openapi_name}List" if schema and action == "list" else schema.openapi_name if schema else ""
+    name = f"{of_type}List" if of_type and action == "list" else of_type
     body = writer.ref(name) if name else {"type": "object"}
     operation: Document = {
         "description": f"{action} {row.kind}",
@@ -319,7 +365,7 @@ def _operation(
         "x-kubernetes-group-version-kind": {"group": row.group, "version": version, "kind": row.kind},
     }
     if method in ("post", "put", "patch"):
-        _add_body(operation, writer.ref(schema.openapi_name) if schema else {"type": "object"}, method, is_v3=is_v3)
+        _add_body(operation, writer.ref(of_type) if of_type else {"type": "object"}, method, is_v3=is_v3)
     elif not is_v3:
         operation["consumes"] = ["*/*"]
     if not is_v3:

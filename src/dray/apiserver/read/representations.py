@@ -11,7 +11,7 @@ import yaml
 
 from dray.api.jsontext import go_json
 from dray.api.scheme import Resource, group_version
-from dray.api.shaping import empty_object
+from dray.api.shaping import empty_object, empty_of
 from dray.apiserver.errors import ApiError, bad_request
 from dray.apiserver.read.protobuf_encoding import encode_item, encode_list, encode_object, watch_event
 from dray.apiserver.read.tables import (
@@ -85,7 +85,7 @@ class Whole(JsonAnswer):
         return {key: value for key, value in document.items() if key not in ("kind", "apiVersion")}
 
     def bookmark(self, revision: int, annotations: Document | None) -> bytes:
-        document = empty_object(group_version(self.row.group, self.version), self.row.kind)
+        document = empty_of(self.row, self.version)
         document["metadata"] = _bookmark_metadata(revision, annotations)
         return encode(document)
 
@@ -183,13 +183,13 @@ class Table(JsonAnswer):
                 "kind": "Table",
                 "apiVersion": f"{META_VERSION}/{self.meta_version}",
                 "metadata": meta.document(),
-                "columnDefinitions": column_definitions(self.row) if self.with_columns else None,
+                "columnDefinitions": column_definitions(self.row, self.version) if self.with_columns else None,
                 "rows": [self._row(stored.document()) for stored in chosen],
             }
         )
 
     def _row(self, document: Document) -> Document:
-        row: Document = {"cells": row_cells(self.row, document, self.clock.now())}
+        row: Document = {"cells": row_cells(self.row, self.version, document, self.clock.now())}
         if self.include == "Object":
             row["object"] = from_storage(self.row, self.version, document)
         elif self.include == "None":

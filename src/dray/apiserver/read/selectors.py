@@ -441,6 +441,9 @@ FIELDS: dict[tuple[str, str], Fields] = {
 
 
 def fields_of(row: Resource) -> FieldsOf:
+    if row.custom is not None:
+        own: FieldsOf = row.custom.selectable_fields
+        return own
     return FIELDS.get((row.group, row.plural), META).of
 
 
@@ -455,6 +458,11 @@ META_FIELDS = _known(META)
 def checked(row: Resource, version: str, selector: FieldSelector) -> FieldSelector:
     """The selector with other names resolved; raises 400 if the kind cannot be selected by one of its fields."""
     if not selector:
+        return selector
+    if row.custom is not None:
+        for term in selector.requirements:
+            if not row.custom.knows_field(version, term.field):
+                raise bad_request(f"field label not supported: {term.field}")
         return selector
     key = (row.group, row.plural)
     fields, known = FIELDS.get(key, META), KNOWN.get(key, META_FIELDS)

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dray.api.scheme import Resource
+from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.read.cluster_cells import CLUSTER_CELLS
 from dray.apiserver.read.workload_cells import WORKLOAD_CELLS, age, pod_cells
 
@@ -21,8 +22,13 @@ NONE, UNKNOWN = "<none>", "<unknown>"
 ROLE_PREFIX = "node-role.kubernetes.io/"
 
 
+def column_definitions(row: Resource, version: str) -> list[Document]:
+    custom: CustomKind | None = row.custom
+    return _column_definitions(row) if custom is None else custom.column_definitions(version)
+
+
 @cache
-def column_definitions(row: Resource) -> list[Document]:
+def _column_definitions(row: Resource) -> list[Document]:
     return [
         {
             "name": column.name,
@@ -35,7 +41,10 @@ def column_definitions(row: Resource) -> list[Document]:
     ]
 
 
-def row_cells(row: Resource, document: Document, now: datetime) -> list[Any]:
+def row_cells(row: Resource, version: str, document: Document, now: datetime) -> list[Any]:
+    custom: CustomKind | None = row.custom
+    if custom is not None:
+        return custom.cells(version, document, now)
     cells = CELLS.get(row.kind, _name_and_age)
     return cells(document, now)
 

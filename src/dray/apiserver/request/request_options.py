@@ -326,8 +326,13 @@ def unknown_format() -> ApiError:
     )
 
 
-def patch_type(content_type: str) -> str:
+def patch_type(content_type: str, *, strategic: bool = True) -> str:
+    """Raises 415; `strategic` is whether the kind has the description that a strategic merge patch needs."""
     media_type = plain_type(content_type)
+    if media_type == STRATEGIC_PATCH and not strategic:
+        accepted = ", ".join(name for name in (JSON_PATCH, MERGE_PATCH, APPLY_PATCH))
+        text = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+        raise ApiError(415, "UnsupportedMediaType", text)
     if media_type not in PATCH_TYPES:
         raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     return media_type

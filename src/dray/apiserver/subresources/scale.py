@@ -6,9 +6,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dray.api.defaults import apply_defaults
+from dray.api.safe_get import text
+from dray.api.scheme import Resource
 from dray.apiserver import errors
 from dray.apiserver.core import Core
+from dray.apiserver.custom_resources import json_paths
+from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.read.workload_cells import selector_text
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -20,7 +23,7 @@ from dray.apiserver.request.request_options import (
 )
 from dray.apiserver.watch.stored_object import Stored, encode
 from dray.apiserver.write import managed_fields
-from dray.apiserver.write.decoding import parse
+from dray.apiserver.write.decoding import defaulted, parse
 from dray.apiserver.write.managed_fields import Manager, owned_update
 from dray.apiserver.write.object_writer import (
     ObjectChange,
@@ -37,8 +40,8 @@ class Scales:
         self._core = core
         self._writer = writer
 
-    def show(self, stored: Stored) -> bytes:
-        return encode(scale_of(stored.document()))
+    def show(self, row: Resource, stored: Stored) -> bytes:
+        return encode(scale_of(row, stored.document()))
 
     async def replace(self, call: ApiCall) -> Stored:
         options = write_options(call.query, "UpdateOptions")
@@ -66,14 +69,14 @@ class Scales:
         )
 
         def build(old: Document) -> Document:
-            scale = wished(scale_of(old))
+            scale = wished(scale_of(call.row, old))
             replicas = _replicas(scale)
             named = (scale.get("metadata") or {}).get("resourceVersion")
-            document = {**old, "metadata": dict(old["metadata"]), "spec": {**old["spec"], "replicas": replicas}}
+            document = with_replicas(call.row, {**old, "metadata": dict(old["metadata"])}, replicas)
             if named and named != old["metadata"]["resourceVersion"]:
                 raise errors.conflict(call.row, call.name)
             del document["metadata"]["resourceVersion"]
-            document = apply_defaults(document, self._core.now())
+            document = defaulted(call.row, document, self._core.now())
             return owned_update(call.row, old, document, manager, self._core.now())
 
         main = replace(call, info=replace(call.info, subresource=""))
@@ -94,7 +97,18 @@ def _replicas(scale: Any) -> int:
     return replicas
 
 
-def scale_of(document: Document) -> Document:
+def with_replicas(row: Resource, document: Document, replicas: int) -> Document:
+    kind: CustomKind | None = row.custom
+    if kind is not None:
+        path = text(kind.versions[kind.storage].scale, "specReplicasPath")
+        return json_paths.with_value(document, path, replicas)
+    return {**document, "spec": {**(document.get("spec") or {}), "replicas": replicas}}
+
+
+def scale_of(row: Resource, document: Document) -> Document:
+    kind: CustomKind | None = row.custom
+    if kind is not None:
+        return _custom_scale(kind.versions[kind.storage].scale, document)
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
@@ -103,4 +117,23 @@ def scale_of(document: Document) -> Document:
         "metadata": {name: metadata[name] for name in kept if name in metadata},
         "spec": {"replicas": spec.get("replicas") or 0},
         "status": {"replicas": status.get("replicas") or 0, "selector": selector_text(spec.get("selector") or {})},
+    }
+
+
+def _custom_scale(paths: Document, document: Document) -> Document:
+    def number(field: str) -> int:
+        value = json_paths.first(document, text(paths, field))
+        return value if isinstance(value, int) else 0
+
+    metadata = document["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Document = {"replicas": number("statusReplicasPath")}
+    if path := text(paths, "labelSelectorPath"):
+        status["selector"] = json_paths.first(document, path) or ""
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": number("specReplicasPath")},
+        "status": status,
     }

@@ -105,7 +105,7 @@ class Subresources:
         """The document as admission leaves it."""
         attributes = replace(call.attributes, dry_run=options.dry_run)
         sent = sent_options(call, "CreateOptions")
-        admission = Admission(attributes, CREATE, kind, document, options=sent, warnings=call.warnings)
+        admission = Admission(attributes, CREATE, kind, document, options=sent, warnings=call.warnings, row=call.row)
         await self._core.admission.mutate(admission)
         await self._core.admission.validate(admission)
         assert admission.document is not None

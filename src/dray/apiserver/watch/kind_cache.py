@@ -153,6 +153,14 @@ class KindCache:
     def watch(self, watcher: Watcher) -> None:
         self.watchers.add(watcher)
 
+    def entries(self) -> Sequence[Entry]:
+        """The objects as the store has them."""
+        return [Entry(key, stored.value, stored.revision, stored.created) for key, stored in self._objects.items()]
+
+    def close_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher.close()
+
 
 class ObjectLookup(Protocol):
     """How admission, authentication and quota read other objects: as new as the store, as copies they may change."""
@@ -160,6 +168,10 @@ class ObjectLookup(Protocol):
     async def get(self, group: str, plural: str, namespace: str, name: str) -> Document | None: ...
 
     async def list(self, group: str, plural: str, namespace: str = "") -> list[Document]: ...
+
+    def row_of_kind(self, group: str, kind: str) -> Resource | None:
+        """The row of a stored kind."""
+        ...
 
 
 class KindCaches:
@@ -171,6 +183,31 @@ class KindCaches:
         self._by_name = {row.qualified_plural: KindCache(row) for row in stored}
         for cache in self._by_name.values():
             follower.subscribe(cache.prefix, cache)
+
+    def put(self, row: Resource, revision: int) -> None:
+        """The cache of a kind that is served from now on, or whose definition changed; its objects stay."""
+        name = row.qualified_plural
+        before = self._by_name.get(name)
+        cache = self._by_name[name] = KindCache(row)
+        if before is not None:
+            cache.load(before.entries(), revision)
+            before.close_watchers()
+        else:
+            cache.load([], revision)
+        self._follower.put(cache.prefix, cache)
+
+    def drop(self, row: Resource) -> None:
+        cache = self._by_name.pop(row.qualified_plural, None)
+        if cache is not None:
+            cache.close_watchers()
+            self._follower.drop(cache.prefix)
+
+    def row(self, group: str, plural: str) -> Resource | None:
+        cache = self._by_name.get(f"{plural}.{group}" if group else plural)
+        return cache.row if cache is not None else by_plural(group, plural)
+
+    def row_of_kind(self, group: str, kind: str) -> Resource | None:
+        return next((cache.row for cache in self if (cache.row.group, cache.row.kind) == (group, kind)), None)
 
     def of(self, row: Resource) -> KindCache:
         return self._by_name[storage_row(row).qualified_plural]
@@ -186,15 +223,14 @@ class KindCaches:
         return [stored.document() for stored in (await self._fresh(group, plural)).list(namespace)]
 
     async def _fresh(self, group: str, plural: str) -> KindCache:
-        row = by_plural(group, plural)
+        row = self.row(group, plural)
         assert row is not None, f"{group}/{plural} is not served"
         await self._follower.fresh()
         return self.of(row)
 
     def close_watchers(self) -> None:
         for cache in self:
-            for watcher in cache.watchers:
-                watcher.close()
+            cache.close_watchers()
 
 
 log = logging.getLogger(__name__)
@@ -231,6 +267,13 @@ class StoreFollower:
         assert self._following is None, "the store is being followed already"
         self._subscribers.setdefault(prefix, []).append(subscriber)
 
+    def put(self, prefix: str, subscriber: Subscriber) -> None:
+        """The only subscriber of a prefix, from now on; also while the store is followed."""
+        self._subscribers[prefix] = [subscriber]
+
+    def drop(self, prefix: str) -> None:
+        self._subscribers.pop(prefix, None)
+
     def subscribe_index(self, prefixes: Iterable[str], apply: ApplyValue) -> None:
         """For an index that needs keys and values only."""
         for prefix in prefixes:
@@ -248,14 +291,16 @@ class StoreFollower:
 
     async def _load(self) -> int:
         page = await self._store.list(REGISTRY)
-        by_prefix: dict[str, list[Entry]] = {prefix: [] for prefix in self._subscribers}
+        by_prefix: dict[str, list[Entry]] = {}
         for entry in page.entries:
-            entries = by_prefix.get(prefix_of(entry.key))
-            if entries is not None:
-                entries.append(entry)
-        for prefix, entries in by_prefix.items():
-            for subscriber in self._subscribers[prefix]:
-                subscriber.load(entries, page.revision)
+            by_prefix.setdefault(prefix_of(entry.key), []).append(entry)
+        loaded: set[str] = set()
+        # A subscriber may bring further ones: definitions bring the caches of their kinds.
+        while waiting := [prefix for prefix in self._subscribers if prefix not in loaded]:
+            for prefix in waiting:
+                loaded.add(prefix)
+                for subscriber in self._subscribers.get(prefix, ()):
+                    subscriber.load(by_prefix.get(prefix, []), page.revision)
         self.progress.reach(page.revision)
         return page.revision
 

@@ -164,10 +164,12 @@ class Stored:
 def stored_factory(row: Resource, prefix: str) -> Callable[[str, bytes, int, int], Stored]:
     """Makes Stored from what the store returns: key, value, revision, created."""
     head = head_of(row.kind, group_version(row.group, row.storage_version))
-    length, cut, namespaced = len(head), len(prefix), row.namespaced
+    length, cut, namespaced, custom = len(head), len(prefix), row.namespaced, row.custom
 
     def make(key: str, value: bytes, revision: int, created: int) -> Stored:
-        if not value.startswith(head):
+        if custom is not None:
+            value = custom.as_stored(value) or value
+        elif not value.startswith(head):
             value = to_value(_decode_document(value))
         namespace, _, name = key[cut:].rpartition("/") if namespaced else ("", "", key[cut:])
         return Stored(key, namespace, name, value, revision, created, length)
@@ -197,6 +199,9 @@ def storage_row(row: Resource) -> Resource:
 
 
 def to_storage(row: Resource, document: Document) -> Document:
+    if row.custom is not None:
+        converted: Document = row.custom.converted(document, row.storage_version)
+        return converted
     if row.group == versions.GROUP:
         return versions.to_storage(document)
     if row.group == EVENTS_GROUP:
@@ -209,6 +214,9 @@ def to_storage(row: Resource, document: Document) -> Document:
 
 
 def from_storage(row: Resource, version: str, document: Document) -> Document:
+    if row.custom is not None:
+        converted: Document = row.custom.converted(document, version)
+        return converted
     if row.group == versions.GROUP:
         return versions.from_storage(document, group_version(row.group, version))
     if row.group == EVENTS_GROUP:

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from dray.api.codec import shape_document
+from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.jsontext import duplicate_fields, read_json
 from dray.api.projections import OpaqueConfiguration, OpaqueObject, OpaqueSpec, OpaqueStatus
 from dray.api.schemas import known_kinds
 from dray.api.scheme import Resource, group_version
 from dray.api.yamltext import read_yaml
+from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.errors import ApiError, bad_request
 from dray.apiserver.request.request_options import PROTOBUF, YAML, unknown_format
 from dray.apiserver.watch.stored_object import Stored, decode, encode, to_value
@@ -78,10 +80,15 @@ def decode_object(
         found = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(tree), "number")
         why = f"json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string; Kind string }}"
         raise _unrecognized(body, expected_kind, why)
-    check_type(tree, expected_version, expected_kind)
+    if row.custom is not None:
+        _check_custom_type(tree, body, expected_version, expected_kind)
+    else:
+        check_type(tree, expected_version, expected_kind)
     if before is not None:
         _share_equal_parts(tree, before)
     try:
+        if not kind:
+            return shaped_object(row, version, tree, duplicates, before)
         return shaped_or_fail(tree, expected_version, expected_kind, duplicates, before)
     except DecodeError as error:
         why = f'{expected_kind} in version "{version}" cannot be handled as a {expected_kind}: {error.answer}'
@@ -110,6 +117,23 @@ def _summary(body: bytes) -> str:
     return (cut.decode("utf-8", "replace") if body[:1] == b"{" else cut.hex()) + more
 
 
+def _check_custom_type(tree: Document, body: bytes, expected_version: str, expected_kind: str) -> None:
+    """Bodies of such kinds must say what they are."""
+    if not tree.get("kind"):
+        shown = body.decode("utf-8", "replace")
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {expected_kind}): Object 'Kind' is missing in "
+            f"'{shown[:1024]}' ({_summary(body)})"
+        )
+    version = tree.get("apiVersion") or ""
+    if version != expected_version:
+        raise bad_request(
+            f"the API version in the data ({version}) does not match the expected API version ({expected_version})"
+        )
+    if tree["kind"] != expected_kind:
+        raise bad_request(f"the kind in the data ({tree['kind']}) does not match the expected kind ({expected_kind})")
+
+
 def check_type(tree: Document, expected_version: str, expected_kind: str) -> None:
     """A body may leave out what it is; what it says must be what the URL says."""
     version, kind = tree.get("apiVersion") or expected_version, tree.get("kind") or expected_kind
@@ -132,6 +156,31 @@ def check_type(tree: Document, expected_version: str, expected_kind: str) -> Non
     )
 
 
+def shaped_object(
+    row: Resource, version: str, tree: Document, duplicates: tuple[str, ...] = (), before: Document | None = None
+) -> Decoded:
+    """A tree as an object of the kind; raises DecodeError."""
+    custom: CustomKind | None = row.custom
+    if custom is None:
+        return shaped_or_fail(tree, group_version(row.group, version), row.kind, duplicates, before)
+    resets = _resets_managers(tree)
+    document, unknown = custom.shaped(version, tree)
+    if resets:
+        document["metadata"].pop("managedFields", None)
+    return Decoded(document, (*unknown, *(f'duplicate field "{path}"' for path in duplicates)), resets)
+
+
+def defaulted(row: Resource, document: Document, now: str) -> Document:
+    """The object with the defaults of its kind."""
+    custom: CustomKind | None = row.custom
+    return apply_defaults(document, now) if custom is None else custom.defaulted(document)
+
+
+def _resets_managers(tree: Document) -> bool:
+    metadata = tree.get("metadata")
+    return isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
+
+
 def shaped_or_fail(
     tree: Document,
     api_version: str,
@@ -140,8 +189,7 @@ def shaped_or_fail(
     before: Document | None = None,
 ) -> Decoded:
     """`before` is the object that was patched: what the patch left alone needs no second look."""
-    metadata = tree.get("metadata")
-    resets = isinstance(metadata, dict) and metadata.get("managedFields") in ([], [{}])
+    resets = _resets_managers(tree)
     kept = _untouched(tree, before) if before else {}
     rest = {key: value for key, value in tree.items() if key not in kept} if kept else tree
     reading = shape_document(rest, duplicates, api_version=api_version, kind=kind)

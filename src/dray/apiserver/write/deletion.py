@@ -19,6 +19,7 @@ from dray.api.shaping import shape_of
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core
+from dray.apiserver.custom_resources.definition_controller import mark_terminating
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
@@ -159,7 +160,9 @@ class Deleter:
         attributes = replace(
             call.attributes, verb="delete", name=stored.name, namespace=stored.namespace, dry_run=options.dry_run
         )
-        admission = Admission(attributes, DELETE, row.kind, None, document, _as_document(options), call.warnings)
+        admission = Admission(
+            attributes, DELETE, row.kind, None, document, _as_document(options), call.warnings, row=row
+        )
         await self._core.admission.mutate(admission)
         await self._core.admission.validate(admission)
         waits = self._mark(call, options, document)
@@ -197,6 +200,8 @@ class Deleter:
             return self._mark_namespace(options, document)
         if strategy_of(call.row).is_graceful:
             return self._mark_pod(options, document)
+        if call.row.kind == "CustomResourceDefinition" and call.row.custom is None:
+            mark_terminating(document, self._core.now())
         metadata = document["metadata"]
         _set_finalizers(options, metadata)
         if not metadata.get("finalizers"):

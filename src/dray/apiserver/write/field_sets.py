@@ -156,11 +156,48 @@ class Field:
             assert ref.item is not None
             self.shape, self.item = list_type, Field(ref.item)
 
+    @classmethod
+    def _made(cls, shape: str) -> Field:
+        made = cls(TypeRef("scalar", "any"))
+        made.shape = shape
+        return made
+
+    @classmethod
+    def of_struct(cls, fields: dict[str, Field]) -> Field:
+        made = cls._made("struct")
+        made.struct = fields
+        return made
+
+    @classmethod
+    def of_map(cls, item: Field) -> Field:
+        made = cls._made("map")
+        made.item = item
+        return made
+
+    @classmethod
+    def of_list(cls, shape: str, item: Field, keys: tuple[str, ...]) -> Field:
+        made = cls._made(shape)
+        made.item, made.keys = item, keys
+        return made
+
+
+class OwnedFields:
+    """The fields of a kind whose schema comes at run time; stands where other kinds have their `StructSchema`."""
+
+    __slots__ = ("fields",)
+
+    def __init__(self, fields: dict[str, Field]) -> None:
+        self.fields = fields
+
+
+OwnershipSchema = StructSchema | OwnedFields
 
 _structs: dict[str, dict[str, Field]] = {}
 
 
-def fields_of_struct(schema: StructSchema) -> dict[str, Field]:
+def fields_of_struct(schema: OwnershipSchema) -> dict[str, Field]:
+    if isinstance(schema, OwnedFields):
+        return schema.fields
     found = _structs.get(schema.name)
     if found is None:
         found = _structs[schema.name] = {}
@@ -173,9 +210,12 @@ def _field(entry: FieldSchema) -> Field:
 
 
 LEAF = Field(TypeRef("scalar", "any"))
+# A value without a schema: maps are merged, lists and scalars replaced.
+DEDUCED = Field.of_map(LEAF)
+DEDUCED.item = DEDUCED
 
 
-def fields_set(document: dict[str, Any], schema: StructSchema) -> FieldSet:
+def fields_set(document: dict[str, Any], schema: OwnershipSchema) -> FieldSet:
     """The fields that an applied configuration names."""
     return _struct_set(document, fields_of_struct(schema))
 
@@ -194,7 +234,7 @@ def _value_set(value: Any, field: Field, *, named: bool) -> FieldSet:
     elif field.shape == "map" and isinstance(value, dict):
         assert field.item is not None
         children = {f"f:{key}": _value_set(entry, field.item, named=False) for key, entry in value.items()}
-    elif isinstance(value, list):
+    elif isinstance(value, list) and field.shape in ("set", "map-list"):
         assert field.item is not None
         children = {key: _value_set(entry, field.item, named=False) for key, entry in _entries(value, field)}
     else:
@@ -231,7 +271,7 @@ class Comparison:
         self.removed: FieldSet = {}
 
 
-def compare(before: dict[str, Any], after: dict[str, Any], schema: StructSchema) -> Comparison:
+def compare(before: dict[str, Any], after: dict[str, Any], schema: OwnershipSchema) -> Comparison:
     found = Comparison()
     _compare_fields(before, after, fields_of_struct(schema).get, found.added, found.modified, found.removed, "f:")
     return found
@@ -302,7 +342,7 @@ def _whole(value: Any, field: Field) -> FieldSet:
         children = {f"f:{key}": _whole(entry, field.struct.get(key, LEAF)) for key, entry in value.items()}
     elif field.shape == "map" and isinstance(value, dict):
         children = {f"f:{key}": _whole(entry, field.item or LEAF) for key, entry in value.items()}
-    elif isinstance(value, list):
+    elif isinstance(value, list) and field.shape in ("set", "map-list"):
         children = {key: _whole(entry, field.item or LEAF) for key, entry in _entries(value, field)}
     else:
         return {}

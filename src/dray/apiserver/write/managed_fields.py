@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from dray.api.schemas import StructSchema, schema_for
+from dray.api.schemas import schema_for
 from dray.api.scheme import Resource
 from dray.api.shaping import as_written
 from dray.api.strategies import strategy_of
+from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.errors import ApiError
 from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
     resized,
@@ -24,7 +25,7 @@ from dray.apiserver.subresources.pod_resize_and_ephemeral_containers import (
 )
 from dray.apiserver.watch.stored_object import from_storage
 from dray.apiserver.write import field_sets
-from dray.apiserver.write.field_sets import FieldSet
+from dray.apiserver.write.field_sets import FieldSet, OwnershipSchema
 
 Document = dict[str, Any]
 
@@ -73,7 +74,7 @@ class ManagerFields(msgspec.Struct, frozen=True):
 class ManagedKind:
     """How to see a document in the version of each manager; `reset` is what an endpoint ignores."""
 
-    schema_of: Callable[[str], StructSchema | None]
+    schema_of: Callable[[str], OwnershipSchema | None]
     in_version: Callable[[Document, str], Document]
     reset: FieldSet
 
@@ -249,7 +250,7 @@ def conflict_error(found: list[tuple[Manager, str]]) -> ApiError:
     return ApiError(409, "Conflict", message, {"causes": causes})
 
 
-def applied_fields(config: Document, schema: StructSchema, kind: ManagedKind) -> FieldSet:
+def applied_fields(config: Document, schema: OwnershipSchema, kind: ManagedKind) -> FieldSet:
     return _own(field_sets.fields_set(_plain(config), schema), kind)
 
 
@@ -298,7 +299,16 @@ def managed_kind(row: Resource, subresource: str) -> ManagedKind:
     def in_version(document: Document, api_version: str) -> Document:
         return from_storage(row, api_version.rpartition("/")[2], document)
 
-    return ManagedKind(lambda api_version: schema_for(api_version, row.kind), in_version, reset or {})
+    return ManagedKind(lambda api_version: ownership_schema(row, api_version), in_version, reset or {})
+
+
+def ownership_schema(row: Resource, api_version: str) -> OwnershipSchema | None:
+    """How the fields of a kind are told apart in a version; None for a version that the kind does not have."""
+    kind: CustomKind | None = row.custom
+    if kind is None:
+        return schema_for(api_version, row.kind)
+    version = kind.versions.get(api_version.rpartition("/")[2])
+    return version.owned if version else None
 
 
 def owned_update(

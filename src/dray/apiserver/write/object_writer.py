@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from dray.api.codec import NEWER_THAN_US
-from dray.api.defaults import apply_defaults
 from dray.api.prepare_for_write import (
     drop_duplicate_owners,
     fill_name,
@@ -23,10 +22,12 @@ from dray.api.prepare_for_write import (
     with_kept_metadata,
 )
 from dray.api.scheme import Resource, group_version
-from dray.api.shaping import as_written, empty_object
+from dray.api.shaping import as_written, empty_of
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core, in_thread_if_large
+from dray.apiserver.custom_resources.custom_kind import CustomKind
+from dray.apiserver.custom_resources.definition_validation import DEFINITION, definition_problems
 from dray.apiserver.request.request_info import ApiCall
 from dray.apiserver.request.request_options import (
     APPLY_PATCH,
@@ -53,6 +54,7 @@ from dray.apiserver.write.decoding import (
     RawValues,
     change_raw_values,
     decode_object,
+    defaulted,
     raw_values_after_write,
     raw_values_sent,
     sorted_raw_values,
@@ -153,7 +155,7 @@ class ObjectWriter:
         self._match_namespace(call, metadata)
         now = core.now()
         sent = {**document, "metadata": new_metadata(metadata)}
-        document = await in_thread_if_large(len(call.request.body), lambda: apply_defaults(sent, now))
+        document = await in_thread_if_large(len(call.request.body), lambda: defaulted(row, sent, now))
         metadata = document["metadata"]
         metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
         has_revision = metadata.pop("resourceVersion", "")
@@ -176,7 +178,7 @@ class ObjectWriter:
 
     def _own_new(self, row: Resource, document: Document, manager: Manager, now: str, reset: bool) -> None:
         kind = managed_kind(row, "")
-        empty = empty_object(manager.api_version, row.kind)
+        empty = empty_of(row, manager.api_version.rpartition("/")[2])
         sent = document["metadata"].pop("managedFields", None)
         if reset:
             return
@@ -193,7 +195,13 @@ class ObjectWriter:
         generated = not document["metadata"].get("name") and bool(document["metadata"].get("generateName"))
         attributes = replace(call.attributes, dry_run=True) if dry_run else call.attributes
         admission = Admission(
-            attributes, CREATE, row.kind, document, options=sent_options(call, "CreateOptions"), warnings=call.warnings
+            attributes,
+            CREATE,
+            row.kind,
+            document,
+            options=sent_options(call, "CreateOptions"),
+            warnings=call.warnings,
+            row=row,
         )
         await core.admission.mutate(admission)
         assert admission.document is not None
@@ -222,7 +230,7 @@ class ObjectWriter:
         setting = Setting(core.gates, core.now())
         created = await in_thread_if_large(size, lambda: strategy.create(document, setting))
         context = self._validation_context(call, created)
-        found = await in_thread_if_large(size, lambda: validate_create(created, context))
+        found = await in_thread_if_large(size, lambda: _create_problems(call, created, context))
         if found:
             name = created["metadata"].get("name", "")
             raise await in_thread_if_large(size, lambda: errors.invalid_object(row, name, found))
@@ -269,7 +277,7 @@ class ObjectWriter:
         )
 
         def build(old: Document) -> Document:
-            document = to_storage(call.row, apply_defaults(_copied(decoded.document), self._core.now()))
+            document = to_storage(call.row, defaulted(call.row, _copied(decoded.document), self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=decoded.resets_managers)
 
         return await self.change(call, ObjectChange(build, subresource, options.dry_run, seen=seen))
@@ -311,7 +319,7 @@ class ObjectWriter:
         endpoint = change.subresource if change.endpoint is None else change.endpoint
         attributes = replace(call.attributes, dry_run=True) if change.dry_run else call.attributes
         options = sent_options(call, "UpdateOptions")
-        admission = Admission(attributes, UPDATE, row.kind, document, old, options, call.warnings)
+        admission = Admission(attributes, UPDATE, row.kind, document, old, options, call.warnings, row=row)
         if not change.skip_admission:
             await core.admission.mutate(admission)
         assert admission.document is not None
@@ -322,7 +330,7 @@ class ObjectWriter:
         context = self._validation_context(call, document)
         changed = document
         found = await in_thread_if_large(
-            size, lambda: _update_problems(changed, old, context, endpoint, core.resize_with_claims)
+            size, lambda: _update_problems(call, changed, old, context, endpoint, core.resize_with_claims)
         )
         if found:
             raise await in_thread_if_large(size, lambda: errors.invalid_object(row, call.name, found))
@@ -444,9 +452,20 @@ class ObjectWriter:
         return WriteOutcome(shown)
 
 
+def _create_problems(call: ApiCall, new: Document, context: ValidationContext) -> Sequence[errors.FieldErrorLike]:
+    custom: CustomKind | None = call.row.custom
+    if custom is not None:
+        return custom.problems(new, None, call.version, "")
+    own = definition_problems(new, None) if call.row.kind == DEFINITION else []
+    return [*own, *validate_create(new, context)]
+
+
 def _update_problems(
-    new: Document, old: Document, context: ValidationContext, endpoint: str, resize_with_claims: bool
+    call: ApiCall, new: Document, old: Document, context: ValidationContext, endpoint: str, resize_with_claims: bool
 ) -> Sequence[errors.FieldErrorLike]:
+    custom: CustomKind | None = call.row.custom
+    if custom is not None:
+        return custom.problems(new, old, call.version, endpoint)
     if endpoint == "status":
         return validate_status_update(new, old, context)
     if endpoint == "finalize":
@@ -455,7 +474,8 @@ def _update_problems(
         return list(resize_problems(new, old, with_claims=resize_with_claims))
     if endpoint == "ephemeralcontainers":
         return ephemeral_problems(new, old)
-    return validate_update(new, old, context)
+    own = definition_problems(new, old) if call.row.kind == DEFINITION else []
+    return [*own, *validate_update(new, old, context)]
 
 
 def name_problem(metadata: Document, expected: str) -> str:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
-from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.jsontext import go_json
 from dray.api.prepare_for_write import drop_duplicate_owners
 from dray.api.scalars import Shaping
-from dray.api.schemas import StructSchema, schema_for
+from dray.api.schemas import StructSchema
 from dray.api.scheme import group_version
-from dray.api.shaping import empty_object, shape_of
+from dray.api.shaping import empty_of, shape_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core, in_thread_if_large
+from dray.apiserver.custom_resources import value_validation
+from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.errors import ApiError, OptionError
 from dray.apiserver.request.request_info import ApiCall, Attributes
 from dray.apiserver.request.request_options import (
@@ -29,9 +31,11 @@ from dray.apiserver.watch.stored_object import from_storage, is_stored_form, to_
 from dray.apiserver.write import managed_fields
 from dray.apiserver.write.decoding import (
     check_type,
+    defaulted,
     parse,
-    shaped_or_fail,
+    shaped_object,
 )
+from dray.apiserver.write.field_sets import OwnershipSchema
 from dray.apiserver.write.managed_fields import Manager, managed_kind, owned_update
 from dray.apiserver.write.object_writer import (
     ObjectChange,
@@ -42,6 +46,7 @@ from dray.apiserver.write.object_writer import (
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.json_patch import apply_merge
 from dray.apiserver.write.patching.schema_patches import (
+    MOST_PROBLEMS,
     BadPatch,
     merge_applied,
     remove_fields,
@@ -61,7 +66,7 @@ class Patcher:
         self._may_create = may_create
 
     async def patch(self, call: ApiCall, subresource: str = "") -> WriteOutcome:
-        media_type = patch_type(call.content_type)
+        media_type = patch_type(call.content_type, strategic=call.row.custom is None)
         is_apply = media_type == APPLY_PATCH
         options = write_options(call.query, "PatchOptions", is_apply=is_apply)
         if is_apply:
@@ -78,7 +83,7 @@ class Patcher:
             tree, shown = apply_to(before)
             document, resets = self._read_result(call, tree, shown, options, before)
             self._match(call, document, old)
-            document = to_storage(call.row, apply_defaults(document, self._core.now()))
+            document = to_storage(call.row, defaulted(call.row, document, self._core.now()))
             return owned_update(call.row, old, document, manager, self._core.now(), resets=resets)
 
         return await self._writer.change(call, ObjectChange(build, subresource, options.dry_run))
@@ -86,8 +91,8 @@ class Patcher:
     def _api_version(self, call: ApiCall) -> str:
         return group_version(call.row.group, call.version)
 
-    def _schema(self, call: ApiCall) -> StructSchema:
-        schema = schema_for(self._api_version(call), call.row.kind)
+    def _schema(self, call: ApiCall) -> OwnershipSchema:
+        schema = managed_fields.ownership_schema(call.row, self._api_version(call))
         assert schema is not None
         return schema
 
@@ -109,6 +114,7 @@ class Patcher:
         if media_type == MERGE_PATCH:
             return lambda document: (apply_merge(document, body), _as_json)
         schema = self._schema(call)
+        assert isinstance(schema, StructSchema)
 
         def apply(document: Document) -> tuple[Any, Callable[[Any], str]]:
             try:
@@ -179,7 +185,7 @@ class Patcher:
                 tree = {**tree, name: expected}
         try:
             in_shape = before if is_stored_form(call.row, call.version) else None
-            decoded = shaped_or_fail(tree, self._api_version(call), call.row.kind, (), in_shape)
+            decoded = shaped_object(call.row, call.version, tree, (), in_shape)
         except DecodeError as error:
             raise _invalid_patch(shown(tree), error.answer) from None
         if decoded.problems:
@@ -249,18 +255,29 @@ class Patcher:
             missing = "Kind" if not tree.get("kind") else "apiVersion"
             raise errors.bad_request(f"invalid object type: Object '{missing}' is missing in the applied configuration")
         check_type(tree, self._api_version(call), row.kind)
-        schema = self._schema(call)
-        found = typed_problems(tree, schema)
+        found = self._typed_problems(call, tree)
         if found:
             shown = found[0] if len(found) == 1 else "errors:\n  " + "\n  ".join(found)
             raise errors.bad_request(f"failed to create typed patch object ({self._place(call)}): {shown}")
         try:
-            shape_of(schema.name)(tree, row.kind, None, Shaping())
+            schema = self._schema(call)
+            if isinstance(schema, StructSchema):
+                shape_of(schema.name)(tree, row.kind, None, Shaping())
+            else:
+                shaped_object(row, call.version, tree)
         except DecodeError as error:
             raise errors.bad_request(
                 f"failed to create typed patch object ({self._place(call)}): {error.answer}"
             ) from None
         return _without_nulls(tree)
+
+    def _typed_problems(self, call: ApiCall, tree: Document) -> list[str]:
+        custom: CustomKind | None = call.row.custom
+        schema = self._schema(call)
+        if custom is None:
+            assert isinstance(schema, StructSchema)
+            return typed_problems(tree, schema)
+        return list(islice(value_validation.typed_problems(tree, custom.versions[call.version].node), MOST_PROBLEMS))
 
     def _place(self, call: ApiCall) -> str:
         where = f"{call.namespace}/{call.name}"
@@ -286,7 +303,7 @@ class Patcher:
         kind = managed_kind(row, manager.subresource)
         owners = managed_fields.read(old["metadata"].get("managedFields"))
         if not owners:
-            empty = empty_object(manager.api_version, row.kind)
+            empty = empty_of(row, call.version)
             owners = managed_fields.owned_before_first_apply(old, empty, manager.api_version, kind, now)
         fields = managed_fields.applied_fields({"metadata": {}, **config}, schema, kind)
         live = from_storage(row, call.version, old)
@@ -294,7 +311,7 @@ class Patcher:
         merged = remove_fields(merged, managed_fields.abandoned(owners, manager, fields), schema)
         document, _ = self._read_result(call, merged, _as_json, options, live)
         self._match(call, document, old)
-        document = to_storage(row, apply_defaults(document, now))
+        document = to_storage(row, defaulted(row, document, now))
         changes = managed_fields.FieldChanges(old, document, kind)
         found = () if options.force else managed_fields.conflicts(owners, changes, manager, kind)
         if found:
@@ -325,7 +342,7 @@ class Patcher:
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "resourceVersion"):
             metadata.pop(name, None)
         metadata["uid"], metadata["creationTimestamp"] = self._core.new_uid(), now
-        document = apply_defaults(document, now)
+        document = defaulted(row, document, now)
         owned = managed_fields.ManagerFields(manager, fields, now)
         document["metadata"]["managedFields"] = managed_fields.write({manager.identity(): owned})
         return await self._writer.insert(call, to_storage(row, document), dry_run=options.dry_run)

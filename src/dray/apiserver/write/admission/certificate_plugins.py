@@ -50,7 +50,7 @@ class CertificateRequests(AdmissionPlugin):
             if (await self._authorizer.authorize(wanted)).allowed:
                 return
         raise errors.forbidden(
-            row_of(admission.attributes),
+            row_of(admission),
             admission.name,
             f'user not permitted to {verb} requests with signerName "{signer}"',
         )

@@ -43,6 +43,8 @@ class Admission:
     is_second_round: bool = False
     # What such plugins remember from the first round for the second, by plugin.
     memory: dict[str, Any] = field(default_factory=dict)
+    # The kind of the resource; found by its names where nobody says it.
+    row: Resource | None = None
 
     @property
     def user(self) -> User:
@@ -89,7 +91,10 @@ class AdmissionPlugin:
         return
 
 
-def row_of(attributes: Attributes) -> Resource:
+def row_of(admission: Admission) -> Resource:
+    if admission.row is not None:
+        return admission.row
+    attributes = admission.attributes
     row = by_plural(attributes.group, attributes.resource)
     if row is None:
         raise LookupError(f"{attributes.group}/{attributes.resource} is not served")
@@ -98,7 +103,7 @@ def row_of(attributes: Attributes) -> Resource:
 
 def forbidden(admission: Admission, why: str) -> ApiError:
     """403 about the object being written."""
-    return errors.forbidden(row_of(admission.attributes), admission.name, why)
+    return errors.forbidden(row_of(admission), admission.name, why)
 
 
 def concerns(admission: Admission, group: str, resource: str, subresource: str = "") -> bool:

@@ -6,10 +6,13 @@ import copy
 from typing import Any
 
 from dray.api.safe_get import mapping, name_of, namespace_of
+from dray.api.schemas import schema_for
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, forbidden, namespace_of_request
+from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, forbidden, namespace_of_request, row_of
 from dray.apiserver.write.admission.webhook_plugins import Reinvocation, WebhookParts
+from dray.apiserver.write.field_sets import OwnershipSchema
+from dray.apiserver.write.managed_fields import ownership_schema
 from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP, PolicyBinding
 from dray.apiserver.write.policies.evaluation import PolicyError, Scene, applies, fill_variables
 from dray.apiserver.write.policies.mutating_policies import CompiledMutatingPolicy, MutatingPolicyIndex, changed
@@ -89,10 +92,18 @@ class MutatingAdmissionPolicy(AdmissionPlugin):
             scene = self._scene(admission, matched, namespace)
             values: dict[str, Any] = {**scene.values, "params": params, "variables": {}}
             fill_variables(policy.variables, values)
-            after = changed(mutation, values["object"], values)
+            after = changed(mutation, values["object"], values, _schema(admission, values["object"]))
             if after is not values["object"]:
                 admission.document = taken_back(admission, matched, after, self._parts.now())
         return admission.document != before
+
+
+def _schema(admission: Admission, document: Document) -> OwnershipSchema:
+    row = row_of(admission)
+    own = ownership_schema(row, document["apiVersion"]) if document["kind"] == row.kind else None
+    found = own or schema_for(document["apiVersion"], document["kind"])
+    assert found is not None
+    return found
 
 
 def _refusal(admission: Admission, policy: CompiledMutatingPolicy, binding: PolicyBinding, why: str) -> ApiError:

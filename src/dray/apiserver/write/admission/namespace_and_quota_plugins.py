@@ -87,7 +87,7 @@ def _terminating(admission: Admission) -> errors.ApiError:
         "field": "metadata.namespace",
     }
     why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    return errors.forbidden(row_of(admission.attributes), admission.name, why, [cause])
+    return errors.forbidden(row_of(admission), admission.name, why, [cause])
 
 
 CHARGE_ATTEMPTS = 20
@@ -165,7 +165,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
             return pod_usage(document, with_claims=self._counts_claims)
         if _is_claim(admission):
             return claim_usage(document, classes, await self._paying_pod(document, admission.attributes.namespace))
-        return object_usage(row_of(admission.attributes))
+        return object_usage(row_of(admission))
 
     async def _paying_pod(self, claim: Document, namespace: str) -> Document | None:
         owner = owning_pod(claim)

@@ -249,7 +249,7 @@ class PodResizeValidator(AdmissionPlugin):
             if wanted[name] > (most := Quantity.parse(allocatable[name])):
                 why = f"Node didn't have enough capacity: {name}, requested: {wanted[name]}, capacity: {most}"
                 cause = {"reason": "NodeCapacity", "message": why}
-                raise errors.forbidden(row_of(admission.attributes), admission.name, why, [cause])
+                raise errors.forbidden(row_of(admission), admission.name, why, [cause])
 
 
 GROUP = "resource.k8s.io"
@@ -271,7 +271,7 @@ class ClaimStatusAuthorization(AdmissionPlugin):
             return
         found = await self._binding_problem(admission) or await self._driver_problem(admission)
         if found:
-            raise errors.invalid_object(row_of(admission.attributes), admission.name, [found])
+            raise errors.invalid_object(row_of(admission), admission.name, [found])
 
     async def _binding_problem(self, admission: Admission) -> OptionError | None:
         new, old = admission.document, admission.old

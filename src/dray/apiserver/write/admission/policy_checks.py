@@ -40,4 +40,4 @@ class PolicyChecks(AdmissionPlugin):
         check, document = CHECKS[admission.attributes.resource], admission.document or {}
         found = await in_thread_if_large(expressions_in(document), lambda: list(check(document, admission.old)))
         if found:
-            raise errors.invalid_object(row_of(admission.attributes), admission.name, found)
+            raise errors.invalid_object(row_of(admission), admission.name, found)

@@ -89,7 +89,7 @@ class RbacEscalation(AdmissionPlugin):
         count = len(wanted) if len(wanted) > MOST_PERMISSIONS else permission_count(wanted)
         if count > MOST_PERMISSIONS:
             why = f"the rules spell out {count} permissions, at most {MOST_PERMISSIONS} can be checked; split the role or use *"
-            raise errors.forbidden(row_of(admission.attributes), admission.name, why)
+            raise errors.forbidden(row_of(admission), admission.name, why)
         held = self._rbac.rules_for(admission.user, admission.attributes.namespace)
         missing = await in_thread_if_large(count * len(held) // 4, lambda: compact(uncovered(wanted, held)))
         if missing:
@@ -100,7 +100,7 @@ class RbacEscalation(AdmissionPlugin):
                 f'user "{admission.user.name}" (groups=[{_groups(admission.user)}]) is attempting to grant RBAC '
                 f"permissions not currently held:\n{lines}"
             )
-            raise errors.forbidden(row_of(admission.attributes), admission.name, why)
+            raise errors.forbidden(row_of(admission), admission.name, why)
 
     async def _may(self, admission: Admission, verb: str, plural: str, name: str) -> bool:
         namespace = admission.attributes.namespace

@@ -14,7 +14,15 @@ from typing import Any
 
 from dray.api.jsontext import go_json
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
-from dray.apiserver.write.field_sets import LEAF, Field, FieldSet, element_of, fields_of_struct, has_self
+from dray.apiserver.write.field_sets import (
+    LEAF,
+    Field,
+    FieldSet,
+    OwnershipSchema,
+    element_of,
+    fields_of_struct,
+    has_self,
+)
 
 Document = dict[str, Any]
 
@@ -211,7 +219,7 @@ def without_directives(value: Any) -> Any:
 # --- server-side apply -----------------------------------------------------------------------------------------------
 
 
-def merge_applied(live: Document, config: Document, schema: StructSchema) -> Document:
+def merge_applied(live: Document, config: Document, schema: OwnershipSchema) -> Document:
     return _applied_struct(live, config, fields_of_struct(schema))
 
 
@@ -253,7 +261,7 @@ def _applied_list(live: list[Any], config: list[Any], field: Field) -> list[Any]
     return result
 
 
-def remove_fields(document: Document, gone: FieldSet, schema: StructSchema) -> Document:
+def remove_fields(document: Document, gone: FieldSet, schema: OwnershipSchema) -> Document:
     """The document without the elements of `gone`; what holds something else stays."""
     return _remove_fields(document, gone, fields_of_struct(schema))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.api.scheme import by_plural
+from dray.api.scheme import Resource, by_plural
 from dray.apiserver.request.authorization.reviews import user_document
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.write.admission.chain import Admission
@@ -32,7 +32,7 @@ def request_document(admission: Admission, matched: MatchedResource | None = Non
 
 def kind_in(admission: Admission, resource: MatchedResource) -> dict[str, str]:
     """Group, version and kind of the object; subresources such as `binding` take another kind than their resource."""
-    row = by_plural(resource.group, admission.attributes.resource)
+    row = row_in(admission, resource)
     subresource = row.subresource(admission.attributes.subresource) if row else None
     if row is None:
         return {"group": resource.group, "version": resource.version, "kind": admission.kind}
@@ -40,6 +40,13 @@ def kind_in(admission: Admission, resource: MatchedResource) -> dict[str, str]:
         return {"group": resource.group, "version": resource.version, "kind": row.kind}
     group = resource.group if subresource.group is None else subresource.group
     return {"group": group, "version": subresource.version or resource.version, "kind": subresource.kind}
+
+
+def row_in(admission: Admission, resource: MatchedResource) -> Resource | None:
+    """The kind under the group of a rule; only events are in two groups."""
+    if admission.row is not None and admission.row.group == resource.group:
+        return admission.row
+    return by_plural(resource.group, admission.attributes.resource)
 
 
 def _resource(admission: Admission, resource: MatchedResource) -> dict[str, str]:

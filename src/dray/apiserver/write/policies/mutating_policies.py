@@ -15,11 +15,10 @@ from typing import Any
 import msgspec
 
 from dray.api.safe_get import mapping, mappings, text
-from dray.api.schemas import StructSchema, schema_for
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
-from dray.apiserver.write.field_sets import Field, fields_of_struct
+from dray.apiserver.write.field_sets import Field, OwnershipSchema, fields_of_struct
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.patching.schema_patches import merge_applied
 from dray.apiserver.write.policies import authorizer_library
@@ -182,15 +181,13 @@ class MutatingPolicyIndex:
 # --- changes
 
 
-def changed(mutation: Mutation, document: Document, values: dict[str, Any]) -> Document:
+def changed(mutation: Mutation, document: Document, values: dict[str, Any], schema: OwnershipSchema) -> Document:
     """The object after the mutation; raises PolicyError."""
     made = value_of(mutation.program, values)
     if mutation.patch_type == JSON_PATCH:
         return _patched(document, made)
     _check_type_names(made, OBJECT)
     config = _plain(made)
-    schema = schema_for(document["apiVersion"], document["kind"])
-    assert schema is not None
     _check_not_atomic(config, schema)
     try:
         return merge_applied(document, config, schema)
@@ -264,7 +261,7 @@ def _plain(value: Any) -> Any:
     raise PolicyError(f"a value of type {type(value).__name__} cannot be written as JSON")
 
 
-def _check_not_atomic(config: Document, schema: StructSchema) -> None:
+def _check_not_atomic(config: Document, schema: OwnershipSchema) -> None:
     """Whoever sets one field of an atomic part would drop all others without noticing."""
     found = list(_atomic_parts(config, fields_of_struct(schema), ""))
     if found:

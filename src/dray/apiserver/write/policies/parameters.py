@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dray.api.safe_get import labels_of, mapping, text
-from dray.api.scheme import RESOURCES
 from dray.apiserver.read.selectors import selects
 from dray.apiserver.request.request_info import Document
 from dray.apiserver.watch.kind_cache import ObjectLookup
@@ -26,8 +25,8 @@ async def parameters(
 
 async def _find(kind: Document, reference: Document, admission: Admission, objects: ObjectLookup) -> list[Document]:
     group = text(kind, "apiVersion").rpartition("/")[0]
-    row = next((row for row in RESOURCES if (row.group, row.kind) == (group, text(kind, "kind"))), None)
-    if row is None or not row.is_stored:
+    row = objects.row_of_kind(group, text(kind, "kind"))
+    if row is None:
         raise PolicyError(f"failed to find resource referenced by paramKind: '{group}, Kind={text(kind, 'kind')}'")
     namespace = (text(reference, "namespace") or admission.attributes.namespace) if row.namespaced else ""
     if row.namespaced and not namespace:

@@ -90,7 +90,7 @@ def _has(values: list[str], wanted: str) -> bool:
 
 def _equivalents(admission: Admission) -> Iterator[MatchedResource]:
     """The kind's other versions, and for events also the other group."""
-    row = by_plural(admission.attributes.group, admission.attributes.resource)
+    row = admission.row or by_plural(admission.attributes.group, admission.attributes.resource)
     if row is None:
         return
     for other in _same_objects(row):
@@ -98,7 +98,7 @@ def _equivalents(admission: Admission) -> Iterator[MatchedResource]:
 
 
 def _same_objects(row: Resource) -> list[Resource]:
-    if row.plural != "events":
+    if row.plural != "events" or row.custom is not None:
         return [row]
     return [other for other in RESOURCES if storage_row(other) is storage_row(row)]
 

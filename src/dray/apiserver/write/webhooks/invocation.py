@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
-from dray.api.scheme import Resource, by_plural, group_version
+from dray.api.scheme import Resource, group_version
 from dray.apiserver import errors
 from dray.apiserver.request.request_info import Document
-from dray.apiserver.subresources.scale import scale_of
+from dray.apiserver.subresources.scale import scale_of, with_replicas
 from dray.apiserver.watch.stored_object import from_storage, to_storage
 from dray.apiserver.write.admission.chain import Admission, forbidden
-from dray.apiserver.write.decoding import shaped_or_fail
-from dray.apiserver.write.policies.admission_request import kind_in
+from dray.apiserver.write.decoding import defaulted, shaped_object, shaped_or_fail
+from dray.apiserver.write.policies.admission_request import kind_in, row_in
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.evaluation import Scene
 from dray.apiserver.write.policies.request_matching import MatchedResource, matched_resource, selects_request
@@ -68,7 +68,7 @@ def shown(admission: Admission, matched: MatchedResource, document: Document | N
     if document is None:
         return None
     if _is_scale(admission):
-        return scale_of(document)
+        return scale_of(_row(admission, matched), document)
     kind = kind_in(admission, matched)
     row = _row(admission, matched)
     if kind["kind"] != row.kind:
@@ -88,19 +88,27 @@ def taken_back(admission: Admission, matched: MatchedResource, patched: object, 
             f"{patched.get('apiVersion')}, Kind={patched.get('kind')}"
         )
     try:
-        document = shaped_or_fail(patched, api_version, kind["kind"]).document
+        document = _shaped(admission, matched, patched, kind)
     except DecodeError as error:
         raise errors.internal(error.answer) from None
     _check_namespace(admission, document)
     if _is_scale(admission):
-        return _with_scale(admission, document)
-    document = apply_defaults(document, now)
+        return _with_scale(admission, _row(admission, matched), document)
     row = _row(admission, matched)
-    return to_storage(row, document) if kind["kind"] == row.kind else document
+    if kind["kind"] != row.kind:
+        return apply_defaults(document, now)
+    return to_storage(row, defaulted(row, document, now))
+
+
+def _shaped(admission: Admission, matched: MatchedResource, patched: Document, kind: dict[str, str]) -> Document:
+    row = _row(admission, matched)
+    if kind["kind"] == row.kind:
+        return shaped_object(row, matched.version, patched).document
+    return shaped_or_fail(patched, group_version(kind["group"], kind["version"]), kind["kind"]).document
 
 
 def _row(admission: Admission, matched: MatchedResource) -> Resource:
-    row = by_plural(matched.group, admission.attributes.resource)
+    row = row_in(admission, matched)
     assert row is not None
     return row
 
@@ -109,10 +117,10 @@ def _is_scale(admission: Admission) -> bool:
     return admission.attributes.subresource == "scale"
 
 
-def _with_scale(admission: Admission, scale: Document) -> Document:
+def _with_scale(admission: Admission, row: Resource, scale: Document) -> Document:
     assert admission.document is not None
-    spec = {**(admission.document.get("spec") or {}), "replicas": (scale.get("spec") or {}).get("replicas") or 0}
-    return {**admission.document, "spec": spec}
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    return with_replicas(row, admission.document, replicas)
 
 
 def _check_namespace(admission: Admission, document: Document) -> None:
