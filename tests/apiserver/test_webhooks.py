@@ -430,13 +430,18 @@ def review(response: Document | None, **more: Any) -> Document:
     [
         (says(b"hello"), "failed to call webhook: couldn't get version/kind; json parse error: invalid character 'h'"),
         (says(b""), "failed to call webhook: 0-length response with status code: 200"),
-        (says([]), "failed to call webhook: Object 'Kind' is missing"),
+        (says([]), "failed to call webhook: couldn't get version/kind; json parse error: json: cannot unmarshal array"),
         (says(b"[" * 5000), "failed to call webhook"),
         (says({"kind": "Pod", "apiVersion": "v1"}), 'failed to call webhook: no kind "Pod" is registered'),
         (says(review(None)), "received invalid webhook response: webhook response was absent"),
         (says(review({"uid": "lie", "allowed": True})), "received invalid webhook response: expected response.uid="),
         (says(review({"uid": 7, "allowed": True})), "failed to call webhook: json: cannot unmarshal number"),
-        (says(b"oops", 500), 'failed to call webhook: an error on the server ("oops") has prevented the request'),
+        (says(b"oops", 500), 'failed to call webhook: an error on the server ("unknown") has prevented the request'),
+        (says({"kind": "Status", "message": "mine"}, 500), "failed to call webhook: mine"),
+        (
+            says({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {}}),
+            "failed to call webhook: converting (v1beta1.AdmissionReview) to (v1.AdmissionReview): unknown conversion",
+        ),
         (says(b"", 404), "failed to call webhook: the server could not find the requested resource"),
         (
             says(b"", 302, Location="https://127.0.0.1:1/"),
@@ -466,7 +471,7 @@ async def test_an_answer_that_is_none(
         ({"patchType": "JSONPatch"}, False, "validating webhook may not return response.patchType"),
         ({"patch": "W10="}, True, "webhook returned response.patch but not response.patchType"),
         ({"patchType": "JSONPatch"}, True, "webhook returned response.patchType but not response.patch"),
-        ({"patch": "W10=", "patchType": "Magic"}, True, 'unsupported patch type "Magic"'),
+        ({"patch": "W3sib3AiOiJhZGQifV0=", "patchType": "Magic"}, True, 'unsupported patch type "Magic"'),
         ({"patch": "eHl6", "patchType": "JSONPatch"}, True, "received undecodable patch in webhook response"),
         ({"patch": "e30=", "patchType": "JSONPatch"}, True, "received undecodable patch in webhook response"),
     ],
@@ -539,7 +544,7 @@ async def test_failures_that_are_to_be_ignored(
     ("config", "text"),
     [
         ({"url": "https://127.0.0.1:1/"}, "dial tcp 127.0.0.1:1: connect: connection refused"),
-        ({"service": {"namespace": "default", "name": "gone"}}, 'Post "https://gone.default.svc:443?timeout=5s": service "gone" not found'),
+        ({"service": {"namespace": "default", "name": "gone"}}, 'Post "https://gone.default.svc:443/?timeout=5s": service "gone" not found'),
     ],
 )  # fmt: skip
 async def test_a_webhook_that_is_not_there(server: Client, config: Document, text: str) -> None:

@@ -20,6 +20,7 @@ from dray.apiserver.request.request_info import Document, add_warning
 from dray.apiserver.watch.kind_cache import ObjectLookup
 from dray.apiserver.write.admission.admission_log import remember
 from dray.apiserver.write.admission.chain import Admission, AdmissionPlugin, namespace_of_request
+from dray.apiserver.write.go_json_errors import complaint
 from dray.apiserver.write.patching import json_patch
 from dray.apiserver.write.policies.authorizer_library import Decide
 from dray.apiserver.write.policies.compiled_policies import POLICY_GROUP
@@ -33,7 +34,7 @@ from dray.apiserver.write.webhooks.admission_review import (
     read_answer,
     review_version,
 )
-from dray.apiserver.write.webhooks.calling import CallFailed, WebhookCaller
+from dray.apiserver.write.webhooks.calling import BadAuthorities, CallFailed, WebhookCaller
 from dray.apiserver.write.webhooks.configurations import Webhook, WebhookIndex
 from dray.apiserver.write.webhooks.invocation import invocation_of, shown, taken_back
 
@@ -79,6 +80,8 @@ class WebhookPlugin(AdmissionPlugin):
         body = question(admission, matched, new, old, uid, version)
         try:
             answer = await self._parts.caller.post(webhook.client, body, webhook.timeout_s)
+        except BadAuthorities as error:
+            raise WebhookFailed(f"could not get REST client: {error}") from None
         except CallFailed as error:
             raise WebhookFailed(f"failed to call webhook: {error}") from None
         try:
@@ -253,13 +256,12 @@ def _operations(answer: WebhookAnswer) -> list[Any]:
     """Raises WebhookFailed for what is no JSON patch."""
     if not answer.patch:
         return []
-    if answer.patch_type != "JSONPatch":
-        raise WebhookFailed(f"unsupported patch type {go_json(answer.patch_type)}")
     try:
         operations = msgspec.json.decode(answer.patch)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise WebhookFailed(f"received undecodable patch in webhook response: {error}") from None
-    if operations is None:
+    except (msgspec.DecodeError, RecursionError):
+        why = complaint(answer.patch)
+        raise WebhookFailed(f"received undecodable patch in webhook response: {why}") from None
+    if not operations and operations in (None, []):
         return []
     if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise WebhookFailed("received undecodable patch in webhook response: not a list of operations")
@@ -268,6 +270,8 @@ def _operations(answer: WebhookAnswer) -> list[Any]:
             f"received undecodable patch in webhook response: {len(operations)} operations, at most "
             f"{json_patch.MAX_OPERATIONS} are allowed"
         )
+    if answer.patch_type != "JSONPatch":
+        raise WebhookFailed(f"unsupported patch type {go_json(answer.patch_type)}")
     return operations
 
 

@@ -26,6 +26,7 @@ from dray.apiserver.write.policies.request_matching import MatchedResource
 GROUP = "admission.k8s.io"
 KIND = "AdmissionReview"
 VERSIONS = ("v1", "v1beta1")
+GO_HEAD = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 _encode = msgspec.json.Encoder().encode
 
 
@@ -62,12 +63,13 @@ def review_version(accepted: list[str]) -> str | None:
 
 def read_answer(body: bytes, uid: str, version: str, *, mutating: bool) -> WebhookAnswer:
     """Raises InvalidAnswer for anything that is not a review of the request `uid`, DecodeError for what cannot be read."""
-    review = _decoded(body)
+    review = _decoded(body, version)
     response = review.get("response")
     if not isinstance(response, dict):
         raise InvalidAnswer("webhook response was absent")
     if version == "v1":
-        _check_identity(review, response, uid)
+        if response.get("uid") != uid:
+            raise InvalidAnswer(f"expected response.uid={go_json(uid)}, got {go_json(response.get('uid') or '')}")
         _check_patch(response, mutating=mutating)
     patch = base64.b64decode(response.get("patch") or "") if mutating else b""
     return WebhookAnswer(
@@ -81,27 +83,27 @@ def read_answer(body: bytes, uid: str, version: str, *, mutating: bool) -> Webho
     )
 
 
-def _decoded(body: bytes) -> Document:
+def _decoded(body: bytes, version: str) -> Document:
     try:
         tree: Any = read_json(body)
     except DecodeError:
         raise DecodeError(f"couldn't get version/kind; json parse error: {complaint(body)}") from None
     except RecursionError:
         raise DecodeError("the answer is nested too deeply") from None
-    if not isinstance(tree, dict) or not tree.get("kind"):
+    if not isinstance(tree, dict):
+        found = {list: "array", str: "string", bool: "bool", type(None): "null"}.get(type(tree), "number")
+        raise DecodeError(
+            f"couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type {GO_HEAD}"
+        )
+    if not tree.get("kind"):
         raise DecodeError(f"Object 'Kind' is missing in '{body[:1024].decode('utf-8', 'replace')}'")
     if tree["kind"] != KIND or tree.get("apiVersion") not in [f"{GROUP}/{version}" for version in VERSIONS]:
         named = f'no kind "{tree["kind"]}" is registered for version "{tree.get("apiVersion") or ""}"'
-        raise DecodeError(f"{named} of an answer to an admission review")
+        raise DecodeError(f'{named} in scheme "k8s.io/apiserver/pkg/util/webhook/client.go:74"')
+    if tree["apiVersion"] != f"{GROUP}/{version}":
+        said = tree["apiVersion"].rpartition("/")[2]
+        raise DecodeError(f"converting ({said}.{KIND}) to ({version}.{KIND}): unknown conversion")
     return shape_of("admission.v1.AdmissionReview")(tree, KIND, None, Shaping())
-
-
-def _check_identity(review: Document, response: Document, uid: str) -> None:
-    if response.get("uid") != uid:
-        raise InvalidAnswer(f"expected response.uid={go_json(uid)}, got {go_json(response.get('uid') or '')}")
-    if review["apiVersion"] != f"{GROUP}/v1":
-        expected, got = (f"{version}, Kind={KIND}" for version in (f"{GROUP}/v1", review["apiVersion"]))
-        raise InvalidAnswer(f"expected webhook response of {expected}, got {got}")
 
 
 def _check_patch(response: Document, *, mutating: bool) -> None:

@@ -12,7 +12,10 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from dray.api.jsontext import go_json
+from dray.api.safe_get import text
 from dray.apiserver.write.webhooks.configurations import ClientConfig
 from dray.apiserver.write.webhooks.service_endpoints import Address, NoEndpoint, ServiceEndpoints
 
@@ -40,10 +43,16 @@ REFUSALS = {
     504: "the server was unable to return a response in the time allotted, but may still be processing the request",
 }
 MAX_QUOTED = 1024
+# OpenSSL's codes for a chain that does not end at one of the authorities.
+UNKNOWN_AUTHORITY = (18, 19, 20, 21)
 
 
 class CallFailed(Exception):
     """No answer came, or one that is no success; the text says why."""
+
+
+class BadAuthorities(CallFailed):
+    """The certificates that the webhook's configuration names cannot be read; no call was made."""
 
 
 class WebhookCaller:
@@ -77,7 +86,7 @@ class WebhookCaller:
             ) as answer:
                 body = await _read(answer.content.read)
                 if not 200 <= answer.status <= 206:
-                    raise CallFailed(_refusal(answer.status, body))
+                    raise CallFailed(_refusal(answer.status, body, answer.headers.get("content-type", "")))
                 if not body:
                     kind = answer.headers.get("content-type", "")
                     raise CallFailed(f"0-length response with status code: {answer.status} and content type: {kind}")
@@ -128,7 +137,7 @@ def _headers(config: ClientConfig) -> dict[str, str]:
 
 def _shown_url(config: ClientConfig) -> str:
     service = config.service
-    return f"https://{service.host}:{service.port}{service.path}" if service else config.url
+    return f"https://{service.host}:{service.port}{service.path or '/'}" if service else config.url
 
 
 async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
@@ -142,12 +151,14 @@ async def _read(read: Callable[[int], Awaitable[bytes]]) -> bytes:
     return b"".join(parts)
 
 
-def _refusal(status: int, body: bytes) -> str:
+def _refusal(status: int, body: bytes, content_type: str) -> str:
     if 300 <= status < 400:
         return f"the server answered with a redirect (status code {status}), which is not followed"
-    said = body[:MAX_QUOTED].decode("utf-8", "replace").strip()
+    if own := _status_message(body):
+        return own
+    said = body[:MAX_QUOTED].decode("utf-8", "replace").strip() if content_type.startswith("text/") else ""
     if status == 403:
-        return said or "the server does not allow access to the requested resource"
+        return said or "unknown"
     if found := REFUSALS.get(status):
         return found
     if status >= 500:
@@ -155,11 +166,23 @@ def _refusal(status: int, body: bytes) -> str:
     return f"the server responded with the status code {status} but did not return more information"
 
 
+def _status_message(body: bytes) -> str:
+    """The message of a Status, if the body is one."""
+    try:
+        status = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return text(status, "message")[:MAX_QUOTED] if text(status, "kind") == "Status" else ""
+
+
 def _reason(error: Exception) -> str:
     import aiohttp
 
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"tls: failed to verify certificate: {error.certificate_error}"
+        problem = error.certificate_error
+        unknown = getattr(problem, "verify_code", 0) in UNKNOWN_AUTHORITY
+        words = "x509: certificate signed by unknown authority" if unknown else problem
+        return f"tls: failed to verify certificate: {words}"
     if isinstance(error, aiohttp.ClientConnectorError):
         why = os.strerror(error.errno).lower() if error.errno else str(error.os_error)
         return f"dial tcp {error.host}:{error.port}: connect: {why}"
@@ -178,7 +201,7 @@ async def tls_context(authorities: bytes) -> ssl.SSLContext:
         try:
             found = await asyncio.to_thread(_new_context, authorities)
         except ssl.SSLError:
-            raise CallFailed("unable to load root certificates: unable to parse bytes as PEM block") from None
+            raise BadAuthorities("unable to load root certificates: unable to parse bytes as PEM block") from None
         while len(_contexts) >= CONTEXTS:
             del _contexts[next(iter(_contexts))]
         _contexts[authorities] = found
