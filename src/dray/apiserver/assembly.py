@@ -14,6 +14,7 @@ from dray.accounting import SCHEDULING, SCHEDULING_WITHOUT_CLAIMS
 from dray.api.scheme import by_kind
 from dray.api.served_versions import served_versions
 from dray.apiserver.core import Core, WritePath, random_name_suffix
+from dray.apiserver.custom_resources.conversions import ConversionWebhooks
 from dray.apiserver.custom_resources.definition_controller import DefinitionController
 from dray.apiserver.custom_resources.definitions import CustomDefinitions
 from dray.apiserver.guard.binding_guard import BindingGuard, NodeRoom
@@ -166,6 +167,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         PodLogs(core, kubelet_tls),
         security.token_requests,
         TokenIssuer(credentials.token_key),
+        ConversionWebhooks(security.webhook_caller, _new_uid),
     )
     flow_control = FlowControl.following(followed.follower, options.max_requests_inflight)
     kinds = served_versions(options.runtime_config, options.gates)

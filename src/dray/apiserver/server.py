@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -23,6 +23,7 @@ from dray.api.shaping import empty_object
 from dray.api.strategies import strategy_of
 from dray.apiserver import errors
 from dray.apiserver.core import Core, WritePriority, in_thread_if_large
+from dray.apiserver.custom_resources.conversions import ConversionWebhooks, PreparedConversions
 from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.discovery.plain_paths import PlainPaths
 from dray.apiserver.errors import ApiError
@@ -112,6 +113,8 @@ class AccessControl:
     logs: PodLogs | None = None
     tokens: TokenRequests | None = None
     issuer: TokenIssuer | None = None
+    # Asks webhooks for other versions of custom resources.
+    conversions: ConversionWebhooks | None = None
 
 
 Handler = Callable[[ApiCall], Awaitable[Response]]
@@ -268,7 +271,7 @@ class Server:
         if row.custom is not None:
             _check_custom(call)
         try:
-            response = await handler(call)
+            response = await self._handled(call, handler)
         except errors.DevicesHeld as error:
             response = failure(error if await self._may_see(user, error.holders) else error.without_names())
         except ApiError as error:
@@ -346,6 +349,29 @@ class Server:
     async def _get(self, call: ApiCall) -> Response:
         return self._show(call, await self._reader.get(call))
 
+    # --- kinds whose versions a webhook converts
+
+    async def _handled(self, call: ApiCall, handler: Handler) -> Response:
+        if _conversions_of(call) is None or self._access.conversions is None:
+            return await handler(call)
+        return await self._access.conversions.run(lambda: handler(call))
+
+    async def _show_converted(self, call: ApiCall, show: Callable[[], Response]) -> Response:
+        """The answer to a write, which must not be made twice: only showing it is tried again."""
+
+        async def shown(_: ApiCall) -> Response:
+            return show()
+
+        return await self._handled(call, shown)
+
+    async def _prepare(self, call: ApiCall, chosen: Sequence[Stored]) -> None:
+        """Asks a conversion webhook about all objects of a list at once."""
+        conversions = _conversions_of(call)
+        if conversions is not None and self._access.conversions is not None:
+            api_version = group_version(call.row.group, call.version)
+            documents = [stored.document() for stored in chosen]
+            await self._access.conversions.prepare(conversions, documents, api_version)
+
     def _show(self, call: ApiCall, stored: Stored, status: int = 200) -> Response:
         shown = representation_of(call, self.core.clock, is_list=False)
         return Response(status, shown.encode(stored), shown.content_type)
@@ -353,22 +379,29 @@ class Server:
     async def _list(self, call: ApiCall) -> Response:
         shown = representation_of(call, self.core.clock, is_list=True)
         listing = await self._reader.list(call)
+        await self._prepare(call, listing.chosen)
         return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
 
     async def _watch(self, call: ApiCall) -> Response:
+        if _conversions_of(call) is not None and call.version != call.row.storage_version:
+            text = f"objects that a webhook converts can be watched in version {call.row.storage_version} only"
+            raise ApiError(405, "MethodNotAllowed", text, errors.of_object(call.row, ""))
         stream = await self._watching.watch(call)
         if call.response_format.media_type == PROTOBUF:
             return Response(200, content_type=f"{PROTOBUF};stream=watch", stream=stream)
         return Response(200, stream=stream)
 
     async def _create(self, call: ApiCall) -> Response:
-        return self._written(call, await self._writer.create(call))
+        outcome = await self._writer.create(call)
+        return await self._show_converted(call, lambda: self._written(call, outcome))
 
     async def _update(self, call: ApiCall) -> Response:
-        return self._written(call, await self._writer.replace(call, call.info.subresource))
+        outcome = await self._writer.replace(call, call.info.subresource)
+        return await self._show_converted(call, lambda: self._written(call, outcome))
 
     async def _patch(self, call: ApiCall) -> Response:
-        return self._written(call, await self._patcher.patch(call, call.info.subresource))
+        outcome = await self._patcher.patch(call, call.info.subresource)
+        return await self._show_converted(call, lambda: self._written(call, outcome))
 
     def _written(self, call: ApiCall, outcome: WriteOutcome) -> Response:
         response = self._show(call, outcome.stored, 201 if outcome.created else 200)
@@ -388,12 +421,13 @@ class Server:
             document = success(200)
             del document["code"]
             return Response(200, encode({**document, "details": details}))
-        return self._show(call, deleted.stored)
+        return await self._show_converted(call, lambda: self._show(call, deleted.stored))
 
     async def _delete_collection(self, call: ApiCall) -> Response:
         options = delete_options(call)
         shown = representation_of(call, self.core.clock, is_list=True)
         listing = await self._reader.list(call)
+        await self._prepare(call, listing.chosen)
         await self._deleter.delete_all(call, options, listing.chosen)
         return Response(200, shown.list(listing.chosen, listing.meta), shown.content_type)
 
@@ -481,6 +515,11 @@ class ServerMetrics:
 
     def _open_watches(self) -> Iterable[Sample]:
         return [({"verb": "WATCH"}, self._watching.open)]
+
+
+def _conversions_of(call: ApiCall) -> PreparedConversions | None:
+    custom: CustomKind | None = call.row.custom
+    return custom.conversions if custom is not None else None
 
 
 def _check_custom(call: ApiCall) -> None:

@@ -4,5 +4,5 @@
 the objects of a definition that is deleted. `definition_validation` and `structural_schemas` refuse definitions that make no sense.
 
 `custom_kind` is what the rest of the server asks about such a kind (`Resource.custom`): shape, defaults, rules, columns. Behind it,
-`schema_nodes` reads the schema once, `pruning_and_defaults`, `value_validation` and `cel_rules` apply it to objects, `json_paths` reads columns and selectable fields.
+`schema_nodes` reads the schema once, `conversions` asks conversion webhooks, `pruning_and_defaults`, `value_validation` and `cel_rules` apply it to objects, `json_paths` reads columns and selectable fields.
 """

@@ -22,6 +22,7 @@ from dray.api.shaping import shape_of
 from dray.api.strategies import SPEC_AND_METADATA, STATUS_FIELDS, Setting, Strategy
 from dray.apiserver.custom_resources import json_paths
 from dray.apiserver.custom_resources.cel_rules import RuleTree, compile_rules, rule_problems
+from dray.apiserver.custom_resources.conversions import PreparedConversions
 from dray.apiserver.custom_resources.pruning_and_defaults import pruned, with_defaults
 from dray.apiserver.custom_resources.schema_nodes import SchemaNode, read_schema
 from dray.apiserver.custom_resources.value_validation import value_problems
@@ -71,7 +72,8 @@ class CustomKind:
     versions: dict[str, CustomVersion]
     is_terminating: bool
     strategy: Strategy
-    conversion: Document
+    # For a definition with a conversion webhook; without one, versions have the same fields.
+    conversions: PreparedConversions | None
 
     # --- reading what clients send
 
@@ -97,12 +99,18 @@ class CustomKind:
     # --- versions
 
     def converted(self, document: Document, version: str) -> Document:
-        """Another version of the same object: its fields as they are, without those that the version does not have."""
+        """Another version of the same object: by the webhook, or its fields as they are without those that the version lacks.
+
+        Raises NotPrepared if the webhook has to be asked first.
+        """
         api_version = group_version(self.group, version)
         found = self.versions.get(version)
         if document.get("apiVersion") == api_version or found is None:
             return document
-        made = {**document, "apiVersion": api_version}
+        if self.conversions is not None:
+            made = self.conversions.find(document, api_version)
+        else:
+            made = {**document, "apiVersion": api_version}
         converted: Document = with_defaults(pruned(made, found.node, [], is_resource=True), found.node)
         return converted
 
@@ -222,7 +230,7 @@ def custom_resource(definition: Document) -> Resource:
         versions={found.name: found for found in versions},
         is_terminating=bool(part(definition, "metadata", "deletionTimestamp")),
         strategy=_strategy(has_status=stored_as.has_status),
-        conversion=mapping(spec, "conversion"),
+        conversions=_conversions(text(names, "kind"), mapping(spec, "conversion")),
     )
     # The storage version comes first in a row; which versions are served is told by the registry.
     ordered = sorted(versions, key=lambda found: (found.name != storage, version_order(found.name)))
@@ -241,6 +249,10 @@ def custom_resource(definition: Document) -> Resource:
         list_kind_name=text(names, "listKind"),
         custom=kind,
     )
+
+
+def _conversions(kind: str, conversion: Document) -> PreparedConversions | None:
+    return PreparedConversions(kind, conversion) if text(conversion, "strategy") == "Webhook" else None
 
 
 def _version(found: Document) -> CustomVersion:

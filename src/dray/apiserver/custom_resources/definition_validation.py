@@ -214,6 +214,10 @@ def _conversion_problems(conversion: Document) -> Iterator[OptionError]:
         yield forbidden("spec.conversion.webhookClientConfig", why)
 
 
+def _storage(spec: Document) -> str:
+    return next((text(version, "name") for version in mappings(spec, "versions") if version.get("storage")), "")
+
+
 def _change_problems(document: Document, old: Document) -> Iterator[OptionError]:
     """What may not change once the kind has been served."""
     spec, before = mapping(document, "spec"), mapping(old, "spec")
@@ -227,6 +231,9 @@ def _change_problems(document: Document, old: Document) -> Iterator[OptionError]
         for field in ("plural", "kind"):
             if text(spec, "names", field) != text(before, "names", field):
                 yield invalid(f"spec.names.{field}", text(spec, "names", field), "field is immutable")
+    was, now = (_storage(each) for each in (before, spec))
+    if was != now and text(spec, "conversion", "strategy") == "Webhook":
+        yield forbidden("spec.versions", "the storage version cannot change while a webhook converts between versions")
     served = {text(version, "name") for version in mappings(spec, "versions")}
     stored = strings(document, "status", "storedVersions")
     for at, version in enumerate(stored):
