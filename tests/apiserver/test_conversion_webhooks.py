@@ -130,27 +130,27 @@ def _each(**changes: Any) -> Any:
     return spoil
 
 
-@pytest.mark.parametrize(
-    ("spoil", "problem"),
-    [
-        (_with(uid="lie"), "failed: expected response.uid="),
-        (_with(convertedObjects=[]), "returned 0 objects, expected 1"),
-        (_with(result={"status": "Failure", "message": "cannot do that"}), "failed: cannot do that"),
-        (_with(result={}), "failed: response.result.status was '', not 'Success'"),
-        (_each(apiVersion="x/v1"), f"invalid groupVersion (expected {GROUP}/v1, received x/v1)"),
-        (_each(kind="Other"), "invalid kind (expected CronTab, received Other)"),
-        (_each(metadata={"name": "other"}), "must have the same name: t != other"),
-        (_each(metadata={"uid": "other"}), "must have the same UID: "),
-        (_with(convertedObjects=["text"]), "missing metadata in converted object"),
-    ],
-)
-async def test_a_converter_that_lies(converting: Client, converter: Converter, spoil: Any, problem: str) -> None:
-    converter.spoil = spoil
-    answer = await converting.post(BETA, a_tab("v1beta1", address="here:80"))
-    assert answer.status == 500
-    assert answer.body["message"].startswith(f"conversion webhook for {GROUP}/v1beta1, Kind=CronTab ")
-    assert problem in answer.body["message"]
-    assert (await converting.get(TABS)).body["items"] == []
+LIES: list[tuple[Any, str]] = [
+    (_with(uid="lie"), "failed: expected response.uid="),
+    (_with(convertedObjects=[]), "returned 0 objects, expected 1"),
+    (_with(result={"status": "Failure", "message": "cannot do that"}), "failed: cannot do that"),
+    (_with(result={}), "failed: response.result.status was '', not 'Success'"),
+    (_each(apiVersion="x/v1"), f"invalid groupVersion (expected {GROUP}/v1, received x/v1)"),
+    (_each(kind="Other"), "invalid kind (expected CronTab, received Other)"),
+    (_each(metadata={"name": "other"}), "must have the same name: t != other"),
+    (_each(metadata={"uid": "other"}), "must have the same UID: "),
+    (_with(convertedObjects=["text"]), "missing metadata in converted object"),
+]
+
+
+async def test_a_converter_that_lies(converting: Client, converter: Converter) -> None:
+    for spoil, problem in LIES:
+        converter.spoil = spoil
+        answer = await converting.post(BETA, a_tab("v1beta1", address="here:80"))
+        assert answer.status == 500
+        assert answer.body["message"].startswith(f"conversion webhook for {GROUP}/v1beta1, Kind=CronTab ")
+        assert problem in answer.body["message"]
+        assert (await converting.get(TABS)).body["items"] == []
 
 
 async def test_a_converter_that_is_not_there(converting: Client, converter: Converter) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from tests.apiserver.conftest import Answer, Client
 from tests.waiting import eventually
 
@@ -208,31 +207,31 @@ async def test_unknown_fields_are_pruned_and_named(server: Client) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "problem"),
-    [
-        ({"replicas": "3"}, 'spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string"'),
-        ({"replicas": 0}, "spec.replicas: Invalid value: 0: spec.replicas in body should be greater than or equal to 1"),
-        ({"replicas": 11}, "spec.replicas: Invalid value: 11: spec.replicas in body should be less than or equal to 10"),
-        ({"replicas": 1.5}, 'spec.replicas: Invalid value: "number": spec.replicas in body must be of type integer: "number"'),
-        ({"schedule": "x"}, r"spec.schedule: Invalid value: \"x\": spec.schedule in body should match '^(\S+ ){4}\S+$'".replace('\\"', '"')),
-        ({"image": "x" * 21}, "spec.image: Too long: may not be more than 20 bytes"),
-        ({"mode": "never"}, 'spec.mode: Unsupported value: "never": supported values: "once", "always"'),
-        ({"ports": [{"port": 1}]}, "spec.ports[0].name: Required value"),
-        ({"ports": [{"name": "a"}, {"name": "a"}]}, 'spec.ports[1]: Duplicate value: {"name":"a"}'),
-        ({"ports": [{"name": "a", "port": True}]}, "spec.ports[0].port in body must be of type integer,string: \"boolean\""),
-        ({"tags": ["a", "a"]}, 'spec.tags[1]: Duplicate value: "a"'),
-        ({"labels": {"a": 1}}, 'spec.labels.a: Invalid value: "integer": spec.labels.a in body must be of type string: "integer"'),
-        ({"labels": {str(i): "" for i in range(6)}}, "spec.labels: Too many: 6: must have at most 5 items"),
-        ([], 'spec: Invalid value: "array": spec in body must be of type object: "array"'),
-    ],
-)  # fmt: skip
-async def test_values_are_judged_in_the_words_of_kubernetes(server: Client, spec: Any, problem: str) -> None:
+BAD_VALUES: list[tuple[Any, str]] = [
+    ({"replicas": "3"}, 'spec.replicas: Invalid value: "string": spec.replicas in body must be of type integer: "string"'),
+    ({"replicas": 0}, "spec.replicas: Invalid value: 0: spec.replicas in body should be greater than or equal to 1"),
+    ({"replicas": 11}, "spec.replicas: Invalid value: 11: spec.replicas in body should be less than or equal to 10"),
+    ({"replicas": 1.5}, 'spec.replicas: Invalid value: "number": spec.replicas in body must be of type integer: "number"'),
+    ({"schedule": "x"}, r"spec.schedule: Invalid value: \"x\": spec.schedule in body should match '^(\S+ ){4}\S+$'".replace('\\"', '"')),
+    ({"image": "x" * 21}, "spec.image: Too long: may not be more than 20 bytes"),
+    ({"mode": "never"}, 'spec.mode: Unsupported value: "never": supported values: "once", "always"'),
+    ({"ports": [{"port": 1}]}, "spec.ports[0].name: Required value"),
+    ({"ports": [{"name": "a"}, {"name": "a"}]}, 'spec.ports[1]: Duplicate value: {"name":"a"}'),
+    ({"ports": [{"name": "a", "port": True}]}, "spec.ports[0].port in body must be of type integer,string: \"boolean\""),
+    ({"tags": ["a", "a"]}, 'spec.tags[1]: Duplicate value: "a"'),
+    ({"labels": {"a": 1}}, 'spec.labels.a: Invalid value: "integer": spec.labels.a in body must be of type string: "integer"'),
+    ({"labels": {str(i): "" for i in range(6)}}, "spec.labels: Too many: 6: must have at most 5 items"),
+    ([], 'spec: Invalid value: "array": spec in body must be of type object: "array"'),
+]  # fmt: skip
+
+
+async def test_values_are_judged_in_the_words_of_kubernetes(server: Client) -> None:
     await define(server)
-    answer = await server.post(TABS, a_tab(spec=spec))
-    assert (answer.status, answer.body["reason"]) == (422, "Invalid"), answer.body
-    assert problem in answer.body["message"]
-    assert answer.body["message"].startswith(f'CronTab.{GROUP} "t" is invalid: ')
+    for spec, problem in BAD_VALUES:
+        answer = await server.post(TABS, a_tab(spec=spec))
+        assert (answer.status, answer.body["reason"]) == (422, "Invalid"), answer.body
+        assert problem in answer.body["message"]
+        assert answer.body["message"].startswith(f'CronTab.{GROUP} "t" is invalid: ')
 
 
 async def test_what_an_update_leaves_alone_is_not_judged_again(server: Client) -> None:
@@ -347,21 +346,21 @@ async def test_rules_judge_objects_and_changes(server: Client) -> None:
     ).status == 200
 
 
-@pytest.mark.parametrize(
-    ("rule", "problem"),
-    [
-        ("self.least <", "compilation failed"),
-        ("self.missing == 1", "undefined field 'missing'"),
-        ("self.least", "cel expression must evaluate to a bool"),
-        ("self.name + 1 == 'x'", "compilation failed"),
-    ],
-)
-async def test_rules_that_do_not_compile_are_refused(server: Client, rule: str, problem: str) -> None:
-    answer = await server.post(DEFINITIONS, with_rules({"rule": rule}))
-    assert answer.status == 422
-    where = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule"
-    assert where in answer.body["message"]
-    assert problem in answer.body["message"]
+BAD_RULES: list[tuple[Any, str]] = [
+    ("self.least <", "compilation failed"),
+    ("self.missing == 1", "undefined field 'missing'"),
+    ("self.least", "cel expression must evaluate to a bool"),
+    ("self.name + 1 == 'x'", "compilation failed"),
+]
+
+
+async def test_rules_that_do_not_compile_are_refused(server: Client) -> None:
+    for rule, problem in BAD_RULES:
+        answer = await server.post(DEFINITIONS, with_rules({"rule": rule}))
+        assert answer.status == 422
+        where = "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule"
+        assert where in answer.body["message"]
+        assert problem in answer.body["message"]
 
 
 async def test_a_rule_that_may_cost_too_much_is_refused(server: Client) -> None:
@@ -401,39 +400,39 @@ SCHEMA = "spec/versions/0/schema/openAPIV3Schema"
 PATH = "spec.validation.openAPIV3Schema"
 
 
-@pytest.mark.parametrize(
-    ("definition", "problem"),
-    [
-        (_changed("metadata/name", "x"), 'metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group'),
-        (_changed("spec/group", "plain"), 'spec.group: Invalid value: "plain": should be a domain with at least one dot'),
-        (_changed("spec/scope", "Galaxy"), 'spec.scope: Unsupported value: "Galaxy": supported values: "Cluster", "Namespaced"'),
-        (_changed("spec/versions/0/storage", False), "must have exactly one version marked as storage version"),
-        (_changed("spec/versions/0/name", "V1"), 'spec.versions[0].name: Invalid value: "V1"'),
-        (_changed("spec/versions/0/schema", None), "spec.versions[0].schema.openAPIV3Schema: Required value"),
-        (_changed("spec/preserveUnknownFields", True), "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"),
-        (_changed(f"{SCHEMA}/type", ""), f"{PATH}.type: Required value: must not be empty at the root"),
-        (_changed(f"{SCHEMA}/type", "array"), f'{PATH}.type: Invalid value: "array": must be object at the root'),
-        (_changed(f"{SCHEMA}/additionalProperties", True), f"{PATH}.additionalProperties: Forbidden: must not be used at the root"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a", {}), f"{PATH}.properties[spec].properties[a].type: Required value: must not be empty for specified object fields"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a", {"type": "array"}), f"{PATH}.properties[spec].properties[a].items: Required value: must be specified"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a", {"type": "array", "items": {}}), "items.type: Required value: must not be empty for specified array items"),
-        (_changed(f"{SCHEMA}/anyOf", [{"properties": {"b": {"minLength": 1}}}]), f"{PATH}.properties[b]: Required value: because it is defined in {PATH}.anyOf[0].properties[b]"),
-        (_changed(f"{SCHEMA}/properties/spec/anyOf", [{"type": "object"}]), f"{PATH}.properties[spec].anyOf[0].type: Forbidden: must be empty to be structural"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a/$ref", "#/x"), "$ref: Forbidden: $ref is not supported"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a/pattern", "("), "must be a valid regular expression, but isn't"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a/default", 7), "properties[a].default"),
-        (_changed(f"{SCHEMA}/properties/spec/default", {"b": 1}), f"{PATH}.properties[spec].default: Invalid value: {{\"b\":1}}: must not have unknown fields"),
-        (_changed(f"{SCHEMA}/properties/spec/properties/a", {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map"}), "x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map"),
-        (_changed(f"{SCHEMA}/properties/metadata", {"type": "object", "properties": {"labels": {"type": "object"}}}), "must not specify anything other than name and generateName, but metadata is implicitly specified"),
-        (_changed("spec/versions/0/additionalPrinterColumns", [{"name": "x", "type": "time", "jsonPath": ".a"}]), "must be one of boolean,date,integer,number,string"),
-        (_changed("spec/versions/0/selectableFields", [{"jsonPath": ".spec.b"}]), "is an invalid path: does not refer to a valid field"),
-        (_changed("spec/versions/0/subresources", {"scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ".status.x"}}), "should be a json path under .spec"),
-    ],
-)  # fmt: skip
-async def test_definitions_with_mistakes(server: Client, definition: Document, problem: str) -> None:
-    answer = await server.post(DEFINITIONS, definition)
-    assert answer.status == 422, answer.body
-    assert problem in answer.body["message"]
+BAD_DEFINITIONS: list[tuple[Any, str]] = [
+    (_changed("metadata/name", "x"), 'metadata.name: Invalid value: "x": must be spec.names.plural+"."+spec.group'),
+    (_changed("spec/group", "plain"), 'spec.group: Invalid value: "plain": should be a domain with at least one dot'),
+    (_changed("spec/scope", "Galaxy"), 'spec.scope: Unsupported value: "Galaxy": supported values: "Cluster", "Namespaced"'),
+    (_changed("spec/versions/0/storage", False), "must have exactly one version marked as storage version"),
+    (_changed("spec/versions/0/name", "V1"), 'spec.versions[0].name: Invalid value: "V1"'),
+    (_changed("spec/versions/0/schema", None), "spec.versions[0].schema.openAPIV3Schema: Required value"),
+    (_changed("spec/preserveUnknownFields", True), "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"),
+    (_changed(f"{SCHEMA}/type", ""), f"{PATH}.type: Required value: must not be empty at the root"),
+    (_changed(f"{SCHEMA}/type", "array"), f'{PATH}.type: Invalid value: "array": must be object at the root'),
+    (_changed(f"{SCHEMA}/additionalProperties", True), f"{PATH}.additionalProperties: Forbidden: must not be used at the root"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a", {}), f"{PATH}.properties[spec].properties[a].type: Required value: must not be empty for specified object fields"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a", {"type": "array"}), f"{PATH}.properties[spec].properties[a].items: Required value: must be specified"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a", {"type": "array", "items": {}}), "items.type: Required value: must not be empty for specified array items"),
+    (_changed(f"{SCHEMA}/anyOf", [{"properties": {"b": {"minLength": 1}}}]), f"{PATH}.properties[b]: Required value: because it is defined in {PATH}.anyOf[0].properties[b]"),
+    (_changed(f"{SCHEMA}/properties/spec/anyOf", [{"type": "object"}]), f"{PATH}.properties[spec].anyOf[0].type: Forbidden: must be empty to be structural"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a/$ref", "#/x"), "$ref: Forbidden: $ref is not supported"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a/pattern", "("), "must be a valid regular expression, but isn't"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a/default", 7), "properties[a].default"),
+    (_changed(f"{SCHEMA}/properties/spec/default", {"b": 1}), f"{PATH}.properties[spec].default: Invalid value: {{\"b\":1}}: must not have unknown fields"),
+    (_changed(f"{SCHEMA}/properties/spec/properties/a", {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "map"}), "x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map"),
+    (_changed(f"{SCHEMA}/properties/metadata", {"type": "object", "properties": {"labels": {"type": "object"}}}), "must not specify anything other than name and generateName, but metadata is implicitly specified"),
+    (_changed("spec/versions/0/additionalPrinterColumns", [{"name": "x", "type": "time", "jsonPath": ".a"}]), "must be one of boolean,date,integer,number,string"),
+    (_changed("spec/versions/0/selectableFields", [{"jsonPath": ".spec.b"}]), "is an invalid path: does not refer to a valid field"),
+    (_changed("spec/versions/0/subresources", {"scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ".status.x"}}), "should be a json path under .spec"),
+]  # fmt: skip
+
+
+async def test_definitions_with_mistakes(server: Client) -> None:
+    for definition, problem in BAD_DEFINITIONS:
+        answer = await server.post(DEFINITIONS, definition)
+        assert answer.status == 422, answer.body
+        assert problem in answer.body["message"]
 
 
 async def test_a_schema_bomb_is_refused_quickly(server: Client) -> None:

@@ -141,25 +141,25 @@ async def test_atomic_lists_are_not_replaced_by_accident(server: Client) -> None
     assert "may not mutate atomic arrays, maps or structs: .spec.containers[0].command" in answer.body["message"]
 
 
-@pytest.mark.parametrize(
-    ("policy", "field"),
-    [
-        (a_policy(), "spec.mutations"),
-        (a_policy({"patchType": "Magic"}), "spec.mutations[0].patchType"),
-        (a_policy({"patchType": "JSONPatch"}), "spec.mutations[0].jsonPatch"),
-        (a_policy({**applies("Object{}"), "jsonPatch": {"expression": "[]"}}), "spec.mutations[0].jsonPatch"),
-        (a_policy(applies("1")), "spec.mutations[0].applyConfiguration.expression"),
-        (a_policy(applies("Object{")), "spec.mutations[0].applyConfiguration.expression"),
-        (a_policy(patches("Object{}")), "spec.mutations[0].jsonPatch.expression"),
-        (a_policy(patches("[JSONPatch{op: 1}]")), "spec.mutations[0].jsonPatch.expression"),
-        (a_policy(patches('[JSONPatch{what: "x"}]')), "spec.mutations[0].jsonPatch.expression"),
-        (a_policy(applies("Object{}"), reinvocationPolicy="Sometimes"), "spec.reinvocationPolicy"),
-    ],
-)
-async def test_policies_with_mistakes(server: Client, policy: Document, field: str) -> None:
-    answer = await server.post(POLICIES, policy)
-    assert answer.status == 422, answer.body
-    assert [cause["field"] for cause in answer.body["details"]["causes"]] == [field]
+BAD_POLICIES: list[tuple[Any, str]] = [
+    (a_policy(), "spec.mutations"),
+    (a_policy({"patchType": "Magic"}), "spec.mutations[0].patchType"),
+    (a_policy({"patchType": "JSONPatch"}), "spec.mutations[0].jsonPatch"),
+    (a_policy({**applies("Object{}"), "jsonPatch": {"expression": "[]"}}), "spec.mutations[0].jsonPatch"),
+    (a_policy(applies("1")), "spec.mutations[0].applyConfiguration.expression"),
+    (a_policy(applies("Object{")), "spec.mutations[0].applyConfiguration.expression"),
+    (a_policy(patches("Object{}")), "spec.mutations[0].jsonPatch.expression"),
+    (a_policy(patches("[JSONPatch{op: 1}]")), "spec.mutations[0].jsonPatch.expression"),
+    (a_policy(patches('[JSONPatch{what: "x"}]')), "spec.mutations[0].jsonPatch.expression"),
+    (a_policy(applies("Object{}"), reinvocationPolicy="Sometimes"), "spec.reinvocationPolicy"),
+]
+
+
+async def test_policies_with_mistakes(server: Client) -> None:
+    for policy, field in BAD_POLICIES:
+        answer = await server.post(POLICIES, policy)
+        assert answer.status == 422, answer.body
+        assert [cause["field"] for cause in answer.body["details"]["causes"]] == [field]
 
 
 async def test_a_deletion_cannot_be_changed(server: Client) -> None:
