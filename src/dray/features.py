@@ -74,6 +74,8 @@ GATES: dict[str, Gate] = {
         _gate("DRAConsumableCapacity", "1.34 ALPHA off, 1.36 BETA on", _DRA),
         # Beta and on only from a minimum compatibility version of 1.37, which a default 1.37 server does not have.
         _gate("DRAFractionalCapacityRange", "1.37 BETA off", "DRAConsumableCapacity"),
+        # In no release: what KEP-5075 has among its future possibilities.
+        _gate("DRACapacityStrategies", "1.38 ALPHA off", "DRAConsumableCapacity"),
         _gate("DRADeviceBindingConditions", "1.34 ALPHA off, 1.36 BETA on", _DRA, _STATUS),
         _gate("DRAResourceClaimGranularStatusAuthorization", "1.36 BETA on", _DRA, _STATUS),
         _gate("DRASchedulerFilterTimeout", "1.34 BETA on", _DRA),

@@ -226,8 +226,10 @@ class PlainSearch:
         assert amounts is not None
         booked = [self._amounts(o, k) or {} for _, _, o, k in self.chosen if k is known and k.shareable]
         for name, amount in amounts.items():
-            total = amount + known.consumed.get(name, 0) + sum(share[name] for share in booked)
-            if total > known.device.capacity[name].value.nanos:
+            held = known.consumed.get(name, 0) + sum(share[name] for share in booked)
+            if held + amount > known.device.capacity[name].value.nanos:
+                return False
+            if _is_either_or(known.device.capacity[name]) and (known.shares or booked) and bool(held) != bool(amount):
                 return False
         return True
 
@@ -294,6 +296,8 @@ def _rounded_up(asked: int | None, published: DeviceCapacity) -> int:
     if policy is None:
         return published.value.nanos if asked is None else asked
     if asked is None:
+        if _is_either_or(published):
+            return 0
         return policy.default.nanos if policy.default is not None else published.value.nanos
     if policy.valid_values:
         return min((value.nanos for value in policy.valid_values if value.nanos >= asked), default=asked)
@@ -313,6 +317,10 @@ def _is_allowed(amount: int, published: DeviceCapacity) -> bool:
         return amount in [value.nanos for value in policy.valid_values]
     allowed = policy.valid_range
     return allowed is None or allowed.max is None or amount <= allowed.max.nanos
+
+
+def _is_either_or(published: Any) -> bool:
+    return published.request_policy is not None and published.request_policy.strategy == "ConsumedOrNever"
 
 
 def _tolerated(taint: Any, tolerations: Any) -> bool:

@@ -57,6 +57,16 @@ VALUES = {"default": "4", "validValues": ["1", "4", "8"]}
         (None, "0", "0"),
         (None, "7", "7"),
         (None, "21", None),
+        ({"zeroConsumption": True}, None, "0"),
+        ({"zeroConsumption": True}, "0", "0"),
+        ({"zeroConsumption": True}, "1", None),
+        ({"strategy": "AlwaysConsumed", "default": "3"}, None, "3"),
+        ({"strategy": "BlockOrShare"}, None, "20"),
+        ({"strategy": "BlockOrShare", "validValues": ["4", "8"]}, None, "20"),
+        ({"strategy": "BlockOrShare", "validValues": ["4", "8"]}, "5", "8"),
+        ({"strategy": "ConsumedOrNever"}, None, "0"),
+        ({"strategy": "ConsumedOrNever", "validRange": {"min": "2"}}, None, "0"),
+        ({"strategy": "ConsumedOrNever", "validRange": {"min": "2"}}, "1", "2"),
     ],
 )
 def test_amounts(policy, asked, expected):
@@ -69,6 +79,53 @@ def test_amounts(policy, asked, expected):
         result = answer.results(lambda: "share")[0].devices.results[0]
         assert str(result.consumed_capacity["units"]) == expected
         assert result.share_id == "share"
+
+
+SHARE = "00000000-0000-4000-8000-00000000000%d"
+
+
+@pytest.mark.parametrize(
+    ("held", "asked", "fits"),
+    [
+        ([], None, True),
+        ([], "5", True),
+        (["0"], None, True),
+        (["0"], "5", False),
+        (["0", "0"], None, True),
+        (["5"], "5", True),
+        (["5"], None, False),
+        (["5", "12"], "5", False),
+    ],
+)
+def test_a_capacity_that_is_consumed_or_never(held, asked, fits):
+    """Who holds the device first decides: all others ask for the capacity, too, or none does."""
+    published = {"value": "20", "requestPolicy": {"strategy": "ConsumedOrNever"}}
+    device = a_device("d", capacity={"units": published}, allowMultipleAllocations=True)
+    holders = [
+        holder_object({"device": "d", "shareID": SHARE % i, "consumedCapacity": {"units": amount}}, name=f"h{i}")
+        for i, amount in enumerate(held)
+    ]
+    answer = ask([device], any_request(**({"capacity": {"units": asked}} if asked else {})), held=holders)
+    assert isinstance(answer, Allocation) == fits
+
+
+def test_one_claim_does_not_mix_asking_and_not_asking():
+    published = {"value": "20", "requestPolicy": {"strategy": "ConsumedOrNever"}}
+    device = a_device("d", capacity={"units": published}, allowMultipleAllocations=True)
+    asking = any_request(capacity={"units": "5"}) | {"name": "a"}
+    silent = any_request() | {"name": "b"}
+    assert isinstance(ask([device], asking, asking | {"name": "c"}), Allocation)
+    assert isinstance(ask([device], asking, silent), NoFit)
+
+
+def test_a_device_that_is_blocked_has_nothing_left():
+    published = {"value": "20", "requestPolicy": {"strategy": "BlockOrShare"}}
+    device = a_device("d", capacity={"units": published}, allowMultipleAllocations=True)
+    blocked = holder_object({"device": "d", "shareID": SHARE % 1, "consumedCapacity": {"units": "20"}})
+    shared = holder_object({"device": "d", "shareID": SHARE % 1, "consumedCapacity": {"units": "5"}})
+    assert isinstance(ask([device], any_request(capacity={"units": "1"}), held=[blocked]), NoFit)
+    assert isinstance(ask([device], any_request(capacity={"units": "1"}), held=[shared]), Allocation)
+    assert isinstance(ask([device], any_request(), held=[shared]), NoFit)
 
 
 @pytest.mark.parametrize("asked", ["1500500u", "1e16", "1e19", "-500m"])

@@ -24,10 +24,10 @@ def devices(draw: st.DrawFn, index: int, counters: bool) -> dict[str, Any]:
     if draw(st.booleans()):
         attributes["slot"] = draw(st.integers(0, 2))
     fields: dict[str, Any] = {"attributes": attributes}
-    if draw(st.booleans()):
-        fields["capacity"] = {"memory": str(draw(st.integers(1, 4)))}
-    if draw(st.integers(0, 3)) == 0:
+    if is_shared := draw(st.integers(0, 3)) == 0:
         fields["allowMultipleAllocations"] = True
+    if draw(st.booleans()):
+        fields["capacity"] = {"memory": draw(published_amounts(["1", "2", "3", "4"], is_shared))}
     if counters and draw(st.booleans()):
         drawn = {"slots": {"value": str(draw(st.integers(1, 3)))}}
         fields["consumesCounters"] = [{"counterSet": "card", "counters": drawn}]
@@ -135,10 +135,10 @@ def crowded_worlds(draw: st.DrawFn) -> tuple[list[ResourceSlice], list[ResourceC
                 "model": draw(st.sampled_from("ab")),
             }
         }
-        if capacity:
-            fields["capacity"] = {"memory": draw(st.sampled_from(["2", "2", "4"]))}
-        if sharing == 2 or (sharing == 1 and draw(st.booleans())):
+        if is_shared := sharing == 2 or (sharing == 1 and draw(st.booleans())):
             fields["allowMultipleAllocations"] = True
+        if capacity:
+            fields["capacity"] = {"memory": draw(published_amounts(["2", "2", "4"], is_shared))}
         if counters:
             drawn = {"slots": {"value": draw(st.sampled_from("112"))}}
             fields["consumesCounters"] = [{"counterSet": "card", "counters": drawn}]
@@ -152,6 +152,15 @@ def crowded_worlds(draw: st.DrawFn) -> tuple[list[ResourceSlice], list[ResourceC
     asked = [{"name": name, "exactly": draw(crowded_options(capacity))} for name in names]
     limits = [draw(constraints(names)) for _ in range(draw(st.integers(0, 1)))]
     return published, [], [claim_object(*asked, name="claim-0", constraints=limits)]
+
+
+@st.composite
+def published_amounts(draw: st.DrawFn, amounts: list[str], is_shared: bool) -> dict[str, Any]:
+    """An amount; of a device that is shared now and then one that claims either all ask for, or none."""
+    published: dict[str, Any] = {"value": draw(st.sampled_from(amounts))}
+    if is_shared and draw(st.integers(0, 3)) == 0:
+        published["requestPolicy"] = {"strategy": "ConsumedOrNever"}
+    return published
 
 
 @st.composite

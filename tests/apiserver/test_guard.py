@@ -152,6 +152,18 @@ async def test_shares_of_one_device_may_not_exceed_its_capacity(world: World) ->
     await refused(world, stored_claim("d", taken("gpu-0")), "is already allocated")
 
 
+async def test_a_capacity_is_consumed_by_all_holders_or_by_none(world: World) -> None:
+    policy = {"value": "8Gi", "requestPolicy": {"strategy": "ConsumedOrNever"}}
+    device = {"allowMultipleAllocations": True, "capacity": {"memory": policy}}
+    await world.publish(pool_slice("s", {"name": "one", **device}, {"name": "two", **device}))
+    await world.write(stored_claim("a", taken("one", share="1", memory="0")))
+    await world.write(stored_claim("b", taken("one", share="2", memory="0")))
+    await refused(world, stored_claim("c", taken("one", share="3", memory="1Gi")), "nobody may ask for it")
+    await world.write(stored_claim("d", taken("two", share="1", memory="4Gi")))
+    await refused(world, stored_claim("e", taken("two", share="2", memory="0")), "everybody has to ask for it")
+    await world.write(stored_claim("e", taken("two", share="2", memory="4Gi")))
+
+
 async def test_an_exclusive_device_is_not_shared_by_calling_it_a_share(world: World) -> None:
     await world.publish(pool_slice("s", {"name": "gpu-0"}))
     await world.write(stored_claim("a", taken("gpu-0", share="1")))

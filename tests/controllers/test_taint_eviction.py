@@ -452,7 +452,7 @@ def toleration(key="", operator="", value="", effect="NoExecute", seconds=None):
         pytest.param([toleration("k", value="v", seconds=60)], 60, id="equal"),
         pytest.param([toleration("k", "Equal", "other", seconds=60)], 0, id="other-value"),
         pytest.param([toleration(operator="Exists", seconds=60)], 60, id="any-key"),
-        pytest.param([toleration("", "Equal", "v", seconds=60)], 0, id="empty-key-needs-exists"),
+        pytest.param([toleration("", "Equal", "v", seconds=60)], 60, id="empty-key-with-equal-value"),
         pytest.param([toleration("k", "Exists", effect="", seconds=60)], 0, id="empty-effect-is-not-enough"),
         pytest.param([toleration("k", "Exists", effect="NoSchedule", seconds=60)], 0, id="other-effect"),
         pytest.param([toleration("k", "Exists", seconds=9), toleration("k", "Exists", seconds=5)], 5, id="smallest"),

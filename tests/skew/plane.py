@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dray.client import CLAIMS, DEVICE_CLASSES, NODES, PODS, SERVICE_ACCOUNTS, SLICES, ApiError, Client, Informers
+from dray.client.older_resource_api import OlderResourceApi
 from dray.client.transport import Call
 from dray.controllers.context import ControllerContext
 from dray.controllers.controller_manager import ControllerManager
@@ -33,9 +34,9 @@ class SkewedPlane:
     """One node without an agent: pods are bound, not run."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        self.client: Client = plane.client("test")
+        self.client: Client = any_version(plane, "test")
         self.history = History()
-        self._follower = WatchRecorder(plane.client("follower"), self.history, "a")
+        self._follower = WatchRecorder(any_version(plane, "follower"), self.history, "a")
 
     async def start(self) -> None:
         await self._follower.start()
@@ -104,6 +105,11 @@ class SkewedPlane:
         return decoded
 
 
+def any_version(plane: ControlPlane, component: str) -> Client:
+    """As components connect to a server that they do not know."""
+    return Client(OlderResourceApi(plane.client(component).transport), user_agent=component)
+
+
 @contextlib.asynccontextmanager
 async def skewed_plane(
     data: Path,
@@ -111,21 +117,22 @@ async def skewed_plane(
     server: FeatureGates = ON,
     scheduler: FeatureGates | None = ON,
     controllers: FeatureGates | None = None,
+    runtime_config: str = "api/all=true",
 ) -> AsyncIterator[SkewedPlane]:
-    """A part whose gates are None does not run."""
+    """A part whose gates are None does not run. All clients find out which versions the server has."""
     plane = ControlPlane(
         ControlPlaneOptions(
-            data, gates=server, runtime_config="api/all=true", with_controllers=False, with_scheduler=False
+            data, gates=server, runtime_config=runtime_config, with_controllers=False, with_scheduler=False
         )
     )
     await plane.start()
     tasks = []
     if scheduler is not None:
-        service = SchedulerService(plane.client("dray-scheduler"), gates=scheduler)
+        service = SchedulerService(any_version(plane, "dray-scheduler"), gates=scheduler)
         tasks.append(asyncio.create_task(service.run()))
         await service.ready.wait()
     if controllers is not None:
-        client = plane.client("dray-controller-manager")
+        client = any_version(plane, "dray-controller-manager")
         manager = ControllerManager(ControllerContext(client, Informers(client), controllers))
         tasks.append(asyncio.create_task(manager.run()))
         await manager.ready.wait()

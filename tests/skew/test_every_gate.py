@@ -85,6 +85,7 @@ DEVICE_STATUS = {
     "devices": [{"driver": a_result()["driver"], "pool": "n1", "device": "elsewhere", "data": {"a": 1}}],
 }
 FRACTIONS = {"value": "80", "requestPolicy": {"default": "2", "validValues": ["1100m", "2"]}}
+BLOCKING = {"strategy": "BlockOrShare"}
 DERIVED = [{"name": "u.example.com/half", "expression": "1"}]
 
 USES: dict[str, Use] = {
@@ -106,6 +107,10 @@ USES: dict[str, Use] = {
         "spec.devices.0.capacity.memory",
         {"allowMultipleAllocations": True, "capacity": {"memory": FRACTIONS}},
         is_refused=True,
+    ),
+    "DRACapacityStrategies": _slice(
+        "spec.devices.0.capacity.memory.requestPolicy.strategy",
+        {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "8", "requestPolicy": BLOCKING}}},
     ),
     "DRADeviceBindingConditions": _slice("spec.devices.0.bindingConditions", CONDITIONS),
     "DRAListTypeAttributes": _slice(

@@ -36,6 +36,12 @@ ELEVEN = {
 POLICY_NEEDS_SHARING = "spec.devices[0].capacity[m].requestPolicy: Forbidden: allowMultipleAllocations must be true"
 
 
+POLICY_NEEDS_DEFAULT = (
+    "spec.devices[0].capacity[m].requestPolicy.default: Required value: required when validValues is defined"
+)
+RANGE_NEEDS_DEFAULT = POLICY_NEEDS_DEFAULT.replace("validValues", "validRange")
+
+
 def _changed(document: dict, spec: dict) -> dict:
     document["spec"] |= spec
     return document
@@ -156,6 +162,32 @@ def exactly(**ask: object) -> dict:
             'spec.resourceClaims[0]: Invalid value: {"Name":"c","ResourceClaimName":null,"ResourceClaimTemplateName":null}: '
             "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`",
         ),
+        (
+            claim_with(exactly(capacity={"requests": {"m": "4"}, "limits": {"m": "2"}})),
+            'spec.devices.requests[0].exactly.capacity.limits[m]: Invalid value: "2": '
+            "must be greater than or equal to the request of 4",
+        ),
+        (
+            claim_with(exactly(capacity={"limits": {"m": "-1"}})),
+            'spec.devices.requests[0].exactly.capacity.limits[m]: Invalid value: "-1": must be greater than or equal to 0',
+        ),
+        (
+            slice_with_policy({"strategy": "Sometimes"}),
+            'spec.devices[0].capacity[m].requestPolicy.strategy: Unsupported value: "Sometimes": '
+            'supported values: "AlwaysConsumed", "BlockOrShare", "ConsumedOrNever"',
+        ),
+        (
+            slice_with_policy({"strategy": "BlockOrShare", "default": "1"}),
+            "spec.devices[0].capacity[m].requestPolicy.default: Forbidden: may not be set with strategy BlockOrShare",
+        ),
+        (
+            slice_with_policy({"strategy": "ConsumedOrNever", "validValues": ["1", "1"]}),
+            'spec.devices[0].capacity[m].requestPolicy.validValues[1]: Duplicate value: "1"',
+        ),
+        (
+            slice_with_policy({"zeroConsumption": True, "validValues": ["0"]}),
+            "spec.devices[0].capacity[m].requestPolicy.validValues: Forbidden: may not be set with zeroConsumption",
+        ),
         (slice_with_policy({"default": "1"}, allowMultipleAllocations=False), POLICY_NEEDS_SHARING),
         (slice_with_policy({"default": "1"}, allowMultipleAllocations=None), POLICY_NEEDS_SHARING),
         (
@@ -261,6 +293,22 @@ class TestDownwardAttributes:
     def test_without_its_gate(self, gates):
         (message,) = said(self.pod(resourceSliceAttributeRef=self.REFERENCE), gates)
         assert "DRADownwardDeviceAttributes" in message
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        claim_with(exactly(capacity={"requests": {"m": "4"}, "limits": {"m": "4", "n": "1"}})),
+        slice_with_policy({"zeroConsumption": True}),
+        slice_with_policy({"strategy": "AlwaysConsumed", "default": "1"}),
+        slice_with_policy({"strategy": "BlockOrShare", "validRange": {"min": "1", "step": "2"}}),
+        slice_with_policy({"strategy": "ConsumedOrNever", "validValues": ["1", "2"]}),
+    ],
+)
+def test_strategies_and_limits_of_capacities(document):
+    assert said(document) == []
+    gates = FeatureGates.for_release("1.37")
+    assert said(document, gates) in ([], [POLICY_NEEDS_DEFAULT], [RANGE_NEEDS_DEFAULT]), "unknown to Kubernetes"
 
 
 def test_immutable_spec():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dray.api.dra.consumption import plain_name
+from dray.api.dra.consumption import BLOCK_OR_SHARE, CONSUMED_OR_NEVER, either_or_capacities, plain_name
 from dray.api.quantity import Quantity
 from dray.api.resource import CapacityRequestPolicy, CapacityRequestPolicyRange, Device, DeviceCapacity
 
@@ -25,6 +25,8 @@ class RequestedCapacity:
     # (name, published, taken) in nano-units, for every capacity of the device.
     items: tuple[tuple[str, int, int], ...] = ()
     consumed: Mapping[str, Quantity] | None = None
+    # Capacities of which a device gives either what claims ask for, or nothing to anybody.
+    either_or: frozenset[str] = frozenset()
     refusal: str = ""
     error: str = ""
 
@@ -67,13 +69,13 @@ def requested_capacity_on(device: Device, requests: Mapping[str, Quantity], frac
         if refusal:
             return RequestedCapacity(refusal=refusal)
     items = tuple([(name, capacity[name].value.nanos, amount.nanos) for name, amount in taken.items()])
-    return RequestedCapacity(items=items, consumed=taken)
+    return RequestedCapacity(items=items, consumed=taken, either_or=either_or_capacities(device))
 
 
 def _amount(requested: Quantity | None, published: DeviceCapacity, fractional: bool) -> Quantity:
     policy = published.request_policy
     if requested is None:
-        return policy.default if policy is not None and policy.default is not None else published.value
+        return _amount_without_request(policy, published.value)
     if policy is None:
         return requested
     if policy.valid_values:
@@ -81,6 +83,15 @@ def _amount(requested: Quantity | None, published: DeviceCapacity, fractional: b
     if policy.valid_range is not None:
         return _onto_grid(requested, policy.valid_range, fractional)
     return requested
+
+
+def _amount_without_request(policy: CapacityRequestPolicy | None, published: Quantity) -> Quantity:
+    """The default, and without one all of it. BlockOrShare has no default: who does not ask blocks the device."""
+    if policy is None:
+        return published
+    if policy.zero_consumption or policy.strategy == CONSUMED_OR_NEVER:
+        return Quantity.ZERO
+    return policy.default if policy.default is not None else published
 
 
 def _onto_grid(requested: Quantity, allowed: CapacityRequestPolicyRange, fractional: bool) -> Quantity:
@@ -120,14 +131,27 @@ def _in_units(amount: Quantity, unit: int) -> int:
 
 def _refusal(name: str, amount: Quantity, published: DeviceCapacity, fractional: bool) -> str:
     policy = published.request_policy
-    if policy is not None and amount != policy.default and not _is_allowed(amount, policy, fractional):
+    if (
+        policy is not None
+        and not _is_free_of_policy(amount, policy, published)
+        and not _is_allowed(amount, policy, fractional)
+    ):
         return f"capacity {name}: {amount} is not allowed by the request policy"
     if amount > published.value:
         return f"capacity {name}: {amount} is more than {published.value}"
     return ""
 
 
+def _is_free_of_policy(amount: Quantity, policy: CapacityRequestPolicy, published: DeviceCapacity) -> bool:
+    """Amounts that nobody asked for: the default, and nothing or everything where the strategy says so."""
+    if policy.strategy == CONSUMED_OR_NEVER:
+        return amount.nanos == 0
+    return amount == (published.value if policy.strategy == BLOCK_OR_SHARE else policy.default)
+
+
 def _is_allowed(amount: Quantity, policy: CapacityRequestPolicy, fractional: bool) -> bool:
+    if policy.zero_consumption:
+        return amount.nanos == 0
     if policy.valid_values:
         return amount in policy.valid_values
     allowed = policy.valid_range

@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 from weakref import WeakValueDictionary
 
+from dray.api.dra.consumption import either_or_capacities
 from dray.api.dra.taints import HARD_EFFECTS
 from dray.api.resource import Device, DeviceTaint
 
@@ -26,10 +27,11 @@ Consumption = tuple[str, tuple[tuple[str, int], ...], tuple[str, ...]]
 class CapacityPlan:
     """The capacities that a device publishes, with the amounts that requests come to. Interned, shared by kinds."""
 
-    __slots__ = ("__weakref__", "amounts", "is_simple")
+    __slots__ = ("__weakref__", "amounts", "either_or", "is_simple")
 
     def __init__(self, device: Device) -> None:
         # Without policies the whole of each capacity is what a request takes that names none: always allowed.
+        self.either_or = either_or_capacities(device)
         self.is_simple = all(one.request_policy is None and one.value.nanos >= 0 for one in device.capacity.values())
         # Capacity request to the amounts it comes to.
         self.amounts: dict[Hashable, Any] = {}
@@ -218,11 +220,12 @@ class Shape:
         self._base: KindColumn | None = None
         self.every = (1 << len(kinds)) - 1
         self.allows_multiple = self.binding = self.consumes = self.skipping = self.tainted = 0
-        self.grouped = False
+        self.grouped = has_either_or = False
         for position, kind in enumerate(kinds):
             bit = 1 << position
             if kind.allows_multiple:
                 self.allows_multiple |= bit
+            has_either_or = has_either_or or bool(kind.capacity.either_or)
             if kind.has_binding_conditions:
                 self.binding |= bit
             if kind.taints:
@@ -232,7 +235,7 @@ class Shape:
             if kind.consumes:
                 self.consumes |= bit
                 self.grouped = self.grouped or any(groups for _, _, groups in kind.consumes)
-        self.is_plain = not (self.binding | self.consumes | self.skipping | self.tainted)
+        self.is_plain = not (self.binding | self.consumes | self.skipping | self.tainted | has_either_or)
 
     @property
     def base(self) -> KindColumn:

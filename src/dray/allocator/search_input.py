@@ -80,7 +80,7 @@ class SearchInput:
         self.matches_by_option = [by_filter[option.device_filter.index] for option in problem.options]
         self.rules: list[Rule] = []
         if features.consumable_capacity and (shareable or consumed):
-            self.rules.append(Capacity(problem, self.kinds, shareable, consumed))
+            self.rules.append(Capacity(problem, self.kinds, shareable, consumed, shared))
         if draws:
             if grouped and features.compatibility_groups:
                 self.rules.append(self._compatibility(shared))

@@ -215,6 +215,16 @@ def _health(document: Document) -> Iterator[Document]:
             yield from _items(resource, "resources")
 
 
+def _request_policies(document: Document) -> Iterator[Document]:
+    for capacity in _capacities(document):
+        yield from _dict(capacity, "requestPolicy")
+
+
+def _capacity_requests(document: Document) -> Iterator[Document]:
+    for request in _all_requests(document):
+        yield from _dict(request, "capacity")
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 _BINDING = ("bindsToNode", "bindingConditions", "bindingFailureConditions")
@@ -225,6 +235,7 @@ _CLAIM_FEATURES = (
     Feature(("DRADeviceTaints",), ((_all_requests, ("tolerations",)),)),
     Feature(("DRAPrioritizedList",), ((_requests, ("firstAvailable",)),)),
     Feature(("DRADerivedAttributes",), ((_all_requests, ("derivedAttributes",)),)),
+    Feature(("DRACapacityStrategies",), ((_capacity_requests, ("limits",)),)),
 )
 
 _POD_SPEC_FEATURES = (
@@ -256,6 +267,7 @@ _FEATURES: dict[str, tuple[Feature, ...]] = {
             ("DRAConsumableCapacity",),
             ((_devices, ("allowMultipleAllocations",)), (_capacities, ("requestPolicy",))),
         ),
+        Feature(("DRACapacityStrategies",), ((_request_policies, ("strategy", "zeroConsumption")),)),
         Feature(("DRADeviceCompatibilityGroups",), ((_consumptions, ("compatibilityGroups",)),)),
         Feature(
             ("DRANodeAllocatableResources",),

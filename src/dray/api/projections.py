@@ -164,10 +164,19 @@ class PublishedConsumption(msgspec.Struct, frozen=True, rename="camel"):
     counters: dict[str, PublishedAmount] | None = None
 
 
+class PublishedPolicy(msgspec.Struct, frozen=True, rename="camel"):
+    strategy: str = ""
+
+
+class PublishedCapacity(msgspec.Struct, frozen=True, rename="camel"):
+    value: Any = None
+    request_policy: PublishedPolicy | None = None
+
+
 class PublishedDevice(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     allow_multiple_allocations: bool | None = None
-    capacity: dict[str, PublishedAmount] | None = None
+    capacity: dict[str, PublishedCapacity] | None = None
     consumes_counters: list[PublishedConsumption] | None = None
 
 

@@ -64,6 +64,8 @@ class CapacityRequestPolicy(ApiStruct, frozen=True):
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
     valid_range: CapacityRequestPolicyRange | None = None
+    strategy: str = ""
+    zero_consumption: bool | None = None
 
 
 class DeviceCapacity(ApiStruct, frozen=True):
@@ -167,6 +169,7 @@ class DeviceToleration(ApiStruct, frozen=True):
 
 class CapacityRequirements(ApiStruct, frozen=True):
     requests: dict[str, Quantity] = {}
+    limits: dict[str, Quantity] = {}
 
 
 class DerivedAttribute(ApiStruct, frozen=True):

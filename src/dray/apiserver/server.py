@@ -56,6 +56,7 @@ from dray.apiserver.request.request_options import (
 )
 from dray.apiserver.subresources.pod_logs import PodLogs
 from dray.apiserver.subresources.scale import Scales
+from dray.apiserver.subresources.slice_status import with_status
 from dray.apiserver.subresources.subresource_handlers import (
     Subresources,
     success,
@@ -330,12 +331,24 @@ class Server:
     def _subresource_handler(self, row: Resource, info: RequestInfo) -> Handler:
         subresource = row.subresource(info.subresource)
         if subresource is None:
-            raise errors.no_such_resource()
+            return self._computed_handler(row, info)
         if info.verb not in subresource.verbs:
             raise errors.method_not_allowed()
         if subresource.name == "scale":
             return self._scale
         return self._on_special.get((row.plural, subresource.name)) or self._on_part[info.verb]
+
+    def _computed_handler(self, row: Resource, info: RequestInfo) -> Handler:
+        """Views that Kubernetes does not have: read only, in the stored version, not in discovery, and not when a release is emulated."""
+        is_known = (row.plural, info.subresource) == (
+            "resourceslices",
+            "status",
+        ) and info.version == row.storage_version
+        if not is_known or self.core.gates.release is not None:
+            raise errors.no_such_resource()
+        if info.verb != "get":
+            raise errors.method_not_allowed()
+        return self._slice_status
 
     def _unstored_handler(self, row: Resource, info: RequestInfo) -> Handler:
         if info.name:
@@ -442,6 +455,9 @@ class Server:
             return Response(200, self._scales.show(call.row, await self._reader.get(call)))
         change = self._scales.replace if call.info.verb == "update" else self._scales.patch
         return Response(200, self._scales.show(call.row, await change(call)))
+
+    async def _slice_status(self, call: ApiCall) -> Response:
+        return Response(200, encode(await with_status(self.core, (await self._reader.get(call)).document())))
 
     async def _token(self, call: ApiCall) -> Response:
         return Response(201, encode(await self._subresources.issue_token(call)))

@@ -41,8 +41,9 @@ class Component:
 
     def client(self, name: str) -> Client:
         from dray.client.https import HttpsTransport
+        from dray.client.older_resource_api import OlderResourceApi
 
-        return Client(HttpsTransport(self.connection), user_agent=f"{name}/{__version__}")
+        return Client(OlderResourceApi(HttpsTransport(self.connection)), user_agent=f"{name}/{__version__}")
 
     @contextlib.asynccontextmanager
     async def health(self, registry: Registry, checks: Mapping[str, Callable[[], bool]]) -> AsyncIterator[None]:

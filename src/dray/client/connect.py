@@ -6,6 +6,7 @@ import os
 
 from dray import __version__
 from dray.client.kubeconfig import load_connection
+from dray.client.older_resource_api import OlderResourceApi
 from dray.client.rest import Client
 from dray.clock import Clock
 
@@ -21,4 +22,4 @@ def connect(
     from dray.client.https import HttpsTransport  # The HTTP library is slow to import, and not needed in-process.
 
     transport = HttpsTransport(load_connection(kubeconfig, context))
-    return Client(transport, clock=clock, user_agent=f"{component}/{__version__}")
+    return Client(OlderResourceApi(transport), clock=clock, user_agent=f"{component}/{__version__}")

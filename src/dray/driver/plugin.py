@@ -83,6 +83,8 @@ class AllocatedDevice:
     device: str
     share_id: str | None = None
     consumed_capacity: Mapping[str, Quantity] = field(default_factory=dict)
+    capacity_limits: Mapping[str, Quantity] = field(default_factory=dict)
+    """How far the claim may go beyond what it consumes; it is up to the driver to let it, and to stop it there."""
     admin_access: bool = False
     config: tuple[DeviceConfig, ...] = ()
     """Opaque parameters that apply to this device, in the order of the allocation: class before claim; later ones win."""

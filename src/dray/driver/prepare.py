@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dray.api.cdi import CdiError, split_qualified_name
+from dray.api.quantity import Quantity
 from dray.api.resource import DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim
 from dray.atomic_files import open_private
 from dray.client import ApiError
@@ -47,12 +48,26 @@ def claim_to_prepare(reference: ClaimReference, claim: ResourceClaim, driver: st
     if allocation is None:
         raise ClaimError(f"claim {reference} not allocated")
     mine = [result for result in allocation.devices.results if result.driver == driver]
-    devices = tuple(_allocated_device(result, allocation.devices.config) for result in mine)
+    devices = tuple(
+        _allocated_device(result, allocation.devices.config, _limits(claim, result.request)) for result in mine
+    )
     return ClaimToPrepare(reference, devices, claim)
 
 
+def _limits(claim: ResourceClaim, request: str) -> Mapping[str, Quantity]:
+    """The limits of the request, or of the alternative that was chosen for it."""
+    name, _, alternative = request.partition("/")
+    for each in claim.spec.devices.requests:
+        if each.name == name:
+            asks = [sub for sub in each.first_available if sub.name == alternative] if alternative else [each.exactly]
+            return next((ask.capacity.limits for ask in asks if ask is not None and ask.capacity is not None), {})
+    return {}
+
+
 def _allocated_device(
-    result: DeviceRequestAllocationResult, config: Iterable[DeviceAllocationConfiguration]
+    result: DeviceRequestAllocationResult,
+    config: Iterable[DeviceAllocationConfiguration],
+    limits: Mapping[str, Quantity],
 ) -> AllocatedDevice:
     return AllocatedDevice(
         request=result.request,
@@ -60,6 +75,7 @@ def _allocated_device(
         device=result.device,
         share_id=result.share_id,
         consumed_capacity=result.consumed_capacity,
+        capacity_limits=limits,
         admin_access=bool(result.admin_access),
         config=tuple(_parameters_for(result, config)),
     )

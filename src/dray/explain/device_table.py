@@ -46,6 +46,7 @@ class DeviceRow:
             "device": self.device_id.device,
             "node": self.node,
             "state": self.state,
+            "inUse": any(holder.pods for holder in self.holders),
             "holders": [holder.document() for holder in self.holders],
             "capacity": self.capacity,
             "consumed": self.consumed,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dray.api.dra.consumption import held_results, plain_name
+from dray.api.dra.consumption import either_or_capacities, held_results, plain_name
 from dray.api.dra.pools import DeviceID, PoolID, device_id, newest_of_pool, pool_id
 from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
 from dray.apiserver.guard.device_records import (
@@ -148,6 +148,7 @@ def _offer(device: Device, driver: str) -> DeviceOffer:
     return DeviceOffer(
         bool(device.allow_multiple_allocations),
         {plain_name(name, driver): amount.value.nanos for name, amount in device.capacity.items()},
+        frozenset(plain_name(name, driver) for name in either_or_capacities(device)),
         {
             draw.counter_set: {name: amount.value.nanos for name, amount in draw.counters.items()}
             for draw in device.consumes_counters

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from dray.api.dra.consumption import ALWAYS_CONSUMED, BLOCK_OR_SHARE, CONSUMED_OR_NEVER
 from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import check_qualified, key_path
+
+STRATEGIES = (ALWAYS_CONSUMED, BLOCK_OR_SHARE, CONSUMED_OR_NEVER)
 
 MAX_VALID_VALUES = 10
 _INT64_MAX = 2**63 - 1
@@ -28,6 +31,19 @@ def check_capacity(capacity: Document, path: str, errors: Errors, *, shared: boo
 
 
 def _check_policy(policy: Document, capacity: Quantity, path: str, errors: Errors, fractional: bool) -> None:
+    if policy.get("zeroConsumption"):
+        _check_zero_consumption(policy, path, errors)
+        return
+    strategy = policy.get("strategy") or ALWAYS_CONSUMED
+    if strategy not in STRATEGIES:
+        errors.not_supported(f"{path}.strategy", strategy, STRATEGIES)
+        return
+    if strategy != ALWAYS_CONSUMED:
+        if policy.get("default") is not None:
+            errors.forbidden(f"{path}.default", f"may not be set with strategy {strategy}")
+            return
+        # Of the rules about values, all but those about the default.
+        policy = {**policy, "default": _smallest(policy)}
     values, valid_range = policy.get("validValues") or [], policy.get("validRange")
     default = policy.get("default")
     if values and valid_range is not None:
@@ -43,6 +59,18 @@ def _check_policy(policy: Document, capacity: Quantity, path: str, errors: Error
             errors.required(f"{path}.default", "required when validRange is defined")
         else:
             _Range(valid_range, default, capacity, f"{path}.validRange", errors, fractional).check()
+
+
+def _check_zero_consumption(policy: Document, path: str, errors: Errors) -> None:
+    for field in ("default", "validValues", "validRange", "strategy"):
+        if policy.get(field):
+            errors.forbidden(f"{path}.{field}", "may not be set with zeroConsumption")
+
+
+def _smallest(policy: Document) -> str | None:
+    """An amount that the policy allows, if any is."""
+    values, valid_range = policy.get("validValues") or [], policy.get("validRange") or {}
+    return min(values, key=Quantity.parse) if values else valid_range.get("min")
 
 
 def _check_values(

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from dray.api import names
+from dray.api.quantity import Quantity
 from dray.api.resource import ADMIN_ACCESS_LABEL
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
@@ -17,8 +18,10 @@ from dray.validation.formats import (
     check_full_name,
     check_label,
     check_opaque,
+    check_qualified,
     check_references,
     check_unique,
+    key_path,
 )
 from dray.validation.metadata import check_annotations, check_labels
 
@@ -174,6 +177,8 @@ class _ClaimSpec:
         check_selectors(ask.get("selectors") or [], f"{path}.selectors", self.context, self.errors)
         self._check_count(ask, path)
         check_tolerations(ask.get("tolerations") or [], f"{path}.tolerations", self.errors)
+        if limits := (ask.get("capacity") or {}).get("limits"):
+            check_limits(limits, ask["capacity"].get("requests") or {}, f"{path}.capacity.limits", self.errors)
         if ask.get("derivedAttributes"):
             self._check_derived(ask["derivedAttributes"], called, f"{path}.derivedAttributes")
 
@@ -251,6 +256,18 @@ class _ClaimSpec:
                 self.errors.required(path, detail)
             else:
                 self.errors.required(f"{path}.matchAttribute")
+
+
+def check_limits(limits: Document, requests: Document, path: str, errors: Errors) -> None:
+    """What a request may use beyond the amount that it is sure to get; drivers see to it."""
+    for name, limit in limits.items():
+        here = key_path(path, name)
+        check_qualified(name, path, errors)
+        asked = requests.get(name)
+        if Quantity.parse(limit).nanos < 0:
+            errors.invalid(here, limit, "must be greater than or equal to 0")
+        elif asked is not None and Quantity.parse(asked) > Quantity.parse(limit):
+            errors.invalid(here, limit, f"must be greater than or equal to the request of {asked}")
 
 
 def check_class_name(name: str, path: str, errors: Errors, *, declarative: bool = False) -> None:

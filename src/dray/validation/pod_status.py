@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dray.accounting import qos_class
+from dray.accounting import AccountingError, qos_class
 from dray.api import names
 from dray.api.codec import to_object
 from dray.api.core import Pod
@@ -49,7 +49,11 @@ def _class_with_claims(pod: Document, status: Document, context: ValidationConte
     counts = context.enabled("DRANodeAllocatableResources") and context.gates.release is None
     if not counts or not status.get("nodeAllocatableResourceClaimStatuses"):
         return ""
-    return qos_class(to_object(pod, Pod))
+    try:
+        return qos_class(to_object(pod, Pod))
+    except AccountingError:
+        # Another rule reports what is wrong with the amounts.
+        return ""
 
 
 def _check_nomination(status: Document, before: Document, old: Document, errors: Errors) -> None:

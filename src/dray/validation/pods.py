@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dray.api import names
+from dray.api.dra.qos import is_pod_level_resource
 from dray.api.quantity import Quantity
 from dray.validation import pod_fields
 from dray.validation.equality import same
 from dray.validation.errors import Document, Errors, ValidationContext
+from dray.validation.quotas import QUOTA_NAMES
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -52,10 +54,11 @@ def check_pod_spec(
         claim_names = check_claim_entries(claims, f"{path}.resourceClaims", errors)
     _check_volume_items(spec.get("volumes") or [], claim_names, f"{path}.volumes", context, errors)
     _check_containers(spec, path, _Known(claim_names, volumes), context, errors)
-    if references := (spec.get("resources") or {}).get("claims"):
-        errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
-        _check_references(references, claim_names, f"{path}.resources.claims", errors)
-    if spec.get("resources"):
+    if level := spec.get("resources"):
+        if references := level.get("claims"):
+            errors.forbidden(f"{path}.resources.claims", "claims may not be set for Resources at pod-level")
+        _check_amounts(level, f"{path}.resources", errors, _check_pod_level_name)
+        _check_references(references or [], claim_names, f"{path}.resources.claims", errors)
         check_budget(spec, path, errors)
     policy = spec.get("restartPolicy")
     if policy and policy not in RESTART_POLICIES:
@@ -168,7 +171,7 @@ def _check_container(container: Document, path: str, known: _Known, context: Val
     pod_fields.check_mounts(container.get("volumeMounts") or [], known.volumes, f"{path}.volumeMounts", errors)
     pod_fields.check_pull_policy(container, path, errors)
     resources = container.get("resources") or {}
-    _check_amounts(resources, f"{path}.resources", errors)
+    _check_amounts(resources, f"{path}.resources", errors, _check_resource_name)
     _check_references(resources.get("claims") or [], known.claims, f"{path}.resources.claims", errors)
 
 
@@ -179,13 +182,15 @@ def containers_of(spec: Document, path: str = "spec") -> Iterator[tuple[str, Doc
             yield f"{path}.{field}[{i}]", container
 
 
-def _check_amounts(resources: Document, path: str, errors: Errors) -> None:
+def _check_amounts(
+    resources: Document, path: str, errors: Errors, check_name: Callable[[str, str, Errors], None]
+) -> None:
     limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
     for name, amount in limits.items():
-        _check_resource_name(name, f"{path}.limits", errors)
+        check_name(name, f"{path}.limits", errors)
         _check_amount(amount, f"{path}.limits[{name}]", errors, whole=_is_whole(name))
     for name, amount in requests.items():
-        _check_resource_name(name, f"{path}.requests", errors)
+        check_name(name, f"{path}.requests", errors)
         _check_amount(amount, f"{path}.requests[{name}]", errors, whole=_is_whole(name))
         _check_against_limit(name, amount, limits.get(name), path, errors)
     if any(name.startswith("hugepages-") for name in (*limits, *requests)) and not {"cpu", "memory"} & {
@@ -217,6 +222,19 @@ def _check_resource_name(name: str, path: str, errors: Errors) -> None:
     errors.each_invalid(f"{path}[{name}]", name, names.qualified_name_problems(name))
     if "/" not in name and name not in ("cpu", "memory", "ephemeral-storage") and not name.startswith("hugepages-"):
         errors.invalid(f"{path}[{name}]", name, "must be a standard resource for containers")
+
+
+STANDARD_NAMES = QUOTA_NAMES | {"storage"}
+POD_LEVEL_NAMES = ("cpu", "hugepages-", "memory")
+
+
+def _check_pod_level_name(name: str, path: str, errors: Errors) -> None:
+    problems = names.qualified_name_problems(name)
+    errors.each_invalid(f"{path}[{name}]", name, problems)
+    if not problems and "/" not in name and name not in STANDARD_NAMES and not is_pod_level_resource(name):
+        errors.invalid(f"{path}[{name}]", name, "must be a standard resource type or fully qualified")
+    elif not problems and not is_pod_level_resource(name):
+        errors.not_supported(f"{path}[{name}]", name, POD_LEVEL_NAMES)
 
 
 def _check_amount(amount: str, path: str, errors: Errors, *, whole: bool = False) -> None:

@@ -7,7 +7,7 @@ from dray.api.quantity import Quantity
 from dray.validation.errors import Document, Errors
 from dray.validation.formats import IMMUTABLE
 
-_QUOTA_NAMES = frozenset(
+QUOTA_NAMES = frozenset(
     [
         "cpu",
         "memory",
@@ -58,7 +58,7 @@ def _check_hard(hard: Document, errors: Errors) -> None:
     for name, amount in hard.items():
         path = f"spec.hard[{name}]"
         errors.each_invalid(path, name, names.qualified_name_problems(name))
-        if "/" not in name and name not in _QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
+        if "/" not in name and name not in QUOTA_NAMES and not name.startswith(("hugepages-", "requests.hugepages-")):
             errors.invalid(path, name, "must be a standard resource for quota")
         if Quantity.parse(amount).nanos < 0:
             errors.invalid(path, amount, "must be greater than or equal to 0")
@@ -66,7 +66,7 @@ def _check_hard(hard: Document, errors: Errors) -> None:
 
 def _check_scopes(spec: Document, errors: Errors) -> None:
     scopes = spec.get("scopes") or []
-    limited = sorted(name for name in spec.get("hard") or {} if name in _QUOTA_NAMES)
+    limited = sorted(name for name in spec.get("hard") or {} if name in QUOTA_NAMES)
     for scope in scopes:
         if scope not in SCOPES:
             errors.invalid("spec.scopes", scopes, "unsupported scope")

@@ -96,10 +96,13 @@ def _in_constraints(claim_spec: Document, path: str) -> Iterator[tuple[str, str]
             yield here, "ignored, because matchAttribute is set in the same constraint; write two constraints"
 
 
+SAYS_SOMETHING = ("default", "validValues", "validRange", "strategy", "zeroConsumption")
+
+
 def _in_request_policies(slice_spec: Document) -> Iterator[tuple[str, str]]:
     for i, device in enumerate(slice_spec.get("devices") or ()):
         for name, capacity in (device.get("capacity") or {}).items():
             policy = capacity.get("requestPolicy")
-            if policy is not None and not any(policy.get(key) for key in ("default", "validValues", "validRange")):
+            if policy is not None and not any(policy.get(key) for key in SAYS_SOMETHING):
                 here = f"{key_path(f'spec.devices[{i}].capacity', name)}.requestPolicy"
                 yield here, "ignored, because it has no default; set a default or leave the policy out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from dray.allocator.capacity_requests import RequestedCapacity
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.ledger import CapacitySums
 from dray.allocator.requests import Option, Problem
@@ -30,15 +31,22 @@ class Capacity(Rule):
     kind_changes = True
     limits_shares = True
 
-    __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_smallest", "_stored")
+    __slots__ = ("_booked", "_concerns", "_kinds", "_problem", "_shareable", "_shared", "_smallest", "_stored")
 
     def __init__(
-        self, problem: Problem, kinds: Sequence[DeviceKind], shareable: int, stored: dict[int, CapacitySums]
+        self,
+        problem: Problem,
+        kinds: Sequence[DeviceKind],
+        shareable: int,
+        stored: dict[int, CapacitySums],
+        shared: int = 0,
     ) -> None:
+        """`stored` are the sums of stored shares, by device; `shared` are devices with such shares, also of nothing."""
         self._problem = problem
         self._kinds = kinds
         self._shareable = shareable
         self._stored = stored
+        self._shared = shared
         self._concerns = shareable
         for position in stored:
             self._concerns |= 1 << position
@@ -49,8 +57,9 @@ class Capacity(Rule):
     def enter(self, option: Option, position: int) -> bool:
         if not self._concerns >> position & 1:
             return True
-        items = option.amounts(self._kinds[position]).items
-        if self._overflow(items, position):
+        amounts = option.amounts(self._kinds[position])
+        items = amounts.items
+        if self._overflow(items, position) or (amounts.either_or and self._clash(amounts, position)):
             return False
         if self._shareable >> position & 1:
             self._booked.setdefault(position, []).append(items)
@@ -67,6 +76,19 @@ class Capacity(Rule):
                 total += sum([share[place][2] for share in booked])
             if total > published:
                 return name
+        return ""
+
+    def _clash(self, amounts: RequestedCapacity, position: int) -> str:
+        """A capacity that others hold by asking for it and this one does not ask for, or the other way round."""
+        booked = self._booked.get(position, ())
+        if not booked and not self._shared >> position & 1:
+            return ""
+        stored = self._stored.get(position, {})
+        for place, (name, _, amount) in enumerate(amounts.items):
+            if name in amounts.either_or:
+                held = stored.get(name, 0) + sum([share[place][2] for share in booked])
+                if bool(held) != bool(amount):
+                    return name
         return ""
 
     def leave(self, option: Option, position: int) -> None:
@@ -154,6 +176,7 @@ class Capacity(Rule):
             self._shareable >> position & 1,
             tuple([option.amounts(kind).items for option in asked.values()]),
             tuple(sorted(stored.items())) if stored else None,
+            kind.capacity.either_or and (kind.capacity.either_or, self._shared >> position & 1),
         )
 
     def live_kind(self, position: int) -> Booked | None:
@@ -174,6 +197,11 @@ class Capacity(Rule):
         kind = self._kinds[position]
         amounts = option.amounts(kind)
         name = self._overflow(amounts.items, position)
+        if not name and amounts.either_or:
+            name = self._clash(amounts, position)
+            asked = next(row[2] for row in amounts.items if row[0] == name)
+            why = "others hold the device without it" if asked else "others asked for it, so everybody has to"
+            return f"capacity {name}: {why} (ConsumedOrNever)"
         place, asked = next((i, row[2]) for i, row in enumerate(amounts.items) if row[0] == name)
         taken = (self._stored.get(position) or {}).get(name, 0)
         taken += sum(share[place][2] for share in self._booked.get(position, ()))

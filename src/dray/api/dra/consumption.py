@@ -35,6 +35,15 @@ def held_by_device(claims: Iterable[ResourceClaim]) -> dict[DeviceID, list[Devic
     return held
 
 
+# Strategies of a request policy (KEP-5075's future possibilities). The first is the default: a request that does not name a capacity gets
+# its default, or all of it.
+ALWAYS_CONSUMED = "AlwaysConsumed"
+# Whoever holds the device first decides: either everybody asks for the capacity, or nobody may.
+CONSUMED_OR_NEVER = "ConsumedOrNever"
+# A request that does not name the capacity takes all of it.
+BLOCK_OR_SHARE = "BlockOrShare"
+
+
 # --- shares ----------------------------------------------------------------------------------------------------------
 
 
@@ -46,6 +55,15 @@ def is_share(result: DeviceRequestAllocationResult) -> bool:
 def plain_name(name: str, driver: str) -> str:
     """A capacity's name without the domain of its driver; both spellings mean the same capacity."""
     return name.removeprefix(f"{driver}/")
+
+
+def either_or_capacities(device: Device) -> frozenset[str]:
+    """Capacities with the strategy ConsumedOrNever: of these either all holders of the device have some, or none."""
+    return frozenset(
+        name
+        for name, published in device.capacity.items()
+        if published.request_policy is not None and published.request_policy.strategy == CONSUMED_OR_NEVER
+    )
 
 
 def add_consumed(sums: dict[str, int], result: DeviceRequestAllocationResult, sign: int = 1) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from dray.api.caching import SharedDecoder
-from dray.api.dra.consumption import plain_name
+from dray.api.dra.consumption import CONSUMED_OR_NEVER, plain_name
 from dray.api.dra.pools import DeviceID, PoolID, newest_by
 from dray.api.projections import PublishedAmount, PublishedDevice, PublishedSlice, PublishedSliceSpec
 from dray.api.quantity import Quantity, QuantityError
@@ -45,6 +45,8 @@ class DeviceOffer:
 
     is_shareable: bool = False
     capacity: dict[str, int] = field(default_factory=dict)
+    # Capacities that either all holders have some of, or none.
+    either_or: frozenset[str] = frozenset()
     draws: dict[str, dict[str, int]] = field(default_factory=dict)  # counter set -> counter -> nano-units
 
 
@@ -116,6 +118,11 @@ def _offer(device: PublishedDevice, driver: str) -> DeviceOffer:
     return DeviceOffer(
         is_shareable=bool(device.allow_multiple_allocations),
         capacity={plain_name(name, driver): amount(value.value) for name, value in (device.capacity or {}).items()},
+        either_or=frozenset(
+            plain_name(name, driver)
+            for name, value in (device.capacity or {}).items()
+            if value.request_policy is not None and value.request_policy.strategy == CONSUMED_OR_NEVER
+        ),
         draws={draw.counter_set: _amounts(draw.counters) for draw in device.consumes_counters or ()},
     )
 
@@ -272,7 +279,9 @@ def with_holder(
             _claimants(in_the_way),
             share.device,
         )
-    if offer and (short := _overdrawn_capacity(record, share, offer.capacity)):
+    if offer and (
+        short := _overdrawn_capacity(record, share, offer.capacity) or _clash(record, share, offer.either_or)
+    ):
         return DeviceTaken(
             f"device {share.device}: {short}; the rest is held by claim {holder_names(record.holders)}",
             _claimants(record.holders),
@@ -291,6 +300,16 @@ def _overdrawn_capacity(record: DeviceRecord, share: Share, capacity: Mapping[st
         if wanted > 0 and held + wanted > capacity[name]:
             free = max(capacity[name] - held, 0)
             return f"capacity {name}: {_text(wanted)} wanted, {_text(free)} of {_text(capacity[name])} free"
+    return ""
+
+
+def _clash(record: DeviceRecord, share: Share, either_or: frozenset[str]) -> str:
+    """A capacity of which this share takes some and the holders none, or the other way round."""
+    wanted = dict(share.capacity)
+    for name in sorted(either_or) if record.holders else ():
+        is_held = any(holder.capacity.get(name, 0) for holder in record.holders)
+        if is_held != bool(wanted.get(name, 0)):
+            return f"capacity {name}: {'everybody has to ask for it' if is_held else 'nobody may ask for it'} (ConsumedOrNever)"
     return ""
 
 

@@ -58,9 +58,8 @@ def eviction_time(taint: DeviceTaint, tolerations: Sequence[DeviceToleration], n
 
 
 def _tolerates_eviction(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    """Stricter than for allocation: the toleration must name the effect, and without a key it must say `Exists`."""
-    is_specific = toleration.effect == NO_EXECUTE and bool(toleration.key or toleration.operator == "Exists")
-    return is_specific and tolerates(toleration, taint)
+    """Stricter than for allocation: the toleration must name the effect."""
+    return toleration.effect == NO_EXECUTE and tolerates(toleration, taint)
 
 
 def rule_selects(selector: DeviceTaintSelector | None, driver: str, pool: str, device: str) -> bool:
