@@ -173,7 +173,7 @@ def test_alternatives_are_tried_as_well(tmp_path: Path) -> None:
     cluster.claim["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": options}]
     assert texts(explained(cluster, tmp_path)) == [
         "ask for 2 instead of 3 in request gpu/many (then node-1 fits)",
-        "relax `device.driver == 'none'` of request gpu/other (then node-1 fits)",
+        f"write `device.driver == \"{DRIVER}\"` instead of `device.driver == 'none'` in request gpu/other (then node-1 fits)",
     ]
 
 
@@ -183,15 +183,14 @@ def test_alternatives_are_tried_as_well(tmp_path: Path) -> None:
 def test_nothing_can_be_freed_where_nothing_is_taken(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
-    assert texts(explained(cluster, tmp_path)) == ["ask for at most 8 cpu, the node has no more (then node-1 fits)"]
+    assert texts(explained(cluster, tmp_path)) == ["let the pod ask for at most 8 cpu instead of 20 (then node-1 fits)"]
 
 
 def test_two_resources_that_are_short_have_to_change_both(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["containers"][0]["resources"]["requests"] |= {"cpu": "20", "memory": "64Gi"}
     assert texts(explained(cluster, tmp_path)) == [
-        "ask for at most 8 cpu, the node has no more; and ask for at most 32Gi memory, the node has no more "
-        "(then node-1 fits)"
+        "let the pod ask for at most 8 cpu instead of 20 and at most 32Gi memory instead of 64Gi (then node-1 fits)"
     ]
 
 
@@ -199,7 +198,7 @@ def test_a_resource_that_nobody_offers_cannot_be_freed(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["containers"][0]["resources"]["limits"] = {"example.com/fpga": "1"}
     (help_,) = texts(explained(cluster, tmp_path))
-    assert help_.startswith("have something offer example.com/fpga there")
+    assert help_.startswith("offer 1 example.com/fpga on node-1: a device plugin, or devices of a class")
 
 
 def test_uncordoning_a_node_that_the_pod_does_not_want_is_no_help(tmp_path: Path) -> None:
@@ -208,7 +207,7 @@ def test_uncordoning_a_node_that_the_pod_does_not_want_is_no_help(tmp_path: Path
     cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "20"
     cluster.add(gpu_node("node-2", unschedulable=True), gpu_slice("node-2"))
     verdict = explained(cluster, tmp_path)
-    assert texts(verdict) == ["ask for at most 8 cpu, the node has no more (then node-1 fits)"]
+    assert texts(verdict) == ["let the pod ask for at most 8 cpu instead of 20 (then node-1 fits)"]
     codes = {row["node"]: [each["code"] for each in row["refusals"]] for row in verdict["nodes"]}
     assert codes["node-2"][:2] == ["node-unschedulable", "node-affinity"]
 

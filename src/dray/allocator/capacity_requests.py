@@ -100,7 +100,7 @@ def _onto_grid(requested: Quantity, allowed: CapacityRequestPolicyRange, fractio
         return minimum
     if allowed.step is None:
         return requested
-    unit = _grid_unit(allowed, fractional)
+    unit = grid_unit(allowed, fractional)
     wanted = _in_units(requested, unit)
     start, step = _in_units(minimum, unit), _in_units(allowed.step, unit)
     rounded = start + -(-(wanted - start) // step) * step
@@ -109,7 +109,7 @@ def _onto_grid(requested: Quantity, allowed: CapacityRequestPolicyRange, fractio
     return Quantity(rounded * unit, requested.format)
 
 
-def _grid_unit(allowed: CapacityRequestPolicyRange, fractional: bool) -> int:
+def grid_unit(allowed: CapacityRequestPolicyRange, fractional: bool) -> int:
     """Thousandths where min, max and step are whole thousandths, else whole units."""
     if not fractional:
         return UNIT
@@ -161,7 +161,7 @@ def _is_allowed(amount: Quantity, policy: CapacityRequestPolicy, fractional: boo
         return False
     if allowed.step is None:
         return True
-    unit = _grid_unit(allowed, fractional)
+    unit = grid_unit(allowed, fractional)
     step = -(-allowed.step.nanos // unit)
     start = -(-(allowed.min or Quantity.ZERO).nanos // unit)
     return step <= 0 or (-(-amount.nanos // unit) - start) % step == 0

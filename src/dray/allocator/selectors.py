@@ -103,6 +103,11 @@ class Selectors:
             kind.remember(kind.answers, key, known)
         return known
 
+    def corrections(self, expression: str, kind: DeviceKind) -> list[cel.Correction]:
+        """Edits of the expression after which it may select the device."""
+        program = self._program(expression)
+        return [] if isinstance(program, cel.CompileFailure) else cel.corrections(program, cel_device(kind))
+
     def derived(self, expression: str, kind: DeviceKind) -> object | SelectorFailure:
         """The value of a derived attribute's expression, as CEL gives it."""
         key = ("derived", expression)

@@ -16,6 +16,7 @@ The interface::
     program.evaluate_with_cost(device) -> Outcome(value, cost) # Outcome.value is bool or CelRuntimeError
     program.estimate -> int                                    # worst-case cost; over COST_LIMIT it may not be stored
     explain(program, device) -> MatchExplanation                    # which sub-expression decided, with the values it saw
+    corrections(program, device) -> list[Correction]           # edits after which it may select the device
 
     program = compile_expression(text, environment, result=...)  # another result type than bool (derived attributes)
     program.value(device) / program.value_of({"object": ...})  # any CEL value as a Python value
@@ -27,6 +28,7 @@ The interface::
     MAX_EXPRESSION_LENGTH (10 240 bytes, checked by validation), COST_LIMIT (1 000 000)
 """
 
+from dray.cel.corrections import Correction, corrections
 from dray.cel.device import CelDevice
 from dray.cel.environment import COST_LIMIT, MAX_EXPRESSION_LENGTH, Environment
 from dray.cel.errors import CelRuntimeError, CompileFailure
@@ -39,6 +41,7 @@ __all__ = [
     "CelDevice",
     "CelRuntimeError",
     "CompileFailure",
+    "Correction",
     "Environment",
     "MatchExplanation",
     "MatchReason",
@@ -46,5 +49,6 @@ __all__ = [
     "Program",
     "compile_expression",
     "compile_selector",
+    "corrections",
     "explain",
 ]

@@ -29,11 +29,13 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class MatchReason:
-    """A sub-expression that decided, its value (an error is a CelRuntimeError), and what it looked at."""
+    """A sub-expression that decided, its value (an error is a CelRuntimeError), what it looked at, and its place in the text."""
 
     expression: str
     value: Any
     seen: tuple[Seen, ...]
+    start: int = 0
+    end: int = 0
 
     def __str__(self) -> str:
         text = f"`{self.expression}` is {shown(self.value)}"
@@ -168,7 +170,7 @@ class _Decider:
             child_value = self.value(child)
             if child_value is not _NEVER and child.constant is NOT_CONSTANT and type(child_value) is not CelError:
                 seen.append(Seen(self.source(child), child_value))
-        self.reasons.append(MatchReason(self.source(node), shown_value, tuple(_once(seen))))
+        self.reasons.append(MatchReason(self.source(node), shown_value, tuple(_once(seen)), node.start, node.end))
 
     def looked_at(self, node: AstNode) -> Iterable[AstNode]:
         """The largest parts below whose values tell something."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dray.api.dra.claim_users import user_names
-from dray.api.dra.consumption import allocation_results, consumed_quantities, is_share, plain_name
+from dray.api.dra.consumption import allocation_results, consumed_quantities, is_share
 from dray.api.dra.pools import DeviceID, device_id
 from dray.api.resource import DeviceRequestAllocationResult, ResourceClaim
 
@@ -60,12 +60,6 @@ class DeviceHolders:
         """The sum over all shares of a device, by capacity."""
         sums = consumed_quantities(self._results.get(device_id, ()))
         return {name: str(amount) for name, amount in sums.items()}
-
-    def consumed_nanos(self, device_id: DeviceID, name: str) -> int:
-        """The sum over all shares of a device, for one capacity."""
-        plain = plain_name(name, device_id.driver)
-        sums = consumed_quantities(self._results.get(device_id, ()))
-        return sum(amount.nanos for key, amount in sums.items() if plain_name(key, device_id.driver) == plain)
 
     def claims_in(self, pools: Iterable[tuple[str, str]]) -> list[ResourceClaim]:
         found: dict[str, ResourceClaim] = {}

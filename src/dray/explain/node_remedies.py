@@ -1,67 +1,243 @@
-"""Collects the changes that would let a pod fit on the nearest nodes: each change once, with the nodes that would then fit."""
+"""Changes to a node, to the pods on it or to the waiting pod that may let the node take the pod. Each is rehearsed before it is told."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from msgspec.structs import replace
+
+from dray.accounting import Demand, as_quantity
+from dray.api.core import Container, Node, NodeSelectorRequirement, Pod, ResourceRequirements, Toleration
+from dray.api.dra.taints import HARD_EFFECTS, untolerated
+from dray.api.matching import matches_requirement, required_nodes
 from dray.api.quantity import Quantity
 from dray.explain.node_shortage import ShortRow
-from dray.explain.verdicts import NodeVerdict
 from dray.explain.what_if import Remedy
 
-MOST_REMEDIES = 6
+# Labels that say what a node is, and not what it is for.
+_OWN_LABELS = frozenset({"kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "metadata.name"})
 
 
-def remedies_of(nearest: Sequence[NodeVerdict]) -> Iterator[Remedy]:
-    """Each change once, with the nodes that it would open."""
-    nodes: dict[tuple[str, str], list[str]] = {}
-    for verdict in nearest:
-        devices = verdict.devices
-        for row in (*_node_remedies(verdict), *(_device_remedies(verdict) if devices is not None else ())):
-            nodes.setdefault((row.code, row.text), []).append(verdict.node)
-    for (code, text), names in list(nodes.items())[:MOST_REMEDIES]:
-        yield Remedy(code, f"{text} (then {', '.join(names)} {'fits' if len(names) == 1 else 'fit'})")
+@dataclass(frozen=True, slots=True)
+class RefusingNode:
+    """A node with what is on it, as far as it is the only thing in the way of the pod."""
+
+    node: Node
+    placed: Sequence[tuple[Pod, Demand]]
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
 
 
-def _device_remedies(verdict: NodeVerdict) -> Sequence[Remedy]:
-    """Only where devices are the only thing in the way."""
-    assert verdict.devices is not None
-    return verdict.devices.helps if len(verdict.refusals) == 1 else ()
+def node_remedies(pod: Pod, where: RefusingNode, code: str, rows: Sequence[ShortRow]) -> Iterator[Remedy]:
+    """Remedies for the one refusal of the node, with this code and these ledger rows that are short."""
+    if code == "node-unschedulable":
+        spec = replace(where.node.spec, unschedulable=False)
+        yield Remedy("uncordon", f"kubectl uncordon {where.name}", (replace(where.node, spec=spec),))
+    elif code == "node-taint":
+        yield _tolerating(pod, where.node)
+    elif code in ("node-affinity", "not-considered"):
+        yield from _labelled(pod, where.node)
+    elif rows and not any(row.claim for row in rows):
+        yield from _for_short_rows(pod, where, rows)
 
 
-_SIMPLE_REMEDIES = {
-    "node-unschedulable": ("uncordon", "uncordon the node"),
-    "node-taint": ("tolerate-node-taint", "let the pod tolerate the node's taint"),
-}
+# --- taints and labels
 
 
-def _node_remedies(verdict: NodeVerdict) -> list[Remedy]:
-    """Changes that are sure to help because nothing else is in the way."""
-    if len(verdict.refusals) != 1:
-        return []
-    refusal = verdict.refusals[0]
-    if refusal.code in _SIMPLE_REMEDIES:
-        return [Remedy(*_SIMPLE_REMEDIES[refusal.code])]
-    parts = [_resource_remedy(row) for row in refusal.rows]
-    if not parts or any(row.claim for row in refusal.rows):
-        return []
-    # Each of them alone would leave the others in the way.
-    return [Remedy(parts[0].code, "; and ".join(part.text for part in parts))]
-
-
-def _resource_remedy(row: ShortRow) -> Remedy:
-    if row.allocatable == "0":
-        return Remedy(
-            "offer-resource",
-            f"have something offer {row.resource} there: a device plugin, or devices of a class with that "
-            "extendedResourceName",
+def _tolerating(pod: Pod, node: Node) -> Remedy:
+    taints = [row for row in untolerated(node.spec.taints, pod.spec.tolerations) if row.effect in HARD_EFFECTS]
+    more = tuple(
+        Toleration(
+            key=taint.key, operator="" if taint.value else "Exists", value=taint.value or "", effect=taint.effect
         )
-    if row.free == row.allocatable:
-        return Remedy("less-node-resources", f"ask for at most {row.free} {row.resource}, the node has no more")
-    if Quantity.parse(row.asked) > Quantity.parse(row.allocatable):
-        # However much is freed, the node never has enough.
-        text = f"at most {row.free} {row.resource}, or at most {row.allocatable} and free as much"
-        if row.free == "0":
-            text = f"at most {row.allocatable} {row.resource} and free as much"
-        return Remedy("less-node-resources", f"ask for {text}")
-    return Remedy("free-node-resources", f"free {row.resource} or ask for at most {row.free}")
+        for taint in taints
+    )
+    said = ", ".join(map(_as_yaml, more))
+    changed = replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *more)))
+    return Remedy("tolerate-node-taint", f"add {said} to the pod's tolerations", (changed,))
+
+
+def _as_yaml(row: Toleration) -> str:
+    how = f"value: {row.value}" if row.value else "operator: Exists"
+    return f"{{key: {row.key}, {how}, effect: {row.effect}}}"
+
+
+def _labelled(pod: Pod, node: Node) -> Iterator[Remedy]:
+    """The label command that makes the node match, if labels are what it lacks."""
+    labels = node.metadata.labels
+    wanted: dict[str, str | None] = {k: v for k, v in pod.spec.node_selector.items() if labels.get(k) != v}
+    required = required_nodes(pod.spec)
+    if required is not None:
+        terms = required.node_selector_terms
+        options = [_labels_for(term.match_expressions, labels) for term in terms if not term.match_fields]
+        possible = [option for option in options if option is not None]
+        if not possible:
+            return
+        nearest: dict[str, str | None] = min(possible, key=len)
+        wanted |= nearest
+    if not wanted or _OWN_LABELS & wanted.keys():
+        return
+    kept = {key: value for key, value in labels.items() if wanted.get(key, value) is not None}
+    changed = {**kept, **{key: value for key, value in wanted.items() if value is not None}}
+    parts = [f"{key}={value}" if value is not None else f"{key}-" for key, value in wanted.items()]
+    overwrite = " --overwrite" if any(value is not None and key in labels for key, value in wanted.items()) else ""
+    text = f"kubectl label node {node.metadata.name} {' '.join(parts)}{overwrite}"
+    yield Remedy("label-node", text, (replace(node, metadata=replace(node.metadata, labels=changed)),))
+
+
+def _labels_for(rows: Sequence[NodeSelectorRequirement], labels: dict[str, str]) -> dict[str, str | None] | None:
+    """Labels to set, or to remove where the value is None; None where setting labels is not how to meet a requirement."""
+    found: dict[str, str | None] = {}
+    for row in rows:
+        if matches_requirement(row, labels):
+            continue
+        if row.operator == "In" and row.values:
+            found[row.key] = row.values[0]
+        elif row.operator == "Exists":
+            found[row.key] = "true"
+        elif row.operator in ("NotIn", "DoesNotExist"):
+            found[row.key] = None
+        else:
+            return None
+    return found
+
+
+# --- cpu, memory and other rows of the ledger
+
+
+def _for_short_rows(pod: Pod, where: RefusingNode, rows: Sequence[ShortRow]) -> Iterator[Remedy]:
+    offered = [row for row in rows if row.allocatable == "0"]
+    if offered:
+        yield _offering(where.node, offered)
+        return
+    by_free = _asking_less(pod, rows, [_at_most(row, row.free) for row in rows])
+    if by_free is not None:
+        yield by_free
+    if all(_amount(row.asked) <= _amount(row.allocatable) for row in rows):
+        yield from _freeing(where, rows)
+    elif by_free is None:
+        yield from _asking_less_and_freeing(pod, where, rows)
+
+
+def _offering(node: Node, rows: Sequence[ShortRow]) -> Remedy:
+    amounts = {row.resource: _amount(row.asked) for row in rows}
+    status = replace(
+        node.status,
+        allocatable={**node.status.allocatable, **amounts},
+        capacity={**node.status.capacity, **amounts},
+    )
+    said = " and ".join(f"{row.asked} {row.resource}" for row in rows)
+    how = "a device plugin, or devices of a class with that extendedResourceName"
+    return Remedy("offer-resource", f"offer {said} on {node.metadata.name}: {how}", (replace(node, status=status),))
+
+
+def _at_most(row: ShortRow, limit: str) -> Quantity | None:
+    """What the spec may ask for where claims keep their part; None if nothing would be left for it."""
+    by_claims = _amount(row.asked_by_claims) if row.asked_by_claims else Quantity.ZERO
+    left = _amount(limit).nanos - by_claims.nanos
+    return Quantity(left, _amount(limit).format) if left > 0 else None
+
+
+def _asking_less(pod: Pod, rows: Sequence[ShortRow], amounts: Sequence[Quantity | None]) -> Remedy | None:
+    """None if a row would have nothing left for the pod."""
+    parts = []
+    for row, amount in zip(rows, amounts, strict=True):
+        if amount is None or row.resource == "pods":
+            return None
+        by_claims = f" beside the {row.asked_by_claims} of its claims" if row.asked_by_claims else ""
+        asked = _at_most(row, row.asked)
+        parts.append(f"at most {amount} {row.resource} instead of {asked or row.asked}{by_claims}")
+        pod = asking_at_most(pod, row.resource, amount)
+    return Remedy("less-node-resources", f"let the pod ask for {' and '.join(parts)}", (pod,))
+
+
+def _freeing(where: RefusingNode, rows: Sequence[ShortRow]) -> Iterator[Remedy]:
+    missing = {row.resource: _amount(row.asked).nanos - _amount(row.free).nanos for row in rows}
+    chosen = _enough(where.placed, missing)
+    if chosen:
+        amounts = " and ".join(f"{_text(row, missing[row.resource])} {row.resource}" for row in rows)
+        names = ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in chosen)
+        which = "pod" if len(chosen) == 1 else "pods"
+        text = f"free {amounts} on {where.name}, for example of {which} {names}"
+        yield Remedy("free-node-resources", text, gone=tuple(chosen))
+
+
+def _asking_less_and_freeing(pod: Pod, where: RefusingNode, rows: Sequence[ShortRow]) -> Iterator[Remedy]:
+    """Where nothing is free, and the node would be too small even if it were empty."""
+    most = [min(_amount(row.asked), _amount(row.allocatable)) for row in rows]
+    less = _asking_less(pod, rows, [_at_most(row, str(amount)) for row, amount in zip(rows, most, strict=True)])
+    smaller = [dataclasses.replace(row, asked=str(amount)) for row, amount in zip(rows, most, strict=True)]
+    for freed in _freeing(where, smaller) if less is not None else ():
+        assert less is not None
+        yield Remedy(less.code, f"{less.text}, and {freed.text}", less.edits, freed.gone)
+
+
+def _text(row: ShortRow, nanos: int) -> str:
+    return str(Quantity(nanos, _amount(row.allocatable).format))
+
+
+def _enough(placed: Sequence[tuple[Pod, Demand]], missing: dict[str, int]) -> list[Pod]:
+    """The smallest pod that takes as much as is missing, or the largest ones together."""
+    takes = [
+        (pod, {name: 10**9 if name == "pods" else as_quantity(name, demand.amount(name)).nanos for name in missing})
+        for pod, demand in placed
+    ]
+    alone = [(pod, part) for pod, part in takes if all(part[name] >= missing[name] for name in missing)]
+    if alone:
+        return [min(alone, key=lambda pair: sum(pair[1].values()))[0]]
+    chosen: list[Pod] = []
+    left = dict(missing)
+    first = next(iter(missing))
+    for pod, part in sorted(takes, key=lambda pair: -pair[1][first]):
+        if any(left[name] > 0 and part[name] > 0 for name in missing):
+            chosen.append(pod)
+            left = {name: left[name] - part[name] for name in missing}
+        if all(amount <= 0 for amount in left.values()):
+            return chosen
+    return []
+
+
+def _amount(text: str) -> Quantity:
+    return Quantity.parse(text)
+
+
+# --- a pod that asks for less
+
+
+def asking_at_most(pod: Pod, resource: str, most: Quantity) -> Pod:
+    """The pod with requests that are not more than `most` in all: what is asked for first is kept first."""
+    spec = pod.spec
+    left = most.nanos - (spec.overhead[resource].nanos if resource in spec.overhead else 0)
+    in_all = left
+    containers = []
+    for container in spec.containers:
+        container, taken = _capped(container, resource, left)
+        left -= taken
+        containers.append(container)
+    initial = tuple(_capped(container, resource, in_all)[0] for container in spec.init_containers)
+    level = spec.resources
+    if level is not None and resource in level.requests:
+        level = _with_amount(level, resource, min(level.requests[resource].nanos, in_all))
+    return replace(pod, spec=replace(spec, containers=tuple(containers), init_containers=initial, resources=level))
+
+
+def _capped(container: Container, resource: str, most: int) -> tuple[Container, int]:
+    asked = container.resources.requests.get(resource) or container.resources.limits.get(resource)
+    if asked is None:
+        return container, 0
+    amount = max(min(asked.nanos, most), 0)
+    return replace(container, resources=_with_amount(container.resources, resource, amount)), amount
+
+
+def _with_amount(resources: ResourceRequirements, resource: str, nanos: int) -> ResourceRequirements:
+    """Limits of extended resources equal the requests."""
+    before = resources.requests.get(resource) or resources.limits[resource]
+    amount = Quantity(nanos, before.format)
+    limits = resources.limits
+    if resource in limits and "/" in resource:
+        limits = {**limits, resource: amount}
+    return replace(resources, requests={**resources.requests, resource: amount}, limits=limits)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dray.accounting import Demand, DoesNotFit, NodeLedger, Row, Shortage, as_quantity
 from dray.accounting.fit import SharedClaim
+from dray.api.quantity import Quantity
 
 MOST_ROWS = 5
 
@@ -21,6 +22,12 @@ class ShortRow:
     allocatable: str
     takers: tuple[str, ...]
     claim: str = ""
+
+    @property
+    def missing_share(self) -> float:
+        """How much of what is asked for is missing, from 0 to 1."""
+        asked, free = Quantity.parse(self.asked).nanos, Quantity.parse(self.free).nanos
+        return (asked - free) / asked if asked else 0.0
 
     def sentence(self) -> str:
         of_claims = f" ({self.asked_by_claims} of it through claims)" if self.asked_by_claims else ""

@@ -41,7 +41,7 @@ def _essentials(verdict: PodVerdict) -> list[str]:
     if verdict.helps:
         lines += [f"helps:   {row.text}" for row in verdict.helps]
     elif code is not None and verdict.code not in ("fits", "scheduled"):
-        lines.append(f"helps:   {code.remedy}")
+        lines.append(f"usually: {code.remedy}")
     return lines
 
 

@@ -92,14 +92,15 @@ class NodeVerdict:
         return "; ".join(refusal.message for refusal in self.refusals)
 
     @property
-    def distance(self) -> tuple[int, int, int]:
+    def distance(self) -> tuple[int, int, int, float]:
         """How far the node is from taking the pod: by what is in the way, then by how many devices are missing where a
-        request is short, and after all tests."""
+        request is short, and after all tests, then by how much of the ledger's rows is missing."""
         short = [counts for counts in self.devices.requests if counts.short_stage] if self.devices is not None else []
         return (
             sum(distance(refusal.code) for refusal in self.refusals),
             sum(counts.wanted - counts.by_stage[counts.short_stage] for counts in short),
             sum(counts.wanted - counts.by_stage["satisfy"] for counts in short),
+            sum(row.missing_share for refusal in self.refusals for row in refusal.rows),
         )
 
     def document(self) -> dict[str, object]:

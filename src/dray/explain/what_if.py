@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import chain, count, islice
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,10 +15,8 @@ from dray.allocator.node_report import NodeReport, taint_text
 from dray.api.core import Node
 from dray.api.dra.claim_users import user_names
 from dray.api.dra.consumption import plain_name
-from dray.api.dra.pools import DeviceID
 from dray.api.quantity import Quantity
 from dray.api.resource import (
-    CapacityRequestPolicy,
     CapacityRequirements,
     DeviceRequest,
     DeviceSubRequest,
@@ -27,14 +26,16 @@ from dray.api.resource import (
     ResourceClaim,
 )
 from dray.explain.device_holders import DeviceHolders
+from dray.explain.largest_amount import AmountGrid, largest_amount
 
 MOST_REMEDIES = 4
 # Claims that are tried one by one, before all of them together.
 MOST_RELEASES = 64
 # Sets of taints, each of some device, that are tried one by one.
 MOST_TAINT_SETS = 8
-# Amounts of a capacity that are tried one by one.
-MOST_AMOUNTS = 16
+# Kinds of devices whose values are tried in a selector, and edits of it that are tried.
+MOST_KINDS = 16
+MOST_CORRECTIONS = 24
 # How often a search may ask for its deadline before it ends.
 MOST_LOOKS = 4000
 
@@ -44,10 +45,13 @@ Option = ExactDeviceRequest | DeviceSubRequest
 
 @dataclass(frozen=True, slots=True)
 class Remedy:
-    """A change after which the node can serve the claims. `code` names the kind of change, stably."""
+    """A change after which the pod fits. `code` names the kind of change, stably; `edits` are the objects as they are after the
+    change, `gone` the objects that it removes: with them it is rehearsed."""
 
     code: str
     text: str
+    edits: tuple[Any, ...] = ()
+    gone: tuple[Any, ...] = ()
 
     def document(self) -> dict[str, str]:
         return {"code": self.code, "text": self.text}
@@ -77,19 +81,15 @@ def what_would_help(
     conditions: WhatIfContext | None = None,
 ) -> list[Remedy]:
     trial = _Trial(allocator, claims, node, holders, conditions or WhatIfContext())
-    found: list[Remedy] = []
-    for help_ in (
-        *trial.releases(),
-        *trial.tolerations(report),
-        *trial.fewer_devices(),
-        *trial.smaller_capacity(),
-        *trial.without_constraint(),
-        *trial.without_selector(),
-    ):
-        found.append(help_)
-        if len(found) == MOST_REMEDIES:
-            break
-    return found
+    remedies = chain(
+        trial.releases(),
+        trial.tolerations(report),
+        trial.fewer_devices(),
+        trial.smaller_capacity(),
+        trial.without_constraint(),
+        trial.other_selectors(report),
+    )
+    return list(islice(remedies, MOST_REMEDIES))
 
 
 class _Trial:
@@ -105,7 +105,6 @@ class _Trial:
         self._claims = claims
         self._node = node
         self._accepts = conditions.accepts
-        self._holders = holders
         pools = allocator.inventory.pools_on(node)
         holding = holders.claims_in(view.pool_id for view in pools.pools)
         self._kept = [claim for claim in holding if _name(claim) in conditions.own]
@@ -126,12 +125,21 @@ class _Trial:
             return
         for claim in self._holding[:MOST_RELEASES]:
             if self._fits(self._claims, [other for other in self._holding if other is not claim]):
-                yield Remedy("release-claim", f"release claim {_name(claim)}{_used_by(claim)}")
+                yield Remedy("release-claim", f"release claim {_name(claim)}{_used_by(claim)}", (_released(claim),))
                 return
-        total = len(self._holding)
-        yield Remedy(
-            "release-claims", f"release claims that hold devices of the node (it has {total}, one is not enough)"
-        )
+        fewest = self._fewest_releases()
+        names = ", ".join(f"{_name(claim)}{_users_in_brackets(claim)}" for claim in fewest)
+        yield Remedy("release-claims", f"release claims {names}", tuple(map(_released, fewest)))
+
+    def _fewest_releases(self) -> list[ResourceClaim]:
+        """Claims all of which have to go: each of the others may stay."""
+        gone = list(self._holding)
+        for claim in self._holding[:MOST_RELEASES]:
+            fewer = [other for other in gone if other is not claim]
+            kept = [other for other in self._holding if all(other is not each for each in fewer)]
+            if self._fits(self._claims, kept):
+                gone = fewer
+        return gone
 
     # --- the claims change
 
@@ -145,20 +153,23 @@ class _Trial:
         }
         tried = sorted(sets, key=lambda taints: (len(taints), sorted(map(taint_text, taints))))[:MOST_TAINT_SETS]
         for taints in (*tried, frozenset().union(*sets)) if sets else ():
-            if self._fits([_with_requests(claim, _tolerating(taints)) for claim in self._claims]):
+            changed = [_with_requests(claim, _tolerating(taints)) for claim in self._claims]
+            if self._fits(changed):
                 said = ", ".join(sorted(map(taint_text, taints)))
-                yield Remedy("tolerate", f"tolerate {said} in the request")
+                yield Remedy("tolerate", f"tolerate {said} in the request", self._edits(changed))
                 return
 
     def fewer_devices(self) -> Iterator[Remedy]:
         for name, option, with_option in self._options():
             for fewer in range(option.count - 1, 0, -1) if option.count <= 64 else ():
-                if self._fits(with_option(replace(option, count=fewer))):
-                    yield Remedy("fewer-devices", f"ask for {fewer} instead of {option.count} in request {name}")
+                changed = with_option(replace(option, count=fewer))
+                if self._fits(changed):
+                    text = f"ask for {fewer} instead of {option.count} in request {name}"
+                    yield Remedy("fewer-devices", text, self._edits(changed))
                     break
 
     def smaller_capacity(self) -> Iterator[Remedy]:
-        """The largest amounts, among those that devices of the node have or have left, with which the claims fit."""
+        """The largest amounts with which the claims fit, as devices of the node hand them out."""
         for name, option, with_option in self._options():
             asked = option.capacity.requests if option.capacity is not None else {}
             found = self._largest_amounts(option, asked, with_option) if asked else None
@@ -168,36 +179,36 @@ class _Trial:
                     for resource, amount in asked.items()
                     if found[resource] != amount
                 )
-                yield Remedy("less-capacity", f"ask for {changes} in request {name}")
+                edits = self._edits(with_option(_asking(option, found)))
+                yield Remedy("less-capacity", f"ask for {changes} in request {name}", edits)
 
     def _largest_amounts(
         self, option: Option, asked: dict[str, Quantity], with_option: Callable[[Option], list[ResourceClaim]]
     ) -> dict[str, Quantity] | None:
-        """Lowers one capacity after the other, each as little as possible; None if no published amount helps."""
-        smallest = {name: min(self._amounts_below(name, amount), default=amount) for name, amount in asked.items()}
-        if not self._fits(with_option(_asking(option, smallest))):
+        """Lowers one capacity after the other, each as little as possible; None if nothing of one would be left."""
+        found = dict.fromkeys(asked, Quantity.ZERO)
+        if not self._fits(with_option(_asking(option, found))):
             return None
-        found = smallest
         for name, amount in asked.items():
-            for larger in (amount, *sorted(self._amounts_below(name, amount), reverse=True)[:MOST_AMOUNTS]):
-                if self._fits(with_option(_asking(option, {**found, name: larger}))):
-                    found = {**found, name: larger}
-                    break
+
+            def works(lower: Quantity, name: str = name) -> bool:
+                return self._fits(with_option(_asking(option, {**found, name: lower})))
+
+            largest = amount if works(amount) else largest_amount(self._grids_of(name), amount, works)
+            if largest is None:
+                return None
+            found[name] = largest
         return found
 
-    def _amounts_below(self, name: str, most: Quantity) -> set[Quantity]:
-        """What devices of the node have of a capacity, have left of it, or allow by policy, if it is less than `most`."""
-        amounts: set[Quantity] = set()
+    def _grids_of(self, name: str) -> set[AmountGrid]:
+        """The amounts of a capacity that devices of the node hand out."""
+        found: set[AmountGrid] = set()
         for view in self._allocator.inventory.pools_on(self._node).pools:
             for device in view.devices:
-                capacity = next(
-                    (each for key, each in device.capacity.items() if _is_same_name(key, name, view.driver)), None
-                )
-                if capacity is not None:
-                    used = self._holders.consumed_nanos(DeviceID(view.driver, view.name, device.name), name)
-                    amounts |= {capacity.value, Quantity(capacity.value.nanos - used, capacity.value.format)}
-                    amounts |= _policy_amounts(capacity.request_policy)
-        return {amount for amount in amounts if 0 < amount.nanos < most.nanos}
+                for key, capacity in device.capacity.items():
+                    if _is_same_name(key, name, view.driver):
+                        found.add(AmountGrid.of(capacity, self._allocator.features.fractional_capacity_range))
+        return found
 
     def without_constraint(self) -> Iterator[Remedy]:
         for index, claim in enumerate(self._claims):
@@ -206,29 +217,69 @@ class _Trial:
                 left = (*constraints[:place], *constraints[place + 1 :])
                 devices = replace(claim.spec.devices, constraints=left)
                 changed = replace(claim, spec=replace(claim.spec, devices=devices))
-                if self._fits([*self._claims[:index], changed, *self._claims[index + 1 :]]):
+                claims = [*self._claims[:index], changed, *self._claims[index + 1 :]]
+                if self._fits(claims):
                     said = (
                         f"matchAttribute {constraint.match_attribute}"
                         if constraint.match_attribute is not None
                         else f"distinctAttribute {constraint.distinct_attribute}"
                     )
-                    yield Remedy("drop-constraint", f"give up the constraint {said} of claim {_name(claim)}")
+                    text = f"give up the constraint {said} of claim {_name(claim)}"
+                    yield Remedy("drop-constraint", text, self._edits(claims))
 
-    def without_selector(self) -> Iterator[Remedy]:
+    def other_selectors(self, report: NodeReport) -> Iterator[Remedy]:
+        """For each selector the smallest edit that helps: another name, another value, a condition less, or no selector at all."""
         for name, option, with_option in self._options():
             for place, selector in enumerate(option.selectors):
-                left = (*option.selectors[:place], *option.selectors[place + 1 :])
-                if selector.cel is not None and self._fits(with_option(replace(option, selectors=left))):
-                    yield Remedy("relax-selector", f"relax `{_short(selector.cel.expression)}` of request {name}")
+                if selector.cel is None:
+                    continue
+                expression = selector.cel.expression
+                before, after = option.selectors[:place], option.selectors[place + 1 :]
+                left_out = with_option(replace(option, selectors=(*before, *after)))
+                if not self._fits(left_out):
+                    continue
+                for text in self._corrections(report, name, expression):
+                    corrected = replace(selector, cel=replace(selector.cel, expression=text))
+                    changed = with_option(replace(option, selectors=(*before, corrected, *after)))
+                    if self._fits(changed):
+                        said = f"write `{_on_one_line(text)}` instead of `{_on_one_line(expression)}` in request {name}"
+                        yield Remedy("relax-selector", said, self._edits(changed))
+                        break
+                else:
+                    said = f"leave out the selector `{_on_one_line(expression)}` of request {name}"
+                    yield Remedy("relax-selector", said, self._edits(left_out))
+
+    def _corrections(self, report: NodeReport, name: str, expression: str) -> list[str]:
+        """Of the devices at which the selector says no."""
+        kinds = {
+            device.kind: None
+            for request in report.requests
+            if request.request == name.partition(" ")[0]
+            for device in request.devices
+            if device.selector == expression
+        }
+        found = [
+            correction
+            for kind in list(kinds)[:MOST_KINDS]
+            for correction in self._allocator.selectors.corrections(expression, kind)
+        ]
+        texts = dict.fromkeys(correction.text for correction in sorted(found, key=lambda each: each.order))
+        return list(texts)[:MOST_CORRECTIONS]
+
+    def _edits(self, claims: Sequence[ResourceClaim]) -> tuple[ResourceClaim, ...]:
+        return tuple(
+            changed for changed, before in zip(claims, self._claims, strict=True) if changed.spec != before.spec
+        )
 
     def _options(self) -> Iterator[tuple[str, Option, Callable[[Option], list[ResourceClaim]]]]:
         """Every request and every alternative of one: its name, itself, and the claims with another in its place."""
         for index, claim in enumerate(self._claims):
             for position, request in enumerate(claim.spec.devices.requests):
+                of_claim = f" of claim {_name(claim)}" if len(self._claims) > 1 else ""
                 if request.exactly is not None:
-                    yield request.name, request.exactly, partial(self._with_exactly, index, position)
+                    yield f"{request.name}{of_claim}", request.exactly, partial(self._with_exactly, index, position)
                 for place, each in enumerate(request.first_available):
-                    name = f"{request.name}/{each.name}"
+                    name = f"{request.name}/{each.name}{of_claim}"
                     yield name, each, partial(self._with_alternative, index, position, place)
 
     def _with_exactly(self, index: int, position: int, option: Option) -> list[ResourceClaim]:
@@ -254,14 +305,6 @@ Change = Callable[[DeviceRequest], DeviceRequest]
 
 def _asking(option: Option, amounts: dict[str, Quantity]) -> Option:
     return replace(option, capacity=CapacityRequirements(requests=amounts))
-
-
-def _policy_amounts(policy: CapacityRequestPolicy | None) -> set[Quantity]:
-    if policy is None:
-        return set()
-    limits = policy.valid_range
-    bounds = (limits.min, limits.max) if limits is not None else ()
-    return {amount for amount in (policy.default, *policy.valid_values, *bounds) if amount is not None}
 
 
 def _is_same_name(published: str, asked: str, driver: str) -> bool:
@@ -292,11 +335,19 @@ def _name(claim: ResourceClaim) -> str:
     return f"{claim.metadata.namespace}/{claim.metadata.name}"
 
 
+def _released(claim: ResourceClaim) -> ResourceClaim:
+    return replace(claim, status=replace(claim.status, allocation=None, reserved_for=(), devices=()))
+
+
+def _users_in_brackets(claim: ResourceClaim) -> str:
+    users = ", ".join(user_names(claim))
+    return f" (pod {users})" if users else ""
+
+
 def _used_by(claim: ResourceClaim) -> str:
     users = ", ".join(user_names(claim))
     return f", which pod {users} uses" if users else ", which no pod uses"
 
 
-def _short(expression: str) -> str:
-    text = " ".join(expression.split())
-    return text if len(text) <= 120 else f"{text[:117]}..."
+def _on_one_line(expression: str) -> str:
+    return " ".join(expression.split())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,13 +19,13 @@ from dray.api.resource import ResourceClaim
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.doctor import why_not_started
-from dray.explain.node_remedies import remedies_of
+from dray.explain.node_remedies import RefusingNode, node_remedies
 from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
 )
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import WhatIfContext, step_limit
+from dray.explain.what_if import Remedy, WhatIfContext, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
@@ -36,6 +36,7 @@ from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
 from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
 from dray.sim.node_refusals import RefusalDetails
+from dray.sim.rehearsals import Rehearsals
 from dray.sim.simulation import Simulation
 
 # Nodes for which it is tried out what would help.
@@ -163,7 +164,7 @@ class _Explainer:
             return self._waits(allowed.reason.code, allowed.message)
         if isinstance(allowed, PodRejection):
             return self._refused_everywhere(allowed, profile, cycle)
-        return self._summed_up(self._node_verdicts(profile, cycle, allowed))
+        return self._summed_up(self._node_verdicts(profile, cycle, allowed), profile)
 
     # --- before any node is asked
 
@@ -189,7 +190,7 @@ class _Explainer:
     def _refused_everywhere(self, rejection: PodRejection, profile: SchedulingProfile, cycle: CycleState) -> PodVerdict:
         if rejection.pre_filter is None:
             rejected = PreFiltered(0, dict(rejection.nodes_by_status))
-            return self._summed_up(self._node_verdicts(profile, cycle, rejected))
+            return self._summed_up(self._node_verdicts(profile, cycle, rejected), profile)
         status = rejection.pre_filter
         code = status.reason_code
         message = status.message
@@ -288,7 +289,19 @@ class _Explainer:
 
     # --- the answer
 
-    def _summed_up(self, verdicts: list[NodeVerdict]) -> PodVerdict:
+    def _remedies(self, verdicts: Sequence[NodeVerdict]) -> Iterator[Remedy]:
+        """Of all nodes on which only one thing is in the way, nearest first."""
+        for verdict in verdicts:
+            state = self._handle.snapshot.nodes.get(verdict.node)
+            if len(verdict.refusals) != 1 or state is None:
+                continue
+            if verdict.devices is not None:
+                yield from verdict.devices.helps
+            placed = [(counted.pod, counted.demand) for counted in state.pods.values()]
+            refusal = verdict.refusals[0]
+            yield from node_remedies(self._pod, RefusingNode(state.node, placed), refusal.code, refusal.rows)
+
+    def _summed_up(self, verdicts: list[NodeVerdict], profile: SchedulingProfile) -> PodVerdict:
         namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
         total = len(verdicts)
         fitting = [verdict for verdict in verdicts if verdict.fits]
@@ -296,6 +309,8 @@ class _Explainer:
             devices = f" with {', '.join(fitting[0].chosen)}" if fitting[0].chosen else ""
             headline = f"{self._where} fits {len(fitting)} of {total} nodes, for example {fitting[0].node}{devices}"
             return PodVerdict(namespace, name, FITS, headline, nodes=tuple(verdicts), notes=self._notes())
+        helps = Rehearsals(self._simulation, profile, self._pod).that_help(self._remedies(verdicts))
+        verdicts = [_with_remedies(verdict, helps) for verdict in verdicts]
         nearest = verdicts[0]
         alike = sum(verdict.code == nearest.code for verdict in verdicts)
         others = f", and {alike - 1} more alike" if alike > 1 else ""
@@ -305,10 +320,18 @@ class _Explainer:
             name,
             nearest.code,
             headline,
-            helps=tuple(remedies_of(verdicts[:IN_DEPTH])),
+            helps=tuple(remedy for remedy, _ in helps),
             nodes=tuple(verdicts),
             notes=(*self._notes(), *self._notes_on_claims()),
         )
+
+
+def _with_remedies(verdict: NodeVerdict, helps: Sequence[tuple[Remedy, list[str]]]) -> NodeVerdict:
+    """Of a node only those that open it are told."""
+    if verdict.devices is None:
+        return verdict
+    opening = tuple(remedy for remedy, opened in helps if verdict.node in opened)
+    return replace(verdict, devices=replace(verdict.devices, helps=opening))
 
 
 def _asked(plugin: Any, cycle: CycleState, pod: Pod, snapshot: Any, node: NodeState) -> PluginStatus | None:

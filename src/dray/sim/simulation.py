@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dray.accounting import NodeLedger
 from dray.api.core import Node, Pod
+from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names
 from dray.api.dra.pools import DeviceID, newest_of_each_pool, published_devices
 from dray.api.meta import Condition
@@ -127,8 +128,7 @@ class Simulation:
         self._began_with: PreparedPods | None = None
         self.scheduler = Scheduler(self.cluster, self.clock, config=config, gates=gates, spawn=self._work.append)
         handle = self.scheduler.handle
-        numbers = itertools.count(1)
-        handle.share_ids = lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+        handle.share_ids = _new_share_ids(world).__next__
         handle.chance.seed(0)
         self.cluster.apply(*self.prepared.objects, *self.prepared.waiting)
         self.cluster.watch(self.scheduler.cluster)
@@ -230,6 +230,13 @@ def config_of_policy(policy: str) -> SchedulerConfig:
     """The scheduler's configuration for a policy by name; `DEFAULT_POLICY` changes nothing."""
     config = SchedulerConfig()
     return config if policy == DEFAULT_POLICY else with_policy(config, policy)
+
+
+def _new_share_ids(world: ClusterObjects) -> Iterator[str]:
+    """The same every time, and none that a claim has from an earlier simulation."""
+    taken = {str(result.share_id) for claim in world.claims for result in allocation_results(claim)}
+    numbered = (f"00000000-0000-4000-8000-{number:012x}" for number in itertools.count(1))
+    return (share_id for share_id in numbered if share_id not in taken)
 
 
 def _latest_time(world: ClusterObjects) -> datetime:
