@@ -118,7 +118,7 @@ _NO_LIMIT = 2**31 - 1
 # The field in which each kind says how it replaces its pods, and the default of a rolling update.
 _ROLLING: dict[str, tuple[str, Document]] = {
     "Deployment": ("strategy", {"maxUnavailable": "25%", "maxSurge": "25%"}),
-    "StatefulSet": ("updateStrategy", {"partition": 0}),
+    "StatefulSet": ("updateStrategy", {"partition": 0, "maxUnavailable": 1}),
     "DaemonSet": ("updateStrategy", {"maxUnavailable": 1, "maxSurge": 0}),
 }
 _CRON_JOB_DEFAULTS: Document = {

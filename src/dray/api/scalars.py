@@ -80,8 +80,36 @@ def _bytes(value: Any, go: str, place: Place, run: Shaping) -> Any:
     try:
         base64.b64decode(text.replace("\n", "").replace("\r", ""), validate=True)
     except (binascii.Error, ValueError):
-        raise ShapeError("illegal base64 data", path=text_of(place)) from None
+        raise ShapeError(f"illegal base64 data at input byte {_first_bad_byte(text)}", path=text_of(place)) from None
     return text
+
+
+_BASE64 = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
+
+
+def _first_bad_byte(text: str) -> int:
+    """Where reading stops: at a foreign character, at padding that is out of place, or at the group that is cut off."""
+    group: list[int] = []
+    for at, character in enumerate(text):
+        if character in "\r\n":
+            continue
+        if character not in _BASE64:
+            is_padding = character == "=" and len(group) >= 2
+            return _end_of_padding(text, at, len(group)) if is_padding else at
+        group.append(at)
+        if len(group) == 4:
+            group = []
+    return len(text) - len(group) if group else len(text)
+
+
+def _end_of_padding(text: str, at: int, in_group: int) -> int:
+    """Padding fills its group of four and ends the text."""
+    rest = [(where, character) for where, character in enumerate(text) if where >= at and character not in "\r\n"]
+    needed = 4 - in_group
+    for number, (where, character) in enumerate(rest):
+        if number >= needed or character != "=":
+            return where
+    return len(text)
 
 
 def _bool(value: Any, go: str, place: Place, run: Shaping) -> Any:

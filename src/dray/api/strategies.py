@@ -33,6 +33,7 @@ Create = Callable[[Document, Setting], Document]
 Update = Callable[[Document, Document, Setting], Document]
 
 JOB_PREFIX = "batch.kubernetes.io/"
+TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 STATUS_FIELDS: FieldSet = {"f:status": {}}
 SPEC_FIELDS: FieldSet = {"f:spec": {}}
 SPEC_AND_METADATA: FieldSet = {"f:spec": {}, "f:metadata": {}}
@@ -54,6 +55,8 @@ class Strategy:
     # Pods take their time to go.
     is_graceful: bool = False
     ttl_s: int = 0
+    # A deletion that does not say otherwise leaves the objects that belong to this one alone.
+    keeps_dependents: bool = False
 
 
 def _with(document: Document, key: str, value: Any) -> Document:
@@ -202,7 +205,7 @@ def taint_rule_update(new: Document, old: Document, setting: Setting) -> Documen
 
 
 def pod_create(document: Document, setting: Setting) -> Document:
-    document["status"] = initial_pod_status(document)
+    document["status"] = initial_pod_status(document, setting.now)
     return counted_create(document, setting)
 
 
@@ -253,7 +256,33 @@ def job_create(document: Document, setting: Setting) -> Document:
         spec["template"] = {**template, "metadata": metadata}
         spec["selector"] = {"matchLabels": {f"{JOB_PREFIX}controller-uid": uid}}
     document["spec"] = spec
+    labels_of_pods = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels_of_pods and not document["metadata"].get("labels"):
+        document["metadata"]["labels"] = dict(labels_of_pods)
     return counted_create(document, setting)
+
+
+def daemon_set_create(document: Document, setting: Setting) -> Document:
+    """An annotation counts the changes of the pod template, as an older version of the API had it in the spec."""
+    _count_template(document, 1)
+    return counted_create(document, setting)
+
+
+def daemon_set_update(new: Document, old: Document, setting: Setting) -> Document:
+    counted = _template_count(old)
+    is_changed = (new.get("spec") or {}).get("template") != (old.get("spec") or {}).get("template")
+    _count_template(new, counted + is_changed)
+    return counted_update(new, old, setting)
+
+
+def _template_count(document: Document) -> int:
+    text = str((document["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION, ""))
+    return int(text) if text.isdecimal() else 1
+
+
+def _count_template(document: Document, number: int) -> None:
+    metadata = document["metadata"]
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), TEMPLATE_GENERATION: str(number)}
 
 
 def node_status(new: Document, old: Document, setting: Setting) -> Document:
@@ -372,16 +401,26 @@ STRATEGIES: dict[tuple[str, str], Strategy] = {
     ("events.k8s.io", "Event"): Strategy(plain_create, plain_update, ttl_s=3600),
     ("apps", "Deployment"): COUNTED_WITH_STATUS,
     ("apps", "ReplicaSet"): with_status(counted_create, counted_update, {"replicas": 0}),
-    ("apps", "DaemonSet"): COUNTED_WITH_STATUS,
-    ("batch", "Job"): with_status(job_create, counted_update),
+    ("apps", "DaemonSet"): with_status(
+        daemon_set_create,
+        daemon_set_update,
+        {"currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0, "numberReady": 0},
+    ),
+    ("batch", "Job"): replace(with_status(job_create, counted_update), keeps_dependents=True),
     ("apps", "StatefulSet"): with_status(counted_create, counted_update, {"replicas": 0, "availableReplicas": 0}),
-    ("", "ReplicationController"): with_status(counted_create, counted_update, {"replicas": 0}),
+    ("", "ReplicationController"): replace(
+        with_status(counted_create, counted_update, {"replicas": 0}), keeps_dependents=True
+    ),
     ("", "PodTemplate"): Strategy(counted_create, counted_update, returns_deleted=None),
     ("autoscaling", "HorizontalPodAutoscaler"): with_status(
         counted_create, counted_update, {"desiredReplicas": 0, "currentMetrics": None}
     ),
     ("batch", "CronJob"): COUNTED_WITH_STATUS,
-    ("policy", "PodDisruptionBudget"): COUNTED_WITH_STATUS,
+    ("policy", "PodDisruptionBudget"): with_status(
+        counted_create,
+        counted_update,
+        {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+    ),
     ("discovery.k8s.io", "EndpointSlice"): COUNTED,
     ("networking.k8s.io", "Ingress"): with_status(counted_create, counted_update, {"loadBalancer": {}}),
     ("networking.k8s.io", "IngressClass"): COUNTED,
@@ -498,12 +537,12 @@ EXTENDED_CLAIM = "extendedResourceClaimStatus"
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
 
 
-def initial_pod_status(pod: Document) -> Document:
+def initial_pod_status(pod: Document, now: str) -> Document:
     spec = pod.get("spec") or {}
     status: Document = {"phase": "Pending", "qosClass": qos_class_of_document(spec)}
     if spec.get("schedulingGates"):
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": GATED}
-        status["conditions"] = [{**gated, "lastProbeTime": None, "lastTransitionTime": None}]
+        status["conditions"] = [{**gated, "lastProbeTime": None, "lastTransitionTime": now}]
     return status
 
 

@@ -204,7 +204,8 @@ def invalid(group: str, kind: str, name: str, found: Iterable[FieldErrorLike]) -
 
 
 def invalid_object(row: Resource, name: str, found: Iterable[FieldErrorLike]) -> ApiError:
-    return invalid(row.group, row.kind, name, found)
+    """422 for an object of this kind; an event is the core kind, whichever group it was sent to."""
+    return invalid("" if row.kind == "Event" else row.group, row.kind, name, found)
 
 
 def unprocessable() -> ApiError:

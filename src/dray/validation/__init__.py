@@ -13,6 +13,7 @@ empty one, and rules ask.
 | `claims`, `claim_status`, `device_classes`, `device_taint_rules`, `pool_status` | the kinds of resource.k8s.io |
 | `slices`, `devices`, `capacity_policy`, `node_allocatable`, `node_selector` | ResourceSlice and what is in it |
 | `pods`, `pod_fields`, `pod_status`, `pod_groups`, `workloads` | pods, and the kinds that make pods |
+| `cluster_kinds` | volumes, autoscalers, ingresses and other kinds that Dray stores for others |
 | `core_kinds`, `events`, `quotas`, `rbac` | the other kinds |
 | `metadata`, `conditions`, `formats`, `equality`, `expressions`, `errors` | parts that many kinds share |
 | `warnings` | warnings about fields that are valid |

@@ -11,6 +11,7 @@ from dray.api.strategies import strategy_for
 from dray.validation import (
     claim_status,
     claims,
+    cluster_kinds,
     core_kinds,
     device_classes,
     device_taint_rules,
@@ -82,6 +83,13 @@ _CHECKS: dict[str, Check] = {
         lambda new, old, _, errors: webhooks.check_webhooks(new, old, errors),
     ),
     **dict.fromkeys((*workloads.SELECTING, "Job"), workloads.check_pod_maker),
+    "CronJob": cluster_kinds.check_cron_job,
+    "PersistentVolumeClaim": cluster_kinds.check_volume_claim,
+    "StorageClass": cluster_kinds.check_storage_class,
+    "RuntimeClass": cluster_kinds.check_runtime_class,
+    "EndpointSlice": cluster_kinds.check_endpoint_slice,
+    "Ingress": cluster_kinds.check_ingress,
+    "HorizontalPodAutoscaler": cluster_kinds.check_autoscaler,
 }
 
 _STATUS_CHECKS: dict[str, Callable[[Document, Document, ValidationContext, Errors], None]] = {

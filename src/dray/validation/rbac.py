@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dray.validation.errors import Document, Errors
+from dray.validation.formats import IMMUTABLE
 
 GROUP = "rbac.authorization.k8s.io"
 SUBJECT_KINDS = ("ServiceAccount", "User", "Group")
@@ -19,7 +20,7 @@ def check_role(document: Document, errors: Errors) -> None:
 
 def _check_rule(rule: Document, path: str, errors: Errors, *, namespaced: bool) -> None:
     if not rule.get("verbs"):
-        errors.required(f"{path}.verbs", "verbs must contain at least one value")
+        errors.required(f"{path}.verbs", declarative=True)
     urls = rule.get("nonResourceURLs")
     if urls:
         field = f"{path}.nonResourceURLs"
@@ -38,7 +39,7 @@ def check_binding(new: Document, old: Document | None, errors: Errors) -> None:
     """A RoleBinding or a ClusterRoleBinding. What it refers to cannot be changed: make another one."""
     reference: dict[str, Any] = new.get("roleRef") or {}
     if old is not None and reference != (old.get("roleRef") or {}):
-        errors.invalid("roleRef", reference, "cannot change roleRef")
+        errors.invalid("roleRef", _as_go(reference), IMMUTABLE)
     namespaced = new.get("kind") == "RoleBinding"
     if reference.get("apiGroup") != GROUP:
         errors.not_supported("roleRef.apiGroup", reference.get("apiGroup") or "", (GROUP,))
@@ -46,9 +47,14 @@ def check_binding(new: Document, old: Document | None, errors: Errors) -> None:
     if reference.get("kind") not in kinds:
         errors.not_supported("roleRef.kind", reference.get("kind") or "", kinds)
     if not reference.get("name"):
-        errors.required("roleRef.name")
+        errors.required("roleRef.name", declarative=True)
     for index, subject in enumerate(new.get("subjects") or ()):
         _check_subject(subject or {}, f"subjects[{index}]", errors, namespaced=namespaced)
+
+
+def _as_go(reference: Document) -> Document:
+    """The reference with the names that Kubernetes' own type has; its message shows them."""
+    return {"APIGroup": reference.get("apiGroup"), "Kind": reference.get("kind"), "Name": reference.get("name")}
 
 
 def _check_subject(subject: Document, path: str, errors: Errors, *, namespaced: bool) -> None:

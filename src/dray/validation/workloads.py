@@ -20,13 +20,30 @@ def check_pod_maker(new: Document, old: Document | None, context: ValidationCont
     template = spec.get("template") or {}
     if kind in SELECTING:
         _check_selector(kind, spec, template, errors)
-    check_pod_spec(_with_claimed_volumes(spec, template.get("spec") or {}), "spec.template.spec", context, errors)
-    _check_restart_policy(kind, template.get("spec") or {}, errors)
-    for name in ("replicas", "parallelism", "completions", "backoffLimit"):
-        if (spec.get(name) or 0) < 0:
-            errors.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+    if kind == "Job":
+        check_job_spec(spec, "spec", context, errors)
+    else:
+        pod = template.get("spec") or {}
+        check_pod_spec(_with_claimed_volumes(spec, pod), "spec.template.spec", context, errors)
+        _check_restart_policy(pod, errors)
+        _check_not_negative(spec, "spec", ("replicas",), errors)
     if old is not None:
         _check_fixed(kind, spec, old.get("spec") or {}, errors)
+
+
+def check_job_spec(spec: Document, path: str, context: ValidationContext, errors: Errors) -> None:
+    """The spec of a Job, or of the jobs that a CronJob makes."""
+    pod = (spec.get("template") or {}).get("spec") or {}
+    check_pod_spec(pod, f"{path}.template.spec", context, errors)
+    if (pod.get("restartPolicy") or "Always") == "Always":
+        errors.required(f"{path}.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"')
+    _check_not_negative(spec, path, ("parallelism", "completions", "backoffLimit"), errors)
+
+
+def _check_not_negative(spec: Document, path: str, fields: tuple[str, ...], errors: Errors) -> None:
+    for name in fields:
+        if (spec.get(name) or 0) < 0:
+            errors.invalid(f"{path}.{name}", spec[name], "must be greater than or equal to 0")
 
 
 def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
@@ -39,22 +56,23 @@ def _with_claimed_volumes(spec: Document, pod: Document) -> Document:
 
 def _check_selector(kind: str, spec: Document, template: Document, errors: Errors) -> None:
     selector = spec.get("selector")
+    labels = (template.get("metadata") or {}).get("labels") or {}
     if selector is None:
-        errors.required("spec.selector")
+        if kind != "DaemonSet":
+            errors.required("spec.selector")
+        errors.invalid("spec.template.metadata.labels", labels or None, MISMATCH)
         return
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         errors.invalid("spec.selector", selector, f"empty selector is invalid for {kind.lower()}")
         return
-    labels = (template.get("metadata") or {}).get("labels") or {}
     if not matches_labels(msgspec.convert(selector, LabelSelector), labels):
         errors.invalid("spec.template.metadata.labels", labels, MISMATCH)
 
 
-def _check_restart_policy(kind: str, pod: Document, errors: Errors) -> None:
+def _check_restart_policy(pod: Document, errors: Errors) -> None:
     policy = pod.get("restartPolicy") or "Always"
-    allowed = ("OnFailure", "Never") if kind == "Job" else ("Always",)
-    if policy in RESTART_POLICIES and policy not in allowed:
-        errors.not_supported("spec.template.spec.restartPolicy", policy, allowed)
+    if policy in RESTART_POLICIES and policy != "Always":
+        errors.not_supported("spec.template.spec.restartPolicy", policy, ("Always",))
 
 
 def _check_fixed(kind: str, spec: Document, before: Document, errors: Errors) -> None:

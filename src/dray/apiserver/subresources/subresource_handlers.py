@@ -131,17 +131,30 @@ class Subresources:
         if self._is_protected(pod):
             await self._use_budget(call, pod)
         conditions = wish.get("preconditions") or {}
-        await self._deleter.delete(
-            call,
-            DeleteOptions(
-                uid=conditions.get("uid") or "",
-                resource_version=conditions.get("resourceVersion") or "",
-                grace_period_s=wish.get("gracePeriodSeconds"),
-                propagation=wish.get("propagationPolicy") or "",
-                dry_run=options.dry_run or bool(wish.get("dryRun")),
-            ),
+        deletion = DeleteOptions(
+            uid=conditions.get("uid") or "",
+            resource_version=conditions.get("resourceVersion") or "",
+            grace_period_s=wish.get("gracePeriodSeconds"),
+            propagation=wish.get("propagationPolicy") or "",
+            dry_run=options.dry_run or bool(wish.get("dryRun")),
         )
+        if not deletion.dry_run:
+            self._deleter.check_preconditions(call, deletion, stored, pod)
+            await self._mark_as_disrupted(call)
+            # The mark has made a newer resourceVersion than the one that was asked for.
+            deletion = dataclasses.replace(deletion, resource_version="")
+        await self._deleter.delete(call, deletion)
         return success(201)
+
+    async def _mark_as_disrupted(self, call: ApiCall) -> None:
+        """Tells whoever made the pod that it did not fail by itself."""
+
+        def build(old: Document) -> Document:
+            return _with_condition(old, {**DISRUPTED, "lastTransitionTime": self._core.now()})
+
+        await self._writer.change(
+            call, ObjectChange(build, "eviction", False, endpoint="finalize", skip_admission=True)
+        )
 
     def _is_protected(self, pod: Document) -> bool:
         if is_finished_document(pod) or (pod.get("status") or {}).get("phase") == "Pending":
@@ -187,6 +200,27 @@ class Subresources:
         entries = managed_fields.owned_by_creator(request, empty, manager, owned, self._core.now())
         if entries:
             request["metadata"]["managedFields"] = entries
+
+
+DISRUPTED = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "lastProbeTime": None,
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
+
+
+def _with_condition(pod: Document, condition: Document) -> Document:
+    """The pod with the condition in place of an older one of its type, unless that says the same."""
+    status = pod.get("status") or {}
+    others = [each for each in status.get("conditions") or () if each.get("type") != condition["type"]]
+    same = [
+        each
+        for each in status.get("conditions") or ()
+        if all(each.get(key) == value for key, value in condition.items() if key != "lastTransitionTime")
+    ]
+    return {**pod, "status": {**status, "conditions": [*others, same[0] if same else condition]}}
 
 
 def _bound(pod: Document, binding: Document, name: str, now: str) -> Document:

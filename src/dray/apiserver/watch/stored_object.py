@@ -220,12 +220,23 @@ def from_storage(row: Resource, version: str, document: Document) -> Document:
     if row.group == versions.GROUP:
         return versions.from_storage(document, group_version(row.group, version))
     if row.group == EVENTS_GROUP:
-        return _renamed(document, {core: new for new, core in EVENT_FIELDS}, "events.k8s.io/v1")
+        return _without_empty_reporter(
+            _renamed(document, {core: new for new, core in EVENT_FIELDS}, "events.k8s.io/v1")
+        )
     if version == row.storage_version:
         return document
     if row.kind == AUTOSCALER:
         return autoscaler_versions.to_v1(document)
     return {**document, "apiVersion": row.api_version(version)}
+
+
+def _without_empty_reporter(event: Document) -> Document:
+    """Core events always have these fields, events of events.k8s.io only with a value."""
+    return {
+        key: value
+        for key, value in event.items()
+        if value != "" or key not in ("reportingController", "reportingInstance")
+    }
 
 
 def is_stored_form(row: Resource, version: str) -> bool:

@@ -44,6 +44,11 @@ Document = dict[str, Any]
 ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
 POLICIES = ("Foreground", "Background", "Orphan")
 
+KEEPS_PODS = (
+    "child pods are preserved by default when jobs are deleted; "
+    "set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
@@ -156,7 +161,7 @@ class Deleter:
     async def _delete_once(self, call: ApiCall, options: DeleteOptions, stored: Stored) -> Deleted:
         row = call.row
         document = stored.document()
-        self._check_preconditions(call, options, stored, document)
+        self.check_preconditions(call, options, stored, document)
         attributes = replace(
             call.attributes, verb="delete", name=stored.name, namespace=stored.namespace, dry_run=options.dry_run
         )
@@ -177,7 +182,7 @@ class Deleter:
         cache = self._core.cache(call.row)
         return cache.make(stored.namespace, stored.name, to_value(document), revision, stored.created)
 
-    def _check_preconditions(self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document) -> None:
+    def check_preconditions(self, call: ApiCall, options: DeleteOptions, stored: Stored, document: Document) -> None:
         uid = document["metadata"].get("uid")
         if options.uid and options.uid != uid:
             raise errors.kind_conflict(
@@ -203,7 +208,15 @@ class Deleter:
         if call.row.kind == "CustomResourceDefinition" and call.row.custom is None:
             mark_terminating(document, self._core.now())
         metadata = document["metadata"]
-        _set_finalizers(options, metadata)
+        keeps_dependents = strategy_of(call.row).keeps_dependents
+        _set_finalizers(options, metadata, keeps_dependents=keeps_dependents)
+        if (
+            call.row.kind == "Job"
+            and keeps_dependents
+            and not options.propagation
+            and options.orphan_dependents is None
+        ):
+            call.warn(KEEPS_PODS)
         if not metadata.get("finalizers"):
             return False
         if not metadata.get("deletionTimestamp"):
@@ -262,12 +275,14 @@ class Deleter:
                     raise
 
 
-def _set_finalizers(options: DeleteOptions, metadata: Document) -> None:
+def _set_finalizers(options: DeleteOptions, metadata: Document, *, keeps_dependents: bool = False) -> None:
     """The propagation policy, as finalizers that the garbage collector takes away when it is done."""
     if options.orphan_dependents is not None:
         orphan, foreground = options.orphan_dependents, False
     elif options.propagation:
         orphan, foreground = options.propagation == "Orphan", options.propagation == "Foreground"
+    elif keeps_dependents and not {ORPHAN, FOREGROUND} & set(metadata.get("finalizers") or ()):
+        orphan, foreground = True, False
     else:
         # nothing said: what is already there stands
         return

@@ -291,8 +291,7 @@ class Patcher:
             )
         if call.row.namespaced and (metadata.get("namespace") or call.namespace) != call.namespace:
             raise errors.bad_request(
-                f"the namespace of the object ({metadata['namespace']}) does not match the namespace on the "
-                f"URL ({call.namespace})"
+                "the namespace of the provided object does not match the namespace sent on the request"
             )
 
     def _applied(

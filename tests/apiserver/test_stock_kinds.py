@@ -1,0 +1,271 @@
+"""Answers of a stock API server that clients of other kinds than claims rely on; each was read from Kubernetes 1.37."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.apiserver.conftest import Client
+
+PODS = "/api/v1/namespaces/default/pods"
+TEMPLATE = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+SELECTED = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+
+
+@pytest.fixture
+async def server(server: Client) -> Client:
+    """Pods need the service account that a controller makes in a whole cluster."""
+    await server.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    return server
+
+
+def a_pod(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+
+
+def a_job(name: str = "j", **metadata: Any) -> dict[str, Any]:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"name": name, **metadata}, "spec": {"template": {"spec": spec}}}
+
+
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+async def test_the_condition_of_a_gated_pod_has_a_time(server: Client) -> None:
+    made = await server.post(PODS, a_pod("gated", schedulingGates=[{"name": "a.io/b"}]))
+    (condition,) = made.body["status"]["conditions"]
+    assert condition["lastTransitionTime"] == made.body["metadata"]["creationTimestamp"]
+
+
+@pytest.mark.parametrize("kind", ["merge", "strategic-merge", "json"])
+async def test_a_patch_cannot_change_the_uid(server: Client, kind: str) -> None:
+    await server.post(PODS, a_pod("p"))
+    body: Any = {"metadata": {"uid": "other"}}
+    if kind == "json":
+        body = [{"op": "replace", "path": "/metadata/uid", "value": "other"}]
+    answer = await server.patch(f"{PODS}/p", body, kind)
+    assert answer.status == 422
+    assert 'Pod "p" is invalid: metadata.uid: Invalid value: "other": field is immutable' in answer.body["message"]
+
+
+async def test_a_put_with_another_uid_is_about_another_object(server: Client) -> None:
+    made = await server.post(PODS, a_pod("p"))
+    other = {**made.body, "metadata": {**made.body["metadata"], "uid": "other"}}
+    assert (await server.send("PUT", f"{PODS}/p", other)).status == 409
+
+
+async def test_apply_names_the_namespace_as_a_request_does(server: Client) -> None:
+    body = b"apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: kube-system}\n"
+    answer = await server.patch(f"{PODS}/p?fieldManager=m", body, "apply")
+    expected = "the namespace of the provided object does not match the namespace sent on the request"
+    assert (answer.status, answer.body["message"]) == (400, expected)
+
+
+# --- eviction
+
+
+async def evict(server: Client, name: str, **options: Any) -> Any:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options}
+    return await server.post(f"{PODS}/{name}/eviction", body)
+
+
+async def test_an_evicted_pod_says_that_it_was_evicted(server: Client) -> None:
+    await server.post(PODS, a_pod("p", nodeName="n1"))
+    assert (await evict(server, "p")).status == 201
+    pod = (await server.get(f"{PODS}/p")).body
+    (condition,) = [each for each in pod["status"]["conditions"] if each["type"] == "DisruptionTarget"]
+    assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
+    assert condition["message"] == "Eviction API: evicting"
+    assert condition["lastTransitionTime"]
+    assert pod["metadata"]["deletionTimestamp"]
+
+
+async def test_an_eviction_that_is_only_tried_leaves_no_mark(server: Client) -> None:
+    await server.post(PODS, a_pod("p", nodeName="n1"))
+    assert (await evict(server, "p", dryRun=["All"])).status == 201
+    pod = (await server.get(f"{PODS}/p")).body
+    assert "conditions" not in pod["status"]
+    assert "deletionTimestamp" not in pod["metadata"]
+
+
+async def test_preconditions_of_an_eviction_hold_before_the_mark(server: Client) -> None:
+    made = await server.post(PODS, a_pod("p", nodeName="n1"))
+    assert (await evict(server, "p", preconditions={"uid": "other"})).status == 409
+    assert (await evict(server, "p", preconditions={"resourceVersion": "1"})).status == 409
+    assert "conditions" not in (await server.get(f"{PODS}/p")).body["status"]
+    version = made.body["metadata"]["resourceVersion"]
+    assert (await evict(server, "p", preconditions={"resourceVersion": version})).status == 201
+
+
+# --- events
+
+
+async def test_a_core_event_without_a_reporter_has_none_in_the_other_group(server: Client) -> None:
+    event = {
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "x"},
+        "reason": "r",
+        "message": "m",
+        "type": "Normal",
+        "source": {"component": "c"},
+    }
+    await server.post("/api/v1/namespaces/default/events", event)
+    core = (await server.get("/api/v1/namespaces/default/events/e")).body
+    assert (core["reportingComponent"], core["reportingInstance"]) == ("", "")
+    other = (await server.get("/apis/events.k8s.io/v1/namespaces/default/events/e")).body
+    assert not {"reportingController", "reportingInstance"} & other.keys()
+
+
+async def test_errors_of_events_name_the_core_kind(server: Client) -> None:
+    event = {"metadata": {"name": "e"}, "regarding": {"namespace": "default"}}
+    answer = await server.post("/apis/events.k8s.io/v1/namespaces/default/events", event)
+    assert answer.body["message"].startswith('Event "e" is invalid: ')
+    assert "group" not in answer.body["details"]
+
+
+# --- base64
+
+
+@pytest.mark.parametrize(
+    ("text", "at"), [("!!!", 0), ("YQ=", 3), ("YWJj!", 4), ("YQ==x", 4), ("YWJjZ", 4), ("Y=", 1), ("YWI=YQ==", 4)]
+)
+async def test_bad_base64_is_told_with_its_place(server: Client, text: str, at: int) -> None:
+    answer = await server.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}, "data": {"a": text}})
+    assert answer.status == 400
+    assert answer.body["message"].endswith(f"illegal base64 data at input byte {at}")
+
+
+# --- roles
+
+
+async def test_errors_of_a_role_come_in_order(server: Client) -> None:
+    answer = await server.post(
+        "/apis/rbac.authorization.k8s.io/v1/namespaces/default/roles",
+        {"metadata": {"name": "r"}, "rules": [{"verbs": []}]},
+    )
+    assert [(cause["field"], cause["message"]) for cause in answer.body["details"]["causes"]] == [
+        ("rules[0].apiGroups", "Required value: resource rules must supply at least one api group"),
+        ("rules[0].resources", "Required value: resource rules must supply at least one resource"),
+        ("rules[0].verbs", "Required value"),
+    ]
+
+
+async def test_the_role_of_a_binding_cannot_be_changed(server: Client) -> None:
+    path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+    binding = {
+        "metadata": {"name": "b"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "r"},
+        "subjects": [{"kind": "User", "name": "u"}],
+    }
+    await server.post(path, binding)
+    answer = await server.patch(f"{path}/b", {"roleRef": {"name": "other"}})
+    value = '{"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"other"}'
+    assert answer.body["message"].endswith(f"roleRef: Invalid value: {value}: field is immutable")
+
+
+# --- workloads
+
+
+async def test_a_job_without_labels_has_those_of_its_pods(server: Client) -> None:
+    made = (await server.post(JOBS, a_job())).body
+    assert made["metadata"]["labels"] == made["spec"]["template"]["metadata"]["labels"]
+    assert made["metadata"]["labels"]["job-name"] == "j"
+    own = (await server.post(JOBS, a_job("k", labels={"mine": "yes"}))).body
+    assert own["metadata"]["labels"] == {"mine": "yes"}
+
+
+async def test_a_deleted_job_keeps_its_pods_unless_told_otherwise(server: Client) -> None:
+    await server.post(JOBS, a_job())
+    deleted = await server.send("DELETE", f"{JOBS}/j")
+    assert deleted.body["metadata"]["finalizers"] == ["orphan"]
+    assert "child pods are preserved by default" in str(deleted.warnings)
+    await server.post(JOBS, a_job("k"))
+    deleted = await server.send("DELETE", f"{JOBS}/k?propagationPolicy=Background")
+    assert deleted.body["status"] == "Success"
+    assert "child pods" not in str(deleted.warnings)
+
+
+async def test_a_job_must_say_when_its_pods_restart(server: Client) -> None:
+    job = {"metadata": {"name": "j"}, "spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}}
+    answer = await server.post(JOBS, job)
+    expected = 'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    assert answer.body["message"].endswith(expected)
+
+
+async def test_a_daemon_set_counts_the_changes_of_its_template(server: Client) -> None:
+    path, key = "/apis/apps/v1/namespaces/default/daemonsets", "deprecated.daemonset.template.generation"
+    made = (await server.post(path, {"metadata": {"name": "d"}, "spec": SELECTED})).body
+    assert made["metadata"]["annotations"] == {key: "1"}
+    assert made["status"] == {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    }
+    changed = await server.patch(f"{path}/d", {"metadata": {"annotations": {"x": "y", key: "7"}}})
+    assert changed.body["metadata"]["annotations"] == {key: "1", "x": "y"}
+    template = {"spec": {"containers": [{"name": "c", "image": "other"}]}}
+    changed = await server.patch(f"{path}/d", {"spec": {"template": template}})
+    assert changed.body["metadata"]["annotations"][key] == "2"
+
+
+async def test_a_stateful_set_updates_one_pod_at_a_time(server: Client) -> None:
+    path = "/apis/apps/v1/namespaces/default/statefulsets"
+    made = (await server.post(path, {"metadata": {"name": "s"}, "spec": {"serviceName": "x", **SELECTED}})).body
+    assert made["spec"]["updateStrategy"]["rollingUpdate"] == {"partition": 0, "maxUnavailable": 1}
+
+
+async def test_a_disruption_budget_starts_with_numbers(server: Client) -> None:
+    path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    made = (await server.post(path, {"metadata": {"name": "b"}, "spec": {"minAvailable": 1}})).body
+    assert made["status"] == {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+
+
+MISMATCH = "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"
+
+
+@pytest.mark.parametrize(
+    ("path", "problems"),
+    [
+        ("/apis/apps/v1/namespaces/default/deployments", ["spec.selector: Required value", MISMATCH]),
+        ("/apis/apps/v1/namespaces/default/statefulsets", ["spec.selector: Required value", MISMATCH]),
+        ("/apis/apps/v1/namespaces/default/daemonsets", [MISMATCH]),
+        (
+            "/apis/batch/v1/namespaces/default/cronjobs",
+            [
+                "spec.jobTemplate.spec.template.spec.containers: Required value",
+                "spec.jobTemplate.spec.template.spec.restartPolicy: Required value",
+                "spec.schedule: Required value",
+            ],
+        ),
+        (
+            "/api/v1/namespaces/default/persistentvolumeclaims",
+            [
+                "spec.accessModes: Required value: at least 1 access mode is required",
+                "spec.resources[storage]: Required value",
+            ],
+        ),
+        ("/apis/storage.k8s.io/v1/storageclasses", ["provisioner: Required value"]),
+        ("/apis/node.k8s.io/v1/runtimeclasses", ["handler: Required value"]),
+        ("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", ["addressType: Required value"]),
+        (
+            "/apis/networking.k8s.io/v1/namespaces/default/ingresses",
+            ["spec: Invalid value: null: either `defaultBackend` or `rules` must be specified"],
+        ),
+        (
+            "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+            [
+                "spec.maxReplicas: Invalid value: 0: must be greater than or equal to `minReplicas`",
+                "spec.scaleTargetRef.kind: Required value",
+                "spec.scaleTargetRef.name: Required value",
+                'spec.scaleTargetRef.apiVersion: Invalid value: "": apiVersion must specify API group',
+                "spec.maxReplicas: Required value",
+            ],
+        ),
+    ],
+)
+async def test_an_object_that_says_nothing_is_refused(server: Client, path: str, problems: list[str]) -> None:
+    answer = await server.post(path, {"metadata": {"name": "z"}})
+    assert answer.status == 422
+    places = [answer.body["message"].index(problem) for problem in problems]
+    assert places == sorted(places)
