@@ -117,11 +117,11 @@ def a_deployment(selector, labels, kind="Deployment", **pod):
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        pytest.param(a_deployment(None, {}), ["spec.selector: Required value"], id="no-selector"),
+        pytest.param(a_deployment(None, {}), ["spec.selector: Required value", "spec.template.metadata.labels: Invalid value: null: `selector` does not match template `labels`"], id="no-selector"),
         pytest.param(a_deployment({}, {}), ["spec.selector: Invalid value: {}: empty selector is invalid for deployment"], id="empty-selector"),
         pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "c"}), ['spec.template.metadata.labels: Invalid value: {"a":"c"}: `selector` does not match template `labels`'], id="other-labels"),
         pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, restartPolicy="Never"), ['spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"'], id="deployment-that-ends"),
-        pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, kind="Job"), ['spec.template.spec.restartPolicy: Unsupported value: "Always": supported values: "OnFailure", "Never"'], id="job-that-never-ends"),
+        pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}, kind="Job"), ['spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'], id="job-that-never-ends"),
         pytest.param(a_deployment({"matchLabels": {"a": "b"}}, {"a": "b"}), [], id="fine"),
     ],
 )  # fmt: skip
