@@ -206,6 +206,23 @@ class RuleTree:
     additional: RuleTree | None = None
 
 
+class LazyRules:
+    """The rules of a schema, compiled when an object is first judged: many kinds are defined and never used."""
+
+    __slots__ = ("_node", "_tree", "is_compiled")
+
+    def __init__(self, node: SchemaNode) -> None:
+        self._node = node
+        self._tree: RuleTree | None = None
+        self.is_compiled = not node.has_rules_below
+
+    def tree(self) -> RuleTree | None:
+        if not self.is_compiled:
+            self._tree = compile_rules(self._node)
+            self.is_compiled = True
+        return self._tree
+
+
 @cache
 def _base_environment() -> Environment:
     return Environment({})

@@ -21,7 +21,7 @@ from dray.api.served_versions import version_order
 from dray.api.shaping import shape_of
 from dray.api.strategies import SPEC_AND_METADATA, STATUS_FIELDS, Setting, Strategy
 from dray.apiserver.custom_resources import json_paths
-from dray.apiserver.custom_resources.cel_rules import RuleTree, compile_rules, rule_problems
+from dray.apiserver.custom_resources.cel_rules import LazyRules, rule_problems
 from dray.apiserver.custom_resources.conversions import PreparedConversions
 from dray.apiserver.custom_resources.pruning_and_defaults import pruned, with_defaults
 from dray.apiserver.custom_resources.schema_nodes import SchemaNode, read_schema
@@ -52,7 +52,7 @@ class CustomVersion:
     name: str
     schema: Document
     node: SchemaNode
-    rules: RuleTree | None
+    rules: LazyRules
     owned: OwnedFields
     columns: tuple[Document, ...]
     selectable: tuple[str, ...]
@@ -140,12 +140,13 @@ class CustomKind:
             )
         judged = list(errors.found), value_problems(new, found.node, old)
         wrong: list[FieldErrorLike] = [*judged[0], *judged[1]]
-        if found.rules is None:
+        rules = found.rules.tree()
+        if rules is None:
             return wrong
         # A rule may count on the types and sizes that the schema promises.
         if any(problem.type in BLOCKING for problem in judged[1]):
             return [*wrong, RULES_NOT_CHECKED]
-        return [*wrong, *rule_problems(found.rules, new, old)]
+        return [*wrong, *rule_problems(rules, new, old)]
 
     # --- showing
 
@@ -266,7 +267,7 @@ def _version(found: Document) -> CustomVersion:
         name=text(found, "name"),
         schema=schema,
         node=node,
-        rules=compile_rules(node),
+        rules=LazyRules(node),
         owned=OwnedFields({**_owned_root(), **_owned_properties(node)}),
         columns=tuple(columns),
         selectable=tuple(text(entry, "jsonPath") for entry in mappings(found, "selectableFields")),

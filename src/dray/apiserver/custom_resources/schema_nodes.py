@@ -9,7 +9,7 @@ from typing import Any, Literal
 from dray.apiserver.request.request_info import Document
 
 # A schema may be large, but not so large that every write of an object pays for it.
-MAX_NODES = 20_000
+MAX_NODES = 60_000
 MAX_DEPTH = 64
 
 Limits = dict[str, Any]

@@ -25,7 +25,7 @@ from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_of
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import Core, in_thread_if_large
+from dray.apiserver.core import LARGE, Core, in_thread_if_large
 from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.custom_resources.definition_validation import DEFINITION, definition_problems
 from dray.apiserver.request.request_info import ApiCall
@@ -226,7 +226,7 @@ class ObjectWriter:
     ) -> WriteOutcome:
         row, core = call.row, self._core
         strategy = strategy_of(row)
-        size = len(call.request.body)
+        size = _work_of(call, len(call.request.body))
         setting = Setting(core.gates, core.now())
         created = await in_thread_if_large(size, lambda: strategy.create(document, setting))
         context = self._validation_context(call, created)
@@ -312,7 +312,7 @@ class ObjectWriter:
         row, core = call.row, self._core
         seen = change.seen
         old = seen.document if seen is not None and seen.stored is stored else stored.document()
-        size = len(call.request.body) + len(stored.value)
+        size = _work_of(call, len(call.request.body) + len(stored.value))
         built = await in_thread_if_large(size, lambda: change.build(old))
         document = built if isinstance(built, dict) else await built
         named_revision = self._check_identity(call, document, old)
@@ -451,6 +451,12 @@ class ObjectWriter:
         if not dry_run:
             await self._core.remove(stored, document)
         return WriteOutcome(shown)
+
+
+def _work_of(call: ApiCall, size: int) -> int:
+    """The bytes of a request, or as many as count as large: rules that are yet to be compiled take as long."""
+    custom: CustomKind | None = call.row.custom
+    return size if custom is None or custom.versions[call.version].rules.is_compiled else max(size, LARGE)
 
 
 def _create_problems(call: ApiCall, new: Document, context: ValidationContext) -> Sequence[errors.FieldErrorLike]:
