@@ -245,3 +245,26 @@ def test_policies_find_a_solution_wherever_there_is_one(policy):
     assert isinstance(answer, Allocation)
     assert len(chosen(answer)) == 3
     assert chosen(ask(devices, any_request(count=4), constraints=limits, policy=policy)) == "NoFit"
+
+
+@pytest.mark.parametrize(
+    ("in_use", "fitting"),
+    [
+        pytest.param(["none-0", "a-0"], ["r:none-1"], id="one-without-groups-comes-first"),
+        pytest.param(["none-2", "a-0"], ["r:a-1"], id="one-with-groups-comes-first"),
+        pytest.param(["a-0", "b-0"], "NoFit", id="no-group-in-common"),
+    ],
+)
+def test_devices_in_use_that_would_not_go_together(in_use, fitting):
+    """Slices may change after devices were given out. Of devices with and without groups the first published one counts."""
+    sets = [{"name": "card", "counters": {"slots": {"value": "9"}}}]
+
+    def device(name):
+        group = name.split("-")[0]
+        drawn = {"counterSet": "card", "counters": {"slots": {"value": "1"}}}
+        return a_device(name, consumesCounters=[drawn if group == "none" else drawn | {"compatibilityGroups": [group]}])
+
+    devices = [device(name) for name in ("none-0", "a-0", "b-0", "none-1", "a-1", "none-2")]
+    shared = slice_object([], name="counters", sharedCounters=sets, count=2)
+    answer = ask(devices, any_request(), held=[holder_object(*in_use)], slices=[shared])
+    assert chosen(answer) == fitting

@@ -15,6 +15,7 @@ from dray.allocator.rules import Look, Rule, ValueGroups
 from dray.allocator.search_input import SearchInput
 from dray.allocator.search_plan import SearchPlan
 from dray.allocator.types import bits
+from dray.allocator.usefulness import Usefulness
 
 if TYPE_CHECKING:
     from dray.allocator.search import Search
@@ -23,7 +24,17 @@ if TYPE_CHECKING:
 class Bounds:
     """Asks the rules how many devices can be taken together, and which values devices may have together."""
 
-    __slots__ = ("_all_sums", "_constraints", "_given", "_limits", "_plan", "_share_limits", "_sums", "_views")
+    __slots__ = (
+        "_all_sums",
+        "_constraints",
+        "_given",
+        "_limits",
+        "_plan",
+        "_share_limits",
+        "_sums",
+        "_usefulness",
+        "_views",
+    )
 
     def __init__(self, given: SearchInput, plan: SearchPlan, look: Look) -> None:
         """`look` may stop the search; whatever takes long calls it now and then, and continues where it was."""
@@ -31,6 +42,7 @@ class Bounds:
         self._plan = plan
         self._all_sums = [bound for rule in given.rules for bound in rule.sum_bounds(plan, look)]
         self._sums = self._all_sums
+        self._usefulness = Usefulness()
         self._constraints = [rule for rule in given.rules if rule.is_constraint]
         # Options with equal views may take the same devices, whatever has been chosen.
         self._views = [self._view(option) for option in given.problem.options]
@@ -70,6 +82,13 @@ class Bounds:
 
     def narrow(self, search: Search, option: Option, ordinal: int, start: int, candidates: int) -> int:
         """Candidates with which the rest may still be served; none at all means that this is a dead end."""
+        if not self._usefulness.is_worth_asking():
+            return candidates
+        kept = self._narrowed(search, option, ordinal, start, candidates)
+        self._usefulness.note(kept != candidates)
+        return kept
+
+    def _narrowed(self, search: Search, option: Option, ordinal: int, start: int, candidates: int) -> int:
         masks = self._masks(search, option, start)
         kept = self._serving(masks, option, ordinal, candidates)
         # Constraints on requests to come count as well: one that cannot be met makes all of this vain.

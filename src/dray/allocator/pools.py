@@ -189,9 +189,9 @@ class PoolView:
         return DeviceID(self.driver, self.name, self.names[position])
 
     def kinds_of_pool(self, names: Collection[str]) -> list[DeviceKind]:
-        """InterchangeableDevices of the named devices that draw counters, wherever in the pool they are published."""
+        """Kinds of the named devices that draw counters, in the order in which the pool publishes them."""
         known = self.counters.kinds_by_name if self.counters is not None else {}
-        return [known[name] for name in names if name in known]
+        return [kind for name, kind in known.items() if name in names]
 
     @property
     def search_key(self) -> tuple[bool, str, str]:

@@ -16,6 +16,8 @@ MOST_BITS_IN_TABLE = 1 << 23
 # Working out all sums of some devices may take so long, in additions of small sets (some 0.1 s); and one that cannot pause.
 MOST_WORK = 60_000
 MOST_WORK_AT_ONCE = 1_000
+# Devices between two looks at the time.
+DEVICES_PER_LOOK = 8
 
 Amounts = Sequence[int]
 """One amount per counter."""
@@ -80,7 +82,8 @@ class SumRows:
 
     def work_out(self, look: Callable[[], None]) -> None:
         while self._draws:
-            look()
+            if len(self._draws) % DEVICES_PER_LOOK == 0:
+                look()
             amounts, last = self._draws.pop(), self.last
             self.last = [last[0]]
             for k in range(1, len(last)):

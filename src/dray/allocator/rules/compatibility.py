@@ -50,8 +50,12 @@ class Compatibility(Rule):
         # By device, oldest entry first: what to restore when it leaves.
         self._undo: dict[int, list[dict[SetKey, Groups | None]]] = {}
         for key, brought in allocated:
-            together = joined(self._current.get(key), brought)
-            self._current[key] = CONFLICT if together is None else together
+            current = self._current.get(key)
+            if current is None:
+                self._current[key] = brought
+            elif current and brought:
+                self._current[key] = (current & brought) or CONFLICT
+            # Where devices with and without groups are in use together, the first one decides, as in Kubernetes.
 
     def enter(self, option: Option, position: int) -> bool:
         groups = self._groups.get(position)

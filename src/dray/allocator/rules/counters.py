@@ -11,6 +11,7 @@ from dray.allocator.rules import KindOf, Look, Rule
 from dray.allocator.rules.counter_sums import CounterSums, is_fixed
 from dray.allocator.sums import most_within, spaces_of
 from dray.allocator.types import bits
+from dray.allocator.usefulness import Usefulness
 from dray.api.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Counters(Rule):
     name = "counters"
     kind_changes = True
 
-    __slots__ = ("_budgets", "_charged", "_competing", "_concerns", "_drawn", "_shareable", "_shared")
+    __slots__ = ("_budgets", "_charged", "_competing", "_concerns", "_drawn", "_shareable", "_shared", "_usefulness")
 
     def __init__(self, budgets: dict[int, PoolBudget], drawn: dict[int, Drawn], shareable: int, shared: int) -> None:
         """`budgets` and `drawn` by device position; `shared` devices paid their counters with their first share."""
@@ -139,6 +140,8 @@ class Counters(Rule):
         # Whether each entry of a device paid, oldest first.
         self._charged: dict[int, list[bool]] = {}
         self._competing: list[CompetingDevices] | None = None
+        # Of looking at all counters of a card together.
+        self._usefulness = Usefulness()
 
     def enter(self, option: Option, position: int) -> bool:
         if not self._concerns >> position & 1:
@@ -207,10 +210,12 @@ class Counters(Rule):
         touched = [competing for competing in self._groups() if mask & competing.devices]
         bounds = [competing.most_that_fit(mask & competing.devices) for competing in touched]
         most += sum(bounds)
+        if most < wanted or not self._usefulness.is_worth_asking():
+            return most
         for competing, bound in zip(touched, bounds, strict=True):
-            if most < wanted:
-                break
-            most += competing.exactly_fit(mask & competing.devices, bound) - bound
+            if most >= wanted:
+                most += competing.exactly_fit(mask & competing.devices, bound) - bound
+        self._usefulness.note(most < wanted)
         return most
 
     def kind(self, first_request: int, position: int) -> Hashable:
