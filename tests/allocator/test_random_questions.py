@@ -26,6 +26,6 @@ def test_a_slice_of_random_questions(kind: str) -> None:
 @pytest.mark.parametrize("seed", range(2, 7))
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_many_random_questions(kind: str, seed: int) -> None:
-    comparison = differences(kind, seed, worlds=3000)
+    comparison = differences(kind, seed, worlds=3000 if kind == "wild" else 1000)
     assert comparison.differences == []
     print(kind, seed, dict(comparison.counts))

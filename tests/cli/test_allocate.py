@@ -1,6 +1,7 @@
 """`dray allocate` over scenarios."""
 
 import json
+import random
 
 from click.testing import CliRunner
 
@@ -65,6 +66,27 @@ def test_error_and_no_claims():
     assert wrong["outcome"] == "error"
     assert "could not retrieve device class any" in wrong["error"]
     assert (empty["outcome"], empty["allocations"]) == ("allocated", [])
+
+
+def test_search_that_takes_too_long_is_an_error_and_the_next_scenario_is_answered():
+    """No two devices may share a coordinate, and 20 of 120 random points are wanted: nobody waits for that answer."""
+    chance = random.Random(0)
+    devices = [
+        {"name": f"d{i}", "attributes": {axis: {"int": chance.randrange(20)} for axis in "abc"}} for i in range(120)
+    ]
+    published = json.loads(json.dumps(WORLD["slices"][0]))
+    published["spec"] |= {"devices": devices, "nodeName": "n0"}
+    wanted = {"name": "r", "exactly": {"deviceClassName": "any", "allocationMode": "ExactCount", "count": 20}}
+    constraints = [{"distinctAttribute": f"{published['spec']['driver']}/{axis}"} for axis in "abc"]
+    claim = {
+        "metadata": {"namespace": "ns", "name": "c"},
+        "spec": {"devices": {"requests": [wanted], "constraints": constraints}},
+    }
+    hard = {"name": "hard", "node": NODES[0], **WORLD, "slices": [published], "claims": [claim]}
+    hard["features"] = {"consumableCapacity": True}
+    _, (late, fits) = run(hard, {"name": "easy", "node": NODES[0], **WORLD}, options=["--timeout", "0.05"])
+    assert (late["outcome"], late["error"]) == ("error", "filter operation aborted: deadline exceeded")
+    assert fits["outcome"] == "allocated"
 
 
 def test_a_line_that_is_no_scenario():

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from math import gcd
 from typing import Protocol
 
-# Bits of one set of sums, and of all sets that one table keeps (1 MB).
+# Bits of one set of sums, of all sets that one table keeps (1 MB), and of the tables of one bound (8 MB).
 MOST_BITS = 1 << 17
 MOST_BITS_IN_TABLE = 1 << 23
+MOST_BITS_IN_ALL = 1 << 26
 # Working out all sums of some devices may take so long, in additions of small sets (some 0.1 s); and one that cannot pause.
 MOST_WORK = 60_000
 MOST_WORK_AT_ONCE = 1_000
@@ -41,10 +42,6 @@ def joined(one: Sums, other: Sums) -> Sums:
     for number, sums in other.items():
         together[number] = together.get(number, 0) | sums
     return together
-
-
-def bits_of(sums: Sums) -> int:
-    return sum([row.bit_length() for row in sums.values()])
 
 
 class SumSpace(Protocol):

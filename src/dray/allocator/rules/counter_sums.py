@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dray.allocator.sums import (
+    MOST_BITS_IN_ALL,
     MOST_BITS_IN_TABLE,
     MOST_WORK,
     NO_WAY,
@@ -21,7 +22,6 @@ from dray.allocator.sums import (
     SumRows,
     Sums,
     SumSpace,
-    bits_of,
     joined,
     work_of,
 )
@@ -36,22 +36,20 @@ if TYPE_CHECKING:
 class SumTable:
     """Sums of k devices out of those from a rank on, each added to what other requests draw."""
 
-    __slots__ = ("_ranks", "_rows", "_stride")
+    __slots__ = ("_ranks", "_rows", "_stride", "bits")
 
     def __init__(self, space: SumSpace, draws: Sequence[tuple[int, Amounts]], most: int, base: Sums) -> None:
         """`draws` by rank, in order."""
         self._ranks = [rank for rank, _ in draws]
         # Where not all rows fit into memory, every so many are kept; a row for more devices than asked is a weaker bound.
         self._stride = 1 + len(draws) * most * space.bits // MOST_BITS_IN_TABLE
+        # At most.
+        self.bits = (len(draws) // self._stride + 1) * (most + 1) * space.bits
         # From the last rank to the first.
         self._rows = SumRows(space, [amounts for _, amounts in reversed(draws)], most, base, self._stride)
 
     def work_out(self, look: Look) -> None:
         self._rows.work_out(look)
-
-    @property
-    def bits(self) -> int:
-        return sum([bits_of(reached) for row in self._rows.rows for reached in row])
 
     def reached(self, start: int, count: int) -> Sums:
         place = bisect_left(self._ranks, start)
@@ -85,6 +83,7 @@ class CounterSums:
     __slots__ = (
         "_amounts",
         "_bases",
+        "_bits_worked_out",
         "_devices",
         "_fixed",
         "_left",
@@ -120,11 +119,11 @@ class CounterSums:
         self._fixed: dict[int, Amounts] = {}
         # Kept, perhaps half done, for when the search continues after a stop.
         self._worked_out: dict[Hashable, SumRows] = {}
+        self._bits_worked_out = 0
 
     @property
     def bits(self) -> int:
-        tables = sum([table.bits for table, _ in self._tables.values()])
-        return tables + sum([bits_of(sums) for rows in self._worked_out.values() for sums in rows.last])
+        return sum([table.bits for table, _ in self._tables.values()]) + self._bits_worked_out
 
     def binds(self, requests: Sequence[ClaimRequest]) -> bool:
         """Not if these requests may come without any device of this group, or with devices that draw nothing.
@@ -197,6 +196,8 @@ class CounterSums:
             draws = [(rank(option, position), self._amounts[position]) for position in bits(mask & self._devices)]
             most = min(option.count * len(members), len(draws))
             table = SumTable(self._space, sorted(draws), most, self._base(others))
+            if self.bits + table.bits > MOST_BITS_IN_ALL:
+                self._tables.clear()
             alike = EqualRequests(option.count, members, self._plan, self._elsewhere(mask, len(members)))
             known = self._tables[option.index] = (table, alike)
         known[0].work_out(self._look)
@@ -247,6 +248,7 @@ class CounterSums:
         if rows is None:
             draws = [self._amounts[position] for position in bits(mask & self._devices)]
             rows = self._worked_out[key] = SumRows(self._space, draws, count, later, stride=0)
+            self._bits_worked_out += (count + 1) * self._space.bits
         rows.work_out(self._look)
         return rows.last[count]
 
