@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 
 from dray.api.jsontext import go_json
-from dray.api.safe_get import mapping, mappings, part, strings, text, uid_of
+from dray.api.safe_get import mapping, mappings, part, strings, text
 from dray.api.scalars import Shaping
 from dray.api.schemas import struct
-from dray.api.scheme import ALL_VERBS, Column, Resource, Subresource, Version, group_version
+from dray.api.scheme import ALL_VERBS, Resource, Subresource, Version, group_version
 from dray.api.served_versions import version_order
 from dray.api.shaping import shape_of
 from dray.api.strategies import SPEC_AND_METADATA, STATUS_FIELDS, Setting, Strategy
@@ -41,8 +41,6 @@ RULES_NOT_CHECKED = OptionError(
     "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to "
     "complete validation",
 )
-AGE = Column("Age", "date")
-_NAME = Column("Name", format="name")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -63,8 +61,6 @@ class CustomVersion:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CustomKind:
-    name: str
-    definition_uid: str
     group: str
     kind: str
     namespaced: bool
@@ -222,8 +218,6 @@ def custom_resource(definition: Document) -> Resource:
     stored_as = next(found for found in versions if found.name == storage)
     served = {text(found, "name") for found in mappings(spec, "versions") if found.get("served")}
     kind = CustomKind(
-        name=text(definition, "metadata", "name"),
-        definition_uid=uid_of(definition),
         group=text(spec, "group"),
         kind=text(names, "kind"),
         namespaced=text(spec, "scope") == "Namespaced",
@@ -245,7 +239,6 @@ def custom_resource(definition: Document) -> Resource:
         short_names=tuple(strings(names, "shortNames")),
         categories=tuple(strings(names, "categories")),
         subresources=_subresources(stored_as),
-        columns=(_NAME, AGE),
         singular_name=text(names, "singular"),
         list_kind_name=text(names, "listKind"),
         custom=kind,

@@ -23,6 +23,7 @@ from dray.apiserver.watch.stored_object import to_value
 from dray.http.responses import Response
 from dray.store.errors import Conflict, NotFound, StoreError
 from dray.store.interface import Delete, Operation, Precondition, Put
+from dray.tasks import cancelled
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +45,22 @@ class DefinitionController:
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            name = await self._changed.get()
-            try:
-                await self._look_at(name)
-            except (Conflict, NotFound):
-                continue  # somebody else changed it, which brings it back
-            except StoreError as error:
-                log.warning("definition %s: %s", name, error)
-                self._look_again(name)
-            except Exception:
-                log.exception("definition %s", name)
+        try:
+            while True:
+                await self._try(await self._changed.get())
+        finally:
+            await cancelled(*self._later)
+
+    async def _try(self, name: str) -> None:
+        try:
+            await self._look_at(name)
+        except (Conflict, NotFound):
+            return  # somebody else changed it, which brings it back
+        except StoreError as error:
+            log.warning("definition %s: %s", name, error)
+            self._look_again(name)
+        except Exception:
+            log.exception("definition %s", name)
 
     def _look_again(self, name: str) -> None:
         async def later() -> None:

@@ -103,7 +103,7 @@ class WebhookPlugin(AdmissionPlugin):
         text = f'failed calling webhook "{webhook.name}": {failure}'
         if webhook.fails_closed:
             raise errors.internal(text)
-        log.warning("%s; its failure policy lets the request pass", text)
+        log.warning("%s; the failure policy in %s lets the request pass", text, webhook.configuration)
         remember(admission, f"failed open: {webhook.name}")
 
 
