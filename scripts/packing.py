@@ -3,11 +3,12 @@
 python scripts/packing.py world nodes.csv pods.csv --seed 42 > world.json
 dray simulate -f world.json --policy least-fragmentation -o json > result.json
 python scripts/packing.py score world.json result.json
+python scripts/packing.py causes world.json result.json
 python scripts/packing.py plot world.json result-a.json result-b.json > docs/images/packing.svg
 
 nodes.csv has the columns name, cpu_milli, memory_mib, devices, model; pods.csv cpu_milli, memory_mib, devices, milli, models. A device
 is divided in 1,000 parts; a pod takes `milli` of each of its devices. `score` and `plot` also read any other dump: there each claimed
-device counts as a whole one, or as the part of its capacity that is asked for.
+device counts as a whole one, or as the part of its capacity that is asked for. `causes` counts the devices that stay free, by the reason.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import datetime
 import json
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -161,14 +164,89 @@ def at_full(points: list[tuple[float, float]]) -> float:
     return next((allocated for arrived, allocated in points if arrived >= 1.0), points[-1][1])
 
 
+# --- what stays free, and why
+
+
+def quantity(text: str) -> float:
+    """Plain numbers, milli, and binary units: all that the worlds and results here contain."""
+    for suffix, factor in (("m", 1e-3), ("Ki", 2.0**10), ("Mi", 2.0**20), ("Gi", 2.0**30), ("Ti", 2.0**40), ("k", 1e3)):
+        if text.endswith(suffix):
+            return float(text.removesuffix(suffix)) * factor
+    return float(text)
+
+
+def shares_taken(result: Document) -> dict[tuple[str, str], float]:
+    """The taken part of each device, by pool and device."""
+    taken: dict[tuple[str, str], float] = {}
+    for pod in result["pods"]:
+        for claim in pod["claims"]:
+            for row in ((claim["allocation"] or {}).get("devices") or {}).get("results", ()):
+                consumed = row.get("consumedCapacity") or {}
+                part = quantity(str(consumed["milli"])) / WHOLE if "milli" in consumed else 1.0
+                key = (row["pool"], row["device"])
+                taken[key] = taken.get(key, 0.0) + part
+    return taken
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What pods that ask for devices need; `part` is that of each device."""
+
+    cpu: float
+    memory: float
+    part: float
+    count: int
+
+
+def shapes_of(given: Document) -> dict[Shape, float]:
+    """The shapes of the pods that ask for devices, with their shares."""
+    claims = {item["metadata"]["name"]: item for item in given["items"] if item["kind"] == "ResourceClaim"}
+    found: Counter[Shape] = Counter()
+    for pod in (item for item in given["items"] if item["kind"] == "Pod"):
+        for entry in pod["spec"].get("resourceClaims", ()):
+            exactly = claims[entry["resourceClaimName"]]["spec"]["devices"]["requests"][0]["exactly"]
+            milli = exactly.get("capacity", {}).get("requests", {}).get("milli", WHOLE)
+            asked = pod["spec"]["containers"][0]["resources"].get("requests", {})
+            cpu, memory = quantity(asked.get("cpu", "0")), quantity(asked.get("memory", "0"))
+            found[Shape(cpu, memory, int(milli) / WHOLE, int(exactly.get("count", 1)))] += 1
+    return {shape: count / found.total() for shape, count in found.items()}
+
+
+CAUSES = ("part too small", "too few devices", "too little cpu", "too little memory", "would fit")
+
+
+def causes(given: Document, result: Document) -> dict[str, float]:
+    """Free devices, divided by what keeps the pods of the mix away from them: the first obstacle of each shape counts with its share."""
+    taken, shapes = shares_taken(result), shapes_of(given)
+    nodes = {node["name"]: node for node in result["nodes"]}
+    found = dict.fromkeys(CAUSES, 0.0)
+    for item in (each for each in given["items"] if each["kind"] == "ResourceSlice"):
+        spec = item["spec"]
+        have, used = nodes[spec["nodeName"]]["allocatable"], nodes[spec["nodeName"]]["requested"]
+        cpu, memory = (quantity(have[name]) - quantity(used.get(name, "0")) for name in ("cpu", "memory"))
+        parts = [1.0 - taken.get((spec["pool"]["name"], device["name"]), 0.0) + 1e-9 for device in spec["devices"]]
+        for shape, share in shapes.items():
+            enough = sum(part >= shape.part for part in parts) >= shape.count
+            for part in parts:
+                obstacles = (part < shape.part, not enough, cpu < shape.cpu, memory < shape.memory, True)
+                found[CAUSES[obstacles.index(True)]] += part * share
+    return found
+
+
+def stranded(given: Document, result: Document) -> int:
+    """Devices of which nothing is taken."""
+    devices = sum(len(item["spec"]["devices"]) for item in given["items"] if item["kind"] == "ResourceSlice")
+    return devices - len(shares_taken(result))
+
+
 # --- the plot
 
 
 def svg(curves: dict[str, list[tuple[float, float]]]) -> str:
     """Allocated over arrived, from 80 % on, where policies differ."""
     low, high = 0.8, 1.3
-    width, height, left, top = 720, 380, 60, 20
-    bottom, right = 60, 200
+    width, height, left, top = 760, 380, 60, 20
+    bottom, right = 60, 230
 
     def at(arrived: float, allocated: float) -> str:
         x = left + (arrived - low) / (high - low) * (width - left - right)
@@ -220,8 +298,9 @@ def main() -> None:
     making.add_argument("--seed", type=int, default=42)
     making.add_argument("--arrive", type=float, default=1.3)
     scoring = commands.add_parser("score")
+    explaining = commands.add_parser("causes")
     plotting = commands.add_parser("plot")
-    for each in (scoring, plotting):
+    for each in (scoring, explaining, plotting):
         each.add_argument("world", type=Path)
         each.add_argument("results", type=Path, nargs="+", help="what dray simulate -o json printed; [NAME=]FILE")
     plotting.add_argument("--published", type=Path, help="a JSON file with further curves")
@@ -230,10 +309,16 @@ def main() -> None:
         json.dump(world(given.nodes, given.pods, given.seed, given.arrive), sys.stdout)
         return
     objects = json.loads(given.world.read_text())
-    curves = {}
+    results = {}
     for text in map(str, given.results):
         name, _, path = text.rpartition("=")
-        curves[name or Path(path).stem] = curve(objects, json.loads(Path(path).read_text()))
+        results[name or Path(path).stem] = json.loads(Path(path).read_text())
+    if given.command == "causes":
+        for name, result in results.items():
+            shown = ", ".join(f"{cause} {free:.1f}" for cause, free in causes(objects, result).items())
+            print(f"{name}: devices free: {shown}; untouched {stranded(objects, result)}")
+        return
+    curves = {name: curve(objects, result) for name, result in results.items()}
     if given.command == "score":
         for name, points in curves.items():
             print(

@@ -194,6 +194,12 @@ def test_difference_between_policies(tmp_path: Path) -> None:
     assert row["from"]["node"] != row["to"]["node"]
 
 
+def test_defragmentation_is_in_the_document_when_asked_for(tmp_path: Path) -> None:
+    documents = [gpu_node("node-0"), gpu_slice("node-0"), a_class(), gpu_template(), a_waiting_pod("a")]
+    assert "defragmentation" not in simulated(tmp_path, documents)
+    assert simulated(tmp_path, documents, "--defragment")["defragmentation"] == {"room": [], "empty": []}
+
+
 def test_difference_between_dumps(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

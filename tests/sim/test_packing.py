@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ DATA = Path(__file__).parent / "data" / "packing"
 
 
 def script() -> Any:
-    spec = importlib.util.spec_from_file_location("packing", ROOT / "scripts" / "packing.py")
+    spec = importlib.util.spec_from_file_location("packing_script", ROOT / "scripts" / "packing.py")
     assert spec is not None
     assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -28,12 +29,16 @@ def script() -> Any:
 PACKING = script()
 
 
-def curve(world: dict[str, Any], policy: str) -> list[tuple[float, float]]:
+def simulated(world: dict[str, Any], policy: str) -> dict[str, Any]:
     dump = Dump()
     DumpReader(dump).read("world.json", json.dumps(world).encode())
     simulation = Simulation(dump.world(), config=config_of_policy(policy))
     simulation.run()
-    return PACKING.curve(world, result_document(simulation, (), []))
+    return result_document(simulation, (), [])
+
+
+def curve(world: dict[str, Any], policy: str) -> list[tuple[float, float]]:
+    return PACKING.curve(world, simulated(world, policy))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -47,6 +52,16 @@ def test_a_policy_places_more_than_the_default(policy: str) -> None:
 def test_the_same_input_gives_the_same_answer() -> None:
     world = PACKING.world(DATA / "nodes.csv", DATA / "pods.csv", 1, 0.5)
     assert curve(world, "least-fragmentation") == curve(world, "least-fragmentation")
+
+
+def test_free_devices_are_counted_by_the_reason_that_keeps_pods_away() -> None:
+    world = PACKING.world(DATA / "nodes.csv", DATA / "pods.csv", 42, 1.3)
+    result = simulated(world, "least-fragmentation")
+    found = PACKING.causes(world, result)
+    devices = sum(len(item["spec"]["devices"]) for item in world["items"] if item["kind"] == "ResourceSlice")
+    allocated = PACKING.curve(world, result)[-1][1]
+    assert sum(found.values()) == pytest.approx(devices * (1 - allocated), abs=1e-3)
+    assert found["part too small"] > found["would fit"]
 
 
 def test_the_plot_has_a_line_for_each_curve() -> None:

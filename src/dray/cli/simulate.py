@@ -15,6 +15,7 @@ from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
 from dray.sim.autoscaling import autoscale as autoscale_nodes
+from dray.sim.defragmentation import Defragmentation, defragmentation_document, defragmentation_text
 from dray.sim.node_templates import AddedNodes, NodeTemplate, TemplateError, grown, template_of
 from dray.sim.reports.simulation_result import Document, diff_document, result_document, result_text
 from dray.sim.simulation import DEFAULT_POLICY, Simulation, config_of_policy
@@ -42,6 +43,11 @@ from dray.validation import ValidationContext
 @click.option(
     "--report", type=click.Path(dir_okay=False, writable=True), metavar="FILE.html", help="Plots, in one file."
 )
+@click.option(
+    "--defragment",
+    is_flag=True,
+    help="Say which pods to move, in which order, to make room for waiting pods and to empty nodes.",
+)
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide also lists the nodes.")
 @gate_options
@@ -52,6 +58,7 @@ def simulate(
     policy: str,
     other: str | None,
     report: str | None,
+    defragment: bool,
     keep_going: bool,
     output: str | None,
     feature_gates: str,
@@ -66,6 +73,7 @@ def simulate(
       dray simulate -f dump.yaml --add-nodes node-1=3 -o json
       dray simulate -f dump.yaml --autoscale --report report.html
       dray simulate -f dump.yaml --diff least-fragmentation
+      dray simulate -f dump.yaml --defragment
     """
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise click.UsageError(f"{report}: there is no such folder")
@@ -81,6 +89,8 @@ def simulate(
             world = grown(world, growth)
             simulation = run.simulate(world, policy)
         document = result_document(simulation, growth, run.problems)
+        if defragment:
+            document["defragmentation"] = run.defragment(simulation, policy)
         if other is not None:
             document["diff"] = run.compare(document, world, policy, other)
     except TemplateError as problem:
@@ -91,6 +101,8 @@ def simulate(
         write_document(document, output)
     else:
         click.echo(result_text(document, wide=output == "wide"))
+        if defragment:
+            click.echo(defragmentation_text(document["defragmentation"]))
     for line in run.problems:
         show_line(f"left out: {line}", err=True)
     if run.problems or document["summary"]["unschedulable"] or document["summary"]["errors"]:
@@ -135,6 +147,12 @@ class _Invocation:
         with ProgressLine("scaling", unit="attempts") as progress:
             growth = autoscale_nodes(world, before, templates, lambda bigger: self._new(bigger, policy), progress.step)
         return self.simulate(grown(before.world(), growth), policy).continues(before), growth
+
+    def defragment(self, ended: Simulation, policy: str) -> Document:
+        with ProgressLine("defragmenting", unit="plans") as progress:
+            planner = Defragmentation(ended, lambda world: self._new(world, policy), progress.step)
+            room = planner.room_plans()
+            return defragmentation_document(room, planner.empty_plans())
 
     def compare(self, document: Document, world: ClusterObjects, policy: str, other: str) -> Document:
         if other == DEFAULT_POLICY or other in POLICIES:

@@ -104,17 +104,18 @@ class DryRun:
     def _plan_for(self, node: NodeState) -> PreemptionPlan | None:
         priority = self._pod.spec.priority or 0
         lower = sorted((placed.pod for placed in node.pods.values() if placed.priority < priority), key=importance)
-        if not lower or not self._fits_without(node, lower):
+        if not lower or not self.fits_without(node, lower):
             return None
         victims = list(lower)
         # The most important are spared first, as long as the preemptor still fits.
         for pod in lower:
             spared = [victim for victim in victims if victim is not pod]
-            if self._fits_without(node, spared):
+            if self.fits_without(node, spared):
                 victims = spared
         return PreemptionPlan(node.name, tuple(victims))
 
-    def _fits_without(self, node: NodeState, gone: list[Pod]) -> bool:
+    def fits_without(self, node: NodeState, gone: list[Pod]) -> bool:
+        """Would the pod fit on the node if these pods had left it with their devices?"""
         with ExitStack() as hypothesis:
             uids = [pod.metadata.uid for pod in gone]
             hypothesis.enter_context(self._snapshot.hypothetically_without(uids, node.name))
