@@ -200,6 +200,14 @@ def test_defragmentation_is_in_the_document_when_asked_for(tmp_path: Path) -> No
     assert simulated(tmp_path, documents, "--defragment")["defragmentation"] == {"room": [], "empty": []}
 
 
+def test_the_mix_may_come_from_a_file(tmp_path: Path) -> None:
+    documents = [gpu_node("node-0"), gpu_slice("node-0"), a_class(), gpu_template(), a_waiting_pod("a")]
+    expected = tmp_path / "expected.yaml"
+    expected.write_text(yaml.safe_dump_all([gpu_template(), a_waiting_pod("b"), a_waiting_pod("c")]))
+    document = simulated(tmp_path, documents, "--policy", "least-fragmentation", "--mix", str(expected))
+    assert where(document) == {"a": "node-0"}
+
+
 def test_difference_between_dumps(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -74,6 +74,18 @@ async def test_a_pod_without_devices_leaves_cpu_where_devices_need_it():
     assert world.node_of("plain") == "without"
 
 
+@pytest.mark.parametrize(
+    ("mix", "expected"),
+    [pytest.param([], "small", id="nothing-expected"), pytest.param([whole("seen", cpu="4")], "large", id="given-mix")],
+)
+async def test_a_given_mix_counts_before_its_pods_come(mix, expected):
+    config = with_policy(SchedulerConfig(), "least-fragmentation", [(pod, (claim,)) for pod, claim in mix])
+    nodes = [a_node("small", cpu="4"), a_slice("small", 4), a_node("large", cpu="16"), a_slice("large", 4)]
+    world = World(*nodes, CLASS, a_pod("plain", cpu="2"), config=config)
+    await world.settle()
+    assert world.node_of("plain") == expected
+
+
 def partitioned(sets):
     """Each set has 4 slices: one partition takes them all, others one or two of them."""
     devices = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from dray.cli.output import ProgressLine, show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
+from dray.sim.admitted_pods import pods_with_claims
 from dray.sim.autoscaling import autoscale as autoscale_nodes
 from dray.sim.defragmentation import Defragmentation, defragmentation_document, defragmentation_text
 from dray.sim.node_templates import AddedNodes, NodeTemplate, TemplateError, grown, template_of
@@ -39,6 +41,13 @@ from dray.validation import ValidationContext
     help="Find the smallest number of nodes that places every pod; --add-nodes names templates and their limits.",
 )
 @click.option("--policy", type=click.Choice([DEFAULT_POLICY, *sorted(POLICIES)]), default=DEFAULT_POLICY)
+@click.option(
+    "--mix",
+    "mix_files",
+    multiple=True,
+    metavar="FILE|DIR",
+    help="Dump with pods to expect; least-fragmentation counts them, and the waiting ones.",
+)
 @click.option("--diff", "other", metavar="OTHER", help="Compare with another policy, or with another dump.")
 @click.option(
     "--report", type=click.Path(dir_okay=False, writable=True), metavar="FILE.html", help="Plots, in one file."
@@ -56,6 +65,7 @@ def simulate(
     additions: tuple[str, ...],
     autoscale: bool,
     policy: str,
+    mix_files: tuple[str, ...],
     other: str | None,
     report: str | None,
     defragment: bool,
@@ -80,6 +90,8 @@ def simulate(
     gates = gates_from(feature_gates, emulate)
     run = _Invocation(gates, keep_going)
     world = run.read(files)
+    if mix_files:
+        run.mix = pods_with_claims(run.read(mix_files), gates)
     try:
         templates = [run.template(world, text) for text in additions]
         if autoscale:
@@ -116,6 +128,7 @@ class _Invocation:
         self._gates = gates
         self._keep_going = keep_going
         self.problems: list[str] = []
+        self.mix: Sequence[object] = ()
 
     def read(self, files: tuple[str, ...]) -> ClusterObjects:
         with ProgressLine("reading", unit="bytes") as progress:
@@ -161,7 +174,7 @@ class _Invocation:
         return diff_document(document, result_document(self.simulate(there, policy), (), ()), "dump", other)
 
     def _new(self, world: ClusterObjects, policy: str) -> Simulation:
-        return Simulation(world, config=config_of_policy(policy), gates=self._gates)
+        return Simulation(world, config=config_of_policy(policy, self.mix), gates=self._gates)
 
 
 def _write_report(simulation: Simulation, document: Document, path: str) -> None:

@@ -1,7 +1,7 @@
 """The scheduler's configuration: KubeSchedulerConfiguration, its durations, and the packing policies that change it."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -231,15 +231,18 @@ _SPREADING = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 WISH_FACTOR = UNITS // 1000
 
 
-def with_policy(config: SchedulerConfig, policy: str) -> SchedulerConfig:
-    """Every profile scores all nodes that fit by the waste that the pod would add there, and no longer spreads."""
+def with_policy(config: SchedulerConfig, policy: str, mix: Sequence[object] = ()) -> SchedulerConfig:
+    """Every profile scores all nodes that fit by the waste that the pod would add there, and no longer spreads.
+
+    `mix` are pods to expect, each with its claims; those that enter the queue are counted as well.
+    """
     if policy not in POLICIES:
         raise ConfigError(f"policy: Unsupported value: {policy!r}")
-    profiles = tuple(_packing(profile) for profile in config.profiles)
+    profiles = tuple(_packing(profile, mix) for profile in config.profiles)
     return replace(config, profiles=profiles, percentage_of_nodes_to_score=100)
 
 
-def _packing(profile: ProfileConfig) -> ProfileConfig:
+def _packing(profile: ProfileConfig, mix: Sequence[object]) -> ProfileConfig:
     everywhere, score = profile.plugins.get("multiPoint", PluginSet()), profile.plugins.get("score", PluginSet())
     inherited = () if "*" in score.disabled else merge(DEFAULT_PLUGINS, everywhere)
     wishes = {plugin.name: plugin.weight for plugin in inherited if plugin.weight}
@@ -255,4 +258,5 @@ def _packing(profile: ProfileConfig) -> ProfileConfig:
         "multiPoint": PluginSet((*everywhere.enabled, packing), everywhere.disabled),
         "score": PluginSet((*heavier, packing), (*score.disabled, *_SPREADING)),
     }
-    return replace(profile, plugins=plugins, percentage_of_nodes_to_score=100)
+    args = {**profile.args, "DevicePacking": {"mix": mix}}
+    return replace(profile, plugins=plugins, args=args, percentage_of_nodes_to_score=100)

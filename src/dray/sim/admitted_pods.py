@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dray.api.core import Pod, PriorityClass
 from dray.api.dra.claim_users import is_owned_by
-from dray.api.dra.pod_claims import claim_from_template, recorded_claims, with_recorded_claims
+from dray.api.dra.pod_claims import claim_from_template, claim_names, recorded_claims, with_recorded_claims
 from dray.api.dra.pod_phase import is_finished
 from dray.api.reasons import Reason
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim
@@ -71,6 +71,22 @@ def prepare(world: ClusterObjects, gates: FeatureGates, serves: Callable[[Pod], 
         if problem:
             prepared.problems[pod.metadata.uid] = problem
     return prepared
+
+
+def pods_with_claims(world: ClusterObjects, gates: FeatureGates) -> list[tuple[Pod, tuple[ResourceClaim, ...]]]:
+    """All pods of the world, running and waiting, each with its claims: the mix that they make up."""
+    prepared = prepare(world, gates)
+    claims = {
+        (each.metadata.namespace, each.metadata.name): each
+        for each in prepared.objects
+        if isinstance(each, ResourceClaim)
+    }
+    pods = [*[each for each in prepared.objects if isinstance(each, Pod)], *prepared.waiting]
+    found = []
+    for pod in pods:
+        named = [claims.get((pod.metadata.namespace, name)) for name in claim_names(pod)]
+        found.append((pod, tuple([claim for claim in named if claim is not None])))
+    return found
 
 
 def _with_uid(metadata: Any, kind: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -226,10 +226,10 @@ class Simulation:
         return [state.ledger for state in found if state is not None]
 
 
-def config_of_policy(policy: str) -> SchedulerConfig:
+def config_of_policy(policy: str, mix: Sequence[object] = ()) -> SchedulerConfig:
     """The scheduler's configuration for a policy by name; `DEFAULT_POLICY` changes nothing."""
     config = SchedulerConfig()
-    return config if policy == DEFAULT_POLICY else with_policy(config, policy)
+    return config if policy == DEFAULT_POLICY else with_policy(config, policy, mix)
 
 
 def _new_share_ids(world: ClusterObjects) -> Iterator[str]:

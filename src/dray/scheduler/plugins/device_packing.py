@@ -10,6 +10,7 @@ from dray.allocator.requests import Option, Problem
 from dray.allocator.search_input import SearchInput
 from dray.api import codec
 from dray.api.core import Pod
+from dray.api.resource import ResourceClaim
 from dray.scheduler.framework.filtering import EVERY_NODE, ChangeReader, positions
 from dray.scheduler.framework.interface import CycleState, NodeFacet, PluginStatus
 from dray.scheduler.handle import Handle
@@ -28,6 +29,10 @@ PREFERENCE_S = 0.05
 
 ShapeKey = tuple[int, int, tuple[bytes, ...]]
 """Milli-cpu, memory in bytes, and the specs of the claims that need devices."""
+
+
+ExpectedPod = tuple[Pod, tuple[ResourceClaim, ...]]
+"""A pod of a given mix, with its claims."""
 
 
 class PodMix:
@@ -67,7 +72,7 @@ class PodMix:
 
 
 class DevicePacking:
-    """Learns the mix from the pods that enter the queue, and gives a node the more points the less waste the pod adds there.
+    """Learns the mix from the pods that enter the queue, after those that the argument `mix` names, and gives a node the more points the less waste the pod adds there.
 
     Only the nodes that changed are measured again, and nodes with equal room share their scores.
     """
@@ -78,6 +83,7 @@ class DevicePacking:
     def __init__(self, args: Mapping[str, Any], handle: Handle) -> None:
         self._handle = handle
         self._mix = PodMix()
+        self._expected: tuple[ExpectedPod, ...] = tuple(args.get("mix", ()))
         self._shapes: dict[ShapeKey, PodShape] = {}
         self._fragmentation = Fragmentation(())
         self._rooms: dict[str, Room] = {}
@@ -92,10 +98,12 @@ class DevicePacking:
         if not self._mix.knows(pod.metadata.uid):
             attempt = sort_claims(pod, self._handle.devices, self._handle.groups)
             if isinstance(attempt, PodAttempt):
-                claims = attempt.to_allocate
-                question = self._handle.devices.allocator.question(claims) if claims else None
-                self._mix.see(pod.metadata.uid, self._key(pod, question), question.problem if question else None)
+                self._see(pod, attempt.to_allocate)
         return None
+
+    def _see(self, pod: Pod, claims: tuple[ResourceClaim, ...]) -> None:
+        question = self._handle.devices.allocator.question(claims) if claims else None
+        self._mix.see(pod.metadata.uid, self._key(pod, question), question.problem if question else None)
 
     def _key(self, pod: Pod, question: Question | None) -> ShapeKey:
         demand = self._handle.snapshot.demand_of(pod)
@@ -103,6 +111,10 @@ class DevicePacking:
         return demand.milli_cpu, demand.memory, tuple([codec.encode(claim.spec) for claim in claims])
 
     def _measure(self) -> None:
+        # Only now are the classes known that these claims name.
+        for pod, claims in self._expected:
+            self._see(pod, claims)
+        self._expected = ()
         counted = self._mix.shapes()
         self._shapes = {key: shape for key, (shape, _) in counted.items()}
         self._fragmentation = Fragmentation(counted.values())
