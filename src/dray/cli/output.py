@@ -39,8 +39,10 @@ class VisibleStream(io.TextIOBase):
     def __init__(self, terminal: TextIO) -> None:
         self.terminal = terminal
 
-    def write(self, text: str) -> int:
-        self.terminal.write(visible(text))
+    def write(self, text: str | bytes) -> int:
+        """click writes what it offers a shell for completion as bytes."""
+        shown = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
+        self.terminal.write(visible(shown))
         return len(text)
 
     def writable(self) -> bool:

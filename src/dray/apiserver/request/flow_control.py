@@ -50,7 +50,7 @@ def _number(document: Document, field: str, default: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyRule:
+class FlowSchemaRule:
     """Requests of these subjects with these verbs on these resources or paths."""
 
     users: frozenset[str]
@@ -77,10 +77,10 @@ class PolicyRule:
         return (namespace, name) in self.service_accounts or (namespace, EVERY) in self.service_accounts
 
 
-def _policy_rule(document: Document) -> PolicyRule:
+def _policy_rule(document: Document) -> FlowSchemaRule:
     subjects = mappings(document, "subjects")
     accounts = [mapping(each, "serviceAccount") for each in subjects if text(each, "kind") == "ServiceAccount"]
-    return PolicyRule(
+    return FlowSchemaRule(
         frozenset(text(each, "user", "name") for each in subjects if text(each, "kind") == "User"),
         frozenset(text(each, "group", "name") for each in subjects if text(each, "kind") == "Group"),
         frozenset((text(each, "namespace"), text(each, "name")) for each in accounts),
@@ -121,7 +121,7 @@ class FlowSchema:
     level: str
     precedence: int
     distinguisher: str
-    rules: tuple[PolicyRule, ...]
+    rules: tuple[FlowSchemaRule, ...]
 
     def matches(self, user: User, info: RequestInfo) -> bool:
         return any(rule.matches(user, info) for rule in self.rules)
