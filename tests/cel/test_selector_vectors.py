@@ -59,8 +59,23 @@ def test_evaluating_with_and_without_cost_agree() -> None:
         pytest.param(".true", False, id="a-dot-before-a-literal"),
         pytest.param('[,].includes("a")', True, id="an-empty-list-may-have-a-comma"),
         pytest.param('timestamp(0).getHours("-25:00") == 23', True, id="an-offset-of-more-than-a-day"),
+        pytest.param('{duration("1h"): 1}[duration("1h")] == 1', False, id="no-index-by-a-duration"),
+        pytest.param("{timestamp(0): 1}[timestamp(0)] == 1", False, id="no-index-by-a-timestamp"),
+        pytest.param("{null: 1}[null] == 1", False, id="no-index-by-null"),
+        pytest.param('{b"a": 1}[b"a"] == 1', False, id="no-index-by-bytes"),
+        pytest.param("{2: 1}.a == 1", True, id="a-field-of-a-map-with-other-keys"),
+        pytest.param("[1].all(.y, true)", True, id="a-dot-before-a-loop-variable"),
+        pytest.param("[1].all(.y, .y == 1)", False, id="a-loop-variable-with-a-dot-cannot-be-named"),
     ],
 )
 def test_answers_found_by_random_expressions(expression: str, compiles: bool) -> None:
     answered = answer({"expression": expression, "device": {"driver": "d.example.com"}})
     assert (answered["compile"] == "ok") == compiles
+
+
+@pytest.mark.parametrize(
+    ("expression", "result"),
+    [("{2: 1}.a == 1", "error"), ("[null].isSorted()", "error"), ("[1].map(.y, 1) == [1]", True)],
+)
+def test_results_found_by_random_expressions(expression: str, result: object) -> None:
+    assert answer({"expression": expression, "device": {"driver": "d.example.com"}})["result"] == result

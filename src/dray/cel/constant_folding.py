@@ -11,7 +11,7 @@ from dray.cel.functions import caller
 from dray.cel.library.formatting import TAKES, clauses
 from dray.cel.library.regex import compiled
 from dray.cel.types import Type, is_dyn
-from dray.cel.values import to_key
+from dray.cel.values import Duration, Timestamp, to_key
 
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 
@@ -115,6 +115,22 @@ def fold(root: AstNode) -> None:
             _fold_map(node)
         elif type(node) is FunctionCall:
             _fold_call(node)
+
+
+# Types with which cel-go looks nothing up, by their names in its message.
+_GO_TYPES = {bytes: "types.Bytes", type(None): "types.Null", Duration: "types.Duration", Timestamp: "types.Timestamp"}
+
+
+def refuse_indexes(root: AstNode, environment: Environment) -> None:
+    """Refuses (internal) an index whose constant value nothing can be looked up with. The language allows it, Kubernetes does not."""
+    if environment.mixed_literals:
+        return
+    for node in nodes(root):
+        if type(node) is FunctionCall and node.function in ("_[_]", "_[?_]"):
+            index = node.args[-1].constant
+            if index is not NOT_CONSTANT and type(index) in _GO_TYPES:
+                problem = f"invalid qualifier type: {_GO_TYPES[type(index)]}"
+                raise Refused([Issue(node.offset, problem)], internal=True)
 
 
 def _fold_map(node: MapLiteral) -> None:

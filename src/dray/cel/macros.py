@@ -120,6 +120,7 @@ def _two_variables(args: list[AstNode]) -> tuple[str, str]:
 
 
 def _variable(node: AstNode, complaint: str) -> str:
-    if not isinstance(node, Ident) or node.name.startswith("."):
+    if not isinstance(node, Ident):
         raise Refused([Issue(node.offset, complaint)])
-    return node.name
+    # `.y` is a name, too, but inside the loop it still means the `y` outside: nothing there can name the variable.
+    return node.name if not node.name.startswith(".") else f"@{node.name}"

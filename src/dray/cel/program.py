@@ -13,6 +13,7 @@ from dray.cel.ast import AstNode
 from dray.cel.checker import check
 from dray.cel.constant_folding import (
     fold,
+    refuse_indexes,
     validate,
 )
 from dray.cel.device import CelDevice
@@ -137,6 +138,7 @@ def _compile(text: str, environment: Environment, result: str) -> Result:
         validate(root, environment)
         _check_result(root.type, environment, result)
         fold(root)
+        refuse_indexes(root, environment)
     except Refused as refused:
         return CompileFailure(text, "internal" if refused.internal else "invalid", tuple(refused.issues))
     except RecursionError:

@@ -41,6 +41,8 @@ _ORDERED = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
 def is_sorted(items: Any) -> bool:
+    if any(item is None for item in items):
+        raise CelError("no such overload")
     return all(compare(a, b) <= 0 for a, b in itertools.pairwise(items))
 
 
