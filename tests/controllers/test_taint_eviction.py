@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from dray.allocator.pools import taint_rule_matches
 from dray.api.dra.pod_claims import claim_from_template
 from dray.api.dra.taints import tolerates
-from dray.api.resource import DeviceTaint, DeviceTaintSelector, DeviceToleration
+from dray.api.resource import DeviceTaint, DeviceTaintRule, DeviceTaintRuleSpec, DeviceTaintSelector, DeviceToleration
 from dray.client import CLAIMS, PODS, SLICES, TAINT_RULES, TEMPLATES, ApiError
 from dray.controllers.controller_manager import (
     BUILDERS,
@@ -486,7 +487,10 @@ def test_a_taint_without_a_time_counts_from_now():
     ],
 )
 def test_rule_selectors(selector, expected):
+    """For the scheduler a rule without a selector means every device: Kubernetes has both answers."""
     assert rule_selects(selector, "d", "p", "x") is expected
+    rule = DeviceTaintRule(spec=DeviceTaintRuleSpec(device_selector=selector))
+    assert taint_rule_matches(rule, "d", "p", "x") is (expected or selector is None)
 
 
 async def test_nothing_to_do_is_nothing_done(cluster):
