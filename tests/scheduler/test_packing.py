@@ -8,6 +8,8 @@ from tests.scheduler.world import World
 from dray.api.quantity import Quantity
 from dray.api.resource import Counter, CounterSet, Device, DeviceCapacity, DeviceCounterConsumption
 from dray.scheduler.config import ConfigError, SchedulerConfig, with_policy
+from dray.scheduler.plugins import device_packing
+from dray.scheduler.plugins.device_packing import PodMix
 
 PACKED = with_policy(SchedulerConfig(), "least-fragmentation")
 CLASS = a_class()
@@ -133,6 +135,16 @@ def in_one_pool(*slices):
             replace(each, metadata=replace(each.metadata, name=f"slice-{number}"), spec=replace(each.spec, pool=pool))
         )
     return made
+
+
+def test_the_mix_keeps_the_newest_pods_and_measures_the_most_common_shapes(monkeypatch):
+    monkeypatch.setattr(device_packing, "MOST_PODS", 4)
+    monkeypatch.setattr(device_packing, "MOST_SHAPES", 2)
+    mix = PodMix()
+    for uid, cpu in (("gone", 9), ("a", 1), ("b", 2), ("c", 2), ("d", 3)):
+        mix.see(uid, (cpu, 0, ()), None)
+        mix.see(uid, (cpu, 0, ()), None)
+    assert {key[0]: count for key, (_, count) in mix.shapes().items()} == {2: 2, 1: 1}
 
 
 def test_a_policy_that_nobody_knows_is_refused():

@@ -22,6 +22,8 @@ from dray.scheduler.snapshot import Snapshot
 
 # Pods that the mix remembers; beyond that the ones seen longest ago go.
 MOST_PODS = 20_000
+# Shapes that the mix is measured by, the most common ones; a cluster may have thousands that come once.
+MOST_SHAPES = 512
 # The mix is measured anew when it has grown by this part.
 GROWTH = 0.25
 # Longest search for the preferred devices on the chosen node; after that the first that fit are taken.
@@ -68,7 +70,10 @@ class PodMix:
 
     def shapes(self) -> dict[ShapeKey, tuple[PodShape, int]]:
         self._measured_at = self._seen
-        return {key: (PodShape(key[0], key[1], self._problems[key]), count) for key, count in self._counts.items()}
+        return {
+            key: (PodShape(key[0], key[1], self._problems[key]), count)
+            for key, count in self._counts.most_common(MOST_SHAPES)
+        }
 
 
 class DevicePacking:
