@@ -76,12 +76,12 @@ def several(value: Any) -> frozenset[Value]:
 
 
 def derived_attribute(
-    selectors: Selectors, name: str, expression: str, kind: DeviceKind, lists: bool
+    selectors: Selectors, name: str, expression: str, kind: DeviceKind
 ) -> DeviceAttribute | FatalError:
     value = selectors.derived(expression, kind)
     if isinstance(value, SelectorFailure):
         return _fatal(name, value.message)
-    attribute = _as_attribute(value, lists)
+    attribute = _as_attribute(value)
     return attribute if isinstance(attribute, DeviceAttribute) else _fatal(name, attribute)
 
 
@@ -89,8 +89,9 @@ def _fatal(name: str, message: str) -> FatalError:
     return FatalError("selector-error", f"evaluate derived attribute {name} failed: {message}")
 
 
-def _as_attribute(value: Any, lists: bool) -> DeviceAttribute | str:
-    if isinstance(value, (list, tuple)) and lists:
+def _as_attribute(value: Any) -> DeviceAttribute | str:
+    """A list is a value also while list attributes are switched off: expressions that are stored stay valid."""
+    if isinstance(value, (list, tuple)):
         return _list_attribute(value)
     field = _field(value)
     if field is None:

@@ -73,7 +73,7 @@ class ConstraintScope:
         return shape.known_column(self.column_key) or shape.column(self.column_key, self.published)
 
     def _derived(self, option: Option, kind: DeviceKind, expression: str) -> Any:
-        derived = derived_attribute(option.device_filter.evaluator, self.attribute, expression, kind, self.lists)
+        derived = derived_attribute(option.device_filter.evaluator, self.attribute, expression, kind)
         if isinstance(derived, FatalError):
             return FatalError(derived.code, f"claim {self.claim.label}, request {option.name}: {derived.message}")
         return self._comparable(derived)
