@@ -234,7 +234,7 @@ def test_the_constraint_that_requests_fail_together_is_named(tmp_path: Path) -> 
     cluster.claim["spec"]["devices"] = {"requests": requests, "constraints": [constraint]}
     verdict = explained(cluster, tmp_path)
     assert verdict["code"] == "constraint"
-    assert f"(matchAttribute {DRIVER}/numa)" in verdict["message"]
+    assert f"requests a, b together want 4 devices with the same {DRIVER}/numa" in verdict["message"]
 
 
 # --- what was not handed in

@@ -476,7 +476,7 @@ CASES: list[tuple[Plant, str, list[str]]] = [
     (match_impossible, "constraint", ["numa", "give up the constraint matchAttribute"]),
     (match_missing, "constraint", [f"has no attribute {DRIVER}/rack"]),
     (distinct_impossible, "constraint", ["model", "give up the constraint distinctAttribute"]),
-    (requests_compete, "chosen-already", ["request b", "ask for 1 instead of 2 in request a"]),
+    (requests_compete, "chosen-already", ["requests a, b together want 3", "ask for 1 instead of 2 in request a"]),
     (incomplete_pool, "incomplete-pool", ["1 of 2 slices"]),
     (all_of_incomplete_pool, "pool-not-ready", ["gpu.example.com/more", "being updated"]),
     (all_with_one_in_use, "in-use", ["wants all: 2 exist, 1 is free", "default/taken"]),

@@ -30,6 +30,10 @@ class Correction:
     amount: float = 0.0
 
     @property
+    def is_of_another_type(self) -> bool:
+        return self.rank == TYPE
+
+    @property
     def order(self) -> tuple[int, float]:
         return (self.rank, -self.amount)
 

@@ -36,9 +36,12 @@ class MatchReason:
     seen: tuple[Seen, ...]
     start: int = 0
     end: int = 0
+    mismatch: str = ""
 
     def __str__(self) -> str:
         text = f"`{self.expression}` is {shown(self.value)}"
+        if self.mismatch:
+            return f"{text}: {self.mismatch}"
         looked_at = [s for s in self.seen if not isinstance(s.value, CelRuntimeError)]
         if looked_at and not isinstance(self.value, CelRuntimeError):
             text += ": " + ", ".join(f"{s.expression} is {shown(s.value)}" for s in looked_at)
@@ -170,7 +173,21 @@ class _Decider:
             child_value = self.value(child)
             if child_value is not _NEVER and child.constant is NOT_CONSTANT and type(child_value) is not CelError:
                 seen.append(Seen(self.source(child), child_value))
-        self.reasons.append(MatchReason(self.source(node), shown_value, tuple(_once(seen)), node.start, node.end))
+        self.reasons.append(
+            MatchReason(self.source(node), shown_value, tuple(_once(seen)), node.start, node.end, self.mismatch(node))
+        )
+
+    def mismatch(self, node: AstNode) -> str:
+        """In words, if the node compares values that are never equal and have no order."""
+        if not isinstance(node, FunctionCall) or node.function not in _COMPARISONS or len(node.args) != 2:
+            return ""
+        sides = [(self.source(arg), self.value(arg)) for arg in node.args]
+        kinds = [type_name(value) for _, value in sides if value is not _NEVER and type(value) is not CelError]
+        if len(kinds) != 2 or kinds[0] == kinds[1] or set(kinds) <= _NUMBERS:
+            return ""
+        (left, left_value), (right, right_value) = sides
+        other = _described(right_value) if right == shown(right_value) else f"{right}, {_described(right_value)}"
+        return f"{left} is {_described(left_value)}, compared with {other}"
 
     def looked_at(self, node: AstNode) -> Iterable[AstNode]:
         """The largest parts below whose values tell something."""
@@ -197,6 +214,22 @@ class _Decider:
 
 
 _NEVER = object()
+_COMPARISONS = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+_NUMBERS = frozenset({"int", "uint", "double"})
+_KIND_WORDS = {
+    "string": "the string",
+    "int": "the number",
+    "uint": "the number",
+    "double": "the number",
+    "bool": "the boolean",
+    "kubernetes.Semver": "the version",
+    "kubernetes.Quantity": "the quantity",
+}
+
+
+def _described(value: Any) -> str:
+    kind = type_name(value)
+    return f"{_KIND_WORDS.get(kind, f'of type {kind},')} {shown(value)}"
 
 
 def _once(seen: list[Seen]) -> list[Seen]:

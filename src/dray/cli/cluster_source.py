@@ -28,11 +28,17 @@ def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def load_dump(files: Sequence[str], kubeconfig: str | None, *, check: ValidationContext | None = None) -> Dump:
+def load_dump(
+    files: Sequence[str],
+    kubeconfig: str | None,
+    *,
+    check: ValidationContext | None = None,
+    with_events: bool = False,
+) -> Dump:
     """The objects of the files, or of the cluster where there are none."""
     if files and kubeconfig:
         raise click.UsageError("-f and --kubeconfig exclude each other")
-    return read_dump(files, check=check, keep_going=check is not None) if files else fetch_dump(kubeconfig)
+    return read_dump(files, check=check, keep_going=check is not None) if files else fetch_dump(kubeconfig, with_events)
 
 
 def read_dump(
@@ -70,15 +76,15 @@ def files_in(path: str) -> Iterator[tuple[str, bytes]]:
             raise click.UsageError(f"{each}: {problem.strerror or problem}") from None
 
 
-def fetch_dump(kubeconfig: str | None) -> Dump:
-    """The objects of a live cluster; its kinds are listed one after the other."""
+def fetch_dump(kubeconfig: str | None, with_events: bool = False) -> Dump:
+    """The objects of a live cluster; its kinds are listed one after the other. Quotas and events, which may be many, on demand."""
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
     dump = Dump()
     try:
         # The dump is filled, not returned: asyncio formats a returned value as text when it restores the signal
         # handlers. For a large cluster that takes seconds.
-        asyncio.run(_fetch(kubeconfig, dump))
+        asyncio.run(_fetch(kubeconfig, dump, with_events))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
     return dump
@@ -91,14 +97,16 @@ def default_namespace(kubeconfig: str | None) -> str:
     return load_connection(kubeconfig).namespace
 
 
-async def _fetch(kubeconfig: str | None, dump: Dump) -> None:
+async def _fetch(kubeconfig: str | None, dump: Dump, with_events: bool) -> None:
     from dray.client import (
         CLAIMS,
         DEVICE_CLASSES,
+        EVENTS,
         NAMESPACES,
         NODES,
         PODS,
         PRIORITY_CLASSES,
+        QUOTAS,
         SLICES,
         TAINT_RULES,
         TEMPLATES,
@@ -111,6 +119,8 @@ async def _fetch(kubeconfig: str | None, dump: Dump) -> None:
     needed: list[Kind[Any]] = [NODES, PODS, CLAIMS, SLICES, DEVICE_CLASSES]
     # A cluster may not serve these, or not to this user; most questions can be answered without them.
     optional: list[Kind[Any]] = [TEMPLATES, TAINT_RULES, NAMESPACES, PRIORITY_CLASSES]
+    if with_events:
+        optional += [QUOTAS, EVENTS]
     try:
         for kind in (*needed, *optional):
             try:

@@ -67,7 +67,7 @@ def doctor(
         _watch(kubeconfig, for_s)
         return
     gates = gates_from(feature_gates, emulate)
-    dump = load_dump(files, kubeconfig, check=ValidationContext())
+    dump = load_dump(files, kubeconfig, check=ValidationContext(), with_events=True)
     found = [_invalid(line) for line in dump.problems]
     found += examine(dump.world(), gates=gates, cdi=_cdi_files(cdi_dir, node))
     found += [_old_spelling(line) for line in dump.old_spellings]

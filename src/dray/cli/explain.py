@@ -60,7 +60,7 @@ def explain(
     is_live = not files or kubeconfig is not None or not _is_dump(given)
     world = given.world()
     if is_live:
-        world = _over(fetch_dump(kubeconfig).world(), world)
+        world = _over(fetch_dump(kubeconfig, with_events=True).world(), world)
         namespace = namespace or (default_namespace(kubeconfig) if pod is not None else None)
     wanted = _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
-from dray.api.core import Namespace, Node, Pod, PriorityClass
+from dray.api.core import Event, Namespace, Node, Pod, PriorityClass, ResourceQuota
 from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceClaimTemplate, ResourceSlice
 
 
@@ -24,6 +24,8 @@ class ClusterObjects:
     taint_rules: tuple[DeviceTaintRule, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
     priority_classes: tuple[PriorityClass, ...] = ()
+    quotas: tuple[ResourceQuota, ...] = ()
+    events: tuple[Event, ...] = ()
 
     @classmethod
     def of(cls, objects: Iterable[Any]) -> ClusterObjects:
@@ -52,6 +54,15 @@ class ClusterObjects:
         return {(each.metadata.namespace, each.metadata.name): each for each in self.templates}
 
     @cached_property
+    def events_by_object(self) -> dict[tuple[str, str, str], list[Event]]:
+        """By kind, namespace and name of what they are about."""
+        found: dict[tuple[str, str, str], list[Event]] = {}
+        for event in self.events:
+            about = event.involved_object
+            found.setdefault((about.kind, about.namespace, about.name), []).append(event)
+        return found
+
+    @cached_property
     def nodes_by_name(self) -> dict[str, Node]:
         return {node.metadata.name: node for node in self.nodes}
 
@@ -66,4 +77,6 @@ _FIELDS: dict[type, str] = {
     DeviceTaintRule: "taint_rules",
     Namespace: "namespaces",
     PriorityClass: "priority_classes",
+    ResourceQuota: "quotas",
+    Event: "events",
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from dray.api.codec import shape_document, to_object
-from dray.api.core import Namespace, Node, Pod, PriorityClass
+from dray.api.core import Event, Namespace, Node, Pod, PriorityClass, ResourceQuota
 from dray.api.defaults import apply_defaults
 from dray.api.errors import DecodeError
 from dray.api.jsontext import read_json
@@ -44,6 +44,8 @@ _KINDS: dict[str, tuple[type, str]] = {
     "DeviceTaintRule": (DeviceTaintRule, API_VERSION),
     "Namespace": (Namespace, "v1"),
     "PriorityClass": (PriorityClass, "scheduling.k8s.io/v1"),
+    "ResourceQuota": (ResourceQuota, "v1"),
+    "Event": (Event, "v1"),
 }
 
 # The time that defaults use; any fixed time will do, since no answer depends on it.
@@ -187,6 +189,9 @@ def add_document(dump: Dump, document: Document, check: ValidationContext | None
     if kind not in _KINDS:
         return ""
     wanted, version = _KINDS[kind]
+    # Events of the newer group have other fields; kubectl prints them as v1.
+    if wanted is Event and document.get("apiVersion") not in (None, version):
+        return ""
     try:
         shaped = shape_document({**document, "apiVersion": document.get("apiVersion") or version}).document
         stored = to_storage(apply_defaults(_in_namespace(shaped, kind), _NOW))

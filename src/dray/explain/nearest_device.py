@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dray import cel
@@ -97,8 +98,17 @@ def _nearest_by_selector(devices: list[DeviceReport], selectors: Selectors) -> N
     if isinstance(why, cel.CompileFailure):
         return NearestMiss(device.device_id, device.code, device.detail, device.selector, (why.message,))
     against = tuple(str(reason) for reason in why.reasons) or (device.detail,)
-    hints = tuple(map(str, why.missing))
+    hints = (*map(str, why.missing), *_of_another_type(device, why, selectors))
     return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, hints)
+
+
+def _of_another_type(device: DeviceReport, why: cel.MatchExplanation, selectors: Selectors) -> Iterator[str]:
+    """The selector with a literal of the type that the device publishes, where it compares with another."""
+    found = [reason.mismatch for reason in why.reasons if reason.mismatch]
+    for correction in selectors.corrections(device.selector, device.kind) if found else ():
+        if correction.is_of_another_type:
+            yield f"{found[0]}; did you mean `{correction.text}`?"
+            return
 
 
 def _effort(why: cel.MatchExplanation | cel.CompileFailure) -> tuple[float, int]:

@@ -30,14 +30,14 @@ def text_of(verdict: PodVerdict, *, wide: bool = False, nodes: Sequence[str] = (
 
 
 def _essentials(verdict: PodVerdict) -> list[str]:
-    lines = [*verdict.details]
+    nearest = verdict.nodes[0] if verdict.nodes else None
+    miss = nearest.devices.nearest if nearest is not None and nearest.devices is not None else None
+    lines = [*(f"hint:    {hint}" for hint in (miss.hints if miss is not None else ())), *verdict.details]
     code = CODES.get(verdict.code)
     if verdict.code not in ("fits", "scheduled"):
         lines.append(f"code:    {verdict.code} ({code.meaning})" if code is not None else f"code:    {verdict.code}")
-    nearest = verdict.nodes[0] if verdict.nodes else None
-    if nearest is not None and nearest.devices is not None and nearest.devices.nearest is not None:
-        lines.append(f"nearest: {nearest.devices.nearest.sentence()}")
-        lines += [f"hint:    {hint}" for hint in nearest.devices.nearest.hints]
+    if miss is not None:
+        lines.append(f"nearest: {miss.sentence()}")
     if verdict.helps:
         lines += [f"helps:   {row.text}" for row in verdict.helps]
     elif code is not None and verdict.code not in ("fits", "scheduled"):

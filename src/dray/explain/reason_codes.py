@@ -37,6 +37,18 @@ CODES: dict[str, ReasonCode] = {
     "claim-not-created": ReasonCode(
         "no claim has been made from the template yet", "see that the claim controller runs"
     ),
+    "quota-exceeded": ReasonCode(
+        "a quota of the namespace does not allow another claim", "delete claims, or raise the quota"
+    ),
+    "admin-access-denied": ReasonCode(
+        "a claim asks for admin access, which its namespace does not allow", "label the namespace"
+    ),
+    "binding-pending": ReasonCode(
+        "a device is allocated, and its binding conditions are not true yet", "see what its driver says"
+    ),
+    "binding-failed": ReasonCode(
+        "an allocated device reports a binding failure", "see what its driver says; the scheduler tries again"
+    ),
     "template-missing": ReasonCode("the claim template does not exist", "create the template"),
     "claim-being-deleted": ReasonCode(
         "a claim of the pod is being deleted", "wait until it is gone, then create it again"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dray.allocator import Allocator, Failure, NoFit, Question
-from dray.allocator.node_report import NodeReport, RequestReport, report_on_node
+from dray.allocator.node_report import USABLE, NodeReport, RequestReport, report_on_node
+from dray.allocator.rules.constraints import ConstraintScope
 from dray.api.core import Node
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.nearest_device import (
@@ -169,18 +170,37 @@ def device_verdict(
     report = report_on_node(allocator, question, node)
     all_counts = [count_devices(request) for request in report.requests]
     cause = _cause(report, all_counts)
+    nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
     if isinstance(answer, Failure):
         code = answer.code
-        message = _invalid(report) if code == "invalid-pools" else answer.message
+        message = _failure(answer, report, cause, nearest)
     elif cause is not None:
         code, message = _short_request(*cause)
+        message += f"; {nearest.hints[0]}" if nearest is not None and nearest.hints else ""
     else:
-        code, message = _together(answer, question)
-    nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
+        code, message = _together(answer, question, report)
     helps = (
         what_would_help(allocator, question.claims, node, report, holders, conditions) if conditions is not None else []
     )
     return DeviceVerdict(code, message, tuple(all_counts), nearest, tuple(helps))
+
+
+def _failure(
+    answer: Failure,
+    report: NodeReport,
+    cause: tuple[RequestReport, RequestCounts] | None,
+    nearest: NearestMiss | None,
+) -> str:
+    """A failure in words: which pool is wrong, or what a selector looks for and does not find."""
+    if answer.code == "invalid-pools":
+        return _invalid(report)
+    if answer.code == "pool-not-ready":
+        waiting = {name.partition("/")[0]: None for request in report.requests for name, _ in request.incomplete}
+        return answer.message + (f"; driver {', '.join(waiting)} has to publish the rest" if waiting else "")
+    if answer.code == "selector-error" and cause is not None and nearest is not None:
+        said = nearest.hints[0] if nearest.hints else "; ".join(nearest.because) or nearest.detail
+        return f"request {cause[0].request} of claim {cause[0].claim} has a selector that fails: {said}"
+    return answer.message
 
 
 def _invalid(report: NodeReport) -> str:
@@ -205,7 +225,10 @@ def _short_request(request: RequestReport, counts: RequestCounts) -> tuple[str, 
     code = _CODE_AT.get(stage) or _lacking(request)
     where = f"request {request.request} of claim {request.claim}"
     if stage in ("exist", "matchClass", "matchSelectors") and request.incomplete:
-        pools = "; ".join(f"pool {name} is incomplete: {text}" for name, text in request.incomplete)
+        pools = "; ".join(
+            f"pool {name} is incomplete: {text}, and driver {name.partition('/')[0]} has to publish the rest"
+            for name, text in request.incomplete
+        )
         return "incomplete-pool", f"{where} {counts.sentence()}; {pools}"
     if stage == "exist" and any(device.code == "other-node" for device in request.devices):
         return "other-node", f"{where} {counts.sentence()} on this node, the others belong to other nodes"
@@ -225,19 +248,70 @@ def _lacking(request: RequestReport) -> str:
     return counts.most_common(1)[0][0] if counts else "capacity"
 
 
-def _together(answer: NoFit, question: Question) -> tuple[str, str]:
+def _together(answer: NoFit, question: Question, report: NodeReport) -> tuple[str, str]:
     """Every request alone could be served: the search says where all of them together get stuck."""
+    competing = _competing(report)
+    if competing is not None:
+        return competing
     reasons = [reason for reason in answer.reasons if reason.code in CODES]
     live = [reason for reason in reasons if reason.code in _LIVE]
+    if not any(device.code == "in-use" for request in report.requests for device in request.devices):
+        live = [reason for reason in live if reason.code != "in-use"]
     chosen = max(
         live or reasons, key=lambda reason: _LIVE.index(reason.code) if reason.code in _LIVE else -1, default=None
     )
     if chosen is None:
         return "later-requests", "the claims cannot be served together"
+    for scope in question.scopes if chosen.code == "constraint" else ():
+        unmet = _unmet_constraint(scope, report)
+        if unmet:
+            return "constraint", unmet
     miss = answer.nearest_miss
     example = f"; for example {miss.device_id}: {miss.detail}" if miss is not None and miss.rule == chosen.code else ""
     which = f" ({_constraints(question)})" if chosen.code == "constraint" else ""
     return chosen.code, f"{chosen.text}{which}{example}"
+
+
+def _competing(report: NodeReport) -> tuple[str, str] | None:
+    """Requests that together want more devices than there are for them, each device once."""
+    requests = report.requests
+    if len(requests) < 2 or any(request.alternatives > 1 or not request.wanted for request in requests):
+        return None
+    devices = [device for request in requests for device in request.devices]
+    usable = {device.device_id for device in devices if device.code == USABLE}
+    taken = {device.device_id for device in devices if device.code == "in-use"} - usable
+    wanted = sum(request.wanted for request in requests)
+    shared = any(device.kind.device.allow_multiple_allocations for device in devices if device.code == USABLE)
+    if shared or wanted <= len(usable):
+        return None
+    names = ", ".join(request.request for request in requests)
+    said = f"requests {names} together want {wanted} devices"
+    if wanted <= len(usable) + len(taken):
+        return "in-use", f"{said}: {len(usable) + len(taken)} match, {len(usable)} of them free"
+    return "chosen-already", f"{said}, and there are {len(usable)} that they could share out"
+
+
+def _unmet_constraint(scope: ConstraintScope, report: NodeReport) -> str:
+    """How many of the devices that the requests could have agree, or differ, in the attribute; empty if enough do."""
+    covered = [request for index, request in enumerate(report.requests) if index in scope.covered]
+    if any(request.alternatives > 1 or not request.wanted for request in covered):
+        return ""
+    usable = {device.device_id: device for request in covered for device in request.devices if device.code == USABLE}
+    values = Counter(scope.published(device.kind) for device in usable.values())
+    del values[None]
+    wanted = sum(request.wanted for request in covered)
+    names = ", ".join(request.request for request in covered)
+    said = f"request {names} wants" if len(covered) == 1 else f"requests {names} together want"
+    short = scope.attribute.rpartition("/")[2]
+    if any(isinstance(value, frozenset) for value in values):
+        return ""
+    if scope.is_match and max(values.values(), default=0) < wanted:
+        most = f"at most {max(values.values())} share a {short}" if values else f"none publishes {short}"
+        return f"{said} {wanted} devices with the same {scope.attribute}: {len(usable)} could serve, {most}"
+    if not scope.is_match and len(values) < wanted:
+        there = f"they have {len(values)} different {short}" if values else f"none publishes {short}"
+        return f"{said} {wanted} devices with different {scope.attribute}: {len(usable)} could serve, {there}"
+    return ""
 
 
 def _constraints(question: Question) -> str:

@@ -81,6 +81,24 @@ def _taints(on_node: RefusalDetails) -> str:
 
 
 def _affinity(on_node: RefusalDetails) -> str:
+    return _unmet_selector(on_node) + _claims_here(on_node)
+
+
+def _claims_here(on_node: RefusalDetails) -> str:
+    """Claims that are allocated already and can be used on this node: the pod has to come here, and may not."""
+    attempt = on_node.cycle.read(PodAttempt)
+    here = [
+        claim
+        for claim in (attempt.allocated if attempt is not None else ())
+        if claim.status.allocation is not None
+        and claim.status.allocation.node_selector is not None
+        and matches_node(claim.status.allocation.node_selector, on_node.node.node)
+    ]
+    names = ", ".join(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in here)
+    return f"; but claim {names} is already allocated on this node" if here else ""
+
+
+def _unmet_selector(on_node: RefusalDetails) -> str:
     labels = on_node.node.labels
     for key, value in on_node.pod.spec.node_selector.items():
         if labels.get(key) != value:

@@ -12,7 +12,7 @@ from dray.allocator import Allocation
 from dray.api.core import Pod
 from dray.api.dra.claim_users import is_reserved_only_for
 from dray.api.dra.consumption import allocation_results
-from dray.api.dra.pod_claims import claim_names_of_entries, entries_without_claim
+from dray.api.dra.pod_claims import claim_names, claim_names_of_entries, entries_without_claim
 from dray.api.dra.pod_phase import is_finished
 from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
@@ -24,6 +24,7 @@ from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
 )
+from dray.explain.recorded_causes import RecordedCause, unready_devices, why_no_claim
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
 from dray.explain.what_if import Remedy, WhatIfContext, step_limit
 from dray.features import FeatureGates
@@ -155,6 +156,9 @@ class _Explainer:
         held_back = self._scheduler.held_back(self._pod)
         if held_back is not None:
             return self._held_back(held_back)
+        unready = self._unready_device()
+        if unready is not None:
+            return self._waits_for(unready)
         self._handle.snapshot.refresh()
         if not len(self._handle.snapshot.nodes):
             return self._waits("no-nodes", "there are no nodes")
@@ -174,6 +178,17 @@ class _Explainer:
             namespace, name, code, f"{self._where} waits: {message}", details=details, notes=self._notes()
         )
 
+    def _waits_for(self, cause: RecordedCause) -> PodVerdict:
+        return self._waits(cause.code, cause.message, (f"fix:     {cause.fix}",))
+
+    def _unready_device(self) -> RecordedCause | None:
+        """Of a claim that is allocated for this pod, or for others with it."""
+        for name in claim_names(self._pod):
+            claim = self._world.claims_by_name.get((self._pod.metadata.namespace, name))
+            for cause in unready_devices(claim) if claim is not None else ():
+                return cause
+        return None
+
     def _held_back(self, status: PluginStatus) -> PodVerdict:
         code = status.reason_code
         if code != "claim-not-created":
@@ -184,6 +199,9 @@ class _Explainer:
                 return self._waits(
                     "template-missing", f'resource claim template "{template}" of entry {entry.name} does not exist'
                 )
+            cause = why_no_claim(self._world, self._pod, entry)
+            if cause is not None:
+                return self._waits_for(cause)
             return self._waits(code, f"no claim has been made yet for entry {entry.name} from template {template}")
         return self._waits(code, status.message)
 

@@ -17,6 +17,7 @@ from dray.explain.doctor.finding import (
     named,
     warning,
 )
+from dray.explain.recorded_causes import unready_devices, why_no_claim, why_not_prepared
 
 
 def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
@@ -27,12 +28,17 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
         for entry in entries_without_claim(pod):
             template = entry.resource_claim_template_name or ""
             if (namespace, template) in e.world.templates_by_name:
-                yield warning(
-                    "claim-not-created",
-                    named(pod),
-                    f"no claim has been made yet for entry {entry.name}",
-                    "see that the claim controller runs (dray controller-manager)",
-                )
+                cause = why_no_claim(e.world, pod, entry)
+                if cause is not None:
+                    said = f"no claim is made for entry {entry.name}: {cause.message}"
+                    yield error("claim-refused", named(pod), said, cause.fix)
+                else:
+                    yield warning(
+                        "claim-not-created",
+                        named(pod),
+                        f"no claim has been made yet for entry {entry.name}",
+                        "see that the claim controller runs (dray controller-manager)",
+                    )
             elif e.world.templates or not e.world.claims:
                 yield error(
                     "missing-template",
@@ -85,7 +91,10 @@ def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
         if not drivers:
             continue
         silent = sorted(drivers - e.drivers_on(node))
-        if silent:
+        cause = why_not_prepared(e.world, pod)
+        if cause is not None:
+            yield error("pod-held-up", named(pod), f"is on node {node} and has not started: {cause.message}", cause.fix)
+        elif silent:
             yield error(
                 "dead-driver",
                 named(pod),
@@ -99,6 +108,17 @@ def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
                 f"is on node {node} with its devices, and has not started",
                 f"see what {_drivers(sorted(drivers))} says: kubectl describe {kubectl_name(pod)}",
             )
+
+
+def pods_waiting_for_devices(e: CheckedCluster) -> Iterator[DoctorFinding]:
+    """Without a node, with devices that are allocated and do not become ready."""
+    for pod in e.world.pods:
+        if is_bound(pod) or not is_active(pod):
+            continue
+        for name in claim_names(pod):
+            claim = e.world.claims_by_name.get((pod.metadata.namespace, name))
+            for cause in unready_devices(claim) if claim is not None else ():
+                yield error("pod-waits-for-device", named(pod), f"waits, since {cause.message}", cause.fix)
 
 
 def _drivers_of(e: CheckedCluster, pod: Pod) -> set[str]:
@@ -153,4 +173,4 @@ def overcommitted_nodes(e: CheckedCluster) -> Iterator[DoctorFinding]:
 
 # Of pods that have a node and do not run.
 START_CHECKS = (missing_claims, unserved_pods, pods_that_do_not_start, pods_on_missing_nodes)
-POD_CHECKS = (*START_CHECKS, overcommitted_nodes)
+POD_CHECKS = (*START_CHECKS, pods_waiting_for_devices, overcommitted_nodes)

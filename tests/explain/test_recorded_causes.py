@@ -1,0 +1,211 @@
+"""Causes that others know: quotas, labels, conditions and events are read, by `dray explain` and by `dray doctor`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dray.cli.doctor import doctor
+from dray.cli.explain import explain
+from tests.explain.manifests import DRIVER, RESOURCE, Cluster, Document, held
+
+LABEL = "resource.kubernetes.io/admin-access"
+
+
+def run(command: Any, cluster: Cluster, path: Path, *options: str) -> Any:
+    file = path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    result = CliRunner().invoke(command, [*options, "-f", str(file), "-o", "json"])
+    assert result.exit_code in (0, 1), result.output
+    return result.exit_code, json.loads(result.stdout)
+
+
+def event(reason: str, message: str, **more: Any) -> Document:
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"train.{reason.lower()}", "namespace": "default"},
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "train", "uid": "uid-train"},
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "count": 7,
+        "lastTimestamp": "2024-01-01T00:07:00Z",
+        **more,
+    }
+
+
+def from_template(cluster: Cluster) -> None:
+    cluster.without.add("ResourceClaim")
+    cluster.pod["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    metadata = {"name": "one", "namespace": "default"}
+    spec = {"spec": cluster.claim["spec"]}
+    cluster.add({"apiVersion": RESOURCE, "kind": "ResourceClaimTemplate", "metadata": metadata, "spec": spec})
+
+
+def exceeded_quota(cluster: Cluster) -> None:
+    from_template(cluster)
+    amounts = {"gpu.deviceclass.resource.k8s.io/devices": "4"}
+    cluster.add(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "gpus", "namespace": "default"},
+            "spec": {"hard": amounts},
+            "status": {"hard": amounts, "used": amounts},
+        }
+    )
+
+
+def quota_that_only_an_event_knows(cluster: Cluster) -> None:
+    from_template(cluster)
+    said = 'PodResourceClaim gpu: resourceclaims "train-gpu-" is forbidden: exceeded quota: gpus, requested: 1, used: 4, limited: 4'
+    cluster.add(event("FailedResourceClaimCreation", said))
+
+
+def removed_admin_label(cluster: Cluster) -> None:
+    cluster.request["adminAccess"] = True
+    from_template(cluster)
+    cluster.add({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+
+
+def stuck_binding_condition(cluster: Cluster) -> None:
+    conditions = {"bindingConditions": ["FabricReady"], "bindingFailureConditions": ["FabricBroken"]}
+    held(cluster.claim, "gpu-0", pod="train", **conditions)
+
+
+def reported_binding_condition(cluster: Cluster) -> None:
+    stuck_binding_condition(cluster)
+    row = {"type": "FabricReady", "status": "False", "reason": "Attaching", "message": "port 3 is down"}
+    row["lastTransitionTime"] = "2024-01-01T00:00:00Z"
+    device = {"driver": DRIVER, "pool": "node-1", "device": "gpu-0", "conditions": [row]}
+    cluster.claim["status"]["devices"] = [device]
+
+
+def failed_binding(cluster: Cluster) -> None:
+    reported_binding_condition(cluster)
+    cluster.claim["status"]["devices"][0]["conditions"][0] |= {"type": "FabricBroken", "status": "True"}
+
+
+WAITING: list[tuple[Callable[[Cluster], None], str, str, str, str]] = [
+    (
+        exceeded_quota,
+        "quota-exceeded",
+        "claim-refused",
+        "quota gpus allows 4 gpu.deviceclass",
+        "kubectl edit resourcequota/gpus",
+    ),
+    (
+        quota_that_only_an_event_knows,
+        "quota-exceeded",
+        "claim-refused",
+        "(7 times, last at 2024-01-01T00:07:00Z)",
+        "message",
+    ),
+    (
+        removed_admin_label,
+        "admin-access-denied",
+        "claim-refused",
+        f"has no label {LABEL}=true",
+        "kubectl label namespace default",
+    ),
+    (
+        stuck_binding_condition,
+        "binding-pending",
+        "pod-waits-for-device",
+        f"FabricReady is not reported by driver {DRIVER}",
+        DRIVER,
+    ),
+    (
+        reported_binding_condition,
+        "binding-pending",
+        "pod-waits-for-device",
+        "FabricReady False (Attaching: port 3 is down)",
+        DRIVER,
+    ),
+    (
+        failed_binding,
+        "binding-failed",
+        "pod-waits-for-device",
+        "failed: FabricBroken True (Attaching: port 3 is down)",
+        DRIVER,
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "code", "finding", "message", "fix"), WAITING, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_a_waiting_pod(
+    tmp_path: Path, breaks: Callable[[Cluster], None], code: str, finding: str, message: str, fix: str
+) -> None:
+    cluster = Cluster()
+    breaks(cluster)
+    exit_code, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert (exit_code, verdict["code"]) == (1, code)
+    assert message in verdict["message"]
+    assert fix in verdict["details"][0]
+    findings = run(doctor, cluster, tmp_path)[1]["findings"]
+    (found,) = [each for each in findings if each["code"] == finding]
+    assert message in found["message"]
+    assert fix in found["fix"]
+    assert "claim-not-created" not in {each["code"] for each in findings}
+
+
+def on_its_node(cluster: Cluster) -> None:
+    cluster.pod["spec"]["nodeName"] = "node-1"
+    cluster.pod["status"] = {"phase": "Pending"}
+    held(cluster.claim, "gpu-0", pod="train")
+
+
+def prepare_fails(cluster: Cluster) -> None:
+    on_its_node(cluster)
+    said = "Failed to prepare dynamic resources: prepare dynamic resources: claim default/train-gpu: no /dev/gpu0"
+    cluster.add(event("FailedPrepareDynamicResources", said))
+
+
+def unregistered_driver(cluster: Cluster) -> None:
+    on_its_node(cluster)
+    said = f"Failed to prepare dynamic resources: prepare dynamic resources: DRA driver {DRIVER} is not registered"
+    cluster.add(event("FailedPrepareDynamicResources", said))
+
+
+def silent_node(cluster: Cluster) -> None:
+    prepare_fails(cluster)
+    row = {"type": "Ready", "status": "Unknown", "message": "Kubelet stopped posting node status."}
+    cluster.node["status"]["conditions"] = [row]
+
+
+ON_ITS_NODE: list[tuple[Callable[[Cluster], None], str]] = [
+    (
+        prepare_fails,
+        "preparing its devices on node node-1 fails (7 times, last at 2024-01-01T00:07:00Z): claim default/train-gpu: no /dev/gpu0",
+    ),
+    (unregistered_driver, f"driver {DRIVER} is not registered with the node agent of node-1"),
+    (silent_node, "its node node-1 is not ready (Kubelet stopped posting node status.)"),
+]
+
+
+@pytest.mark.parametrize(("breaks", "message"), ON_ITS_NODE, ids=lambda value: getattr(value, "__name__", None))
+def test_a_pod_on_its_node(tmp_path: Path, breaks: Callable[[Cluster], None], message: str) -> None:
+    cluster = Cluster()
+    breaks(cluster)
+    _, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert message in " ".join(verdict["details"])
+    findings = run(doctor, cluster, tmp_path)[1]["findings"]
+    (found,) = [each for each in findings if each["code"] == "pod-held-up"]
+    assert message in found["message"]
+    assert "pod-not-started" not in {each["code"] for each in findings}
+
+
+def test_an_event_of_an_earlier_pod_of_the_same_name_is_not_read(tmp_path: Path) -> None:
+    cluster = Cluster()
+    prepare_fails(cluster)
+    cluster.more[-1]["involvedObject"]["uid"] = "another"
+    _, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert "pod-not-started" in verdict["details"][1]

@@ -1,0 +1,116 @@
+"""The cause named first is the true one, in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_request, gpu_slice, held
+from tests.explain.test_not_misled import explained
+
+ATTRIBUTES = f'device.attributes["{DRIVER}"]'
+
+
+def competing(in_use: str) -> Cluster:
+    """Two requests want three devices; two are free, and one of the model `in_use` is taken."""
+    cluster = Cluster()
+    cluster.claim["spec"]["devices"]["requests"] = [gpu_request("a", count=2), gpu_request("b")]
+    other = gpu("gpu-9")
+    other["attributes"]["model"] = {"string": in_use}
+    cluster.devices.append(other)
+    cluster.device_class["spec"]["selectors"][0]["cel"]["expression"] = f'{ATTRIBUTES}.model == "a100"'
+    cluster.add(held(gpu_claim("taken"), "gpu-9"))
+    return cluster
+
+
+def test_a_device_that_is_in_use_and_would_not_do_is_not_the_cause(tmp_path: Path) -> None:
+    verdict = explained(competing("toy"), tmp_path)
+    assert verdict["code"] == "chosen-already"
+    assert "requests a, b together want 3 devices, and there are 2" in verdict["message"]
+
+
+def test_a_device_that_is_in_use_and_would_do_is_the_cause(tmp_path: Path) -> None:
+    verdict = explained(competing("a100"), tmp_path)
+    assert verdict["code"] == "in-use"
+    assert "requests a, b together want 3 devices: 3 match, 2 of them free" in verdict["message"]
+
+
+def test_a_selector_that_excludes_the_node_where_the_claim_is(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["nodeSelector"] = {"zone": "b"}
+    other = gpu_node("node-2")
+    other["metadata"]["labels"]["zone"] = "b"
+    cluster.add(other, gpu_slice("node-2"))
+    held(cluster.claim, "gpu-0")
+    assert (
+        "node selector wants zone=b, the node has zone=a; but claim default/train-gpu is already allocated on this node"
+        in explained(cluster, tmp_path)["message"]
+    )
+
+
+def constrained(**constraint: str) -> Cluster:
+    cluster = Cluster()
+    devices = [gpu(f"gpu-{number}") for number in range(8)]
+    for number, device in enumerate(devices):
+        device["attributes"]["pcieRoot"] = {"string": f"pci{number // 2}"}
+    cluster.slice["spec"]["devices"] = devices
+    cluster.request["count"] = 5
+    cluster.claim["spec"]["devices"]["constraints"] = [constraint]
+    return cluster
+
+
+def test_how_many_devices_share_a_value(tmp_path: Path) -> None:
+    verdict = explained(constrained(matchAttribute=f"{DRIVER}/pcieRoot"), tmp_path)
+    assert verdict["code"] == "constraint"
+    said = f"request gpu wants 5 devices with the same {DRIVER}/pcieRoot: 8 could serve, at most 2 share a pcieRoot"
+    assert said in verdict["message"]
+
+
+def test_how_many_values_there_are(tmp_path: Path) -> None:
+    verdict = explained(constrained(distinctAttribute=f"{DRIVER}/pcieRoot"), tmp_path)
+    assert verdict["code"] == "constraint"
+    said = (
+        f"request gpu wants 5 devices with different {DRIVER}/pcieRoot: 8 could serve, they have 4 different pcieRoot"
+    )
+    assert said in verdict["message"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [
+        pytest.param(
+            f'{ATTRIBUTES}.numa == "3"',
+            f'{ATTRIBUTES}.numa is the number 0, compared with the string "3"; did you mean `{ATTRIBUTES}.numa == 3`?',
+            id="equal",
+        ),
+        pytest.param(
+            f"{ATTRIBUTES}.model > 3",
+            f'{ATTRIBUTES}.model is the string "a100", compared with the number 3; '
+            f'did you mean `{ATTRIBUTES}.model > "3"`?',
+            id="order",
+        ),
+        pytest.param(
+            'device.attributes["gpu.exampel.com"].model == "a100"',
+            'device.attributes["gpu.exampel.com"] is not published; did you mean "gpu.example.com"?',
+            id="domain",
+        ),
+        pytest.param(
+            f'has({ATTRIBUTES}.modell) && {ATTRIBUTES}.modell == "a100"',
+            f"{ATTRIBUTES}.modell is not published; did you mean `model`?",
+            id="guarded",
+        ),
+    ],
+)
+def test_the_first_line_asks_what_was_meant(tmp_path: Path, selector: str, said: str) -> None:
+    cluster = Cluster()
+    cluster.select(selector)
+    assert said in explained(cluster, tmp_path)["message"]
+
+
+@pytest.mark.parametrize("mode", ["ExactCount", "All"])
+def test_an_incomplete_pool_names_its_driver(tmp_path: Path, mode: str) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["pool"]["resourceSliceCount"] = 2
+    cluster.request["allocationMode"] = mode
+    assert f"driver {DRIVER} has to publish the rest" in explained(cluster, tmp_path)["message"]
