@@ -122,7 +122,9 @@ def test_many_nodes_are_cut_short(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.request["deviceClassName"] = "gpu"
     cluster.without.add("ResourceSlice")
-    cluster.add(*(gpu_node(f"worker-{number}") for number in range(40)))
+    for number in range(40):
+        taint = {"key": f"team-{number}", "effect": "NoSchedule"}
+        cluster.add(gpu_node(f"worker-{number}", taints=[taint]))
     result = asked("pod/train", "-f", written(cluster, tmp_path))
     assert "... and 33 more nodes; -o wide shows them" in result.stdout
     wide = asked("pod/train", "-f", written(cluster, tmp_path), "-o", "wide")

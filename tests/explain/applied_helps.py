@@ -25,7 +25,8 @@ class HelpApplier:
         self.pod = pod
 
     def applied(self, code: str, text: str) -> ClusterObjects:
-        APPLIERS[code](self, text)
+        for step, words in zip(code.split("+"), text.split("; and "), strict=True):
+            APPLIERS[step](self, words)
         return self.world
 
     def edit(self, field: str, kind: type[Any], change: Callable[[Document], None], *names: str) -> None:

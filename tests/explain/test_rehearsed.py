@@ -231,6 +231,18 @@ def test_cpu_that_works(tmp_path: Path, asked: str, taken: str, said: list[str])
     assert texts(explained(cluster, tmp_path)) == said
 
 
+def test_several_things_in_the_way_are_told_as_steps(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.node["spec"] |= {"unschedulable": True, "taints": [{"key": "dedicated", "effect": "NoSchedule"}]}
+    cluster.request["count"] = 3
+    verdict = explained(cluster, tmp_path)
+    assert [row["code"] for row in verdict["helps"]] == ["uncordon+tolerate-node-taint+fewer-devices"]
+    assert texts(verdict) == [
+        "kubectl uncordon node-1; and add {key: dedicated, operator: Exists, effect: NoSchedule} to the pod's tolerations; "
+        "and ask for 2 instead of 3 in request gpu (then node-1 fits)"
+    ]
+
+
 def test_a_node_with_more_left_is_nearer(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "7"

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import replace
 
 import click
 
 from dray.api.core import Pod
+from dray.api.dra.pod_phase import is_active, is_bound
 from dray.cli.cluster_source import default_namespace, fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from
 from dray.cli.output import show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
-from dray.explain.pod_text import text_of
+from dray.explain.pod_text import text_of, text_of_many
 from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
@@ -23,20 +25,24 @@ from dray.explain.verdicts import PodNotFound, PodVerdict
 from dray.sim.pod_explanation import ExplainOptions, explain_pod
 from dray.validation import ValidationContext
 
+_POD_WORDS = ("pod", "pods", "po")
+
 
 @click.command()
-@click.argument("pod", required=False, metavar="[pod/NAME]")
+@click.argument("names", nargs=-1, metavar="[pod/NAME]")
 @source_options
 @click.option("-n", "--namespace", default=None, help="Default: as the kubeconfig says.")
+@click.option("--all", "every", is_flag=True, help="Every pod that waits, grouped by cause.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Look at this node in depth; may be repeated.")
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
 @click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide shows every node.")
 @gate_options
 def explain(
-    pod: str | None,
+    names: tuple[str, ...],
     files: tuple[str, ...],
     kubeconfig: str | None,
     namespace: str | None,
+    every: bool,
     nodes: tuple[str, ...],
     keep_going: bool,
     output: str | None,
@@ -50,11 +56,15 @@ def explain(
 
     \b
     Examples:
-      dray explain pod/train -n ml                  live
+      dray explain pod/train -n ml                  live; so does dray explain pod train
+      dray explain --all                            every pod that waits, grouped by cause
       dray explain pod/train -f dump.yaml           from a dump
       dray explain -f train.yaml                    a pod that is not created yet, against the live cluster
       dray explain pod/train -f dump.yaml -f train.yaml --node gpu-7
     """
+    pod = _pod_named(names)
+    if every and pod is not None:
+        raise click.UsageError("--all explains every pod that waits; leave out the name")
     gates = gates_from(feature_gates, emulate)
     given = read_dump(files, check=ValidationContext(gates=gates), keep_going=keep_going) if files else Dump()
     is_live = not files or kubeconfig is not None or not _is_dump(given)
@@ -62,7 +72,7 @@ def explain(
     if is_live:
         world = _over(fetch_dump(kubeconfig, with_events=True).world(), world)
         namespace = namespace or (default_namespace(kubeconfig) if pod is not None else None)
-    wanted = _wanted(pod, namespace, given)
+    wanted = _waiting(world, namespace) if every else _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
         raise click.UsageError(f"no node named {', '.join(unknown)}")
@@ -70,13 +80,38 @@ def explain(
     verdicts = [_explained(world, *key, replace(around, is_new=_is_new(given, key))) for key in wanted]
     if output in ("json", "yaml"):
         documents = [verdict.document() for verdict in verdicts]
-        write_document(documents[0] if len(documents) == 1 else documents, output)
+        write_document(documents[0] if len(documents) == 1 and not every else documents, output)
+    elif every:
+        click.echo(text_of_many(verdicts, _width()) or "no pod waits")
     else:
-        click.echo("\n\n".join(text_of(verdict, wide=output == "wide", nodes=nodes) for verdict in verdicts))
+        texts = [text_of(verdict, wide=output == "wide", nodes=nodes, width=_width()) for verdict in verdicts]
+        click.echo("\n\n".join(texts))
     for line in given.problems:
         show_line(f"left out: {line}", err=True)
     if any(verdict.code not in (FITS, SCHEDULED, "pod-finished") for verdict in verdicts):
         sys.exit(EXIT_NO)
+
+
+def _width() -> int | None:
+    """Of the terminal; what goes elsewhere is not wrapped."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _pod_named(names: tuple[str, ...]) -> str | None:
+    """`pod/train`, `pod train` or `train`."""
+    if len(names) == 2 and names[0] in _POD_WORDS:
+        return f"pod/{names[1]}"
+    if len(names) > 1:
+        raise click.UsageError(f"one pod at a time, for example pod/{names[0]}; --all explains all that wait")
+    return names[0] if names else None
+
+
+def _waiting(world: ClusterObjects, namespace: str | None) -> list[tuple[str, str]]:
+    return [
+        (pod.metadata.namespace, pod.metadata.name)
+        for pod in world.pods
+        if not is_bound(pod) and is_active(pod) and namespace in (None, pod.metadata.namespace)
+    ]
 
 
 def _is_dump(given: Dump) -> bool:
@@ -89,7 +124,7 @@ def _is_dump(given: Dump) -> bool:
 def _wanted(pod: str | None, namespace: str | None, given: Dump) -> list[tuple[str, str]]:
     if pod is not None:
         kind, _, name = pod.rpartition("/")
-        if kind and kind not in ("pod", "pods", "po"):
+        if kind and kind not in _POD_WORDS:
             raise click.UsageError(f"{pod}: only pods can be explained, for example pod/{name}")
         return [(namespace or _only_namespace(given, name) or "default", name)]
     waiting = [each for each in given.of(Pod) if not each.spec.node_name]

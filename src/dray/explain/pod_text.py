@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
+from dray.explain.overview import natural
 from dray.explain.reason_codes import CODES
 from dray.explain.request_counts import STAGES
 from dray.explain.text_columns import columns
@@ -11,17 +13,22 @@ from dray.explain.verdicts import NodeVerdict, PodVerdict
 from dray.visible_text import visible_on_one_line
 
 NODES_SHOWN = 8
+PODS_SHOWN = 5
+# Under the word behind `helps:`.
+_MARGIN = " " * 11
 _MOST_TEXT = 160
 
 
-def text_of(verdict: PodVerdict, *, wide: bool = False, nodes: Sequence[str] = ()) -> str:
+def text_of(verdict: PodVerdict, *, wide: bool = False, nodes: Sequence[str] = (), width: int | None = None) -> str:
+    """Lines longer than `width` are wrapped; -o wide shows a row for every node."""
     lines = [verdict.headline, *(f"  {line}" for line in _essentials(verdict))]
     lines += [f"  note:    {note}" for note in verdict.notes]
-    parts = [visible_on_one_line(line) for line in lines]
-    shown = verdict.nodes if wide or nodes else verdict.nodes[:NODES_SHOWN]
+    parts = [_wrapped(visible_on_one_line(line), width, _MARGIN) for line in lines]
+    rows = [[row] for row in verdict.nodes] if wide or nodes else _alike(verdict.nodes)
+    shown = rows if wide or nodes else rows[:NODES_SHOWN]
     if shown:
-        parts += ["", _node_table(shown, wide=wide)]
-        hidden = len(verdict.nodes) - len(shown)
+        parts += ["", _node_table(shown, wide, width)]
+        hidden = sum(map(len, rows[len(shown) :]))
         if hidden:
             parts.append(f"... and {hidden} more nodes; -o wide shows them")
     for row in _with_requests(verdict, nodes):
@@ -45,13 +52,66 @@ def _essentials(verdict: PodVerdict) -> list[str]:
     return lines
 
 
-def _node_table(shown: Sequence[NodeVerdict], *, wide: bool) -> str:
+def text_of_many(verdicts: Sequence[PodVerdict], width: int | None = None) -> str:
+    """Waiting pods by cause, the most frequent cause first; of each pod its headline and what helps first."""
+    by_code: dict[str, list[PodVerdict]] = {}
+    for verdict in verdicts:
+        by_code.setdefault(verdict.code, []).append(verdict)
+    parts = []
+    for code, alike in sorted(by_code.items(), key=lambda row: -len(row[1])):
+        meaning = f" ({CODES[code].meaning})" if code in CODES else ""
+        lines = [f"{len(alike)} {'pod' if len(alike) == 1 else 'pods'}: {code}{meaning}"]
+        for verdict in alike[:PODS_SHOWN]:
+            lines.append(f"  {verdict.headline}")
+            lines += [f"    helps: {remedy.text}" for remedy in verdict.helps[:1]]
+        if len(alike) > PODS_SHOWN:
+            lines.append(f"  ... and {len(alike) - PODS_SHOWN} more")
+        parts.append("\n".join(_wrapped(visible_on_one_line(line), width, "    ") for line in lines))
+    return "\n\n".join(parts)
+
+
+def _alike(verdicts: Sequence[NodeVerdict]) -> list[list[NodeVerdict]]:
+    """Nodes that refuse for the same reasons in the same words, where the first of them stands."""
+    groups: dict[tuple[str, str], list[NodeVerdict]] = {}
+    for verdict in verdicts:
+        groups.setdefault((_codes(verdict), verdict.message if not verdict.fits else verdict.node), []).append(verdict)
+    return list(groups.values())
+
+
+def _codes(verdict: NodeVerdict) -> str:
+    return ", ".join(dict.fromkeys(refusal.code for refusal in verdict.refusals)) or verdict.code
+
+
+def _node_table(shown: Sequence[Sequence[NodeVerdict]], wide: bool, width: int | None) -> str:
     rows = []
-    for verdict in shown:
-        codes = ", ".join(dict.fromkeys(refusal.code for refusal in verdict.refusals)) or verdict.code
-        why = verdict.message if not verdict.fits else ", ".join(verdict.chosen)
-        rows.append((verdict.node, codes, why if wide or len(why) <= _MOST_TEXT else f"{why[: _MOST_TEXT - 3]}..."))
-    return columns(("NODE", "VERDICT", "WHY"), rows)
+    for alike in shown:
+        why = alike[0].message if not alike[0].fits else ", ".join(alike[0].chosen)
+        short = why if wide or width or len(why) <= _MOST_TEXT else f"{why[: _MOST_TEXT - 3]}..."
+        rows.append((_names(alike), _codes(alike[0]), short))
+    table = columns(("NODE", "VERDICT", "WHY"), rows)
+    if width is None:
+        return table
+    margin = " " * min(table.index("WHY"), width // 2)
+    return "\n".join(_wrapped(line, width, margin) for line in table.splitlines())
+
+
+def _names(alike: Sequence[NodeVerdict]) -> str:
+    names = sorted((verdict.node for verdict in alike), key=natural)
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}, {len(names)} alike"
+
+
+def _wrapped(line: str, width: int | None, margin: str) -> str:
+    if width is None or len(line) <= width:
+        return line
+    return textwrap.fill(
+        line,
+        width,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )
 
 
 def _with_requests(verdict: PodVerdict, nodes: Sequence[str]) -> list[NodeVerdict]:

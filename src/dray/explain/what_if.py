@@ -57,6 +57,17 @@ class Remedy:
         return {"code": self.code, "text": self.text}
 
 
+def all_of(steps: Sequence[Remedy]) -> Remedy:
+    """One remedy of several steps, each made for the objects as the steps before leave them."""
+    edits = {(type(each), each.metadata.namespace, each.metadata.name): each for step in steps for each in step.edits}
+    return Remedy(
+        "+".join(step.code for step in steps),
+        "; and ".join(step.text for step in steps),
+        tuple(edits.values()),
+        tuple(each for step in steps for each in step.gone),
+    )
+
+
 def step_limit(looks: int = MOST_LOOKS) -> Deadline:
     """A deadline that counts how often it is asked, which a search does every few dozen steps."""
     asked = count(1)

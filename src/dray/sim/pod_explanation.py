@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from msgspec.structs import replace as changed
 
 from dray.allocator import Allocation
-from dray.api.core import Pod
+from dray.api.core import Node, Pod
 from dray.api.dra.claim_users import is_reserved_only_for
 from dray.api.dra.consumption import allocation_results
 from dray.api.dra.pod_claims import claim_names, claim_names_of_entries, entries_without_claim
@@ -26,7 +27,7 @@ from dray.explain.reason_codes import (
 )
 from dray.explain.recorded_causes import RecordedCause, unready_devices, why_no_claim
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
-from dray.explain.what_if import Remedy, WhatIfContext, step_limit
+from dray.explain.what_if import Remedy, WhatIfContext, all_of, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
@@ -315,9 +316,30 @@ class _Explainer:
                 continue
             if verdict.devices is not None:
                 yield from verdict.devices.helps
-            placed = [(counted.pod, counted.demand) for counted in state.pods.values()]
             refusal = verdict.refusals[0]
-            yield from node_remedies(self._pod, RefusingNode(state.node, placed), refusal.code, refusal.rows)
+            yield from node_remedies(self._pod, _refusing(state, state.node), refusal.code, refusal.rows)
+
+    def _combined_remedies(self, verdicts: Sequence[NodeVerdict]) -> Iterator[Remedy]:
+        """For nodes on which several things are in the way: the first remedy for each of them, one after the other."""
+        for verdict in verdicts:
+            state = self._handle.snapshot.nodes.get(verdict.node)
+            steps = self._steps(verdict, state) if len(verdict.refusals) > 1 and state is not None else []
+            if steps and len(steps) == len(verdict.refusals):
+                yield all_of(steps)
+
+    def _steps(self, verdict: NodeVerdict, state: NodeState) -> list[Remedy]:
+        pod, node, devices = self._pod, state.node, verdict.devices
+        steps: list[Remedy] = []
+        for refusal in verdict.refusals:
+            if devices is not None and refusal.code == devices.code:
+                steps += devices.helps[:1]
+                continue
+            remedies = node_remedies(pod, _refusing(state, node, steps), refusal.code, refusal.rows)
+            for step in islice(remedies, 1):
+                steps.append(step)
+                pod = next((each for each in step.edits if isinstance(each, Pod)), pod)
+                node = next((each for each in step.edits if isinstance(each, Node)), node)
+        return steps
 
     def _summed_up(self, verdicts: list[NodeVerdict], profile: SchedulingProfile) -> PodVerdict:
         namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
@@ -327,7 +349,10 @@ class _Explainer:
             devices = f" with {', '.join(fitting[0].chosen)}" if fitting[0].chosen else ""
             headline = f"{self._where} fits {len(fitting)} of {total} nodes, for example {fitting[0].node}{devices}"
             return PodVerdict(namespace, name, FITS, headline, nodes=tuple(verdicts), notes=self._notes())
-        helps = Rehearsals(self._simulation, profile, self._pod).that_help(self._remedies(verdicts))
+        rehearsals = Rehearsals(self._simulation, profile, self._pod)
+        # Before the first rehearsal changes the cluster.
+        single, combined = list(self._remedies(verdicts)), list(self._combined_remedies(verdicts[:IN_DEPTH]))
+        helps = rehearsals.that_help(single) or rehearsals.that_help(combined)
         verdicts = [_with_remedies(verdict, helps) for verdict in verdicts]
         nearest = verdicts[0]
         alike = sum(verdict.code == nearest.code for verdict in verdicts)
@@ -342,6 +367,13 @@ class _Explainer:
             nodes=tuple(verdicts),
             notes=(*self._notes(), *self._notes_on_claims()),
         )
+
+
+def _refusing(state: NodeState, node: Node, steps: Sequence[Remedy] = ()) -> RefusingNode:
+    """The node with the pods that are left on it after the steps."""
+    gone = {pod.metadata.uid for step in steps for pod in step.gone}
+    left = [counted for uid, counted in state.pods.items() if uid not in gone]
+    return RefusingNode(node, [(counted.pod, counted.demand) for counted in left])
 
 
 def _with_remedies(verdict: NodeVerdict, helps: Sequence[tuple[Remedy, list[str]]]) -> NodeVerdict:
