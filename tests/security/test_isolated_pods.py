@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,13 @@ class Node:
     @property
     def log(self) -> Path:
         return self.folder / "n" / "logs" / "c.log"
+
+
+def command_lines() -> Iterator[bytes]:
+    """Of every process of the machine."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()
 
 
 @pytest.fixture
@@ -130,10 +139,9 @@ async def test_variables_of_a_pod_do_not_reach_programs_of_root(node: Node, tmp_
 
 
 async def test_the_values_of_variables_are_not_in_the_list_of_processes(node: Node) -> None:
-    container = await node.start("sleep 30", PASSWORD="hunter2")
-    await asyncio.sleep(0.3)
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"hunter2" in line for line in lines)
+    container = await node.start("echo up; sleep 30", PASSWORD="hunter2")
+    await eventually(lambda: "up" in node.log.read_text(), "the container to start")
+    assert not any(b"hunter2" in line for line in command_lines())
     await container.stop(5)
 
 
@@ -160,9 +168,7 @@ async def test_nothing_of_a_pod_survives_its_end(node: Node) -> None:
     """A process that left the group dies with the first process of the namespace."""
     ended, _ = await node.run("setsid sleep 4242 & sleep 0.2; exit 0")
     assert ended.code == 0
-    await asyncio.sleep(0.2)
-    lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not any(b"sleep\x004242" in line for line in lines)
+    await eventually(lambda: not any(b"sleep\x004242" in line for line in command_lines()), "the process to end")
 
 
 async def test_a_working_directory_that_the_pod_may_not_enter(node: Node) -> None:

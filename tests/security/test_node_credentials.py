@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography import x509
@@ -25,6 +26,7 @@ from dray.apiserver.subresources.pod_logs import CLIENT_NAME
 from dray.kubelet.serving_certificate import CertificateSubject, self_signed
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client
+from tests.waiting import eventually
 
 Document = dict[str, Any]
 NODE = User("system:node:n1", ("system:nodes", "system:authenticated"))
@@ -193,7 +195,9 @@ def a_signing_request(
     return base64.b64encode(made.public_bytes(serialization.Encoding.PEM)).decode()
 
 
-async def ask_for_certificate(server: Client, request: str, user: User, usages: Sequence[str] = ()) -> Document:
+async def ask_for_certificate(
+    server: Client, request: str, user: User, usages: Sequence[str] = (), patience_s: float = 10.0
+) -> Document:
     """The request's status once it was answered, or what it is after a while."""
     spec = {
         "request": request,
@@ -202,14 +206,15 @@ async def ask_for_certificate(server: Client, request: str, user: User, usages: 
     }
     created = await server.send("POST", CSRS, {"metadata": {"generateName": "csr-"}, "spec": spec}, user=user)
     assert created.status == 201, created.body
-    status: Document = {}
-    for _ in range(50):
+
+    async def answered() -> Document:
         found = await server.get(f"{CSRS}/{created.body['metadata']['name']}")
-        status = found.body.get("status", {})
-        if status:
-            break
-        await asyncio.sleep(0.01)
-    return status
+        status: Document = found.body.get("status", {})
+        return status
+
+    with contextlib.suppress(AssertionError):
+        return cast(Document, await eventually(answered, "an answer", within_s=patience_s))
+    return await answered()
 
 
 async def test_a_node_gets_a_serving_certificate_for_its_own_name(server: Client) -> None:
@@ -254,7 +259,7 @@ async def test_what_is_not_signed(server: Client) -> None:
         "no request": ("bm8=", NODE, ()),
         "asked by a tenant": (a_signing_request(), ALICE, ()),
     }
-    answers = await asyncio.gather(*(ask_for_certificate(server, *case) for case in wrong.values()))
+    answers = await asyncio.gather(*(ask_for_certificate(server, *case, patience_s=0.5) for case in wrong.values()))
     assert [name for name, status in zip(wrong, answers, strict=True) if "certificate" in status] == []
     # None of them, and nothing odder, keeps the next node from its certificate.
     for odd in (
