@@ -68,7 +68,7 @@ class MutatingAdmissionPolicy(AdmissionPlugin):
             scene = self._scene(admission, matched, namespace)
             if not applies(policy, scene, params):
                 continue
-            if self._change(policy, admission, matched, namespace, params):
+            if await self._change(policy, admission, matched, namespace, params):
                 state.object_changed()
                 admission.wants_second_round = True
             if policy.is_reinvoked:
@@ -78,7 +78,7 @@ class MutatingAdmissionPolicy(AdmissionPlugin):
         new, old = shown(admission, matched, admission.document), shown(admission, matched, admission.old)
         return Scene.showing(admission, new, old, namespace, self._parts.decide, matched)
 
-    def _change(
+    async def _change(
         self,
         policy: CompiledMutatingPolicy,
         admission: Admission,
@@ -91,7 +91,7 @@ class MutatingAdmissionPolicy(AdmissionPlugin):
         for mutation in policy.mutations:
             scene = self._scene(admission, matched, namespace)
             values: dict[str, Any] = {**scene.values, "params": params, "variables": {}}
-            fill_variables(policy.variables, values)
+            await fill_variables(policy.variables, values)
             after = changed(mutation, values["object"], values, _schema(admission, values["object"]))
             if after is not values["object"]:
                 admission.document = taken_back(admission, matched, after, self._parts.now())

@@ -69,7 +69,7 @@ class ValidatingAdmissionPolicy(AdmissionPlugin):
         try:
             for params in await parameters(policy.document, binding.document, admission, self._objects):
                 if applies(policy, scene, params):
-                    judgement = judge(policy, scene, params)
+                    judgement = await judge(policy, scene, params)
                     for name, value in judgement.annotations.items():
                         remember(admission, f"{name}={value}")
                     for denial in judgement.denials:

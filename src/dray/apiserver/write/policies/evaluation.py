@@ -1,5 +1,6 @@
 """Do the match conditions of a policy hold for a request, and what does the policy say about it?"""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -96,12 +97,27 @@ class Judgement:
     annotations: dict[str, str]
 
 
-def judge(policy: CompiledPolicy, scene: Scene, params: Document | None) -> Judgement:
+# Characters. An expression of this size takes up to a millisecond, after which others have their turn.
+LONG_EXPRESSION = 1000
+
+
+async def judge(policy: CompiledPolicy, scene: Scene, params: Document | None) -> Judgement:
     """Raises PolicyError if an expression gives no answer."""
     values: dict[str, Any] = {**scene.values, "params": params, "variables": {}}
-    broken = fill_variables(policy.variables, values)
-    found = tuple(denial for validation in policy.validations if (denial := _denial(validation, values, broken)))
-    return Judgement(found, _annotations(policy, values))
+    broken = await fill_variables(policy.variables, values)
+    found: list[Denial] = []
+    for validation in policy.validations:
+        denial = _denial(validation, values, broken)
+        if denial is not None:
+            found.append(denial)
+        await _give_way_after(validation.program)
+    return Judgement(tuple(found), _annotations(policy, values))
+
+
+async def _give_way_after(program: Program | CompileFailure) -> None:
+    """Lets other requests have their turn, after an expression that was long."""
+    if len(program.text) > LONG_EXPRESSION:
+        await asyncio.sleep(0)
 
 
 def _annotations(policy: CompiledPolicy, values: dict[str, Any]) -> dict[str, str]:
@@ -116,7 +132,7 @@ def _annotations(policy: CompiledPolicy, values: dict[str, Any]) -> dict[str, st
     return found
 
 
-def fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any]) -> dict[str, str]:
+async def fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any]) -> dict[str, str]:
     """Variables in order, each seeing those before it. A broken one is only a problem for who uses it."""
     broken: dict[str, str] = {}
     for variable in variables:
@@ -124,6 +140,7 @@ def fill_variables(variables: tuple[NamedProgram, ...], values: dict[str, Any]) 
             values["variables"] = {**values["variables"], variable.name: value_of(variable.program, values)}
         except PolicyError as error:
             broken[variable.name] = str(error)
+        await _give_way_after(variable.program)
     return broken
 
 
