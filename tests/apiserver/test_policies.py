@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dray.api.scheme import Resource, by_kind
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.request_info import Attributes, Decision, User
 from dray.apiserver.watch.stored_object import to_value
@@ -39,6 +40,12 @@ class Known:
             for found_plural, document in self._documents
             if found_plural == plural and document["metadata"].get("namespace", "") == namespace
         ]
+
+    def row_of_kind(self, group: str, kind: str) -> Resource | None:
+        try:
+            return by_kind(kind, group)
+        except KeyError:
+            return None
 
 
 NAMESPACE = ("namespaces", {"metadata": {"name": "ns", "labels": {"env": "prod"}}})
