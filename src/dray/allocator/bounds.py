@@ -52,7 +52,9 @@ class Bounds:
 
     def _view(self, option: Option) -> Hashable:
         concerned = tuple([rule.concerns(option) for rule in self._constraints])
-        return (option.device_filter.index, option.admin_access and option.claim.index, concerned)
+        # Devices that a claim holds already matter to admin access, those that other claims hold do not.
+        claim = option.claim.index if option.admin_access else None
+        return (option.device_filter.index, claim, concerned)
 
     @staticmethod
     def may_hide_errors(given: SearchInput) -> bool:
