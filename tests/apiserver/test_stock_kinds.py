@@ -19,7 +19,7 @@ async def server(server: Client) -> Client:
     return server
 
 
-def create_pod(name: str, **spec: Any) -> dict[str, Any]:
+def pod_manifest(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
 
 
@@ -32,14 +32,14 @@ JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 async def test_the_condition_of_a_gated_pod_has_a_time(server: Client) -> None:
-    made = await server.post(PODS, create_pod("gated", schedulingGates=[{"name": "a.io/b"}]))
+    made = await server.post(PODS, pod_manifest("gated", schedulingGates=[{"name": "a.io/b"}]))
     (condition,) = made.body["status"]["conditions"]
     assert condition["lastTransitionTime"] >= made.body["metadata"]["creationTimestamp"]
 
 
 @pytest.mark.parametrize("kind", ["merge", "strategic-merge", "json"])
 async def test_a_patch_cannot_change_the_uid(server: Client, kind: str) -> None:
-    await server.post(PODS, create_pod("p"))
+    await server.post(PODS, pod_manifest("p"))
     body: Any = {"metadata": {"uid": "other"}}
     if kind == "json":
         body = [{"op": "replace", "path": "/metadata/uid", "value": "other"}]
@@ -49,7 +49,7 @@ async def test_a_patch_cannot_change_the_uid(server: Client, kind: str) -> None:
 
 
 async def test_a_put_with_another_uid_is_about_another_object(server: Client) -> None:
-    made = await server.post(PODS, create_pod("p"))
+    made = await server.post(PODS, pod_manifest("p"))
     other = {**made.body, "metadata": {**made.body["metadata"], "uid": "other"}}
     assert (await server.send("PUT", f"{PODS}/p", other)).status == 409
 
@@ -70,7 +70,7 @@ async def evict(server: Client, name: str, **options: Any) -> Any:
 
 
 async def test_an_evicted_pod_says_that_it_was_evicted(server: Client) -> None:
-    await server.post(PODS, create_pod("p", nodeName="n1"))
+    await server.post(PODS, pod_manifest("p", nodeName="n1"))
     assert (await evict(server, "p")).status == 201
     pod = (await server.get(f"{PODS}/p")).body
     (condition,) = [each for each in pod["status"]["conditions"] if each["type"] == "DisruptionTarget"]
@@ -81,7 +81,7 @@ async def test_an_evicted_pod_says_that_it_was_evicted(server: Client) -> None:
 
 
 async def test_an_eviction_that_is_only_tried_leaves_no_mark(server: Client) -> None:
-    await server.post(PODS, create_pod("p", nodeName="n1"))
+    await server.post(PODS, pod_manifest("p", nodeName="n1"))
     assert (await evict(server, "p", dryRun=["All"])).status == 201
     pod = (await server.get(f"{PODS}/p")).body
     assert "conditions" not in pod["status"]
@@ -89,7 +89,7 @@ async def test_an_eviction_that_is_only_tried_leaves_no_mark(server: Client) -> 
 
 
 async def test_preconditions_of_an_eviction_hold_before_the_mark(server: Client) -> None:
-    made = await server.post(PODS, create_pod("p", nodeName="n1"))
+    made = await server.post(PODS, pod_manifest("p", nodeName="n1"))
     assert (await evict(server, "p", preconditions={"uid": "other"})).status == 409
     assert (await evict(server, "p", preconditions={"resourceVersion": "1"})).status == 409
     assert "conditions" not in (await server.get(f"{PODS}/p")).body["status"]
