@@ -103,8 +103,8 @@ def metrics_page() -> str:
         "",
         "Made from the registries of the parts. Names, labels and types are those of Kubernetes where it has them; the format is",
         "Prometheus text. `dray up` serves those of its own parts beside the API server's, with the same credentials: `/metrics/scheduler`,",
-        "`/metrics/controller-manager` and `/metrics/kubelet/NODE`. With `--processes 2`, scheduler and controllers are in another process and",
-        "not served; simulated nodes have none (`tests/cli/test_up.py::test_metrics_of_all_parts_are_served`).",
+        "`/metrics/controller-manager` and `/metrics/kubelet/NODE`, also where scheduler and controllers are in another process. Simulated",
+        "nodes have none (`tests/cli/test_up.py::test_metrics_of_all_parts_are_served`).",
         "",
     ]
     for part, registry in registries().items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import copy
 import logging
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -90,28 +90,27 @@ class Histogram(Metric):
     ) -> None:
         super().__init__(name, help_text, labels)
         self._bounds = tuple(buckets)
-        self._counts: dict[LabelValues, list[int]] = {}
-        self._sums: dict[LabelValues, float] = {}
+        # For each set of labels the count of every bucket, and the sum at the end.
+        self._rows: dict[LabelValues, list[float]] = {}
 
     def observe(self, number: float, *values: str) -> None:
-        counts = self._counts.get(values)
-        if counts is None:
+        row = self._rows.get(values)
+        if row is None:
             assert len(values) == len(self.labels), f"{self.name} has labels {self.labels}"
-            counts = self._counts[values] = [0] * (len(self._bounds) + 1)
-            self._sums[values] = 0.0
-        counts[bisect.bisect_left(self._bounds, number)] += 1
-        self._sums[values] += number
+            row = self._rows[values] = [*[0] * (len(self._bounds) + 1), 0.0]
+        row[bisect_left(self._bounds, number)] += 1
+        row[-1] += number
 
     def count(self, *values: str) -> int:
-        return sum(self._counts.get(values, ()))
+        return int(sum(self._rows.get(values, ())[:-1]))
 
     def lines(self) -> Iterable[str]:
-        for values in sorted(self._counts):
-            total = 0
-            for bound, count in zip((*self._bounds, float("inf")), self._counts[values], strict=True):
+        for values, row in sorted(self._rows.items()):
+            total: float = 0
+            for bound, count in zip((*self._bounds, float("inf")), row[:-1], strict=True):
                 total += count
                 yield self._line(values, total, "_bucket", ("le", "+Inf" if bound == float("inf") else _number(bound)))
-            yield self._line(values, self._sums[values], "_sum")
+            yield self._line(values, row[-1], "_sum")
             yield self._line(values, total, "_count")
 
 
@@ -209,9 +208,10 @@ MOST_VERBOSE = 10
 
 def level_of(verbosity: int) -> int:
     """The level of the standard library for a verbosity of Kubernetes: 4 is DEBUG, and each further one lies below the last."""
-    return logging.INFO if verbosity < 4 else logging.DEBUG + 4 - min(verbosity, MOST_VERBOSE)
+    return _LEVELS[max(0, min(verbosity, MOST_VERBOSE))]
 
 
+_LEVELS: tuple[int, ...] = (*[logging.INFO] * 4, *range(logging.DEBUG, logging.DEBUG + 3 - MOST_VERBOSE, -1))
 for _verbosity in range(5, MOST_VERBOSE + 1):
     logging.addLevelName(level_of(_verbosity), f"DEBUG{_verbosity}")
 
@@ -226,10 +226,10 @@ class VerboseLog:
         self._log = logging.getLogger(name)
 
     def shows(self, verbosity: int) -> bool:
-        return self._log.isEnabledFor(level_of(verbosity))
+        return self._log.isEnabledFor(_LEVELS[verbosity])
 
     def say(self, verbosity: int, message: str, **facts: object) -> None:
-        level = level_of(verbosity)
+        level = _LEVELS[verbosity]
         if self._log.isEnabledFor(level):
             self._log.log(level, "%s", message + "".join(f" {name}={_fact(fact)}" for name, fact in facts.items()))
 

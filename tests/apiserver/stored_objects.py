@@ -1,5 +1,6 @@
 """Objects read from the store each time, for tests of parts that need no caches."""
 
+import builtins
 from typing import Any
 
 from dray.apiserver.watch.stored_object import document_of, namespace_prefix, object_key, resource_prefix
@@ -20,3 +21,9 @@ class StoredObjects:
         prefix = namespace_prefix(group, plural, namespace) if namespace else resource_prefix(group, plural)
         page = await self._store.list(prefix)
         return [document_of(entry) for entry in page.entries]
+
+    async def look(self, group: str, plural: str, namespace: str, name: str) -> Document | None:
+        return await self.get(group, plural, namespace, name)
+
+    async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]:
+        return await self.list(group, plural)

@@ -1,5 +1,6 @@
 """ValidatingAdmissionPolicy: what is looked at, what is said, and what happens when a policy has no answer."""
 
+import builtins
 import importlib.resources
 from typing import Any
 
@@ -46,6 +47,12 @@ class Known:
             return by_kind(kind, group)
         except KeyError:
             return None
+
+    async def look(self, group: str, plural: str, namespace: str, name: str) -> Document | None:
+        return await self.get(group, plural, namespace, name)
+
+    async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]:
+        return await self.list(group, plural)
 
 
 NAMESPACE = ("namespaces", {"metadata": {"name": "ns", "labels": {"env": "prod"}}})

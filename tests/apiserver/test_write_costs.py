@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import random
 from typing import Any
 
 import pytest
 
 from dray.api.codec import shape_document
+from dray.api.schemas import schema_for
 from dray.api.scheme import by_kind
 from dray.apiserver.request.request_info import LOOPBACK, Attributes
-from dray.apiserver.write import managed_fields
+from dray.apiserver.write import field_sets, managed_fields
 from dray.apiserver.write.admission.chain import CREATE, Admission, AdmissionPlugin, PluginChain
 from dray.apiserver.write.decoding import shaped_or_fail
 from dray.apiserver.write.managed_fields import Manager, managed_kind
@@ -63,6 +65,61 @@ def test_each_owner_loses_what_another_changed_also_when_they_speak_one_version(
         assert left.fields == {"f:metadata": {"f:annotations": {"f:b": {}}}}
         assert left.time == "then"
     assert both == {"f:metadata": {"f:annotations": {"f:a": {}, "f:b": {}}}}
+
+
+def _some_spec(chance: random.Random) -> dict[str, Any]:
+    """A spec of a pod: some of the fields, lists with keys, sets, maps and empty values that it may have."""
+    container: dict[str, Any] = {"name": f"c{chance.randrange(3)}", "image": "i"}
+    if chance.random() < 0.5:
+        container["ports"] = [{"containerPort": port} for port in chance.sample(range(1, 9), 2)]
+    if chance.random() < 0.5:
+        container["env"] = [{"name": name, "value": str(chance.randrange(2))} for name in chance.sample("abcd", 2)]
+    if chance.random() < 0.5:
+        container["resources"] = {"requests": {"cpu": str(chance.randrange(1, 3))}, "claims": [{"name": "gpu"}]}
+    optional: dict[str, Any] = {
+        "nodeSelector": {chance.choice("abc"): "x"},
+        "tolerations": [{"key": chance.choice("abc"), "operator": "Exists"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": chance.choice("st")}],
+        "securityContext": chance.choice([{}, {"runAsUser": 1}]),
+        "terminationGracePeriodSeconds": chance.choice([0, 30]),
+        "volumes": [],
+    }
+    chosen = chance.sample(sorted(optional), chance.randrange(len(optional)))
+    return {"containers": [container], **{name: optional[name] for name in chosen}}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_remembered_changes_of_specs_are_those_that_a_comparison_finds(seed: int) -> None:
+    """The long way compares field by field; most pairs come again, so that the memory answers."""
+    chance, schema = random.Random(seed), schema_for("v1", "Pod")
+    assert schema is not None
+    fields = field_sets.fields_of_struct(schema)["spec"].struct
+    assert fields is not None
+    specs: list[dict[str, Any]] = [{}, {"containers": None}, *(_some_spec(chance) for _ in range(10))]
+    for _ in range(300):
+        old, new = (copy.deepcopy(chance.choice(specs)) for _ in range(2))
+        added: dict[str, Any] = {}
+        modified: dict[str, Any] = {}
+        removed: dict[str, Any] = {}
+        field_sets._compare_fields(old, new, fields.get, added, modified, removed, "f:")
+        if old != new and not (added or modified or removed):
+            # The same entries in another order, or an empty value in place of another: the spec itself is modified.
+            expected: list[dict[str, Any]] = [{}, {"f:spec": {}}, {}]
+        else:
+            expected = [{"f:spec": each} if each else {} for each in (added, modified, removed)]
+        found = field_sets.compare({"spec": old}, {"spec": new}, schema)
+        assert [found.added, found.modified, found.removed] == expected
+
+
+def test_remembered_changes_fill_a_bounded_part_of_the_memory() -> None:
+    schema = schema_for("v1", "Pod")
+    assert schema is not None
+    field = field_sets.fields_of_struct(schema)["spec"]
+    remembered = field_sets.RememberedComparisons(entries=2, most_bytes=100)
+    for number in range(5):
+        assert remembered({}, {"nodeName": str(number)}, field) == ({"f:nodeName": {}}, {}, {})
+    assert remembered({}, {"nodeName": "n" * 200}, field) == ({"f:nodeName": {}}, {}, {})
+    assert [text for _, text in remembered._known] == [b'[{},{"nodeName":"3"}]', b'[{},{"nodeName":"4"}]']
 
 
 class _Noting(AdmissionPlugin):

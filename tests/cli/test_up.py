@@ -19,6 +19,7 @@ from tests.waiting import eventually, eventually_blocking
 
 from dray.cli.main import cli
 from dray.client import NODES, PODS, SLICES, ApiError, Client, connect
+from dray.sim.loops_process import processes_for
 
 BIN = Path(sys.executable).parent
 # Generous: other tests run beside these. What is waited for is over in a second or two.
@@ -175,7 +176,7 @@ def _children(up: Up, command: bytes) -> list[int]:
 
 def _loops_of(up: Up) -> list[int]:
     """The process with controllers and scheduler; the other children are containers."""
-    return _children(up, b"loops_process")
+    return _children(up, b"loops_main")
 
 
 def _sockets_of(process: int) -> list[str]:
@@ -241,8 +242,9 @@ async def test_a_gate_is_off_for_all_parts(ups: list[Up], tmp_path: Path) -> Non
     await client.close()
 
 
-async def test_metrics_of_all_parts_are_served(ups: list[Up], tmp_path: Path) -> None:
-    ups.append(Up(tmp_path, "--nodes", "1", "--devices", "none"))
+@pytest.mark.parametrize("processes", ["1", "2"])
+async def test_metrics_of_all_parts_are_served(ups: list[Up], tmp_path: Path, processes: str) -> None:
+    ups.append(Up(tmp_path, "--nodes", "1", "--devices", "none", "--processes", processes))
     ups[0].wait()
     client = ups[0].client()
     for path, name in (
@@ -255,3 +257,20 @@ async def test_metrics_of_all_parts_are_served(ups: list[Up], tmp_path: Path) ->
     with pytest.raises(ApiError):
         await client.raw("GET", "/metrics/kubelet/node-2")
     await client.close()
+
+
+@pytest.mark.parametrize(
+    ("cores", "nodes", "processes"),
+    [
+        pytest.param(1, 500, 1, id="one-core"),
+        pytest.param(2, 3, 1, id="few-real-nodes"),
+        pytest.param(2, 10, 1, id="most-real-nodes"),
+        pytest.param(2, 11, 2, id="simulated-nodes"),
+        pytest.param(2, 0, 2, id="nodes-of-others"),
+    ],
+)
+def test_a_second_process_is_started_where_it_pays(
+    cores: int, nodes: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(cores)), raising=False)
+    assert processes_for(nodes) == processes

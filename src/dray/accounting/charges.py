@@ -84,12 +84,16 @@ class ClaimCharge(msgspec.Struct, frozen=True, gc=False):
         A claim with a pool may add amounts beside it: those that come once per claim are held as long as anybody uses the pool, those
         that come per reference are each pod's own.
         """
-        if all(amount.policy is Policy.CONSUME_FROM for amount in self.mapped):
+        pooled = [amount for amount in self.mapped if amount.policy is Policy.CONSUME_FROM]
+        if len(pooled) == len(self.mapped):
             return True
+        if not pooled:
+            return False
         held = self.held_with_pool()
-        beside = [amount for amount in self.mapped if amount.policy is not Policy.CONSUME_FROM and amount not in held]
-        return bool(held or len(beside) < len(self.mapped)) and all(
-            amount.policy is Policy.ADD_PER_REFERENCE for amount in beside
+        return all(
+            amount.policy is Policy.ADD_PER_REFERENCE
+            for amount in self.mapped
+            if amount.policy is not Policy.CONSUME_FROM and amount not in held
         )
 
     def held_with_pool(self) -> tuple[MappedAmount, ...]:

@@ -208,11 +208,12 @@ def _held_with_pools(footprint: Footprint, ask: Ask, charges: tuple[ClaimCharge,
 
     A pod-level amount covers the claim, so there is nothing beside it to reserve.
     """
+    shared = [charge for charge in charges if len(charge.mapped) > 1 and charge.is_shareable]
+    if not shared:
+        return footprint
     level = {name for name, _ in ask.level}
     amounts, pools = footprint.amounts, list(footprint.pools)
-    for charge in charges:
-        if not charge.is_shareable:
-            continue
+    for charge in shared:
         for held in charge.held_with_pool():
             if held.resource not in level:
                 amounts[held.resource] = max(0, amounts.get(held.resource, 0) - held.quantity.nanos)

@@ -87,22 +87,25 @@ class PoolUse:
         self._counters: dict[PoolCounters, CounterState] = {}
 
     def changed(self, device: str) -> None:
-        if len(self.log) >= LONGEST_LOG:
+        log = self.log
+        if len(log) >= LONGEST_LOG:
             self.log_start = self.version
-            self.log.clear()
+            log.clear()
             self._taken = {view: taken for view, taken in self._taken.items() if view.is_live}
             self._counters.clear()
-        self.log.append(device)
+        log.append(device)
         self.version += 1
 
     def add_consumed(self, result: DeviceRequestAllocationResult, sign: int) -> None:
         """Adds what one share consumes, or takes it away again. Sums of zero are not kept."""
-        if result.consumed_capacity:
-            sums = self.consumed.pop(result.device, {})
-            add_consumed(sums, result, sign)
-            sums = {name: amount for name, amount in sums.items() if amount}
-            if sums:
-                self.consumed[result.device] = sums
+        if not result.consumed_capacity:
+            return
+        sums = self.consumed.setdefault(result.device, {})
+        add_consumed(sums, result, sign)
+        if 0 in sums.values():
+            self.consumed[result.device] = sums = {name: amount for name, amount in sums.items() if amount}
+            if not sums:
+                del self.consumed[result.device]
 
     def _changes_since(self, seen: int) -> Iterable[str] | None:
         return None if seen < self.log_start else self.log[seen - self.log_start :]
@@ -246,15 +249,15 @@ class Ledger:
                 self._unbook(result)
 
     def _book(self, result: DeviceRequestAllocationResult) -> None:
-        use = self.use((result.driver, result.pool))
-        device = result.device
+        pool, device = (result.driver, result.pool), result.device
+        use = self.use(pool)
         if result.share_id is not None and self.features.consumable_capacity:
             use.shares[device] = use.shares.get(device, 0) + 1
             use.add_consumed(result, 1)
         else:
             use.dedicated[device] = use.dedicated.get(device, 0) + 1
         use.changed(device)
-        self.changes.append((result.driver, result.pool))
+        self.changes.append(pool)
 
     def _unbook(self, result: DeviceRequestAllocationResult) -> None:
         use = self.use((result.driver, result.pool))

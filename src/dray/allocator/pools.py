@@ -61,9 +61,12 @@ def is_offered(published: ResourceSlice, features: Features) -> bool:
 
 def is_counted(published: ResourceSlice, features: Features) -> bool:
     """Whether the slice makes its pool complete. While groups are off, a pool with groups stays incomplete."""
-    return features.compatibility_groups or not any(
-        drawn.compatibility_groups for device in published.spec.devices for drawn in device.consumes_counters
-    )
+    if not features.compatibility_groups:
+        for device in published.spec.devices:
+            for drawn in device.consumes_counters:
+                if drawn.compatibility_groups:
+                    return False
+    return True
 
 
 class PoolState(Enum):

@@ -318,10 +318,8 @@ def decoding_hook(wanted: type, value: Any) -> Any:
     """For decoders of structs with quantities. msgspec takes NotImplementedError for "I do not know this type"."""
     if wanted is Quantity:
         try:
-            return Quantity.parse(value)
-        except QuantityError:
-            # White space is rare, so it costs only texts that have some.
-            if type(value) is not str or trimmed(value) == value:
-                raise
-            return Quantity.parse(trimmed(value))
+            return _known[value]
+        except (QuantityError, TypeError):
+            # White space is rare, so it costs only texts that have some. Other texts, and values of other types, fail again.
+            return Quantity.parse(trimmed(value) if type(value) is str else value)
     raise NotImplementedError(wanted)

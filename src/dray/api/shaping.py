@@ -77,19 +77,19 @@ class StructShape:
         if not isinstance(value, dict):
             raise mismatch(value, go, place, f"{_package(self.name)}.{self.short_name}")
         out: Document = {}
-        fields, short_name = self.fields, self.short_name
+        fields = self.fields
         for key, raw in value.items():
-            found = fields.get(key)
-            if found is None:
+            try:
+                convert, drops, plain_type = fields[key]
+            except KeyError:
                 run.unknown.append(UnknownField(text_of((place, key)), key, self.name))
                 if run.keeps_unknown and self.keeps_unknown:
                     out[key] = raw
                 continue
-            if raw is None:
-                continue
-            convert, drops, plain_type = found
             if type(raw) is not plain_type:
-                raw = convert(raw, short_name, (place, key), run)
+                if raw is None:
+                    continue
+                raw = convert(raw, self.short_name, (place, key), run)
             if raw or not drops:
                 out[key] = raw
         for key, fill in self.always:

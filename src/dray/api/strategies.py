@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from dray.api.defaults import refresh_taint_time, with_own_label
 from dray.api.dra.qos import qos_class_of_document
 from dray.api.gated_fields import drop_disabled_fields
@@ -21,8 +23,7 @@ Document = dict[str, Any]
 FieldSet = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True, gc=False):
     """What a step may know besides the documents."""
 
     gates: FeatureGates

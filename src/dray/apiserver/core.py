@@ -91,11 +91,14 @@ _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="large-request")
 
 async def in_thread_if_large(size: int, work: Callable[[], Result]) -> Result:
     """Runs `work` at once if `size` bytes are few, else in a thread; raises 504 if that takes too long."""
-    if size < LARGE:
-        return work()
+    return work() if size < LARGE else await in_thread(work)
+
+
+async def in_thread(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Runs `work` in a thread; raises 504 if that takes too long."""
     try:
         async with asyncio.timeout(DEADLINE_S):
-            return await asyncio.get_running_loop().run_in_executor(_threads, work)
+            return await asyncio.get_running_loop().run_in_executor(_threads, work, *arguments)
     except TimeoutError:
         raise ApiError(504, "Timeout", "the server could not finish this large request in time") from None
 

@@ -502,8 +502,8 @@ class ServerMetrics:
         self._core = core
         self._watching = watching
         self.registry = Registry()
-        # Of other parts in this process, served below `/metrics/` under these names.
-        self.of_others: dict[str, Registry] = {}
+        # Gives the metrics of other parts, served below `/metrics/` under these names.
+        self.of_others: dict[str, Callable[[], str | Awaitable[str]]] = {}
         self._requests = self.registry.counter(
             "apiserver_request_total", "Requests by verb, resource and HTTP status.", REQUEST_LABELS
         )

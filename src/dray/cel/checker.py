@@ -111,8 +111,8 @@ class _Checker:
     def visit(self, node: AstNode) -> DeepCall[Type]:
         kind = type(node)
         if kind is Literal:
-            result = _LITERALS[type(node.value)]  # type: ignore[attr-defined]
-        elif kind is FunctionCall:
+            return self.literal(node)  # type: ignore[arg-type]
+        if kind is FunctionCall:
             result = yield self.call(node)  # type: ignore[arg-type]
         elif kind is Select:
             result = yield self.select(node)  # type: ignore[arg-type]
@@ -131,6 +131,10 @@ class _Checker:
         node.type = result
         self.typed.append(node)
         return result
+
+    def literal(self, node: Literal) -> Type:
+        node.type = _LITERALS[type(node.value)]
+        return node.type
 
     def ident(self, node: Ident) -> Type:
         name = node.name
@@ -299,7 +303,7 @@ class _Checker:
         overloads = self.environment.functions.get(function)
         args: list[Type] = []
         for child in node.children():
-            args.append(self.resolved((yield self.visit(child))))
+            args.append(self.literal(child) if type(child) is Literal else self.resolved((yield self.visit(child))))
         if overloads is None:
             hint = near(function, self.environment.functions)
             return self.complain(node, f"undeclared reference to '{function}' (in container '')", hint)

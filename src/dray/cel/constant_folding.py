@@ -16,10 +16,9 @@ from dray.cel.values import Duration, Timestamp, to_key
 _CONVERSIONS = frozenset(["bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"])
 
 
-def validate(root: AstNode, environment: Environment) -> None:
-    """Complaints about literals: durations, timestamps, patterns, formats, mixed lists."""
+def validate(every: list[AstNode], environment: Environment) -> None:
+    """Complaints about literals among the `nodes` of a tree: durations, timestamps, patterns, formats, mixed lists."""
     issues: list[Issue] = []
-    every = nodes(root)
     formatted = {id(below) for node in every if _is_format(node) for below in nodes(node)}
     for node in every:
         if type(node) is FunctionCall:
@@ -101,9 +100,9 @@ def _validate_alike(types: list[Type], node: AstNode, issues: list[Issue]) -> No
             return
 
 
-def fold(root: AstNode) -> None:
-    """Writes the values of constant parts onto their nodes; raises Refused (internal) if one cannot be computed."""
-    for node in nodes(root):
+def fold(every: list[AstNode]) -> None:
+    """Writes the values of constant parts onto the `nodes` of a tree; raises Refused (internal) if one cannot be computed."""
+    for node in every:
         if node.constant is not NOT_CONSTANT:
             continue
         if type(node) is Literal:

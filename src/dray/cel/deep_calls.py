@@ -15,18 +15,27 @@ DeepCall = Generator[Any, T, T]
 """A call that has not begun. Its result, and those of the calls that it makes, have type T."""
 
 
+def ready(result: T) -> DeepCall[T]:
+    """A call that has its result already."""
+    return result
+    yield  # Makes this a generator.
+
+
 def run(call: DeepCall[T]) -> T:
     """The result of the call; exceptions pass through all callers."""
-    waiting: list[DeepCall[Any]] = [call]
+    waiting: list[DeepCall[Any]] = []
+    current: DeepCall[Any] = call
     result: Any = None
-    while waiting:
+    while True:
         try:
-            called = waiting[-1].send(result)
+            called = current.send(result)
         except StopIteration as finished:
-            waiting.pop()
             result = finished.value
+            if not waiting:
+                break
+            current = waiting.pop()
         else:
-            waiting.append(called)
-            result = None
+            waiting.append(current)
+            current, result = called, None
     returned: T = result
     return returned

@@ -28,7 +28,7 @@ from dray.cel.cost_ranges import (
     Range,
     fixed,
 )
-from dray.cel.deep_calls import DeepCall, run
+from dray.cel.deep_calls import DeepCall, ready, run
 from dray.cel.environment import Environment
 from dray.cel.functions import Estimate, Overload
 from dray.cel.types import is_scalar
@@ -68,22 +68,22 @@ class _Estimator:
     def cost(self, node: AstNode) -> DeepCall[Range]:
         kind = type(node)
         if kind is Literal:
-            return ZERO
+            return ready(ZERO)
         if kind is FunctionCall:
-            return (yield self.call(node))  # type: ignore[arg-type]
+            return self.call(node)  # type: ignore[arg-type]
         if kind is Select:
-            return (yield self.select(node))  # type: ignore[arg-type]
+            return self.select(node)  # type: ignore[arg-type]
         if kind is Ident:
-            return self.ident(node)  # type: ignore[arg-type]
+            return ready(self.ident(node))  # type: ignore[arg-type]
         if kind is Comprehension:
-            return (yield self.comprehension(node))  # type: ignore[arg-type]
+            return self.comprehension(node)  # type: ignore[arg-type]
         if kind is Bind:
-            return (yield self.bind(node))  # type: ignore[arg-type]
+            return self.bind(node)  # type: ignore[arg-type]
         if kind is ListLiteral:
-            return (yield self.list_literal(node))  # type: ignore[arg-type]
+            return self.list_literal(node)  # type: ignore[arg-type]
         if kind is MapLiteral:
-            return (yield self.map_literal(node))  # type: ignore[arg-type]
-        return (yield self.struct(node))  # type: ignore[arg-type]
+            return self.map_literal(node)  # type: ignore[arg-type]
+        return self.struct(node)  # type: ignore[arg-type]
 
     def ident(self, node: Ident) -> Range:
         local = self.local(node.name)
@@ -182,7 +182,7 @@ class _Estimator:
             return total
         arguments: list[Range] = []
         for argument in node.args:
-            arguments.append((yield self.cost(argument)))
+            arguments.append(ZERO if type(argument) is Literal else (yield self.cost(argument)))
         total = ZERO if node.target is None else (yield self.cost(node.target))
         spent = ZERO
         for each in arguments:

@@ -31,6 +31,7 @@ _BINARY = {
     "/": (5, "_/_"),
     "%": (5, "_%_"),
 }
+_OPENING = ("(", "[", "{", ".")
 _MIN_INT, _MAX_INT, _MAX_UINT = -(2**63), 2**63 - 1, 2**64 - 1
 
 
@@ -140,9 +141,12 @@ class _Parser:
     def unary(self) -> DeepCall[AstNode]:
         token = self.token
         if token.kind != "op" or token.text not in ("!", "-"):
-            return (yield self.member())
+            return self.member()
         if token.text == "-" and self.tokens[self.at + 1].kind in ("int", "float"):
-            return (yield self.member())
+            return self.member()
+        return self.negation(token)
+
+    def negation(self, token: Token) -> DeepCall[AstNode]:
         count = 0
         while self.token.kind == "op" and self.token.text == token.text:
             self.advance()
@@ -153,11 +157,19 @@ class _Parser:
         return self.spanned(FunctionCall(token.offset, "!_" if token.text == "!" else "-_", [operand]), token.offset)
 
     def member(self) -> DeepCall[AstNode]:
-        """A primary expression with its selections, calls and indexes."""
+        """A primary expression with its selections, calls and indexes. Only what may nest is a deep call."""
         members = self.members
         self.members += 1
         self.check_depth()
-        node = yield self.primary()
+        token = self.token
+        if token.kind == "ident":
+            node = self.name()
+            if self.is_at_opening() and isinstance(node, Ident):
+                node = yield self.global_call(node, token)
+        elif token.kind == "op" and token.text in _OPENING:
+            node = yield self.bracketed()
+        else:
+            node = self.literal()
         while self.token.kind == "op":
             token = self.token
             if token.text not in (".", "[", "{"):
@@ -165,7 +177,9 @@ class _Parser:
             self.members += 1
             self.check_depth()
             if token.text == ".":
-                node = yield self.selection(node)
+                node = self.selection(node)
+                if self.is_at_opening() and isinstance(node, Select):
+                    node = yield self.member_call(node)
             elif token.text == "[":
                 self.advance()
                 function = "_[?_]" if self.takes("?") else "_[_]"
@@ -179,7 +193,11 @@ class _Parser:
         self.members = members
         return node
 
-    def selection(self, operand: AstNode) -> DeepCall[AstNode]:
+    def is_at_opening(self) -> bool:
+        return self.token.text == "(" and self.token.kind == "op"
+
+    def selection(self, operand: AstNode) -> AstNode:
+        """The field; where it turns out to be the name of a method, `member_call` takes its place."""
         dot = self.expect(".")
         optional = self.takes("?")
         name = self.token
@@ -193,14 +211,15 @@ class _Parser:
             raise self.unexpected("expecting IDENTIFIER")
         if optional:
             return _ended(FunctionCall(dot.offset, "_?._", [operand, Literal(name.offset, field)]), name, operand)
-        if not (self.token.kind == "op" and self.token.text == "("):
-            return _ended(Select(dot.offset, operand, field), name, operand)
+        return _ended(Select(dot.offset, operand, field), name, operand)
+
+    def member_call(self, method: Select) -> DeepCall[AstNode]:
         opening = self.advance()
         args: list[AstNode] = []
         yield self.arguments(")", args)
         end = self.tokens[self.at - 1]
-        expanded = macros.expand_member(dot.offset, opening.offset, operand, field, args)
-        return _ended(expanded or FunctionCall(opening.offset, field, args, operand), end, operand)
+        expanded = macros.expand_member(method.offset, opening.offset, method.operand, method.field, args)
+        return _ended(expanded or FunctionCall(opening.offset, method.field, args, method.operand), end, method.operand)
 
     def arguments(self, closing: str, args: list[AstNode]) -> Generator[Any, AstNode, None]:
         """Appends the arguments up to the closing bracket to `args`."""
@@ -231,32 +250,41 @@ class _Parser:
         literal = StructLiteral(node.offset, name, fields, frozenset(optional))
         return _ended(literal, self.tokens[self.at - 1], node)
 
-    def primary(self) -> DeepCall[AstNode]:
-        token = self.token
-        kind, text = token.kind, token.text
-        if kind == "ident":
-            return (yield self.name())
-        self.advance() if kind != "end" else None
-        if kind == "string":
-            return _ended(Literal(token.offset, string_value(token)), token)
-        if kind in ("int", "float", "uint") or (text == "-" and self.token.kind in ("int", "float")):
-            return self.number(token)
-        if kind == "bytes":
-            return _ended(Literal(token.offset, bytes_value(token)), token)
-        if text == "(" and kind == "op":
+    def bracketed(self) -> DeepCall[AstNode]:
+        """An expression in parentheses, a list, a map, or a name that begins with a dot."""
+        token = self.advance()
+        if token.text == "(":
             node = yield self.expression(0)
             self.expect(")")
             return node
-        if text == "[" and kind == "op":
+        if token.text == "[":
             return (yield self.list_literal(token))
-        if text == "{" and kind == "op":
+        if token.text == "{":
             return (yield self.map_literal(token))
-        if text == "." and kind == "op" and self.token.kind == "ident":
-            return (yield self.name("."))
+        if self.token.kind != "ident":
+            self.token = token
+            raise self.unexpected("expecting an expression")
+        first = self.token
+        node = self.name(".")
+        if self.is_at_opening() and isinstance(node, Ident):
+            node = yield self.global_call(node, first)
+        return node
+
+    def literal(self) -> AstNode:
+        token = self.token
+        kind = token.kind
+        self.advance() if kind != "end" else None
+        if kind == "string":
+            return _ended(Literal(token.offset, string_value(token)), token)
+        if kind in ("int", "float", "uint") or (token.text == "-" and self.token.kind in ("int", "float")):
+            return self.number(token)
+        if kind == "bytes":
+            return _ended(Literal(token.offset, bytes_value(token)), token)
         self.token = token
         raise self.unexpected("expecting an expression")
 
-    def name(self, prefix: str = "") -> DeepCall[AstNode]:
+    def name(self, prefix: str = "") -> AstNode:
+        """The name; where it turns out to be that of a function, `global_call` takes its place."""
         token = self.advance()
         text = token.text
         if text in ("true", "false", "null"):
@@ -269,13 +297,14 @@ class _Parser:
             raise self.unexpected()
         if text in RESERVED:
             raise Refused([Issue(token.offset, f"reserved identifier: {text}")])
-        if self.token.text == "(" and self.token.kind == "op":
-            opening = self.advance()
-            args: list[AstNode] = []
-            yield self.arguments(")", args)
-            expanded = macros.expand_global(opening.offset, text, args) if not prefix else None
-            return self.spanned(expanded or FunctionCall(opening.offset, prefix + text, args), token.offset)
         return _ended(Ident(token.offset, prefix + text), token)
+
+    def global_call(self, function: Ident, first: Token) -> DeepCall[AstNode]:
+        opening = self.advance()
+        args: list[AstNode] = []
+        yield self.arguments(")", args)
+        expanded = macros.expand_global(opening.offset, function.name, args)
+        return self.spanned(expanded or FunctionCall(opening.offset, function.name, args), first.offset)
 
     def number(self, token: Token) -> AstNode:
         negative = token.text == "-"

@@ -13,6 +13,7 @@ from dray.cel.ast import AstNode
 from dray.cel.checker import check
 from dray.cel.constant_folding import (
     fold,
+    nodes,
     refuse_indexes,
     validate,
 )
@@ -135,9 +136,10 @@ def _compile(text: str, environment: Environment, result: str) -> Result:
     try:
         root = parse(text, environment.quoted_fields)
         check(root, environment)
-        validate(root, environment)
+        every = nodes(root)
+        validate(every, environment)
         _check_result(root.type, environment, result)
-        fold(root)
+        fold(every)
         refuse_indexes(root, environment)
     except Refused as refused:
         return CompileFailure(text, "internal" if refused.internal else "invalid", tuple(refused.issues))

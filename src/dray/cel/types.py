@@ -78,8 +78,11 @@ def param(name: str) -> Type:
     return Type("param", name)
 
 
+_DYNAMIC = frozenset(["dyn", "any", "!error!"])
+
+
 def is_dyn(t: Type) -> bool:
-    return t.kind == "dyn" or t.kind == "any" or t.kind == "!error!"
+    return t.kind in _DYNAMIC
 
 
 def is_optional(t: Type) -> bool:
@@ -103,7 +106,7 @@ def assignable(sub: Substitution, given: Type, expected: Type) -> bool:
             return False
     if given.kind == "param":
         return _substitutable(sub, expected, given)[0]
-    if is_dyn(given) or is_dyn(expected):
+    if given.kind in _DYNAMIC or expected.kind in _DYNAMIC:
         return True
     if given.kind == "null_type":
         return expected.kind in _NULLABLE

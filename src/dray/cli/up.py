@@ -1,4 +1,4 @@
-"""`dray up`: a whole cluster in one process."""
+"""`dray up`: a whole cluster on one machine."""
 
 import asyncio
 import logging
@@ -24,6 +24,7 @@ from dray.signals import stop_signal
 from dray.tasks import cancelled
 
 if TYPE_CHECKING:
+    from dray.sim.loops_process import LoopsProcess
     from dray.sim.nodes import RealNodes, SimulatedNodes
 
 DEFAULT_DRIVERS = "gpu,cpu,nic"
@@ -36,7 +37,7 @@ class UpOptions:
     drivers: tuple[str, ...]
     data: Path
     kubeconfig: Path
-    processes: int = 1
+    processes: int | None = None
     verbosity: int = 0
 
 
@@ -57,15 +58,14 @@ class UpOptions:
 )
 @click.option(
     "--processes",
-    default=1,
-    show_default=True,
     type=click.IntRange(1, 2),
-    help="2: controllers and scheduler in a process of their own; with two cores, a third more pods a second.",
+    help="For debugging: 1 keeps controllers and scheduler in the server's process, 2 gives them one of their own. "
+    "By default they have one where there are two cores, unless the cluster has 1 to 10 nodes.",
 )
 @serving_options(listen="127.0.0.1:0")
 @verbosity_option
-def up(serving: Serving, nodes: int, devices: str, processes: int, verbosity: int) -> None:
-    """Start a cluster: API server, controllers, scheduler, nodes and drivers, in one process.
+def up(serving: Serving, nodes: int, devices: str, processes: int | None, verbosity: int) -> None:
+    """Start a cluster: API server, controllers, scheduler, nodes and drivers, on this machine.
 
     It is a Kubernetes to kubectl and to every client. Without --kubeconfig the administrator's is written into the data
     directory. Ctrl-C or SIGTERM ends it.
@@ -96,12 +96,13 @@ def up(serving: Serving, nodes: int, devices: str, processes: int, verbosity: in
 async def _serve(options: UpOptions) -> None:
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
-    from dray.sim.loops_process import LoopsProcess
+    from dray.sim.loops_process import LoopsProcess, processes_for
     from dray.sim.nodes import NodesOptions, make_nodes
     from dray.sim.pod_explanation import explain_live_pod
 
     stopping = stop_signal()
     serving = options.serving
+    apart = (options.processes or processes_for(options.nodes)) > 1
     plane = ControlPlane(
         ControlPlaneOptions(
             options.data,
@@ -111,13 +112,15 @@ async def _serve(options: UpOptions) -> None:
             serving.minor,
             hosts=serving.hosts,
             emulates=serving.emulates,
-            loops_apart=options.processes > 1,
+            loops_apart=apart,
         )
     )
-    await plane.start()
-    loops = LoopsProcess(plane, options.verbosity) if options.processes > 1 else None
+    loops = LoopsProcess(plane, options.verbosity) if apart else None
     if loops:
-        await loops.start()
+        loops.start()
+    await plane.start()
+    if loops:
+        loops.connect()
     token = new_token()
     dashboard = Dashboard(
         plane.client("dray-dashboard"), token, explain=explain_live_pod, gates=serving.gates, title="dray up"
@@ -132,12 +135,12 @@ async def _serve(options: UpOptions) -> None:
     with tempfile.TemporaryDirectory(prefix="dray-n", ignore_cleanup_errors=True) as root:
         chosen = NodesOptions(options.nodes, options.drivers, Path(root), serving.gates, cluster_ca=ca)
         nodes = make_nodes(plane.client("dray-up"), chosen)
-        starting = asyncio.create_task(_start(nodes, options.nodes))
+        starting = asyncio.create_task(_start(nodes, options.nodes, loops))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            plane.running.server.metrics.of_others |= nodes.registries
+            plane.running.server.metrics.of_others |= {part: each.text for part, each in nodes.registries.items()}
             _announce(options, url, plane.kubeconfig(), dashboard_url(url, token))
             await stopped
         await cancelled(starting)
@@ -148,9 +151,11 @@ async def _serve(options: UpOptions) -> None:
         await plane.stop()
 
 
-async def _start(nodes: "RealNodes | SimulatedNodes", count: int) -> None:
+async def _start(nodes: "RealNodes | SimulatedNodes", count: int, loops: "LoopsProcess | None") -> None:
     with ProgressLine("starting", unit="nodes") as progress:
         await nodes.start(lambda done: progress.at(done, count))
+    if loops:
+        await loops.ready()
 
 
 def _announce(options: UpOptions, url: str, kubeconfig: str, dashboard: str) -> None:

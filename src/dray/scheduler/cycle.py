@@ -102,10 +102,12 @@ class Decider:
             answer = plugin.pre_filter(cycle, pod, self.snapshot)
             if self._timer is not None:
                 self._timer(plugin.name, "PreFilter", _word(answer))
+            if answer is None:
+                continue
             if isinstance(answer, NodeNames):
                 names = answer.names if names is None else names & answer.names
                 named_by.append(plugin.name)
-            elif answer is None or answer.code is StatusCode.SUCCESS:
+            elif answer.code is StatusCode.SUCCESS:
                 continue
             elif answer.code is StatusCode.SKIP:
                 cycle.skipped_filters.add(plugin.name)
@@ -133,7 +135,7 @@ class Decider:
     # --- Filter
 
     def _find(self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, allowed: PreFiltered) -> Found:
-        run = FilterRun(profile.at.filter, cycle, pod, self.snapshot, self._timer)
+        run = FilterRun(profile.filter_steps, cycle, pod, self.snapshot, self._timer)
         nominated = self.snapshot.nodes.get(pod.status.nominated_node_name)
         if nominated is not None and nominated.bit & allowed.candidates:
             found = Found(run.passing(nominated.bit, {}), 0)
@@ -177,7 +179,7 @@ class Decider:
         note("PreScore", _word(failure))
         if failure is not None:
             return failure
-        totals = run.totals(profile.at.score, profile.weights)
+        totals = run.totals(profile.score_steps)
         note("Score", "Success")
         return self.snapshot.nodes[best_node(totals, start)].name
 
@@ -249,9 +251,8 @@ class Binder:
         times = PointTimes(self._handle.metrics, self._handle.clock, profile.name, cycle.is_sampled)
         steps = (("Permit", self._permit), ("PreBind", self._pre_bind), ("Bind", self._bind))
         for point, step in steps:
-            started = times.now()
             status = await step(profile, cycle, pod, node_name, times)
-            times.point(point, status_word(status), started)
+            times.point(point, status)
             if status is not None:
                 return status
         return None
@@ -260,9 +261,8 @@ class Binder:
         self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
     ) -> PluginStatus | None:
         for plugin in profile.at.pre_bind:
-            started = times.now()
             status = await plugin.pre_bind(cycle, pod, node_name)
-            times.plugin(plugin.name, "PreBind", status_word(status), started)
+            times.plugin(plugin.name, "PreBind", status)
             if status is not None and status.code is not StatusCode.SUCCESS:
                 return _worded(status, "PreBind", plugin.name)
         return None
@@ -271,9 +271,8 @@ class Binder:
         self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
     ) -> PluginStatus | None:
         for plugin in profile.at.bind:
-            started = times.now()
             status = await plugin.bind(cycle, pod, node_name)
-            times.plugin(plugin.name, "Bind", status_word(status), started)
+            times.plugin(plugin.name, "Bind", status)
             if status is None or status.code is StatusCode.SUCCESS:
                 return None
             if status.code is not StatusCode.SKIP:
@@ -284,7 +283,6 @@ class Binder:
         self, profile: SchedulingProfile, cycle: CycleState, pod: Pod, node_name: str, times: PointTimes
     ) -> PluginStatus | None:
         for plugin in profile.at.permit:
-            started = times.now()
             status, wait_s = plugin.permit(cycle, pod, node_name)
             waited = 0.0
             while status is not None and status.code is StatusCode.WAIT and waited < wait_s:
@@ -293,7 +291,7 @@ class Binder:
                     await self._handle.clock.sleep(pause)
                 waited += pause
                 status, _ = plugin.permit(cycle, pod, node_name)
-            times.plugin(plugin.name, "Permit", status_word(status), started)
+            times.plugin(plugin.name, "Permit", status)
             if status is None or status.code is StatusCode.SUCCESS:
                 continue
             if status.code is StatusCode.WAIT:

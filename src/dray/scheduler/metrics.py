@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from dray.api.core import Pod
 from dray.clock import Clock
-from dray.scheduler.framework.interface import ClusterChange, EventRegistration, Hint
+from dray.scheduler.framework.interface import ClusterChange, EventRegistration, Hint, PluginStatus, status_word
 from dray.telemetry import Registry
 
 
@@ -127,21 +127,23 @@ SAMPLED_ONE_IN = 10
 
 
 class PointTimes:
-    """Times of extension points that wait for answers, so that other attempts run in between."""
+    """Times of extension points that wait for answers, so that other attempts run in between: each since the one before it."""
 
     def __init__(self, metrics: SchedulerMetrics, clock: Clock, profile: str, is_sampled: bool) -> None:
-        self._metrics, self._clock = metrics, clock
+        self._metrics, self._now = metrics, clock.monotonic
         self._profile, self._is_sampled = profile, is_sampled
+        self._last_point = self._last_plugin = self._now()
 
-    def now(self) -> float:
-        return self._clock.monotonic()
+    def point(self, point: str, status: PluginStatus | None) -> None:
+        now = self._now()
+        self._metrics.point_duration.observe(now - self._last_point, point, status_word(status), self._profile)
+        self._last_point = now
 
-    def point(self, point: str, status: str, since: float) -> None:
-        self._metrics.point_duration.observe(self.now() - since, point, status, self._profile)
-
-    def plugin(self, plugin: str, point: str, status: str, since: float) -> None:
+    def plugin(self, plugin: str, point: str, status: PluginStatus | None) -> None:
         if self._is_sampled:
-            self._metrics.plugin_duration.observe(self.now() - since, plugin, point, status)
+            now = self._now()
+            self._metrics.plugin_duration.observe(now - self._last_plugin, plugin, point, status_word(status))
+            self._last_plugin = now
 
 
 class Stopwatches:

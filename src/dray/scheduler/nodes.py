@@ -125,7 +125,7 @@ class NodeList:
 
     def by_label(self, key: str) -> dict[str, int]:
         """Nodes by the value of a label; those without it are left out. Worked out again when nodes have changed."""
-        at = (self._log.position(NodeFacet.OBJECT), len(self._in_order))
+        at = (self._log.ends[NodeFacet.OBJECT], len(self._in_order))
         if at != self._labels_at:
             self._labels, self._labels_at = {}, at
         found = self._labels.get(key)

@@ -240,16 +240,14 @@ class Scheduler:
         if rejection.pre_filter is not None:
             by_status = {rejection.pre_filter: self.handle.snapshot.nodes.everything}
         times = PointTimes(self.handle.metrics, self.handle.clock, profile.name, rejection.cycle.is_sampled)
-        began = times.now()
         for plugin in profile.at.post_filter:
-            started = times.now()
             result = await plugin.post_filter(rejection.cycle, pod, self.handle.snapshot, by_status)
-            times.plugin(plugin.name, "PostFilter", result.status.code.value, started)
+            times.plugin(plugin.name, "PostFilter", result.status)
             is_last = (
                 result.status.code in (StatusCode.ERROR, StatusCode.SUCCESS) or plugin is profile.at.post_filter[-1]
             )
             if is_last:
-                times.point("PostFilter", result.status.code.value, began)
+                times.point("PostFilter", result.status)
             if result.status.code is StatusCode.ERROR:
                 return None, f'running PostFilter plugin "{plugin.name}": {result.status.message}'
             if result.status.code is StatusCode.SUCCESS:

@@ -82,7 +82,9 @@ class ControlPlane:
         if not options.loops_apart:
             self._loops = ControlLoops(self.client, self.loops_options)
             await self._loops.start()
-            self.running.server.metrics.of_others |= self._loops.registries
+            self.running.server.metrics.of_others |= {
+                part: registry.text for part, registry in self._loops.registries.items()
+            }
 
     async def serve_pipe(self, connected: socket.socket) -> PipeServer:
         """The process at the other end of the socket has all permissions."""

@@ -26,7 +26,7 @@ from dray.api.resource import (
 )
 from dray.client.errors import ApiError
 from dray.scheduler.event_handlers import ClusterEventHandlers
-from dray.sim.memory_cluster_guard import MemoryClusterGuard
+from dray.sim.memory_cluster_guard import GuardPlan, MemoryClusterGuard
 
 Key = tuple[str, str, str]
 ApiObject = Pod | Node | ResourceClaim | ResourceSlice | DeviceClass | DeviceTaintRule
@@ -65,7 +65,7 @@ class MemoryCluster:
         """Asked before each write; an error it gives is raised instead of writing."""
         self._objects: dict[Key, ApiObject] = {}
         self._guard = MemoryClusterGuard()
-        self._watchers: list[tuple[ClusterEventHandlers, deque[Callable[[], None]]]] = []
+        self._watchers: list[tuple[ClusterEventHandlers, deque[tuple[Any, Any]]]] = []
         self._at_once = at_once
         self._uids = 0
 
@@ -73,7 +73,7 @@ class MemoryCluster:
 
     def watch(self, cluster: ClusterEventHandlers) -> None:
         """Show everything that is there, and then every change."""
-        queue: deque[Callable[[], None]] = deque()
+        queue: deque[tuple[Any, Any]] = deque()
         self._watchers.append((cluster, queue))
         for obj in self._objects.values():
             _show(cluster, None, obj)
@@ -82,9 +82,9 @@ class MemoryCluster:
         self._watchers = [row for row in self._watchers if row[0] is not cluster]
 
     def deliver(self) -> None:
-        for _, queue in self._watchers:
+        for cluster, queue in self._watchers:
             while queue:
-                queue.popleft()()
+                _show(cluster, *queue.popleft())
 
     def apply(self, *objects: Any) -> None:
         """Create or replace, giving UID and revision."""
@@ -113,19 +113,22 @@ class MemoryCluster:
             self._guard.record(known, None)
             self._tell(known, None)
 
-    def _store(self, obj: Any) -> Any:
+    def _store(self, obj: Any, plan: GuardPlan | None = None) -> Any:
         self.revision += 1
         key = _key(obj)
         stored = replace(obj, metadata=replace(obj.metadata, resource_version=str(self.revision)))
         old = self._objects.get(key)
         self._objects[key] = stored
-        self._guard.record(old, stored)
+        if plan is None:
+            self._guard.record(old, stored)
+        else:
+            self._guard.keep(plan)
         self._tell(old, stored)
         return stored
 
     def _tell(self, old: Any, new: Any) -> None:
-        for cluster, queue in self._watchers:
-            queue.append(lambda cluster=cluster: _show(cluster, old, new))  # type: ignore[misc]
+        for _, queue in self._watchers:
+            queue.append((old, new))
         if self._at_once:
             self.deliver()
 
@@ -159,10 +162,10 @@ class MemoryCluster:
     async def update_claim_status(self, claim: ResourceClaim) -> ResourceClaim:
         self._begin("update claim status", claim.metadata.name)
         known = self._unchanged(claim)
-        problem = self._guard.problem_with(known, claim)
-        if problem:
-            raise devices_held(problem)
-        stored: ResourceClaim = self._store(replace(known, status=claim.status))
+        plan = self._guard.plan(known, claim)
+        if isinstance(plan, str):
+            raise devices_held(plan)
+        stored: ResourceClaim = self._store(replace(known, status=claim.status), plan)
         return stored
 
     async def unreserve_claim(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> ResourceClaim:
@@ -259,24 +262,22 @@ def _key(obj: Any) -> Key:
 
 def _show(cluster: ClusterEventHandlers, old: Any, new: Any) -> None:
     """Hand a change to the scheduler's cluster as a watch would."""
-    kind = type(new if new is not None else old).__name__
-    setter, remover = _WATCHED[kind]
+    setter, remover, is_told_of_old = _WATCHED[type(old if new is None else new).__name__]
     if new is None:
         getattr(cluster, remover)(old)
-    elif kind in _TOLD_OF_OLD:
+    elif is_told_of_old:
         getattr(cluster, setter)(new, old)
     else:
         getattr(cluster, setter)(new)
 
 
 _WATCHED = {
-    "Pod": ("set_pod", "remove_pod"),
-    "Node": ("set_node", "remove_node"),
-    "Namespace": ("set_namespace", "remove_namespace"),
-    "ResourceClaim": ("set_claim", "remove_claim"),
-    "ResourceSlice": ("set_slice", "remove_slice"),
-    "DeviceClass": ("set_class", "remove_class"),
-    "DeviceTaintRule": ("set_taint_rule", "remove_taint_rule"),
-    "PodGroup": ("set_pod_group", "remove_pod_group"),
+    "Pod": ("set_pod", "remove_pod", False),
+    "Node": ("set_node", "remove_node", False),
+    "Namespace": ("set_namespace", "remove_namespace", False),
+    "ResourceClaim": ("set_claim", "remove_claim", False),
+    "ResourceSlice": ("set_slice", "remove_slice", True),
+    "DeviceClass": ("set_class", "remove_class", True),
+    "DeviceTaintRule": ("set_taint_rule", "remove_taint_rule", True),
+    "PodGroup": ("set_pod_group", "remove_pod_group", False),
 }
-_TOLD_OF_OLD = {"ResourceSlice", "DeviceClass", "DeviceTaintRule"}

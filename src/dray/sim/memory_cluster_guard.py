@@ -6,7 +6,7 @@ The decisions are those of `apiserver.guard.device_records`; here are only the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from dray.api.dra.consumption import either_or_capacities, held_results, plain_name
 from dray.api.dra.pools import DeviceID, PoolID, device_id, newest_of_pool, pool_id
@@ -28,24 +28,36 @@ from dray.apiserver.guard.device_records import (
     without_holder,
 )
 
+_HELD_BY_NOBODY = DeviceRecord()
+
+
+class GuardPlan(NamedTuple):
+    """The records that an allowed write changes."""
+
+    devices: dict[DeviceID, DeviceRecord]
+    counters: dict[CounterSetID, CounterRecord]
+
 
 class MemoryClusterGuard:
-    """`problem_with` judges an allocation before it is written; `record` notes every write, allowed or not."""
+    """`plan` judges an allocation before it is written, and `keep` notes it then; `record` notes any other write."""
 
     def __init__(self) -> None:
         self._published = _PublishedSlices()
         self._devices: dict[DeviceID, DeviceRecord] = {}
         self._counters: dict[CounterSetID, CounterRecord] = {}
 
-    def problem_with(self, old: ResourceClaim, new: ResourceClaim) -> str:
-        """Why the claim may not have the devices of its new status; empty if it may."""
+    def plan(self, old: ResourceClaim, new: ResourceClaim) -> GuardPlan | str:
+        """What changes when the claim gets the devices of its new status, or why it may not have them."""
         claimant = _claimant(new)
         devices: dict[DeviceID, DeviceRecord] = {}
         counters: dict[CounterSetID, CounterRecord] = {}
         before, after = _shares(old), _shares(new)
-        for share in (each for each in before if each not in after):
-            devices[share.device] = without_holder(self._device(share.device, devices), claimant, share.share_id)
-        for share in (each for each in after if each not in before):
+        for share in before:
+            if share not in after:
+                devices[share.device] = without_holder(self._device(share.device, devices), claimant, share.share_id)
+        for share in after:
+            if share in before:
+                continue
             answer = with_holder(self._device(share.device, devices), claimant, share, self._published)
             if isinstance(answer, DeviceTaken):
                 return answer.message
@@ -61,7 +73,15 @@ class MemoryClusterGuard:
                 if isinstance(found, CounterShortage):
                     return found.message
                 counters[counter_set] = found
-        return ""
+        return GuardPlan(devices, counters)
+
+    def keep(self, plan: GuardPlan) -> None:
+        self._counters.update(plan.counters)
+        for device, record in plan.devices.items():
+            if record.holders:
+                self._devices[device] = record
+            else:
+                self._devices.pop(device, None)
 
     def record(self, old: Any, new: Any) -> None:
         """Notes a write: of a slice what it offers, of a claim what it holds."""
@@ -69,12 +89,16 @@ class MemoryClusterGuard:
         if kind is ResourceSlice:
             self._published.replace(old, new)
         elif kind is ResourceClaim:
-            for share in _shares(old) if old is not None else ():
-                self._release(share.device, _claimant(old))
-            for share in _shares(new) if new is not None else ():
-                self._hold(share, _claimant(new))
+            # Most writes are of claims without devices.
+            if old is not None and old.status.allocation is not None:
+                for share in _shares(old):
+                    self._release(share, _claimant(old))
+            if new is not None and new.status.allocation is not None:
+                for share in _shares(new):
+                    self._hold(share, _claimant(new))
 
-    def _release(self, device: DeviceID, claimant: Claimant) -> None:
+    def _release(self, share: Share, claimant: Claimant) -> None:
+        device = share.device
         record = self._devices.get(device)
         if record is None:
             return
@@ -96,20 +120,24 @@ class MemoryClusterGuard:
             self._counters[counter_set] = CounterRecord({**known.draws, share.device[2]: dict(amounts)})
 
     def _device(self, device: DeviceID, changed: dict[DeviceID, DeviceRecord]) -> DeviceRecord:
-        return changed.get(device) or self._devices.get(device) or DeviceRecord()
+        return changed.get(device) or self._devices.get(device) or _HELD_BY_NOBODY
 
     def _counter(self, counter_set: CounterSetID, changed: dict[CounterSetID, CounterRecord]) -> CounterRecord:
         return changed.get(counter_set) or self._counters.get(counter_set) or CounterRecord()
 
 
 class _PublishedSlices:
-    """The newest slices of each pool, indexed by device and by counter set when they are first asked for."""
+    """The newest slices of each pool; what their devices and counter sets offer is worked out when it is first asked for."""
 
     def __init__(self) -> None:
         self._slices: dict[PoolID, dict[str, ResourceSlice]] = {}
         self._devices: dict[PoolID, dict[str, Device]] = {}
+        self._offers: dict[DeviceID, DeviceOffer | None] = {}
+        self._counters: dict[CounterSetID, dict[str, int] | None] = {}
 
     def replace(self, old: ResourceSlice | None, new: ResourceSlice | None) -> None:
+        self._offers.clear()
+        self._counters.clear()
         for each in (old, new):
             if each is not None:
                 self._devices.pop(pool_id(each), None)
@@ -119,11 +147,18 @@ class _PublishedSlices:
             self._slices.setdefault(pool_id(new), {})[new.metadata.name] = new
 
     def offer(self, device: DeviceID) -> DeviceOffer | None:
-        driver, pool, name = device
-        found = self._devices_of((driver, pool)).get(name)
-        return None if found is None else _offer(found, driver)
+        if device not in self._offers:
+            driver, pool, name = device
+            found = self._devices_of((driver, pool)).get(name)
+            self._offers[device] = None if found is None else _offer(found, driver)
+        return self._offers[device]
 
     def counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
+        if counter_set not in self._counters:
+            self._counters[counter_set] = self._published_counters(counter_set)
+        return self._counters[counter_set]
+
+    def _published_counters(self, counter_set: CounterSetID) -> dict[str, int] | None:
         driver, pool, name = counter_set
         for each in self._newest((driver, pool)):
             for found in each.spec.shared_counters:
@@ -165,7 +200,6 @@ def _holder(claimant: Claimant, share: Share) -> ClaimHolder:
 
 
 def _shares(claim: ResourceClaim) -> Sequence[Share]:
-    # Most writes are of claims without devices; they are told apart first.
     return [_share(result) for result in held_results(claim)] if claim.status.allocation is not None else ()
 
 

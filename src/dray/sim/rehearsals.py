@@ -79,7 +79,7 @@ class Rehearsals:
         allowed = scheduler.decider.pre_filter(self._profile, cycle, pod)
         if not isinstance(allowed, PreFiltered):
             return []
-        run = FilterRun(self._profile.at.filter, cycle, pod, snapshot, None)
+        run = FilterRun(self._profile.filter_steps, cycle, pod, snapshot, None)
         feasible = run.passing(allowed.candidates, {})
         return [state.name for state in snapshot.nodes if state.bit & feasible]
 

@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 
+import msgspec
+
 from dray.store import sqlite_tables as tables
 from dray.store.errors import Conflict, StoreError, StoreUnavailable
 from dray.store.interface import Change, Operation, Precondition, Put
@@ -79,8 +81,7 @@ GATHER_S = 0.004
 MOST_RECENT = 4096
 
 
-@dataclass(slots=True)
-class PendingCommit:
+class PendingCommit(msgspec.Struct, eq=False):
     operations: Sequence[Operation]
     preconditions: Sequence[Precondition]
     done: asyncio.Future[int]

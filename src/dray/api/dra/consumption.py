@@ -6,7 +6,7 @@ the same device add consumed capacity only.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 
 from dray.api.dra.pools import DeviceID, device_id
 from dray.api.quantity import Quantity
@@ -22,9 +22,9 @@ def allocation_results(claim: ResourceClaim) -> tuple[DeviceRequestAllocationRes
     return allocation.devices.results if allocation is not None else ()
 
 
-def held_results(claim: ResourceClaim) -> Iterator[DeviceRequestAllocationResult]:
+def held_results(claim: ResourceClaim) -> list[DeviceRequestAllocationResult]:
     """The devices and shares that the claim takes from others."""
-    return (result for result in allocation_results(claim) if not result.admin_access)
+    return [result for result in allocation_results(claim) if not result.admin_access]
 
 
 def held_by_device(claims: Iterable[ResourceClaim]) -> dict[DeviceID, list[DeviceRequestAllocationResult]]:

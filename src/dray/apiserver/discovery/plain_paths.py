@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from dray import __version__
@@ -25,10 +26,10 @@ PLAIN_PATHS = (
 
 
 class HasMetrics(Protocol):
-    """`of_others` are the metrics of other parts in this process, served below `/metrics/` under these names."""
+    """`of_others` gives the metrics of other parts, served below `/metrics/` under these names."""
 
     registry: Registry
-    of_others: dict[str, Registry]
+    of_others: dict[str, Callable[[], str | Awaitable[str]]]
 
 
 class PlainPaths:
@@ -54,8 +55,9 @@ class PlainPaths:
             return Response(200, encode(self._version))
         if parts == ["metrics"]:
             return metrics_response(self._metrics.registry.text())
-        if parts[0] == "metrics" and (registry := self._metrics.of_others.get("/".join(parts[1:]))):
-            return metrics_response(registry.text())
+        if parts[0] == "metrics" and (metrics_of := self._metrics.of_others.get("/".join(parts[1:]))):
+            text = metrics_of()
+            return metrics_response(text if isinstance(text, str) else await text)
         if self._issuer and (answer := self._issuer.answer(request)):
             return answer
         if parts[0] == "openapi" and (answer := self._openapi.answer(parts, request, query)):

@@ -155,8 +155,7 @@ def counter_set_key(counter_set: CounterSetID) -> str:
     return f"{GUARD}counters/{'/'.join(counter_set)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Claimant:
+class Claimant(msgspec.Struct, frozen=True, gc=False):
     namespace: str
     name: str
     uid: str
@@ -169,8 +168,7 @@ class Claimant:
         return Claimant(namespace_of(claim), name_of(claim), uid_of(claim))
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """One allocation result: a whole device (`share_id` empty) or a part of one that allows many."""
 
     device: DeviceID
@@ -266,14 +264,7 @@ def with_holder(
 ) -> DeviceRecord | DeviceTaken:
     """The record with one more holder, or who stands in the way."""
     offer = published.offer(share.device)
-    # Of a device that nobody publishes (any more) the allocation itself says whether it is shared.
-    is_shareable = offer.is_shareable if offer else bool(share.share_id)
-    in_the_way = [
-        holder
-        for holder in record.holders
-        if not is_shareable or not share.share_id or not holder.share_id or holder.share_id == share.share_id
-    ]
-    if in_the_way:
+    if record.holders and (in_the_way := _in_the_way(record, share, offer)):
         return DeviceTaken(
             f"device {share.device} is already allocated to claim {holder_names(in_the_way)}",
             _claimants(in_the_way),
@@ -290,6 +281,16 @@ def with_holder(
     holder = ClaimHolder(claimant.namespace, claimant.name, claimant.uid, share.share_id, dict(share.capacity))
     draws = record.draws if record.holders else (offer or WHOLE).draws
     return DeviceRecord((*record.holders, holder), draws)
+
+
+def _in_the_way(record: DeviceRecord, share: Share, offer: DeviceOffer | None) -> list[ClaimHolder]:
+    # Of a device that nobody publishes (any more) the allocation itself says whether it is shared.
+    is_shareable = offer.is_shareable if offer else bool(share.share_id)
+    return [
+        holder
+        for holder in record.holders
+        if not is_shareable or not share.share_id or not holder.share_id or holder.share_id == share.share_id
+    ]
 
 
 def _overdrawn_capacity(record: DeviceRecord, share: Share, capacity: Mapping[str, int]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import msgspec
@@ -214,6 +215,9 @@ class Table(JsonAnswer):
         return {"cells": [], "object": MetadataOnly(self.meta_version).of({"metadata": metadata})}
 
 
+# Made once: watchers of one representation share its lines.
+_whole = lru_cache(maxsize=1024)(Whole)
+
 Representation = Whole | Protobuf | MetadataOnly | Table
 
 
@@ -223,7 +227,7 @@ def representation_of(call: ApiCall, clock: Clock, *, is_list: bool) -> Represen
     if wanted.media_type == PROTOBUF:
         return Protobuf(row, version)
     if not wanted.kind:
-        return Whole(row, version)
+        return _whole(row, version)
     if wanted.kind == "Table":
         include = call.query.get("includeObject", "")
         if include not in ("", "Metadata", "Object", "None"):

@@ -222,8 +222,7 @@ class Attributes(msgspec.Struct, frozen=True):
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """`allowed` False with an empty reason means that no authorizer had an opinion."""
 
     allowed: bool

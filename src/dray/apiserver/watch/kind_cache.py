@@ -11,6 +11,7 @@ seen. `progress` tells how far all subscribers have come: a revision is reached 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import contextlib
 import logging
 from bisect import bisect_left, insort
@@ -163,7 +164,11 @@ class KindCache:
 
 
 class ObjectLookup(Protocol):
-    """How admission, authentication and quota read other objects: as new as the store, as copies they may change."""
+    """How admission, authentication and quota read other objects: as new as the store.
+
+    `get` and `list` give copies that the caller may change; `look` and `look_at_all` what all callers share and nobody changes, for
+    the few objects that nearly every write asks about.
+    """
 
     async def get(self, group: str, plural: str, namespace: str, name: str) -> Document | None: ...
 
@@ -172,6 +177,10 @@ class ObjectLookup(Protocol):
     def row_of_kind(self, group: str, kind: str) -> Resource | None:
         """The row of a stored kind."""
         ...
+
+    async def look(self, group: str, plural: str, namespace: str, name: str) -> Document | None: ...
+
+    async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]: ...
 
 
 class KindCaches:
@@ -221,6 +230,13 @@ class KindCaches:
 
     async def list(self, group: str, plural: str, namespace: str = "") -> list[Document]:
         return [stored.document() for stored in (await self._fresh(group, plural)).list(namespace)]
+
+    async def look(self, group: str, plural: str, namespace: str, name: str) -> Document | None:
+        stored = (await self._fresh(group, plural)).get(namespace, name)
+        return stored.shared_document() if stored else None
+
+    async def look_at_all(self, group: str, plural: str) -> builtins.list[Document]:
+        return [stored.shared_document() for stored in (await self._fresh(group, plural)).list()]
 
     async def _fresh(self, group: str, plural: str) -> KindCache:
         row = self.row(group, plural)

@@ -75,8 +75,7 @@ def line(event_type: str, encoded: bytes) -> bytes:
 def ordered(document: dict[str, Any]) -> dict[str, Any]:
     """kind, apiVersion and metadata first: the stored form, whose head has one fixed length per kind."""
     head = {"kind": document.get("kind"), "apiVersion": document.get("apiVersion"), "metadata": document["metadata"]}
-    head.update((key, value) for key, value in document.items() if key not in head)
-    return head
+    return head | document
 
 
 _decode_head = msgspec.json.Decoder(LabelledObject).decode
@@ -91,9 +90,9 @@ def head_of(kind: str, api_version: str) -> bytes:
 def to_value(document: Document) -> bytes:
     """The bytes that are stored for a document: without resourceVersion."""
     shaped = ordered(document)
-    metadata = shaped["metadata"]
-    if "resourceVersion" in metadata:
-        shaped["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
+    if "resourceVersion" in shaped["metadata"]:
+        shaped["metadata"] = metadata = dict(shaped["metadata"])
+        del metadata["resourceVersion"]
     return encode(shaped)
 
 
@@ -111,7 +110,7 @@ def labels_in(value: bytes) -> Mapping[str, str]:
 class Stored:
     """An object at one revision. It is shared by readers and watchers and never changes."""
 
-    __slots__ = ("_fields", "_head", "_labels", "created", "key", "name", "namespace", "revision", "value")
+    __slots__ = ("_fields", "_head", "_labels", "_shared", "created", "key", "name", "namespace", "revision", "value")
 
     def __init__(
         self, key: str, namespace: str, name: str, value: bytes, revision: int, created: int, head: int
@@ -125,6 +124,7 @@ class Stored:
         self._head = head
         self._labels: Mapping[str, str] | None = None
         self._fields: dict[str, str] | None = None
+        self._shared: Document | None = None
 
     def data(self, revision: int = 0) -> bytes:
         """The whole object as JSON; a deleted one shows the revision of its deletion."""
@@ -140,6 +140,12 @@ class Stored:
         document: Document = _decode_document(self.value)
         document["metadata"]["resourceVersion"] = str(revision or self.revision)
         return document
+
+    def shared_document(self) -> Document:
+        """One copy for all who only look; nobody may change it."""
+        if self._shared is None:
+            self._shared = self.document()
+        return self._shared
 
     def labels(self) -> Mapping[str, str]:
         if self._labels is None:
@@ -282,7 +288,7 @@ class Packed(Stored):
         # The base's constructor is not called: its slots stay empty, so that reading them calls `__getattr__`.
         self.key, self.revision, self.created, self._head = stored.key, stored.revision, stored.created, stored._head
         self._packed, self._sample, self._cut = packed, sample, cut
-        self._labels = self._fields = None
+        self._labels = self._fields = self._shared = None
 
     def __getattr__(self, name: str) -> Any:
         match name:

@@ -207,7 +207,10 @@ class WatcherIndex:
                 del self._watchers[watcher.place]
 
     def deliver(self, event: WatchedChange) -> None:
-        for place in self._concerned(event):
+        if not self._watchers:
+            return
+        # Usually everybody watches all objects.
+        for place in self._concerned(event) if len(self._watchers) > 1 or () not in self._watchers else ((),):
             watchers = self._watchers.get(place)
             if watchers:
                 for watcher in tuple(watchers):

@@ -6,7 +6,6 @@ The text of opaque values (parameters for drivers, device data) is kept as it wa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -236,8 +235,7 @@ _ONE_LINE = bytes.maketrans(b"\n\r\t", b"   ")
 _read = msgspec.json.Decoder(OpaqueObject).decode
 
 
-@dataclass(frozen=True, slots=True)
-class RawValues:
+class RawValues(msgspec.Struct, frozen=True, gc=False):
     """The texts of all opaque values, in a fixed order."""
 
     spec: tuple[bytes, ...] = ()

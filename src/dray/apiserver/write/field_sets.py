@@ -6,8 +6,11 @@ value). `{}` is an element of the set with nothing below; `"."` among others say
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
+
+import msgspec
 
 from dray.api.jsontext import go_json
 from dray.api.schemas import FieldSchema, StructSchema, TypeRef, struct
@@ -304,7 +307,10 @@ def _compare_value(
         return
     inner: tuple[FieldSet, FieldSet, FieldSet] = ({}, {}, {})
     if field.shape in ("struct", "map") and isinstance(new, dict) and isinstance(old or {}, dict):
-        _compare_fields(old or {}, new, _lookup(field), *inner, "f:")
+        if element == SPEC:
+            inner = _compare_specs(old or {}, new, field)
+        else:
+            _compare_fields(old or {}, new, _lookup(field), *inner, "f:")
     elif field.shape in ("set", "map-list") and isinstance(new, list) and isinstance(old or [], list):
         _compare_lists(old or [], new, field, inner)
     else:
@@ -316,6 +322,39 @@ def _compare_value(
     if not any(inner):
         # the same entries in another order, or an empty value in place of another
         modified[element] = {}
+
+
+class RememberedComparisons:
+    """What changed between two values of a struct, for the JSON of the pairs that were met most recently.
+
+    Objects from one template have equal specs, so a creation need not compare theirs with the empty one again. Nobody changes a set.
+    """
+
+    def __init__(self, entries: int, most_bytes: int) -> None:
+        self._entries, self._most_bytes = entries, most_bytes
+        self._known: OrderedDict[tuple[Field, bytes], tuple[FieldSet, FieldSet, FieldSet]] = OrderedDict()
+
+    def __call__(self, old: dict[str, Any], new: dict[str, Any], field: Field) -> tuple[FieldSet, FieldSet, FieldSet]:
+        """The fields that are added, modified and removed."""
+        try:
+            key = (field, msgspec.json.encode((old, new)))
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            key = None
+        found = self._known.get(key) if key is not None else None
+        if found is None:
+            found = ({}, {}, {})
+            _compare_fields(old, new, _lookup(field), *found, "f:")
+            if key is not None and len(key[1]) <= self._most_bytes:
+                self._known[key] = found
+                if len(self._known) > self._entries:
+                    self._known.popitem(last=False)
+        elif key is not None:
+            self._known.move_to_end(key)
+        return found
+
+
+SPEC = "f:spec"
+_compare_specs = RememberedComparisons(entries=256, most_bytes=4096)
 
 
 def _lookup(field: Field) -> Callable[[str], Field | None]:

@@ -97,10 +97,8 @@ def read(entries: list[Document] | None) -> Owners:
 
 def write(owners: Owners) -> list[Document]:
     """Appliers first, then by time and name."""
-    return [
-        _entry(owned)
-        for owned in sorted(owners.values(), key=lambda o: (o.manager.operation, o.time, o.manager.identity()))
-    ]
+    by_place = {(owned.manager.operation, owned.time, identity): owned for identity, owned in owners.items()}
+    return [_entry(by_place[place]) for place in sorted(by_place)]
 
 
 def _entry(owned: ManagerFields) -> Document:
@@ -142,16 +140,16 @@ def after_update(owners: Owners, old: Document, new: Document, manager: Manager,
     changes = FieldChanges(old, new, kind)
     change = changes.seen_in(manager.api_version)
     assert change is not None
-    owners = _give_up(owners, changes, manager)
-    mine = owners.get(manager.identity())
+    owners, identity = _give_up(owners, changes, manager), manager.identity()
+    mine = owners.get(identity)
     before = mine.fields if mine else {}
     fields = field_sets.difference(before, _own(change.removed, kind))
     fields = field_sets.union(fields, _own(field_sets.union(change.modified, change.added), kind))
     fields = _without_system(fields)
     if not fields:
-        owners.pop(manager.identity(), None)
+        owners.pop(identity, None)
     elif mine is None or fields != before:
-        owners[manager.identity()] = ManagerFields(manager, fields, now)
+        owners[identity] = ManagerFields(manager, fields, now)
     return owners
 
 
@@ -192,15 +190,16 @@ class FieldChanges:
 
 def _plain(document: Document) -> Document:
     """Without managedFields, which nobody owns."""
-    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    metadata = dict(document["metadata"])
+    metadata.pop("managedFields", None)
     return {**document, "metadata": metadata}
 
 
 def _give_up(owners: Owners, changes: FieldChanges, manager: Manager) -> Owners:
     """What everybody else still owns after the change."""
-    left = {}
+    left, author = {}, manager.identity()
     for identity, owned in owners.items():
-        if identity == manager.identity():
+        if identity == author:
             left[identity] = owned
             continue
         lost = changes.lost_to_others(owned.manager.api_version)

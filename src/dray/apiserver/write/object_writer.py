@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from dray.api.codec import NEWER_THAN_US
@@ -25,7 +25,7 @@ from dray.api.scheme import Resource, group_version
 from dray.api.shaping import as_written, empty_of
 from dray.api.strategies import Setting, Strategy, certificate_approval, strategy_of
 from dray.apiserver import errors
-from dray.apiserver.core import LARGE, Core, in_thread_if_large
+from dray.apiserver.core import LARGE, Core, in_thread, in_thread_if_large
 from dray.apiserver.custom_resources.custom_kind import CustomKind
 from dray.apiserver.custom_resources.definition_validation import DEFINITION, definition_problems
 from dray.apiserver.request.request_info import ApiCall
@@ -78,8 +78,7 @@ PARTIAL_ENDPOINTS: dict[str, Callable[[Document, Document], Document]] = {
 GENERATE_ATTEMPTS = 8
 
 
-@dataclass(slots=True)
-class WriteOutcome:
+class WriteOutcome(msgspec.Struct):
     """The object after a write; `created` tells 201 from 200."""
 
     stored: Stored
@@ -95,8 +94,7 @@ class ObservedObject(NamedTuple):
     document: Document
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectChange:
+class ObjectChange(msgspec.Struct, frozen=True):
     """A change of one object.
 
     `build` turns the stored object (storage version) into the wanted one, with managedFields already right. It is
@@ -135,7 +133,7 @@ class ObjectWriter:
             drop_duplicate_owners(decoded.document["metadata"], call.warn)
             return decoded
 
-        decoded = await in_thread_if_large(len(body), work)
+        decoded = work() if len(body) < LARGE else await in_thread(work)
         self.report(call, decoded.problems, options)
         return decoded
 
@@ -155,7 +153,8 @@ class ObjectWriter:
         self._match_namespace(call, metadata)
         now = core.now()
         sent = {**document, "metadata": new_metadata(metadata)}
-        document = await in_thread_if_large(len(call.request.body), lambda: defaulted(row, sent, now))
+        is_small = len(call.request.body) < LARGE
+        document = defaulted(row, sent, now) if is_small else await in_thread(defaulted, row, sent, now)
         metadata = document["metadata"]
         metadata["uid"], metadata["creationTimestamp"] = core.new_uid(), now
         has_revision = metadata.pop("resourceVersion", "")
@@ -164,9 +163,8 @@ class ObjectWriter:
         manager = Manager(
             call.field_manager(options.field_manager), managed_fields.UPDATE, group_version(row.group, call.version)
         )
-        await in_thread_if_large(
-            len(call.request.body), lambda: self._own_new(row, document, manager, now, decoded.resets_managers)
-        )
+        ownership = (row, document, manager, now, decoded.resets_managers)
+        self._own_new(*ownership) if is_small else await in_thread(self._own_new, *ownership)
         return await self.insert(call, to_storage(row, document), dry_run=options.dry_run)
 
     def _match_namespace(self, call: ApiCall, metadata: Document) -> None:
@@ -227,16 +225,19 @@ class ObjectWriter:
         row, core = call.row, self._core
         strategy = strategy_of(row)
         size = _work_of(call, len(call.request.body))
+        is_small = size < LARGE
         setting = Setting(core.gates, core.now())
-        created = await in_thread_if_large(size, lambda: strategy.create(document, setting))
-        context = self._validation_context(call, created)
-        found = await in_thread_if_large(size, lambda: _create_problems(call, created, context))
+        created = (
+            strategy.create(document, setting) if is_small else await in_thread(strategy.create, document, setting)
+        )
+        check = (call, created, self._validation_context(call, created))
+        found = _create_problems(*check) if is_small else await in_thread(_create_problems, *check)
         if found:
             name = created["metadata"].get("name", "")
             raise await in_thread_if_large(size, lambda: errors.invalid_object(row, name, found))
-        for text in await in_thread_if_large(size, lambda: list(warnings_about(row, created))):
+        for text in warnings_about(row, created) if is_small else await in_thread(warnings_about, row, created):
             call.warn(text)
-        document = admission.document = await in_thread_if_large(size, lambda: as_written(created))
+        document = admission.document = as_written(created) if is_small else await in_thread(as_written, created)
         cache = core.cache(row)
         namespace, name = document["metadata"].get("namespace", ""), document["metadata"]["name"]
         await core.admission.validate(admission)
@@ -313,7 +314,8 @@ class ObjectWriter:
         seen = change.seen
         old = seen.document if seen is not None and seen.stored is stored else stored.document()
         size = _work_of(call, len(call.request.body) + len(stored.value))
-        built = await in_thread_if_large(size, lambda: change.build(old))
+        is_small = size < LARGE
+        built = change.build(old) if is_small else await in_thread(change.build, old)
         document = built if isinstance(built, dict) else await built
         named_revision = self._check_identity(call, document, old)
         endpoint = change.subresource if change.endpoint is None else change.endpoint
@@ -327,14 +329,12 @@ class ObjectWriter:
         self._check_revision(call, named_revision, stored, endpoint)
         document = self._prepared(strategy_of(row), endpoint, document, old)
         document["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-        context = self._validation_context(call, document)
-        changed = document
-        found = await in_thread_if_large(
-            size, lambda: _update_problems(call, changed, old, context, endpoint, core.resize_with_claims)
-        )
+        check = (call, document, old, self._validation_context(call, document), endpoint, core.resize_with_claims)
+        found = _update_problems(*check) if is_small else await in_thread(_update_problems, *check)
         if found:
             raise await in_thread_if_large(size, lambda: errors.invalid_object(row, call.name, found))
-        for text in await in_thread_if_large(size, lambda: list(warnings_about(row, changed, endpoint))):
+        about = (row, document, endpoint)
+        for text in warnings_about(*about) if is_small else await in_thread(warnings_about, *about):
             call.warn(text)
         document = admission.document = as_written(document)
         raw_values = self._raw_values(call, document, stored, endpoint)

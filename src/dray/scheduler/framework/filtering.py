@@ -8,7 +8,7 @@ which it has read the log.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dray.api.core import Pod
 from dray.scheduler.framework.interface import (
@@ -36,31 +36,30 @@ class NodeChangeLog:
 
     def __init__(self) -> None:
         self._entries: dict[NodeFacet, list[int]] = {facet: [] for facet in NodeFacet}
-        self._dropped: dict[NodeFacet, int] = dict.fromkeys(NodeFacet, 0)
+        self.ends: dict[NodeFacet, int] = dict.fromkeys(NodeFacet, 0)
+        """For each facet the position after its last entry. Positions count all entries, the dropped ones too."""
 
     def add(self, facet: NodeFacet, nodes: int) -> None:
         entries = self._entries[facet]
         entries.append(nodes)
+        self.ends[facet] += 1
         if len(entries) > _KEPT:
             del entries[: _KEPT // 2]
-            self._dropped[facet] += _KEPT // 2
 
     def forget_all(self) -> None:
         """Node positions have moved: no remembered answer is good any more."""
         for facet in NodeFacet:
             self.add(facet, EVERY_NODE)
 
-    def position(self, facet: NodeFacet) -> int:
-        return self._dropped[facet] + len(self._entries[facet])
-
     def since(self, facet: NodeFacet, position: int) -> int:
         """The nodes whose `facet` changed after `position`."""
-        start = position - self._dropped[facet]
-        if start < 0:
+        entries, missed = self._entries[facet], self.ends[facet] - position
+        if missed == 1:
+            return entries[-1]
+        if missed > len(entries):
             return EVERY_NODE
-        entries = self._entries[facet]
         changed = 0
-        for at in range(start, len(entries)):
+        for at in range(-missed, 0):
             changed |= entries[at]
         return changed
 
@@ -68,21 +67,20 @@ class NodeChangeLog:
 class ChangeReader:
     """Reads the log for one remembered answer."""
 
-    __slots__ = ("_facets", "_log", "_positions")
+    __slots__ = ("_log", "_positions")
 
     def __init__(self, log: NodeChangeLog, facets: Iterable[NodeFacet]) -> None:
         self._log = log
-        self._facets = tuple(facets)
-        self._positions = [log.position(facet) for facet in self._facets]
+        self._positions = {facet: log.ends[facet] for facet in facets}
 
     def changed(self) -> int:
         """Nodes that changed since the last call."""
-        changed = 0
-        for slot, facet in enumerate(self._facets):
-            position = self._log.position(facet)
-            if position != self._positions[slot]:
-                changed |= self._log.since(facet, self._positions[slot])
-                self._positions[slot] = position
+        changed, ends = 0, self._log.ends
+        for facet, position in self._positions.items():
+            end = ends[facet]
+            if end != position:
+                changed |= self._log.since(facet, position)
+                self._positions[facet] = end
         return changed
 
 
@@ -244,10 +242,11 @@ def windows(start: int, nodes: int, first: int) -> Iterator[tuple[int, int]]:
 
 def steps_to_nth(mask: int, start: int, nodes: int, nth: int) -> int:
     """How many positions a walk from `start` visits until it has met `nth` set bits; `mask` has at least that many."""
+    from_start = (mask >> start) | ((mask & ((1 << start) - 1)) << (nodes - start))
     low, high = nth, nodes
     while low < high:
         middle = (low + high) // 2
-        if (mask & span(start, middle, nodes)).bit_count() >= nth:
+        if (from_start & ((1 << middle) - 1)).bit_count() >= nth:
             high = middle
         else:
             low = middle + 1
@@ -255,6 +254,28 @@ def steps_to_nth(mask: int, start: int, nodes: int, nth: int) -> int:
 
 
 Question = Callable[[int], PluginStatus | None]
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStep:
+    """A filter plugin and the optional Protocols that it implements, found out once for each profile and not for each pod."""
+
+    name: str
+    plugin: FilterPlugin
+    bulk: BulkFilterPlugin | None
+    remembered: RememberedFilter | None
+
+
+def filter_steps(plugins: tuple[FilterPlugin, ...]) -> tuple[FilterStep, ...]:
+    return tuple(
+        FilterStep(
+            plugin.name,
+            plugin,
+            plugin if isinstance(plugin, BulkFilterPlugin) else None,
+            plugin if isinstance(plugin, RememberedFilter) else None,
+        )
+        for plugin in plugins
+    )
 
 
 @dataclass(slots=True)
@@ -272,7 +293,7 @@ class FilterRun:
 
     def __init__(
         self,
-        plugins: tuple[FilterPlugin, ...],
+        steps: tuple[FilterStep, ...],
         cycle: CycleState,
         pod: Pod,
         snapshot: "Snapshot",
@@ -282,24 +303,24 @@ class FilterRun:
         self._cycle = cycle
         self._pod = pod
         self._snapshot = snapshot
-        self._plugins = [plugin for plugin in plugins if plugin.name not in cycle.skipped_filters]
-        self._asked: list[tuple[FilterPlugin, FilterAnswers, Question]] | None = None
+        self._steps = [step for step in steps if step.name not in cycle.skipped_filters]
+        self._asked: list[tuple[FilterStep, FilterAnswers]] | None = None
 
-    def _answers(self) -> list[tuple[FilterPlugin, FilterAnswers, Question]]:
+    def _answers(self) -> list[tuple[FilterStep, FilterAnswers]]:
         if self._asked is None:
-            self._asked = [(plugin, self._memory_of(plugin), self._question(plugin)) for plugin in self._plugins]
+            self._asked = [(step, self._memory_of(step)) for step in self._steps]
         return self._asked
 
-    def _memory_of(self, plugin: FilterPlugin) -> FilterAnswers:
-        remembered = cast(RememberedFilter, plugin) if hasattr(plugin, "filter_shape") else None
+    def _memory_of(self, step: FilterStep) -> FilterAnswers:
+        remembered = step.remembered
         shape = remembered.filter_shape(self._cycle, self._pod) if remembered is not None else None
         if remembered is None or shape is None:
             return FilterAnswers(_NO_CHANGES, frozenset())
-        return self._snapshot.filter_answers.for_shape(plugin.name, shape, remembered.filter_depends_on)
+        return self._snapshot.filter_answers.for_shape(step.name, shape, remembered.filter_depends_on)
 
-    def _question(self, plugin: FilterPlugin) -> Question:
-        nodes, cycle, pod, name = self._snapshot.nodes, self._cycle, self._pod, plugin.name
-        ask = plugin.filter
+    def _question(self, step: FilterStep) -> Question:
+        nodes, cycle, pod, name = self._snapshot.nodes, self._cycle, self._pod, step.name
+        ask = step.plugin.filter
 
         def question(position: int) -> PluginStatus | None:
             status = ask(cycle, pod, nodes[position])
@@ -309,23 +330,24 @@ class FilterRun:
 
     def passing(self, candidates: int, rejected: dict[PluginStatus, int]) -> int:
         """Those of `candidates` that every filter lets pass; the others are entered under their first refusal."""
-        for plugin, answers, question in self._answers():
-            if hasattr(plugin, "reject"):
-                bulk = cast(BulkFilterPlugin, plugin)
-                for mask, status in bulk.reject(self._cycle, self._pod, self._snapshot, candidates):
+        for step, answers in self._answers():
+            if step.bulk is not None:
+                for mask, status in step.bulk.reject(self._cycle, self._pod, self._snapshot, candidates):
                     turned_away = mask & candidates
                     if turned_away:
-                        status = status.by(plugin.name)
+                        status = status.by(step.name)
                         rejected[status] = rejected.get(status, 0) | turned_away
                         candidates &= ~turned_away
-            passed = answers.ask(candidates, question)
+            if candidates & ~answers.known:
+                answers.ask(candidates, self._question(step))
+            passed = candidates & answers.passed
             if passed != candidates:
                 for status, mask in answers.rejected.items():
                     turned_away = mask & candidates
                     if turned_away:
                         rejected[status] = rejected.get(status, 0) | turned_away
             if self._timer is not None:
-                self._timer(plugin.name, "Filter", "Success" if passed else "Unschedulable")
+                self._timer(step.name, "Filter", "Success" if passed else "Unschedulable")
             candidates = passed
             if not candidates:
                 break
@@ -333,16 +355,15 @@ class FilterRun:
 
     def on_one(self, position: int) -> PluginStatus | None:
         """The first refusal of one node as it is now, without remembering anything; None if it passes."""
-        for plugin in self._plugins:
-            if hasattr(plugin, "reject"):
+        for step in self._steps:
+            if step.bulk is not None:
                 bit = 1 << position
-                bulk = cast(BulkFilterPlugin, plugin)
-                for mask, status in bulk.reject(self._cycle, self._pod, self._snapshot, bit):
+                for mask, status in step.bulk.reject(self._cycle, self._pod, self._snapshot, bit):
                     if mask & bit:
-                        return status.by(plugin.name)
-            answer = plugin.filter(self._cycle, self._pod, self._snapshot.nodes[position])
+                        return status.by(step.name)
+            answer = step.plugin.filter(self._cycle, self._pod, self._snapshot.nodes[position])
             if answer is not None and answer.code is not StatusCode.SUCCESS:
-                return answer.by(plugin.name)
+                return answer.by(step.name)
         return None
 
     def find(self, candidates: int, start: int, wanted: int) -> Found:
@@ -354,7 +375,7 @@ class FilterRun:
             found.walked = min(offset + window.bit_count(), nodes)
             if found.feasible.bit_count() >= wanted:
                 break
-        if found.feasible.bit_count() >= wanted and nodes:
+        if found.feasible.bit_count() >= wanted and found.walked > wanted:
             found.walked = steps_to_nth(found.feasible, start, nodes, wanted)
         reached = span(start, found.walked, nodes)
         found.feasible &= reached

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
+import msgspec
+
 from dray.allocator import NoFit
 from dray.api.core import Pod
 from dray.api.reasons import Reason
@@ -25,6 +27,9 @@ LACKS_DEVICES = "devices"
 
 
 class StatusCode(enum.Enum):
+    # Members are equal only to themselves. The hash of an Enum is worked out in Python.
+    __hash__ = object.__hash__
+
     SUCCESS = "Success"
     ERROR = "Error"
     UNSCHEDULABLE = "Unschedulable"
@@ -91,7 +96,7 @@ def _as_reason(reason: Reason | str) -> Reason:
 
 def status_word(status: PluginStatus | None) -> str:
     """The code as metrics write it; no status means success."""
-    return (status.code if status is not None else StatusCode.SUCCESS).value
+    return "Success" if status is None else status.code.value
 
 
 T = TypeVar("T")
@@ -186,8 +191,7 @@ class ClusterEvent:
         return self.resource is other.resource and bool(self.action & other.action)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterChange:
+class ClusterChange(msgspec.Struct, frozen=True):
     """One event with its objects: `old` is None for additions, `new` for deletions."""
 
     event: ClusterEvent

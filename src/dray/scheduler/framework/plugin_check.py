@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from dray.scheduler.framework.interface import (
@@ -77,7 +78,7 @@ def check_plugin(plugin: object, registered_as: str) -> None:
 
 
 def _problems(plugin: object, protocol: type[Any]) -> Iterator[str]:
-    methods = {name: member for name, member in vars(protocol).items() if _is_public_method(name, member)}
+    methods = _METHODS[protocol]
     present = [name for name in methods if hasattr(plugin, name)]
     if not present:
         return
@@ -90,8 +91,20 @@ def _problems(plugin: object, protocol: type[Any]) -> Iterator[str]:
         yield from _method_problems(name, getattr(plugin, name), methods[name])
 
 
+@cache
+def _parameters_of(expected: Any) -> tuple[str, ...]:
+    """The names of a method's parameters without `self`."""
+    return tuple(inspect.signature(expected).parameters)[1:]
+
+
 def _is_public_method(name: str, member: object) -> bool:
     return inspect.isfunction(member) and not name.startswith("_")
+
+
+_METHODS: dict[type[Any], dict[str, Any]] = {
+    protocol: {name: member for name, member in vars(protocol).items() if _is_public_method(name, member)}
+    for protocol in _PROTOCOLS
+}
 
 
 def _method_problems(name: str, method: Any, expected: Any) -> Iterator[str]:
@@ -100,7 +113,7 @@ def _method_problems(name: str, method: Any, expected: Any) -> Iterator[str]:
         return
     if inspect.iscoroutinefunction(method) != inspect.iscoroutinefunction(expected):
         yield f"{name} must {'be' if inspect.iscoroutinefunction(expected) else 'not be'} async"
-    parameters = list(inspect.signature(expected).parameters)[1:]
+    parameters = _parameters_of(expected)
     try:
         inspect.signature(method).bind(*parameters)
     except TypeError:

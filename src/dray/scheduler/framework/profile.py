@@ -6,6 +6,7 @@ from functools import cached_property
 from importlib.metadata import entry_points
 from typing import Any
 
+from dray.scheduler.framework.filtering import FilterStep, filter_steps
 from dray.scheduler.framework.interface import (
     EXTENSION_POINTS,
     BindPlugin,
@@ -27,6 +28,7 @@ from dray.scheduler.framework.interface import (
     ScorePlugin,
 )
 from dray.scheduler.framework.plugin_check import check_plugin
+from dray.scheduler.framework.scoring import ScoreStep, score_steps
 
 ENTRY_POINT_GROUP = "dray.scheduler.plugins"
 
@@ -116,7 +118,15 @@ class SchedulingProfile:
     def plugins(self) -> dict[str, Plugin]:
         return {plugin.name: plugin for plugins in self.at for plugin in plugins}
 
-    # `isinstance` against a Protocol costs some 30 us, so each profile is asked once and not for each rejected pod.
+    # `isinstance` against a Protocol costs some 30 us, so each profile is asked once and not for each pod.
+
+    @cached_property
+    def filter_steps(self) -> tuple[FilterStep, ...]:
+        return filter_steps(self.at.filter)
+
+    @cached_property
+    def score_steps(self) -> tuple[ScoreStep, ...]:
+        return score_steps(self.at.score, self.weights)
 
     @cached_property
     def device_explaining(self) -> DeviceExplainingPlugin | None:

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from dray.api.core import Pod
 from dray.scheduler.framework.filtering import NodeChangeLog, ScoreAnswers
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
 MAX_SCORE = 100
 
 
-@dataclass(frozen=True, slots=True)
-class WeightedScores:
+class WeightedScores(msgspec.Struct, frozen=True):
     """One plugin's normalized scores: nodes by score."""
 
     plugin: str
@@ -76,6 +77,32 @@ _NO_CHANGES = NodeChangeLog()
 AnyScorePlugin = ScorePlugin | BulkScorePlugin
 
 
+@dataclass(frozen=True, slots=True)
+class ScoreStep:
+    """A score plugin, its weight, and the Protocols that it implements, found out once for each profile and not for each pod."""
+
+    name: str
+    weight: int
+    bulk: BulkScorePlugin | None
+    single: ScorePlugin | None
+    remembered: RememberedScore | None
+    normalizing: NormalizePlugin | None
+
+
+def score_steps(plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> tuple[ScoreStep, ...]:
+    return tuple(
+        ScoreStep(
+            plugin.name,
+            weights[plugin.name],
+            plugin if isinstance(plugin, BulkScorePlugin) else None,
+            plugin if isinstance(plugin, ScorePlugin) else None,
+            plugin if isinstance(plugin, RememberedScore) else None,
+            plugin if isinstance(plugin, NormalizePlugin) else None,
+        )
+        for plugin in plugins
+    )
+
+
 class ScoreRun:
     """PreScore, Score and Normalize of one attempt."""
 
@@ -105,41 +132,34 @@ class ScoreRun:
             self._cycle.skipped_scores.add(plugin.name)
         return None
 
-    def rows(self, plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> list[WeightedScores]:
+    def rows(self, steps: tuple[ScoreStep, ...]) -> list[WeightedScores]:
+        skipped = self._cycle.skipped_scores
         return [
-            WeightedScores(plugin.name, weights[plugin.name], self._timed(plugin))
-            for plugin in plugins
-            if plugin.name not in self._cycle.skipped_scores
+            WeightedScores(step.name, step.weight, self._scores(step)) for step in steps if step.name not in skipped
         ]
 
-    def totals(self, plugins: tuple[AnyScorePlugin, ...], weights: Mapping[str, int]) -> dict[int, int]:
-        return totals(self._feasible, self.rows(plugins, weights))
+    def totals(self, steps: tuple[ScoreStep, ...]) -> dict[int, int]:
+        return totals(self._feasible, self.rows(steps))
 
-    def _timed(self, plugin: AnyScorePlugin) -> dict[int, int]:
-        scores = self._normalized(plugin)
+    def _scores(self, step: ScoreStep) -> dict[int, int]:
+        if step.bulk is not None:
+            scores = step.bulk.scores(self._cycle, self._pod, self._snapshot, self._feasible)
+        elif step.single is not None:
+            scores = self._answers(step).ask(self._feasible, self._question(step.single))
+        else:
+            raise TypeError(f"{step.name} has neither score nor scores")
+        if step.normalizing is not None:
+            scores = _normalized(step.normalizing, scores)
         if self._timer is not None:
-            self._timer(plugin.name, "Score", StatusCode.SUCCESS.value)
+            self._timer(step.name, "Score", "Success")
         return scores
 
-    def _normalized(self, plugin: AnyScorePlugin) -> dict[int, int]:
-        if hasattr(plugin, "scores"):
-            bulk = cast(BulkScorePlugin, plugin)
-            raw = bulk.scores(self._cycle, self._pod, self._snapshot, self._feasible)
-        else:
-            raw = self._answers(plugin).ask(self._feasible, self._question(plugin))
-        if not hasattr(plugin, "normalize"):
-            return raw
-        nodes_by_score: dict[int, int] = {}
-        for score, normalized in cast(NormalizePlugin, plugin).normalize(raw).items():
-            nodes_by_score[normalized] = nodes_by_score.get(normalized, 0) | raw[score]
-        return nodes_by_score
-
-    def _answers(self, plugin: ScorePlugin) -> ScoreAnswers:
-        remembered = cast(RememberedScore, plugin) if hasattr(plugin, "score_shape") else None
+    def _answers(self, step: ScoreStep) -> ScoreAnswers:
+        remembered = step.remembered
         shape = remembered.score_shape(self._cycle, self._pod) if remembered is not None else None
         if remembered is None or shape is None:
             return ScoreAnswers(_NO_CHANGES, frozenset())
-        return self._snapshot.score_answers.for_shape(plugin.name, shape, remembered.score_depends_on)
+        return self._snapshot.score_answers.for_shape(step.name, shape, remembered.score_depends_on)
 
     def _question(self, plugin: ScorePlugin) -> Callable[[int], int]:
         nodes, cycle, pod, score = self._snapshot.nodes, self._cycle, self._pod, plugin.score
@@ -148,3 +168,10 @@ class ScoreRun:
             return score(cycle, pod, nodes[position])
 
         return question
+
+
+def _normalized(plugin: NormalizePlugin, raw: dict[int, int]) -> dict[int, int]:
+    nodes_by_score: dict[int, int] = {}
+    for score, normalized in plugin.normalize(raw).items():
+        nodes_by_score[normalized] = nodes_by_score.get(normalized, 0) | raw[score]
+    return nodes_by_score

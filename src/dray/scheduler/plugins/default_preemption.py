@@ -140,7 +140,7 @@ class DryRun:
                 cycle.skipped_filters.add(plugin.name)
             elif answer.code is not StatusCode.SUCCESS:
                 return False
-        return FilterRun(self._profile.at.filter, cycle, self._pod, self._snapshot).on_one(node.position) is None
+        return FilterRun(self._profile.filter_steps, cycle, self._pod, self._snapshot).on_one(node.position) is None
 
 
 def best_plan(plans: Iterable[PreemptionPlan]) -> PreemptionPlan | None:

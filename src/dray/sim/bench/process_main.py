@@ -24,7 +24,7 @@ from dray.event_loop import YOUNG_OF_A_SERVER, run_loop, spare_the_collector
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_loops import LoopsOptions
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
-from dray.sim.loops_process import connected_loops
+from dray.sim.loops_main import connected_loops
 
 Document = dict[str, Any]
 

@@ -69,7 +69,7 @@ class NamespaceLifecycle(AdmissionPlugin):
             return
         if attributes.resource == "namespaces":
             return
-        namespace = await self._objects.get("", "namespaces", "", attributes.namespace)
+        namespace = await self._objects.look("", "namespaces", "", attributes.namespace)
         if namespace is None:
             raise errors.not_found(by_kind("Namespace"), attributes.namespace)
         # Events may still tell what happened while it ends; everything else is new content.

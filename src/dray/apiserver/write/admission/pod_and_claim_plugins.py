@@ -60,7 +60,7 @@ class ServiceAccount(AdmissionPlugin):
         name = text(spec, "serviceAccountName") or DEFAULT_ACCOUNT
         spec["serviceAccountName"] = spec["serviceAccount"] = name
         namespace = admission.attributes.namespace
-        account = await self._objects.get("", "serviceaccounts", namespace, name)
+        account = await self._objects.look("", "serviceaccounts", namespace, name)
         if account is None:
             raise forbidden(
                 admission,
@@ -69,7 +69,8 @@ class ServiceAccount(AdmissionPlugin):
         if _wants_token(spec, account):
             self._mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
-            spec["imagePullSecrets"] = account["imagePullSecrets"]
+            # A copy: the account is shared by all who look at it.
+            spec["imagePullSecrets"] = [dict(secret) for secret in mappings(account, "imagePullSecrets")]
 
     def _check_mirror(self, admission: Admission, spec: Document) -> None:
         """A mirror pod shows what already runs on a node: it has no identity in the cluster."""
@@ -187,7 +188,7 @@ class Priority(AdmissionPlugin):
         """The global default with the lowest value, should there be several."""
         found = [
             entry
-            for entry in await self._objects.list(SCHEDULING_GROUP, "priorityclasses")
+            for entry in await self._objects.look_at_all(SCHEDULING_GROUP, "priorityclasses")
             if entry.get("globalDefault")
         ]
         return min(found, key=lambda entry: entry.get("value") or 0, default=None)
