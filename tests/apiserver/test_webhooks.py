@@ -18,6 +18,7 @@ from tests.apiserver.webhook_server import (
     configurations_path,
     json_patch,
 )
+from tests.waiting import eventually
 
 from dray.apiserver.security.certificates import Authority
 from dray.apiserver.write.webhooks import calling
@@ -489,14 +490,14 @@ async def test_a_webhook_that_hangs_costs_its_timeout_and_nobody_else_waits(
     server: Client, webhook: WebhookServer
 ) -> None:
     async def hang(request: HttpRequest) -> Response:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
         raise AssertionError
 
     webhook.respond = hang
     await register(server, a_webhook(webhook.client_config, timeoutSeconds=1))
     started = time.monotonic()
     refused = asyncio.ensure_future(server.post(MAPS, a_map()))
-    await asyncio.sleep(0.1)
+    await eventually(lambda: webhook.requests, "the webhook to be called")
     other = await server.post("/api/v1/namespaces/default/secrets", {"metadata": {"name": "s"}})
     assert (other.status, refused.done()) == (201, False)
     answer = await refused
