@@ -264,6 +264,14 @@ def test_deleting_pods_gives_everything_back(running):
         assert list(kubelet.claims.cache) == []
 
 
+def test_shares_of_an_nvidia_card_are_accepted(example, running):
+    """Their devices need a real card; `docs/hardware/h200.md` has the run."""
+    example.apply("nvidia/shares.yaml")
+    path = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+    stored = running.run(running.client.raw("GET", path)).body
+    assert all(f'"name":"{name}"'.encode() in stored for name in ("gpu-40gi", "gpu-80gi", "gpu-whole"))
+
+
 def test_the_allocator_as_a_library():
     done = subprocess.run([sys.executable, EXAMPLES / "allocate.py"], capture_output=True, text=True, check=True)
     assert "first gets ['gpu-0']" in done.stdout
