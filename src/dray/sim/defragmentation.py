@@ -14,8 +14,8 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
-from dray.api.core import Pod, PodStatus
-from dray.api.dra.pod_claims import claim_names
+from dray.api.core import Pod
+from dray.api.dra.pod_claims import claim_names, pending_with_same_claims
 from dray.api.dra.pod_phase import is_finished
 from dray.api.resource import ResourceClaim, ResourceClaimStatus
 from dray.explain.cluster_objects import ClusterObjects
@@ -216,10 +216,7 @@ def _moves(proof: Simulation, leaving: Iterable[Pod]) -> tuple[Move, ...]:
 
 def _released(pod: Pod) -> Pod:
     """The pod as its controller would make it again: without node and status, with the same claims."""
-    kept = pod.status.resource_claim_statuses
-    return changed(
-        pod, spec=changed(pod.spec, node_name=""), status=PodStatus(phase="Pending", resource_claim_statuses=kept)
-    )
+    return changed(pod, spec=changed(pod.spec, node_name=""), status=pending_with_same_claims(pod))
 
 
 def _freed(claims: Iterable[ResourceClaim], pods: Iterable[Pod]) -> tuple[ResourceClaim, ...]:

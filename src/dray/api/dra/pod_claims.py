@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dray.api.core import Container, Pod, PodResourceClaim, PodResourceClaimStatus
+from dray.api.core import Container, Pod, PodResourceClaim, PodResourceClaimStatus, PodStatus
 from dray.api.meta import ObjectMeta, OwnerReference
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, ResourceClaim, ResourceClaimTemplate
 from dray.api.workloads import PodGroup
@@ -254,3 +254,8 @@ def extended_resource_claim_name(pod: Document) -> str | None:
     recorded = status.get("extendedResourceClaimStatus") if isinstance(status, dict) else None
     name = recorded.get("resourceClaimName") if isinstance(recorded, dict) else None
     return name if isinstance(name, str) and name else None
+
+
+def pending_with_same_claims(pod: Pod) -> PodStatus:
+    """The status that the pod had before it was placed; the claims that were made for it stay its own."""
+    return PodStatus(phase="Pending", resource_claim_statuses=pod.status.resource_claim_statuses)

@@ -196,6 +196,7 @@ class ProcessRuntime(RuntimeWithoutImages):
 
     def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path) -> int:
         environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **_environment_with_devices(spec)}
+        environment |= joined_lists(environment)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
