@@ -85,7 +85,8 @@ class Story:
                 "--root-dir",
                 str(self.folder / "node"),
             ),
-            *("--cdi-dir", str(self.folder / "cdi"), "-v"),
+            # CUDA MPS serves processes of one user.
+            *("--cdi-dir", str(self.folder / "cdi"), "--isolation", "none", "-v"),
         )
         self.start_driver()
         await self.until_async("the node is there", self.has_node)

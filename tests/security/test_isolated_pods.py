@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dray.api.cdi import ContainerEdits
+from dray.api.cdi import ContainerEdits, Mount
 from dray.api.core import Pod
 from dray.clock import RealClock
+from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, VolumeFiles
 from dray.kubelet.runtime.isolation import FIRST_UID, Isolation, available_isolation, uid_of
 from dray.kubelet.runtime.process import ProcessRuntime
@@ -35,7 +36,12 @@ class Node:
         self.runtime = ProcessRuntime(folder / "n", RealClock(), isolation=FOUND)
 
     async def start(  # type: ignore[no-untyped-def]
-        self, script: str, pod: Pod | None = None, volumes: tuple[VolumeFiles, ...] = (), **env: str
+        self,
+        script: str,
+        pod: Pod | None = None,
+        volumes: tuple[VolumeFiles, ...] = (),
+        edits: ContainerEdits = ContainerEdits(),
+        **env: str,
     ):
         pod = pod or a_pod("p")
         spec = ContainerSpec(
@@ -48,7 +54,7 @@ class Node:
             working_dir="",
             cdi_device_ids=(),
             log_path=self.log,
-            edits=ContainerEdits(),
+            edits=edits,
             volumes=volumes,
         )
         sandbox = await self.runtime.start_pod(pod, None)
@@ -90,6 +96,20 @@ async def test_a_pod_cannot_read_the_keys_of_the_server(node: Node) -> None:
     assert "root:" not in output
     assert output.count("Permission denied") == 2
     assert "done" in output
+
+
+async def test_a_device_that_the_pod_cannot_open(node: Node) -> None:
+    """A library that finds its daemon closed may go on without it, and with it without the limits of a share."""
+    closed, open_to_all = node.folder / "pki", Path("/usr")
+    for path in (closed, closed / "ca.key", node.folder / "missing"):
+        mount = Mount(host_path=str(path), container_path=str(path), options=("rw", "bind"))
+        with pytest.raises(
+            ContainerError, match=f"a device needs {path}, which a pod with a user of its own cannot open"
+        ):
+            await node.start("echo ran", edits=ContainerEdits(mounts=(mount,)))
+    mount = Mount(host_path=str(open_to_all), container_path=str(open_to_all), options=("ro", "bind"))
+    container = await node.start("echo ran", edits=ContainerEdits(mounts=(mount,)))
+    assert (await container.wait()).code == 0
 
 
 async def test_a_pod_is_root_only_in_a_namespace_of_its_own(node: Node) -> None:

@@ -11,8 +11,9 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -207,6 +208,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         start = _Start(command, environment, spec.working_dir or "/")
         mounts = _usable_mounts((*spec.edits.mounts, *_volume_mounts(spec)))
         if self._isolation is not None:
+            _check_reachable(spec.edits.mounts)
             start = start.isolated(self._isolation, pod, mounts)
             mounts = []
         argv = ["/bin/sh", "-c", _SUPERVISE, "sh", *start.command]
@@ -478,6 +480,30 @@ def _volume_mounts(spec: ContainerSpec) -> list[Mount]:
                 f"that exists on this machine, or a path below {_OWN_MOUNT_ROOT}"
             )
     return [Mount(str(each.folder), each.mount_path, ("ro",)) for each in spec.volumes]
+
+
+def _check_reachable(mounts: Iterable[Mount]) -> None:
+    """Refuses a container that could not open what its devices put at its disposal.
+
+    A pod with a user of its own sees the machine's files and may lack the permission to open them. A library that finds its
+    daemon closed may go on without it: CUDA then ignores the limits of a share.
+    """
+    for mount in mounts:
+        path = Path(mount.host_path)
+        if mount.host_path == mount.container_path and not _is_open_to_all(path):
+            raise _start_error(
+                f"a device needs {path}, which a pod with a user of its own cannot open; "
+                "start the node agent with --isolation none"
+            )
+
+
+def _is_open_to_all(path: Path) -> bool:
+    try:
+        modes = [each.stat().st_mode for each in (path, *path.parents)]
+    except OSError:
+        return False
+    may_read = bool(modes[0] & stat.S_IROTH) and (not stat.S_ISDIR(modes[0]) or bool(modes[0] & stat.S_IXOTH))
+    return may_read and all(mode & stat.S_IXOTH for mode in modes[1:])
 
 
 def _usable_mounts(mounts: tuple[Mount, ...]) -> list[Mount]:
