@@ -232,6 +232,16 @@ async def test_controllers_and_scheduler_do_not_outlive_a_killed_server(ups: lis
     await eventually(lambda: not Path(f"/proc/{loops}").exists(), "the second process to end", DEADLINE_S)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["terminated", "interrupted"])
+async def test_two_processes_end_without_a_word(ups: list[Up], tmp_path: Path, number: int) -> None:
+    """The loops end before the server goes away; otherwise each of them would say that it lost the connection."""
+    ups.append(Up(tmp_path, "--nodes", "0", "--processes", "2"))
+    ups[0].wait()
+    before = ups[0].printed
+    ups[0].end(number)
+    assert ups[0].printed == before
+
+
 async def test_a_gate_is_off_for_all_parts(ups: list[Up], tmp_path: Path) -> None:
     ups.append(Up(tmp_path, "--nodes", "0", "--feature-gates", "DRAConsumableCapacity=false"))
     ups[0].wait()

@@ -2,7 +2,7 @@
 
 DESCRIPTOR is the number of an inherited socket to the API server's process. One line of JSON on standard input says what to run
 (`LoopsOptions`); one line on standard output says that it runs. Each further line on standard input names a part, whose metrics are
-answered in one line of JSON. The process ends when the server's does. It loads no code of the server.
+answered in one line of JSON. The process ends when standard input or the socket does. It loads no code of the server.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ async def serve(descriptor: int, options: LoopsOptions) -> None:
         starting.result()
         print("ready", flush=True)
         answering = asyncio.create_task(_answer_questions(loops))
-        await gone
+        await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
         await cancelled(answering)
     await cancelled(starting)
     await loops.stop()
 
 
 async def _answer_questions(loops: ControlLoops) -> None:
-    """Writes the metrics of each part that standard input names."""
+    """Writes the metrics of each part that standard input names, until the server's process closes it: then the loops shall end."""
     questions = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(questions), sys.stdin)
     while line := await questions.readline():

@@ -107,9 +107,7 @@ class LoopsProcess:
             await self._end(process, pipe)
 
     async def _end(self, process: asyncio.subprocess.Process, pipe: PipeServer | None) -> None:
-        """Closes the server's end of socket and standard input, upon which the other process ends by itself."""
-        if pipe is not None:
-            await pipe.stop()
+        """Closes the standard input of the other process, which then ends by itself; the socket stays open meanwhile."""
         if process.stdin is not None:
             process.stdin.close()
         try:
@@ -118,3 +116,6 @@ class LoopsProcess:
         except TimeoutError:
             process.kill()
             await process.wait()
+        finally:
+            if pipe is not None:
+                await pipe.stop()
