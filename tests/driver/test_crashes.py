@@ -232,7 +232,8 @@ async def test_an_update_with_two_processes_side_by_side(plane, processes, tmp_p
     await processes.until(processes.service("old").exists, "the old instance")
     first = await processes.call("old", "NodePrepareResources", claims[0])
     new = processes.start("new")
-    await processes.until(processes.service("new").exists, "the new instance")
+    registration = processes.root / "plugins_registry" / "fan.example.com-new-reg.sock"
+    await processes.until(registration.exists, "the new instance")
     assert sorted(path.name for path in (processes.root / "plugins_registry").glob("[!.]*")) == [
         "fan.example.com-new-reg.sock",
         "fan.example.com-old-reg.sock",
