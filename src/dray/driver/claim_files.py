@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from dray.api.cdi import CdiDevice, ContainerEdits, Mount, make_spec, qualified_
 from dray.api.resource import POD_CLAIM_NAME_ANNOTATION, DeviceAttribute
 from dray.atomic_files import write_atomically
 from dray.driver.plugin import AllocatedDevice, ClaimReference, ClaimToPrepare, PreparedDevice
+
+T = TypeVar("T")
 
 
 class CdiFiles:
@@ -206,11 +208,11 @@ class Checkpoint:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = _load(path)
+        self._file = load_or_set_aside(path, _CheckpointFile, _CheckpointFile({}))
 
     def reload(self) -> None:
         """Another instance of the driver may have written since."""
-        self._file = _load(self._path)
+        self._file = load_or_set_aside(self._path, _CheckpointFile, _CheckpointFile({}))
 
     def get(self, claim_uid: str) -> StoredClaim | None:
         return self._file.claims.get(claim_uid)
@@ -247,11 +249,12 @@ def _without(claims: dict[str, StoredClaim], claim_uid: str) -> dict[str, Stored
     return {uid: claim for uid, claim in claims.items() if uid != claim_uid}
 
 
-def _load(path: Path) -> _CheckpointFile:
+def load_or_set_aside(path: Path, wanted: type[T], empty: T) -> T:
+    """What the file holds; `empty` without a file, and for one that cannot be read, which is kept under another name."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_CheckpointFile)
+        return msgspec.json.decode(path.read_bytes(), type=wanted)
     except FileNotFoundError:
-        return _CheckpointFile({})
+        return empty
     except (OSError, ValueError) as error:
         aside = path.with_suffix(".corrupt")
         log.error(
@@ -261,4 +264,4 @@ def _load(path: Path) -> _CheckpointFile:
             aside,
         )
         path.replace(aside)
-        return _CheckpointFile({})
+        return empty

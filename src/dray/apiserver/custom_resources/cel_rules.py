@@ -15,7 +15,7 @@ from dray.apiserver.custom_resources.schema_nodes import SchemaNode
 from dray.apiserver.custom_resources.value_validation import list_key
 from dray.apiserver.errors import OptionError
 from dray.apiserver.request.request_info import Document
-from dray.cel import CelRuntimeError, CompileFailure, Environment, Program, compile_expression
+from dray.cel import CelRuntimeError, CompileFailure, Environment, Program, compile_expression, lexer
 from dray.cel.ast import AstNode, Ident
 from dray.cel.environment import Size
 from dray.cel.errors import CelError
@@ -44,31 +44,8 @@ WRITE_COST_LIMIT = 10_000_000
 MAX_MESSAGE = 5 * 1024
 # An object cannot be larger than a request, which bounds what the schema leaves open.
 MAX_REQUEST = 3 * 1024 * 1024
-RESERVED = frozenset(
-    [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
+# Words that an expression cannot use as a name.
+RESERVED = lexer.RESERVED | {"true", "false", "null", "in"}
 REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 
 

@@ -1,13 +1,11 @@
 """Which claims have which cards, on disk: written before anything is done to a card, so that a crash leaves no riddle."""
 
-import logging
 from pathlib import Path
 
 import msgspec
 
 from dray.atomic_files import write_atomically
-
-log = logging.getLogger(__name__)
+from dray.driver.claim_files import load_or_set_aside
 
 
 class CardUse(msgspec.Struct, frozen=True):
@@ -31,7 +29,7 @@ class ClaimRecords:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._records = _load(path)
+        self._records = load_or_set_aside(path, dict[str, ClaimRecord], {})
 
     def get(self, uid: str) -> ClaimRecord | None:
         return self._records.get(uid)
@@ -53,15 +51,3 @@ class ClaimRecords:
     def _save(self, records: dict[str, ClaimRecord]) -> None:
         write_atomically(self._path, msgspec.json.encode(records), mode=0o600)
         self._records = records
-
-
-def _load(path: Path) -> dict[str, ClaimRecord]:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, ClaimRecord])
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        aside = path.with_suffix(".corrupt")
-        log.error("%s cannot be read (%s); kept as %s, starting empty", path, error, aside)
-        path.replace(aside)
-        return {}

@@ -18,7 +18,6 @@ from dray.driver.nvidia.cards import Card, MigInstance, MigProfile
 
 _GIB = 1 << 30
 _MIB = 1 << 20
-NO_TAINTS: Mapping[str, tuple[DeviceTaint, ...]] = {}
 
 
 def devices_of(

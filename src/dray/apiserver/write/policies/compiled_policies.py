@@ -82,6 +82,22 @@ class CompiledPolicy:
         return bool(mapping(self.document, "spec", "paramKind"))
 
 
+def condition_programs(spec: Document, outer: Environment) -> tuple[NamedProgram, ...]:
+    """The conditions of a policy; they cannot use its variables."""
+    return tuple(
+        NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), outer, "bool"))
+        for entry in mappings(spec, "matchConditions")
+    )
+
+
+def variable_programs(spec: Document, inner: Environment) -> tuple[NamedProgram, ...]:
+    """The variables that a policy computes for its other expressions."""
+    return tuple(
+        NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), inner))
+        for entry in mappings(spec, "variables")
+    )
+
+
 def compile_policy(document: Document) -> CompiledPolicy:
     spec = mapping(document, "spec")
     with_params = bool(mapping(spec, "paramKind"))
@@ -91,14 +107,8 @@ def compile_policy(document: Document) -> CompiledPolicy:
         name=text(document, "metadata", "name"),
         document=document,
         fails_closed=text(spec, "failurePolicy") != "Ignore",
-        conditions=tuple(
-            NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), outer, "bool"))
-            for entry in mappings(spec, "matchConditions")
-        ),
-        variables=tuple(
-            NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), inner))
-            for entry in mappings(spec, "variables")
-        ),
+        conditions=condition_programs(spec, outer),
+        variables=variable_programs(spec, inner),
         validations=tuple(_validation(entry, inner) for entry in mappings(spec, "validations")),
         annotations=tuple(
             NamedProgram(text(entry, "key"), compile_expression(text(entry, "valueExpression"), inner))

@@ -28,8 +28,10 @@ from dray.apiserver.write.policies.compiled_policies import (
     CompiledOnDemand,
     NamedProgram,
     PolicyBinding,
+    condition_programs,
     environment,
     policy_variables,
+    variable_programs,
 )
 from dray.apiserver.write.policies.evaluation import PolicyError, value_of
 from dray.cel import CompileFailure, Environment, Program, compile_expression
@@ -115,14 +117,8 @@ def compile_mutating_policy(document: Document) -> CompiledMutatingPolicy:
         document=document,
         fails_closed=text(spec, "failurePolicy") != "Ignore",
         is_reinvoked=text(spec, "reinvocationPolicy") == "IfNeeded",
-        conditions=tuple(
-            NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), outer, "bool"))
-            for entry in mappings(spec, "matchConditions")
-        ),
-        variables=tuple(
-            NamedProgram(text(entry, "name"), compile_expression(text(entry, "expression"), inner))
-            for entry in mappings(spec, "variables")
-        ),
+        conditions=condition_programs(spec, outer),
+        variables=variable_programs(spec, inner),
         mutations=tuple(_mutation(entry, with_params) for entry in mappings(spec, "mutations")),
     )
 

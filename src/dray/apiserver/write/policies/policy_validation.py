@@ -34,6 +34,14 @@ NOT_FOUND_ACTIONS = ("Allow", "Deny")
 def policy_problems(document: Document) -> Iterator[OptionError]:
     """Field errors of a policy, in the order of its fields."""
     spec = mapping(document, "spec")
+    yield from _match_problems(spec)
+    if not mappings(spec, "validations") and not mappings(spec, "auditAnnotations"):
+        yield _required("spec.validations", "validations or auditAnnotations must be present")
+    yield from _expression_problems(document)
+
+
+def _match_problems(spec: Document) -> Iterator[OptionError]:
+    """What every kind of policy says first: what happens when it fails, and which requests it is about."""
     if text(spec, "failurePolicy") not in ("", "Fail", "Ignore"):
         yield _unsupported("spec.failurePolicy", text(spec, "failurePolicy"), ("Fail", "Ignore"))
     constraints = part(spec, "matchConstraints")
@@ -42,9 +50,6 @@ def policy_problems(document: Document) -> Iterator[OptionError]:
     elif not mappings(constraints, "resourceRules"):
         yield _required("spec.matchConstraints.resourceRules")
     yield from _rule_problems(mapping(spec, "matchConstraints"), "spec.matchConstraints")
-    if not mappings(spec, "validations") and not mappings(spec, "auditAnnotations"):
-        yield _required("spec.validations", "validations or auditAnnotations must be present")
-    yield from _expression_problems(document)
 
 
 def binding_problems(document: Document) -> Iterator[OptionError]:
@@ -70,14 +75,7 @@ def binding_problems(document: Document) -> Iterator[OptionError]:
 def mutating_policy_problems(document: Document) -> Iterator[OptionError]:
     """Field errors of a MutatingAdmissionPolicy, in the order of its fields."""
     spec = mapping(document, "spec")
-    if text(spec, "failurePolicy") not in ("", "Fail", "Ignore"):
-        yield _unsupported("spec.failurePolicy", text(spec, "failurePolicy"), ("Fail", "Ignore"))
-    constraints = part(spec, "matchConstraints")
-    if not isinstance(constraints, dict):
-        yield _required("spec.matchConstraints")
-    elif not mappings(constraints, "resourceRules"):
-        yield _required("spec.matchConstraints.resourceRules")
-    yield from _rule_problems(mapping(spec, "matchConstraints"), "spec.matchConstraints")
+    yield from _match_problems(spec)
     yield from _unchangeable_operations(mapping(spec, "matchConstraints"), "spec.matchConstraints")
     compiled = compile_mutating_policy(document)
     programs = [named.program for named in compiled.conditions]
