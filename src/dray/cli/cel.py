@@ -8,8 +8,9 @@ import click
 
 from dray.api.resource import ResourceSlice
 from dray.cel import CompileFailure, Environment, compile_selector
-from dray.cli.cluster_source import load_dump, source_options
+from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.main import EXIT_NO
+from dray.cli.options import output_option
 from dray.cli.output import write_document
 from dray.explain.selector_results import document_of, evaluate_selector, refusal_of, result_lines
 
@@ -23,21 +24,16 @@ from dray.explain.selector_results import document_of, evaluate_selector, refusa
 @click.option(
     "--misses/--no-misses", "with_misses", default=True, help="Show devices that do not match, with the reason."
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["wide", "json", "yaml"]),
-    help="wide shows every device, and also explains the matches.",
-)
+@output_option("wide shows every device, and also explains the matches.")
 def cel(
     expression: str,
     files: tuple[str, ...],
-    kubeconfig: str | None,
+    live: LiveCluster,
     stored: bool,
     no_list_attributes: bool,
     no_consumable_capacity: bool,
     with_misses: bool,
-    output: str | None,
+    output: str,
 ) -> None:
     """Evaluate a device selector over ResourceSlices: matches, misses with the deciding part, errors, cost.
 
@@ -56,7 +52,7 @@ def cel(
     if isinstance(program, CompileFailure):
         _refuse(refusal or program.message, output)
         return
-    slices = load_dump(files, kubeconfig).of(ResourceSlice)
+    slices = load_dump(files, live).of(ResourceSlice)
     results = list(evaluate_selector(program, slices))
     if output in ("json", "yaml"):
         write_document(document_of(expression, program, refusal, results), output)
@@ -69,7 +65,7 @@ def cel(
         sys.exit(EXIT_NO)
 
 
-def _refuse(message: str, output: str | None) -> None:
+def _refuse(message: str, output: str) -> None:
     if output in ("json", "yaml"):
         write_document({"refused": message}, output)
     else:

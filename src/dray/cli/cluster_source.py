@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,30 +17,73 @@ from dray.cli.main import BrokenWorld
 from dray.explain.dump import Dump, DumpReader, InvalidObject
 from dray.validation import ValidationContext
 
+if TYPE_CHECKING:
+    from dray.client import Client
+
 SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`-f` and `--kubeconfig`, for a command that takes either a dump or a live cluster."""
-    command = click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Cluster to ask; default as kubectl.")(
-        command
+@dataclass(frozen=True, slots=True)
+class LiveCluster:
+    """Which cluster to ask: a kubeconfig, and a context in it. Where both are left out, they are found as kubectl finds them."""
+
+    kubeconfig: str | None = None
+    context: str = ""
+
+    @property
+    def is_named(self) -> bool:
+        return self.kubeconfig is not None or bool(self.context)
+
+    def connect(self, component: str = "dray") -> Client:
+        from dray.client import connect
+
+        return connect(self.kubeconfig, context=self.context, component=component)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the context."""
+        from dray.client import load_connection
+
+        return load_connection(self.kubeconfig, self.context).namespace
+
+
+def live_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--kubeconfig` and `--context`, for a command that asks a cluster; it gets them as `live`."""
+
+    @wraps(command)
+    def with_live(*, kubeconfig: str | None, context: str, **given: Any) -> Any:
+        return command(live=LiveCluster(kubeconfig, context), **given)
+
+    decorated = click.option("--context", default="", help="Context of the kubeconfig; default: its current one.")(
+        with_live
     )
+    return click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Cluster to ask; default as kubectl.")(
+        decorated
+    )
+
+
+def source_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`-f`, `--kubeconfig` and `--context`, for a command that takes either a dump or a live cluster."""
     return click.option(
         "-f", "--filename", "files", multiple=True, metavar="DUMP", help="File or folder with objects; - reads stdin."
-    )(command)
+    )(live_options(command))
 
 
 def load_dump(
     files: Sequence[str],
-    kubeconfig: str | None,
+    live: LiveCluster,
     *,
     check: ValidationContext | None = None,
     with_events: bool = False,
 ) -> Dump:
     """The objects of the files, or of the cluster where there are none."""
-    if files and kubeconfig:
-        raise click.UsageError("-f and --kubeconfig exclude each other")
-    return read_dump(files, check=check, keep_going=check is not None) if files else fetch_dump(kubeconfig, with_events)
+    refuse_two_sources(files, live)
+    return read_dump(files, check=check, keep_going=check is not None) if files else fetch_dump(live, with_events)
+
+
+def refuse_two_sources(files: Sequence[str], live: LiveCluster) -> None:
+    if files and live.is_named:
+        raise click.UsageError(f"-f and {'--kubeconfig' if live.kubeconfig else '--context'} exclude each other")
 
 
 def read_dump(
@@ -76,7 +121,7 @@ def files_in(path: str) -> Iterator[tuple[str, bytes]]:
             raise click.UsageError(f"{each}: {problem.strerror or problem}") from None
 
 
-def fetch_dump(kubeconfig: str | None, with_events: bool = False) -> Dump:
+def fetch_dump(live: LiveCluster, with_events: bool = False) -> Dump:
     """The objects of a live cluster; its kinds are listed one after the other. Quotas and events, which may be many, on demand."""
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
@@ -84,20 +129,13 @@ def fetch_dump(kubeconfig: str | None, with_events: bool = False) -> Dump:
     try:
         # The dump is filled, not returned: asyncio formats a returned value as text when it restores the signal
         # handlers. For a large cluster that takes seconds.
-        asyncio.run(_fetch(kubeconfig, dump, with_events))
+        asyncio.run(_fetch(live, dump, with_events))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
     return dump
 
 
-def default_namespace(kubeconfig: str | None) -> str:
-    """The namespace of the kubeconfig's context."""
-    from dray.client import load_connection
-
-    return load_connection(kubeconfig).namespace
-
-
-async def _fetch(kubeconfig: str | None, dump: Dump, with_events: bool) -> None:
+async def _fetch(live: LiveCluster, dump: Dump, with_events: bool) -> None:
     from dray.client import (
         CLAIMS,
         DEVICE_CLASSES,
@@ -111,11 +149,10 @@ async def _fetch(kubeconfig: str | None, dump: Dump, with_events: bool) -> None:
         TAINT_RULES,
         TEMPLATES,
         ApiError,
-        connect,
     )
     from dray.client.kinds import Kind
 
-    client = connect(kubeconfig)
+    client = live.connect()
     needed: list[Kind[Any]] = [NODES, PODS, CLAIMS, SLICES, DEVICE_CLASSES]
     # A cluster may not serve these, or not to this user; most questions can be answered without them.
     optional: list[Kind[Any]] = [TEMPLATES, TAINT_RULES, NAMESPACES, PRIORITY_CLASSES]

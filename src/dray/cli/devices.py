@@ -6,7 +6,8 @@ from collections import Counter
 
 import click
 
-from dray.cli.cluster_source import load_dump, source_options
+from dray.cli.cluster_source import LiveCluster, load_dump, source_options
+from dray.cli.options import output_option
 from dray.cli.output import write_document
 from dray.explain.device_table import device_rows, devices_summary, devices_text
 
@@ -19,20 +20,15 @@ from dray.explain.device_table import device_rows, devices_summary, devices_text
 )
 @click.option("--free", is_flag=True, help="Only devices that nobody holds.")
 @click.option("--taken", is_flag=True, help="Only devices that somebody holds.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["wide", "json", "yaml"]),
-    help="wide shows every device with attributes and taints.",
-)
+@output_option("wide shows every device with attributes and taints.")
 def devices(
     files: tuple[str, ...],
-    kubeconfig: str | None,
+    live: LiveCluster,
     nodes: tuple[str, ...],
     drivers: tuple[str, ...],
     free: bool,
     taken: bool,
-    output: str | None,
+    output: str,
 ) -> None:
     """What is published: where it is, whether it is free, and which claims and pods hold it.
 
@@ -46,7 +42,7 @@ def devices(
     """
     if free and taken:
         raise click.UsageError("--free and --taken exclude each other")
-    rows = device_rows(load_dump(files, kubeconfig).world())
+    rows = device_rows(load_dump(files, live).world())
     rows = [
         row
         for row in rows

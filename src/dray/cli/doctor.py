@@ -9,11 +9,11 @@ from pathlib import Path
 
 import click
 
-from dray.cli.cluster_source import load_dump, source_options
+from dray.cli.cluster_source import LiveCluster, load_dump, refuse_two_sources, source_options
 from dray.cli.main import EXIT_NO, BrokenWorld
-from dray.cli.options import gate_options, gates_from
+from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import Coloured, show_line, write_document
-from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
+from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 from dray.event_loop import until_signalled
 from dray.explain.doctor import CdiFileNames, examine
 from dray.explain.doctor.finding import (
@@ -37,16 +37,16 @@ _COLOURS = {"error": "red", "warning": "yellow"}
 @click.option("--node", default="", help="Whose CDI directory it is; default: any node's.")
 @click.option("--watch", is_flag=True, help="Follow the cluster and name every promise it breaks, until Ctrl-C.")
 @click.option("--for", "for_s", type=float, default=0.0, metavar="SECONDS", help="With --watch: how long.")
-@click.option("-o", "--output", type=click.Choice(["json", "yaml"]))
+@output_option("wide shows each fix on a line of its own.")
 @gate_options
 def doctor(
     files: tuple[str, ...],
-    kubeconfig: str | None,
+    live: LiveCluster,
     cdi_dir: str | None,
     node: str,
     watch: bool,
     for_s: float,
-    output: str | None,
+    output: str,
     feature_gates: str,
     emulate: str | None,
 ) -> None:
@@ -59,22 +59,21 @@ def doctor(
       dray doctor --cdi-dir /var/run/cdi --node gpu-7   on a node, with its CDI files
       dray doctor --watch                               while it runs: devices given twice, claims lost in use, ...
     """
-    if files and kubeconfig:
-        raise click.UsageError("-f and --kubeconfig exclude each other")
+    refuse_two_sources(files, live)
     if watch:
         if files:
             raise click.UsageError("--watch needs a cluster, not a dump")
-        _watch(kubeconfig, for_s)
+        _watch(live, for_s)
         return
     gates = gates_from(feature_gates, emulate)
-    dump = load_dump(files, kubeconfig, check=ValidationContext(), with_events=True)
+    dump = load_dump(files, live, check=ValidationContext(), with_events=True)
     found = [_invalid(line) for line in dump.problems]
     found += examine(dump.world(), gates=gates, cdi=_cdi_files(cdi_dir, node))
     found += [_old_spelling(line) for line in dump.old_spellings]
-    if output is not None:
+    if output in ("json", "yaml"):
         write_document({"findings": [finding.document() for finding in found]}, output)
     else:
-        _print(found, len(dump))
+        _print(found, len(dump), is_wide=output == "wide")
     if found:
         sys.exit(EXIT_NO)
 
@@ -103,10 +102,15 @@ def _old_spelling(subject: str) -> DoctorFinding:
     )
 
 
-def _print(found: list[DoctorFinding], objects: int) -> None:
+def _print(found: list[DoctorFinding], objects: int, *, is_wide: bool) -> None:
     for finding in found:
         severity = Coloured(finding.severity, _COLOURS[finding.severity])
-        show_line(severity, f": {finding.subject} {finding.message} [{finding.code}]; fix: {finding.fix}")
+        line = f": {finding.subject} {finding.message} [{finding.code}]"
+        if is_wide:
+            show_line(severity, line)
+            show_line(f"  fix: {finding.fix}")
+        else:
+            show_line(severity, f"{line}; fix: {finding.fix}")
     if not found:
         click.echo(f"nothing looks wrong ({objects} objects)")
         return
@@ -117,11 +121,11 @@ def _print(found: list[DoctorFinding], objects: int) -> None:
 # --- --watch
 
 
-def _watch(kubeconfig: str | None, for_s: float) -> None:
+def _watch(live: LiveCluster, for_s: float) -> None:
     """Print each broken promise when it happens; exit code 1 if there was any."""
     check = OnlineCheck(_print_violation)
     try:
-        asyncio.run(_follow(kubeconfig, check, for_s))
+        asyncio.run(_follow(live, check, for_s))
     except (KubeconfigError, CredentialsError, ServerUnreachable, ApiError) as error:
         raise BrokenWorld(str(error)) from error
     found = f"{check.violations} promises broken" if check.violations else "every promise was kept"
@@ -130,8 +134,8 @@ def _watch(kubeconfig: str | None, for_s: float) -> None:
         sys.exit(EXIT_NO)
 
 
-async def _follow(kubeconfig: str | None, check: OnlineCheck, for_s: float) -> None:
-    client = connect(kubeconfig, component="dray-doctor")
+async def _follow(live: LiveCluster, check: OnlineCheck, for_s: float) -> None:
+    client = live.connect("dray-doctor")
     await client.list(NODES)  # Fails at once on wrong credentials or address; the watch would retry for ever.
     click.echo("watching; end with Ctrl-C" if not for_s else f"watching for {for_s:g} s", err=True)
     await until_signalled(watch_cluster(client, check, for_s=for_s))

@@ -10,9 +10,9 @@ import click
 
 from dray.api.core import Pod
 from dray.api.dra.pod_phase import is_active, is_bound
-from dray.cli.cluster_source import default_namespace, fetch_dump, read_dump, source_options
+from dray.cli.cluster_source import LiveCluster, fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
-from dray.cli.options import gate_options, gates_from
+from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
@@ -35,17 +35,17 @@ _POD_WORDS = ("pod", "pods", "po")
 @click.option("--all", "every", is_flag=True, help="Every pod that waits, grouped by cause.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Look at this node in depth; may be repeated.")
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide shows every node.")
+@output_option("wide shows every node.")
 @gate_options
 def explain(
     names: tuple[str, ...],
     files: tuple[str, ...],
-    kubeconfig: str | None,
+    live: LiveCluster,
     namespace: str | None,
     every: bool,
     nodes: tuple[str, ...],
     keep_going: bool,
-    output: str | None,
+    output: str,
     feature_gates: str,
     emulate: str | None,
 ) -> None:
@@ -67,11 +67,11 @@ def explain(
         raise click.UsageError("--all explains every pod that waits; leave out the name")
     gates = gates_from(feature_gates, emulate)
     given = read_dump(files, check=ValidationContext(gates=gates), keep_going=keep_going) if files else Dump()
-    is_live = not files or kubeconfig is not None or not _is_dump(given)
+    is_live = not files or live.is_named or not _is_dump(given)
     world = given.world()
     if is_live:
-        world = _over(fetch_dump(kubeconfig, with_events=True).world(), world)
-        namespace = namespace or (default_namespace(kubeconfig) if pod is not None else None)
+        world = _over(fetch_dump(live, with_events=True).world(), world)
+        namespace = namespace or (live.namespace if pod is not None else None)
     wanted = _waiting(world, namespace) if every else _wanted(pod, namespace, given)
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 @click.option(
     "--kubeconfig", type=click.Path(), help="How to reach the API server; default: $KUBECONFIG or in-cluster."
 )
+@click.option("--context", default="", help="Context of the kubeconfig; default: its current one.")
 @click.option("--node-name", required=True, help="The Node this agent is.")
 @click.option(
     "--root-dir",
@@ -77,6 +78,7 @@ log = logging.getLogger(__name__)
 @verbosity_option
 def kubelet(
     kubeconfig: str | None,
+    context: str,
     node_name: str,
     root_dir: Path,
     runtime: str,
@@ -132,8 +134,8 @@ def kubelet(
 
     async def serve() -> None:
         stopping = stop_signal()
-        client = connect(kubeconfig, component="kubelet")
-        ca = load_connection(kubeconfig).ca or b""
+        client = connect(kubeconfig, context=context, component="kubelet")
+        ca = load_connection(kubeconfig, context).ca or b""
         agent = Kubelet(client, replace(options, cluster_ca=ca), _runtime(runtime, root_dir, client.clock, isolation))
         starting = asyncio.create_task(agent.start())
         stopped = asyncio.create_task(stopping.wait())

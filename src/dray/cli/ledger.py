@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from dray.accounting import NodeLedger
-from dray.cli.cluster_source import load_dump, source_options
+from dray.cli.cluster_source import LiveCluster, load_dump, source_options
+from dray.cli.options import output_option
 from dray.cli.output import show_line, write_document
 from dray.explain.node_ledgers import NodeLedgers, ledgers_document, ledgers_of, nodes_table, rows_table
 
@@ -16,10 +17,8 @@ from dray.explain.node_ledgers import NodeLedgers, ledgers_document, ledgers_of,
     "--why", metavar="RESOURCE", help="Every row behind the requested amount: pod, container or claim, device."
 )
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Only this node; may be repeated.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide shows every resource.")
-def ledger(
-    files: tuple[str, ...], kubeconfig: str | None, why: str | None, nodes: tuple[str, ...], output: str | None
-) -> None:
+@output_option("wide shows every resource.")
+def ledger(files: tuple[str, ...], live: LiveCluster, why: str | None, nodes: tuple[str, ...], output: str) -> None:
     """What each node can give, what pods ask of it by spec and by claim, and what is free.
 
     \b
@@ -27,7 +26,7 @@ def ledger(
       dray ledger                             the cluster of your kubeconfig
       dray ledger -f dump.yaml --why cpu      the rows behind the cpu column, from a dump
     """
-    ledgers = ledgers_of(load_dump(files, kubeconfig))
+    ledgers = ledgers_of(load_dump(files, live))
     chosen = _chosen(ledgers, nodes)
     if output in ("json", "yaml"):
         write_document(ledgers_document(ledgers, chosen, why), output)

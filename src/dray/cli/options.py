@@ -30,6 +30,18 @@ def gate_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
+def output_option(wide: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`-o table|wide|json|yaml`; `wide` is the sentence that says what it adds."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "wide", "json", "yaml"]),
+        default="table",
+        show_default=True,
+        help=wide,
+    )
+
+
 def verbosity_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`-v 5`, or `-v` alone for 1."""
     return click.option(

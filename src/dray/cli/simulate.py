@@ -10,7 +10,7 @@ import click
 
 from dray.cli.cluster_source import read_dump
 from dray.cli.main import EXIT_NO
-from dray.cli.options import gate_options, gates_from
+from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import ProgressLine, show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
@@ -58,7 +58,7 @@ from dray.validation import ValidationContext
     help="Say which pods to move, in which order, to make room for waiting pods and to empty nodes.",
 )
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
-@click.option("-o", "--output", type=click.Choice(["wide", "json", "yaml"]), help="wide also lists the nodes.")
+@output_option("wide also lists the nodes.")
 @gate_options
 def simulate(
     files: tuple[str, ...],
@@ -70,7 +70,7 @@ def simulate(
     report: str | None,
     defragment: bool,
     keep_going: bool,
-    output: str | None,
+    output: str,
     feature_gates: str,
     emulate: str | None,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from dray.cli.cluster_source import load_dump, source_options
+from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.main import BrokenWorld
 from dray.cli.output import terminal_of
 from dray.client import Client
@@ -35,7 +35,7 @@ PROBE_S = 3.0
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=1.0, show_default=True, help="Seconds between two looks."
 )
-def top(files: tuple[str, ...], kubeconfig: str | None, once: bool, interval: float) -> None:
+def top(files: tuple[str, ...], live: LiveCluster, once: bool, interval: float) -> None:
     """Devices, nodes and waiting pods on one screen, fullest first. Ctrl-C ends it.
 
     \b
@@ -45,27 +45,27 @@ def top(files: tuple[str, ...], kubeconfig: str | None, once: bool, interval: fl
       dray top -f dump.yaml         the same for a dump
     """
     if files or once or not sys.stdout.isatty():
-        click.echo(text_of(overview_of(load_dump(files, kubeconfig).world())))
+        click.echo(text_of(overview_of(load_dump(files, live).world())))
         return
     from dray.client import ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 
     # Lines of a log would be drawn across the tables; what is wrong with the server is said in the first line.
     logging.getLogger("dray").setLevel(logging.CRITICAL)
     try:
-        run_loop(until_signalled(_live(kubeconfig, interval)))
+        run_loop(until_signalled(_live(live, interval)))
     except (ApiError, CredentialsError, KubeconfigError, ServerUnreachable) as problem:
         raise BrokenWorld(str(problem)) from None
 
 
-async def _live(kubeconfig: str | None, interval: float) -> None:
+async def _live(live: LiveCluster, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
-    from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Informers, connect
+    from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES, Informers
     from dray.client.kinds import Kind
 
-    client = connect(kubeconfig)
+    client = live.connect()
     kinds: list[Kind[Any]] = [NODES, PODS, CLAIMS, SLICES, TAINT_RULES]
     # One plain question first: an informer would go on asking a server that is not there.
     await client.list(NODES)

@@ -441,7 +441,7 @@ class DriverFailed(OSError):
 
 async def serve(driver: Driver, options: argparse.Namespace) -> None:
     stopping = stop_signal()
-    client = connect(options.kubeconfig, component=driver.name)
+    client = connect(options.kubeconfig, context=options.context, component=driver.name)
     running = RunningDriver(
         driver,
         client,
@@ -515,6 +515,7 @@ def _parser(driver: Driver) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=f"DRA driver {driver.name}")
     node_name = os.environ.get("NODE_NAME")
     parser.add_argument("--kubeconfig", default=os.environ.get("KUBECONFIG"), help="in a pod: left out")
+    parser.add_argument("--context", default="", help="of the kubeconfig; default: its current one")
     parser.add_argument("--node-name", default=node_name, required=node_name is None, help="default: $NODE_NAME")
     parser.add_argument("--kubelet-root", type=_absolute, default=KUBELET_ROOT)
     parser.add_argument("--cdi-dir", type=_absolute, default=Path("/var/run/cdi"))
