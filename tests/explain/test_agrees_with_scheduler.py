@@ -55,7 +55,7 @@ def test_the_first_pod_of_the_queue_gets_a_node_that_fits(seed: int) -> None:
     simulation.run()
     first = simulation.placed()[0]
     key = (first.pod.metadata.namespace, first.pod.metadata.name)
-    verdict = explain_pod(world, *key, ExplainOptions(is_new=True))
+    verdict = explain_pod(world, *key, ExplainOptions(new_pods={key}))
     fitting = {node.node for node in verdict.nodes if node.fits}
     if first.outcome == "scheduled":
         assert first.pod.spec.node_name in fitting

@@ -293,12 +293,12 @@ def bound(cluster: Cluster) -> None:
     cluster.pod["status"] = {"phase": "Pending"}
 
 
-def details(cluster: Cluster, path: Path) -> list[str]:
+def placed(cluster: Cluster, path: Path) -> dict[str, Any]:
     file = path / "cluster.json"
     file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
     result = CliRunner().invoke(explain, ["pod/train", "-f", str(file), "-o", "json"])
-    assert result.exit_code == 0, result.output
-    found: list[str] = json.loads(result.stdout)["details"]
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert result.exit_code == (0 if found["code"] == "scheduled" else 1), result.output
     return found
 
 
@@ -306,11 +306,10 @@ def test_a_pod_that_has_its_devices_and_does_not_start_points_to_the_driver(tmp_
     cluster = Cluster()
     bound(cluster)
     held(cluster.claim, "gpu-0", pod="train")
-    assert details(cluster, tmp_path) == [
-        f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0",
-        "is on node node-1 with its devices, and has not started [pod-not-started]; "
-        f"see what driver {DRIVER} says: kubectl describe pod/train -n default",
-    ]
+    verdict = placed(cluster, tmp_path)
+    assert verdict["message"] == "default/train is on node node-1 with its devices, and has not started"
+    assert verdict["fix"] == f"see what driver {DRIVER} says: kubectl describe pod/train -n default"
+    assert verdict["details"] == [f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]
 
 
 def test_a_driver_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -318,14 +317,17 @@ def test_a_driver_that_is_gone_is_named(tmp_path: Path) -> None:
     bound(cluster)
     held(cluster.claim, "gpu-0", pod="train")
     cluster.without.add("ResourceSlice")
-    assert details(cluster, tmp_path)[1].startswith(f"waits on node node-1 for driver {DRIVER}, with nothing published")
+    verdict = placed(cluster, tmp_path)
+    assert verdict["code"] == "dead-driver"
+    assert f"waits on node node-1 for driver {DRIVER}, with nothing published" in verdict["message"]
 
 
 def test_a_pod_that_was_put_on_a_node_by_hand_has_no_devices(tmp_path: Path) -> None:
     cluster = Cluster()
     bound(cluster)
-    (detail,) = details(cluster, tmp_path)
-    assert "its claim train-gpu has no devices [pod-without-devices]" in detail
+    verdict = placed(cluster, tmp_path)
+    assert verdict["code"] == "pod-without-devices"
+    assert "its claim train-gpu has no devices" in verdict["message"]
 
 
 def test_a_pod_that_runs_needs_no_more_words(tmp_path: Path) -> None:
@@ -333,4 +335,4 @@ def test_a_pod_that_runs_needs_no_more_words(tmp_path: Path) -> None:
     bound(cluster)
     cluster.pod["status"] = {"phase": "Running"}
     held(cluster.claim, "gpu-0", pod="train")
-    assert details(cluster, tmp_path) == [f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]
+    assert placed(cluster, tmp_path)["details"] == [f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]

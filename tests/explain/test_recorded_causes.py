@@ -149,7 +149,7 @@ def test_a_waiting_pod(
     exit_code, verdict = run(explain, cluster, tmp_path, "pod/train")
     assert (exit_code, verdict["code"]) == (1, code)
     assert message in verdict["message"]
-    assert fix in verdict["details"][0]
+    assert fix in verdict["fix"]
     findings = run(doctor, cluster, tmp_path)[1]["findings"]
     (found,) = [each for each in findings if each["code"] == finding]
     assert message in found["message"]
@@ -181,22 +181,25 @@ def silent_node(cluster: Cluster) -> None:
     cluster.node["status"]["conditions"] = [row]
 
 
-ON_ITS_NODE: list[tuple[Callable[[Cluster], None], str]] = [
+ON_ITS_NODE: list[tuple[Callable[[Cluster], None], str, str]] = [
     (
         prepare_fails,
+        "prepare-failed",
         "preparing its devices on node node-1 fails (7 times, last at 2024-01-01T00:07:00Z): claim default/train-gpu: no /dev/gpu0",
     ),
-    (unregistered_driver, f"driver {DRIVER} is not registered with the node agent of node-1"),
-    (silent_node, "its node node-1 is not ready (Kubelet stopped posting node status.)"),
+    (unregistered_driver, "driver-not-registered", f"driver {DRIVER} is not registered with the node agent of node-1"),
+    (silent_node, "node-not-ready", "its node node-1 is not ready (Kubelet stopped posting node status.)"),
 ]
 
 
-@pytest.mark.parametrize(("breaks", "message"), ON_ITS_NODE, ids=lambda value: getattr(value, "__name__", None))
-def test_a_pod_on_its_node(tmp_path: Path, breaks: Callable[[Cluster], None], message: str) -> None:
+@pytest.mark.parametrize(("breaks", "code", "message"), ON_ITS_NODE, ids=lambda value: getattr(value, "__name__", None))
+def test_a_pod_on_its_node(tmp_path: Path, breaks: Callable[[Cluster], None], code: str, message: str) -> None:
     cluster = Cluster()
     breaks(cluster)
-    _, verdict = run(explain, cluster, tmp_path, "pod/train")
-    assert message in " ".join(verdict["details"])
+    exit_code, verdict = run(explain, cluster, tmp_path, "pod/train")
+    assert (exit_code, verdict["code"]) == (1, code)
+    assert message in verdict["message"]
+    assert "node-1" in verdict["fix"]
     findings = run(doctor, cluster, tmp_path)[1]["findings"]
     (found,) = [each for each in findings if each["code"] == "pod-held-up"]
     assert message in found["message"]
@@ -208,4 +211,4 @@ def test_an_event_of_an_earlier_pod_of_the_same_name_is_not_read(tmp_path: Path)
     prepare_fails(cluster)
     cluster.more[-1]["involvedObject"]["uid"] = "another"
     _, verdict = run(explain, cluster, tmp_path, "pod/train")
-    assert "pod-not-started" in verdict["details"][1]
+    assert verdict["message"] == "default/train is on node node-1 with its devices, and has not started"

@@ -108,6 +108,22 @@ def test_the_first_line_asks_what_was_meant(tmp_path: Path, selector: str, said:
     assert said in explained(cluster, tmp_path)["message"]
 
 
+def test_devices_of_another_sort_are_neither_near_nor_misspelt(tmp_path: Path) -> None:
+    """A node with a few network cards is farther off than one that lacks a single card, and publishes other names."""
+    cluster = Cluster()
+    selector = f'device.driver == "{DRIVER}" && {ATTRIBUTES}.model == "a100"'
+    cluster.device_class["spec"]["selectors"][0]["cel"]["expression"] = selector
+    cluster.request["count"] = 3
+    cards = gpu_slice("net-1", [gpu("nic-0"), gpu("nic-1")], driver="nic.example.com")
+    both = gpu_slice("node-1", [gpu(f"nic-{number}") for number in range(4)], driver="nic.example.com")
+    both["metadata"]["name"] = "node-1-nics"
+    cluster.add(gpu_node("net-1"), cards, both)
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "class-selector"
+    assert "wants 3: 6 exist, 2 match the class gpu (node node-1; 0 of 2 nodes fit)" in verdict["message"]
+    assert [row["code"] for row in verdict["nodes"]] == ["class-selector", "class-selector"]
+
+
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])
 def test_an_incomplete_pool_names_its_driver(tmp_path: Path, mode: str) -> None:
     cluster = Cluster()

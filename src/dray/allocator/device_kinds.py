@@ -161,6 +161,16 @@ class KindTable:
             plan = self._plans[key] = CapacityPlan(device)
         return plan
 
+    def publishes(self, what: str, domain: str, name: str) -> bool:
+        """Whether any device has the attribute or capacity; without a name, whether any has one of that domain."""
+        for kind in list(self._kinds.values()):
+            published = kind.device.attributes if what == "attributes" else kind.device.capacity
+            for each in published:
+                prefix, _, rest = each.rpartition("/")
+                if (prefix or kind.driver) == domain and name in ("", rest):
+                    return True
+        return False
+
     def forget_answers(self) -> None:
         for kind in self._kinds.values():
             kind.answers.clear()

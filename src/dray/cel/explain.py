@@ -50,9 +50,13 @@ class MatchReason:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A name that the expression uses and the device lacks, and the nearest that it has; `likeness` is 0 to 1."""
+    """A name that the expression uses and the device lacks, and the nearest that it has; `likeness` is 0 to 1.
+
+    `name` is the name in its parts: attributes or capacity, domain, and the name in the domain, empty if the domain is missing.
+    """
 
     what: str
+    name: tuple[str, str, str]
     nearest: str = ""
     likeness: float = 0.0
 
@@ -248,33 +252,34 @@ def missing_names(program: Program, device: CelDevice) -> list[Missing]:
         if domain in published and name and name not in published[domain]:
             out.append(_missing_name(kind, domain, name, device))
         elif domain not in published:
-            out.append(_missing_domain(f'device.{kind}["{domain}"]', domain, name, published))
+            out.append(_missing_domain(kind, domain, name, published))
     return list(dict.fromkeys(out))
 
 
 Published = Mapping[str, Mapping[str, Any]]
 
 
-def _missing_domain(what: str, domain: str, name: str, published: Published) -> Missing:
+def _missing_domain(kind: str, domain: str, name: str, published: Published) -> Missing:
     near = _closest(domain, published)
     if not near and name:
         near = next((each for each in sorted(published) if name in published[each]), "")
-    return Missing(what, f'"{near}"' if near else "", _likeness(domain, near))
+    what = f'device.{kind}["{domain}"]'
+    return Missing(what, (kind, domain, ""), f'"{near}"' if near else "", _likeness(domain, near))
 
 
 def _missing_name(kind: str, domain: str, name: str, device: CelDevice) -> Missing:
     """The user may have written an attribute and meant a capacity, or the other way round."""
-    what = f'device.{kind}["{domain}"].{name}'
+    what, parts = f'device.{kind}["{domain}"].{name}', (kind, domain, name)
     published, others = device.attributes, device.capacity
     other_kind = "capacity"
     if kind == "capacity":
         published, others, other_kind = others, published, "attributes"
     if near := _closest(name, published[domain]):
-        return Missing(what, f"`{near}`", _likeness(name, near))
+        return Missing(what, parts, f"`{near}`", _likeness(name, near))
     if near := _closest(name, others.get(domain, ())):
-        return Missing(what, f'device.{other_kind}["{domain}"].{near}', _likeness(name, near))
+        return Missing(what, parts, f'device.{other_kind}["{domain}"].{near}', _likeness(name, near))
     elsewhere = next((each for each in sorted(published) if name in published[each]), "")
-    return Missing(what, f'"{elsewhere}" has `{name}`' if elsewhere else "")
+    return Missing(what, parts, f'"{elsewhere}" has `{name}`' if elsewhere else "")
 
 
 @lru_cache(maxsize=64)

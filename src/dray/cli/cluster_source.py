@@ -136,37 +136,11 @@ def fetch_dump(live: LiveCluster, with_events: bool = False) -> Dump:
 
 
 async def _fetch(live: LiveCluster, dump: Dump, with_events: bool) -> None:
-    from dray.client import (
-        CLAIMS,
-        DEVICE_CLASSES,
-        EVENTS,
-        NAMESPACES,
-        NODES,
-        PODS,
-        PRIORITY_CLASSES,
-        QUOTAS,
-        SLICES,
-        TAINT_RULES,
-        TEMPLATES,
-        ApiError,
-    )
-    from dray.client.kinds import Kind
+    from dray.client.cluster_listing import list_cluster
 
     client = live.connect()
-    needed: list[Kind[Any]] = [NODES, PODS, CLAIMS, SLICES, DEVICE_CLASSES]
-    # A cluster may not serve these, or not to this user; most questions can be answered without them.
-    optional: list[Kind[Any]] = [TEMPLATES, TAINT_RULES, NAMESPACES, PRIORITY_CLASSES]
-    if with_events:
-        optional += [QUOTAS, EVENTS]
     try:
-        for kind in (*needed, *optional):
-            try:
-                listing = await client.list(kind)
-            except ApiError as problem:
-                if kind in needed or not (problem.is_not_found or problem.code == 403):
-                    raise
-                continue
-            for obj in listing.items:
-                dump.add(type(obj).__name__, obj)
+        for obj in await list_cluster(client, with_events=with_events):
+            dump.add(type(obj).__name__, obj)
     finally:
         await client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 
 import click
@@ -17,12 +18,8 @@ from dray.cli.output import show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
 from dray.explain.pod_text import text_of, text_of_many
-from dray.explain.reason_codes import (
-    FITS,
-    SCHEDULED,
-)
 from dray.explain.verdicts import PodNotFound, PodVerdict
-from dray.sim.pod_explanation import ExplainOptions, explain_pod
+from dray.sim.pod_explanation import ExplainedCluster, ExplainOptions
 from dray.validation import ValidationContext
 
 _POD_WORDS = ("pod", "pods", "po")
@@ -52,7 +49,8 @@ def explain(
     """Why a pod waits, or why it is where it is: per node, per request, per device.
 
     Asks the cluster of your kubeconfig, or the objects of -f. Files that hold pods but no nodes are taken for pods that
-    are not created yet, and are tried against the live cluster. Exit code 0: the pod has a node or fits one; 1: it waits.
+    are not created yet, and are tried against the live cluster. Exit code 0: the pod has a node or fits one; 1: it waits, or is kept from
+    starting.
 
     \b
     Examples:
@@ -76,8 +74,9 @@ def explain(
     unknown = [name for name in nodes if name not in world.nodes_by_name]
     if unknown:
         raise click.UsageError(f"no node named {', '.join(unknown)}")
-    around = ExplainOptions(nodes, gates, is_live=is_live)
-    verdicts = [_explained(world, *key, replace(around, is_new=_is_new(given, key))) for key in wanted]
+    new_pods = {key for key in wanted if _is_new(given, key)}
+    cluster = ExplainedCluster(world, ExplainOptions(nodes, gates, new_pods=new_pods, is_live=is_live))
+    verdicts = [_explained(cluster, *key, nodes) for key in wanted]
     if output in ("json", "yaml"):
         documents = [verdict.document() for verdict in verdicts]
         write_document(documents[0] if len(documents) == 1 and not every else documents, output)
@@ -88,7 +87,7 @@ def explain(
         click.echo("\n\n".join(texts))
     for line in given.problems:
         show_line(f"left out: {line}", err=True)
-    if any(verdict.code not in (FITS, SCHEDULED, "pod-finished") for verdict in verdicts):
+    if not all(verdict.is_well for verdict in verdicts):
         sys.exit(EXIT_NO)
 
 
@@ -153,11 +152,11 @@ def _over(live: ClusterObjects, given: ClusterObjects) -> ClusterObjects:
     return ClusterObjects.of(merged.values())
 
 
-def _explained(world: ClusterObjects, namespace: str, name: str, around: ExplainOptions) -> PodVerdict:
+def _explained(cluster: ExplainedCluster, namespace: str, name: str, nodes: Collection[str]) -> PodVerdict:
     try:
-        verdict = explain_pod(world, namespace, name, around)
+        verdict = cluster.explain(namespace, name)
     except PodNotFound as problem:
         raise click.ClickException(str(problem)) from None
-    if around.nodes:
-        verdict = replace(verdict, nodes=tuple(row for row in verdict.nodes if row.node in around.nodes))
+    if nodes:
+        verdict = replace(verdict, nodes=tuple(row for row in verdict.nodes if row.node in nodes))
     return verdict

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dray import cel
+from dray.allocator import Allocator
 from dray.allocator.device_kinds import DeviceKind
 from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
@@ -68,7 +69,7 @@ class NearestMiss:
 
 
 def nearest_miss(
-    report: RequestReport, counts: RequestCounts, selectors: Selectors, holders: DeviceHolders
+    report: RequestReport, counts: RequestCounts, allocator: Allocator, holders: DeviceHolders
 ) -> NearestMiss | None:
     """The closest of the devices that the request cannot have, for what makes the request short."""
     misses = [device for device in report.devices if device.code not in (USABLE, "other-node")]
@@ -78,7 +79,7 @@ def nearest_miss(
     furthest = max(map(_rank, misses))
     closest = [device for device in misses if _rank(device) == furthest]
     if closest[0].selector:
-        return _nearest_by_selector(closest, selectors)
+        return _nearest_by_selector(closest, allocator)
     device = closest[0]
     return NearestMiss(device.device_id, device.code, device.detail, holders=_concerned(device, report, holders))
 
@@ -87,8 +88,9 @@ def _rank(device: DeviceReport) -> int:
     return _ORDER.index(device.code) if device.code in _ORDER else len(_ORDER)
 
 
-def _nearest_by_selector(devices: list[DeviceReport], selectors: Selectors) -> NearestMiss:
+def _nearest_by_selector(devices: list[DeviceReport], allocator: Allocator) -> NearestMiss:
     """Of the devices that fail at a selector, the one with the fewest parts against it."""
+    selectors = allocator.selectors
     by_kind: dict[tuple[DeviceKind, str], DeviceReport] = {}
     for device in devices:
         if len(by_kind) < MOST_KINDS:
@@ -98,7 +100,9 @@ def _nearest_by_selector(devices: list[DeviceReport], selectors: Selectors) -> N
     if isinstance(why, cel.CompileFailure):
         return NearestMiss(device.device_id, device.code, device.detail, device.selector, (why.message,))
     against = tuple(str(reason) for reason in why.reasons) or (device.detail,)
-    hints = (*map(str, why.missing), *_of_another_type(device, why, selectors))
+    # A name that other devices publish is not misspelt; this device just is of another sort.
+    missing = [str(each) for each in why.missing if not allocator.inventory.kinds.publishes(*each.name)]
+    hints = (*missing, *_of_another_type(device, why, selectors))
     return NearestMiss(device.device_id, device.code, device.detail, device.selector, against, hints)
 
 

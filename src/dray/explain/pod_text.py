@@ -36,20 +36,35 @@ def text_of(verdict: PodVerdict, *, wide: bool = False, nodes: Sequence[str] = (
     return "\n".join(parts)
 
 
+def short_text_of(verdict: PodVerdict) -> str:
+    """The headline, what to do about it, and the cause: for a test that failed, or a story that is told."""
+    lines = [
+        verdict.headline,
+        *(f"  {line}" for line in _what_to_do(verdict)),
+        *(f"  {line}" for line in _cause(verdict)),
+    ]
+    return "\n".join(map(visible_on_one_line, lines))
+
+
 def _essentials(verdict: PodVerdict) -> list[str]:
-    nearest = verdict.nodes[0] if verdict.nodes else None
+    nearest = verdict.nodes[0] if verdict.nodes and not verdict.is_well else None
     miss = nearest.devices.nearest if nearest is not None and nearest.devices is not None else None
-    lines = [*(f"hint:    {hint}" for hint in (miss.hints if miss is not None else ())), *verdict.details]
-    code = CODES.get(verdict.code)
-    if verdict.code not in ("fits", "scheduled"):
-        lines.append(f"code:    {verdict.code} ({code.meaning})" if code is not None else f"code:    {verdict.code}")
+    lines = [*_what_to_do(verdict), *_cause(verdict), *verdict.details]
     if miss is not None:
-        lines.append(f"nearest: {miss.sentence()}")
-    if verdict.helps:
-        lines += [f"helps:   {row.text}" for row in verdict.helps]
-    elif code is not None and verdict.code not in ("fits", "scheduled"):
-        lines.append(f"usually: {code.remedy}")
+        lines += [f"nearest: {miss.sentence()}", *(f"hint:    {hint}" for hint in miss.hints)]
     return lines
+
+
+def _cause(verdict: PodVerdict) -> list[str]:
+    return [] if verdict.is_well else [f"code:    {verdict.cause}"]
+
+
+def _what_to_do(verdict: PodVerdict) -> list[str]:
+    if verdict.fix or verdict.helps:
+        fix = [f"fix:     {verdict.fix}"] if verdict.fix else []
+        return [*fix, *(f"helps:   {row.text}" for row in verdict.helps)]
+    code = CODES.get(verdict.code)
+    return [f"usually: {code.remedy}"] if code is not None and not verdict.is_well else []
 
 
 def text_of_many(verdicts: Sequence[PodVerdict], width: int | None = None) -> str:
@@ -58,12 +73,11 @@ def text_of_many(verdicts: Sequence[PodVerdict], width: int | None = None) -> st
     for verdict in verdicts:
         by_code.setdefault(verdict.code, []).append(verdict)
     parts = []
-    for code, alike in sorted(by_code.items(), key=lambda row: -len(row[1])):
-        meaning = f" ({CODES[code].meaning})" if code in CODES else ""
-        lines = [f"{len(alike)} {'pod' if len(alike) == 1 else 'pods'}: {code}{meaning}"]
+    for alike in sorted(by_code.values(), key=lambda group: -len(group)):
+        lines = [f"{len(alike)} {'pod' if len(alike) == 1 else 'pods'}: {alike[0].cause}"]
         for verdict in alike[:PODS_SHOWN]:
             lines.append(f"  {verdict.headline}")
-            lines += [f"    helps: {remedy.text}" for remedy in verdict.helps[:1]]
+            lines += [f"    {line}" for line in _what_to_do(verdict)[:1]]
         if len(alike) > PODS_SHOWN:
             lines.append(f"  ... and {len(alike) - PODS_SHOWN} more")
         parts.append("\n".join(_wrapped(visible_on_one_line(line), width, "    ") for line in lines))

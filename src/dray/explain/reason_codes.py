@@ -32,6 +32,15 @@ CODES: dict[str, ReasonCode] = {
     ),
     "no-nodes": ReasonCode("the cluster has no nodes", "add nodes"),
     "not-waiting": ReasonCode("the scheduler has nothing to decide", "nothing"),
+    # --- a pod on its node
+    "driver-not-registered": ReasonCode("a driver is not registered with the node agent", "start the driver there"),
+    "prepare-failed": ReasonCode("a driver fails to prepare the pod's devices", "see the log of the driver"),
+    "node-not-ready": ReasonCode("the pod's node is not ready", "see the node agent"),
+    "dead-driver": ReasonCode("a driver of the pod publishes nothing on its node", "start the driver there"),
+    "pod-without-devices": ReasonCode(
+        "a claim has no devices, or is not reserved for the pod", "delete the pod, and let the scheduler place it"
+    ),
+    "pod-on-missing-node": ReasonCode("the pod's node is gone", "delete the pod"),
     # --- the pod's claims
     "claim-missing": ReasonCode("a claim that the pod names does not exist", "create the claim"),
     "claim-not-created": ReasonCode(

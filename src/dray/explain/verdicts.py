@@ -19,6 +19,7 @@ from dray.explain.node_shortage import ShortRow
 from dray.explain.reason_codes import (
     CODES,
     FITS,
+    SCHEDULED,
     distance,
 )
 from dray.explain.request_counts import (
@@ -121,17 +122,29 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """The answer. `code` is the cause; `nodes` are sorted from nearest to farthest."""
+    """The answer. `code` is the cause; `nodes` are sorted from nearest to farthest. `fix` is what to do where nothing can
+    be rehearsed."""
 
     namespace: str
     name: str
     code: str
     headline: str
     node: str = ""
+    fix: str = ""
     details: tuple[str, ...] = ()
     helps: tuple[Remedy, ...] = ()
     nodes: tuple[NodeVerdict, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+    @property
+    def is_well(self) -> bool:
+        """Nothing keeps the pod from running, as far as the objects show."""
+        return self.code in (FITS, SCHEDULED, "pod-finished")
+
+    @property
+    def cause(self) -> str:
+        """The code with its meaning."""
+        return f"{self.code} ({CODES[self.code].meaning})" if self.code in CODES else self.code
 
     @property
     def nodes_by_code(self) -> dict[str, int]:
@@ -145,6 +158,7 @@ class PodVerdict:
             "meaning": CODES[self.code].meaning if self.code in CODES else "",
             "remedy": CODES[self.code].remedy if self.code in CODES else "",
             "node": self.node,
+            "fix": self.fix,
             "details": list(self.details),
             "helps": [row.document() for row in self.helps],
             "nodesByCode": self.nodes_by_code,
@@ -170,7 +184,7 @@ def device_verdict(
     report = report_on_node(allocator, question, node)
     all_counts = [count_devices(request) for request in report.requests]
     cause = _cause(report, all_counts)
-    nearest = nearest_miss(*cause, allocator.selectors, holders) if cause is not None else None
+    nearest = nearest_miss(*cause, allocator, holders) if cause is not None else None
     if isinstance(answer, Failure):
         code = answer.code
         message = _failure(answer, report, cause, nearest)
@@ -232,6 +246,9 @@ def _short_request(request: RequestReport, counts: RequestCounts) -> tuple[str, 
         return "incomplete-pool", f"{where} {counts.sentence()}; {pools}"
     if stage == "exist" and any(device.code == "other-node" for device in request.devices):
         return "other-node", f"{where} {counts.sentence()} on this node, the others belong to other nodes"
+    if stage == "exist" and counts.by_stage["matchClass"] < counts.by_stage["exist"]:
+        # Devices of other classes are no part of the question.
+        return "class-selector", f"{where} {counts.sentence()}"
     if stage == "exist" and counts.by_stage["exist"]:
         return "too-few-devices", f"{where} {counts.sentence()}"
     if stage == "matchSelectors" and any(device.code == "selector-error" for device in request.devices):

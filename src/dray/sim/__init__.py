@@ -6,5 +6,5 @@ through a pipe (`pipe_server`). `nodes` adds node agents with drivers, or simula
 
 Offline, `simulation` runs the real scheduler over a copy of a cluster's objects (`memory_cluster`) on simulated time, after
 `admitted_pods` has prepared the pods as admission and controllers do. `pod_explanation` asks it why a pod waits (`node_refusals` adds
-the details of each filter), `node_templates` and `autoscaling` add nodes, and `reports` shows the results.
+the details of each filter, and `rehearsals` tries what would help; `live_explanation` asks about a running cluster), `node_templates` and `autoscaling` add nodes, and `reports` shows the results.
 """

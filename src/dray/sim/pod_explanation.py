@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -50,13 +51,13 @@ _OF_DEVICES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
-    """`nodes` are looked at in depth. `is_new`: the pod is not created yet, so nobody has made its claims. `is_live`: what
-    the world does not hold does not exist; a dump may just lack it."""
+    """`nodes` are looked at in depth. `new_pods`, by namespace and name, are not created yet, so nobody has made their
+    claims. `is_live`: what the world does not hold does not exist; a dump may just lack it."""
 
     nodes: Sequence[str] = ()
     gates: FeatureGates | None = None
     config: SchedulerConfig | None = None
-    is_new: bool = False
+    new_pods: Collection[tuple[str, str]] = ()
     is_live: bool = False
 
 
@@ -64,86 +65,123 @@ DEFAULT_OPTIONS = ExplainOptions()
 
 
 def explain_live_pod(objects: ClusterObjects, namespace: str, name: str, gates: FeatureGates) -> PodVerdict:
-    """Explains a pod of a live cluster: an object that is not among `objects` does not exist."""
+    """Explains a pod of a live cluster: an object that is not among `objects` does not exist.
+
+    The answer has a `headline`, the `code` and `cause` of what is wrong, `helps` that were rehearsed, and a `fix` where nothing
+    could be; `explain.pod_text.short_text_of` makes a few lines of it.
+    """
     return explain_pod(objects, namespace, name, ExplainOptions(gates=gates, is_live=True))
 
 
 def explain_pod(
     world: ClusterObjects, namespace: str, name: str, options: ExplainOptions = DEFAULT_OPTIONS
 ) -> PodVerdict:
-    pod = world.pods_by_name.get((namespace, name))
-    if pod is None:
-        raise PodNotFound(f"pod {namespace}/{name} not found")
-    if is_finished(pod):
-        return _settled(pod, "pod-finished", f"{namespace}/{name} has finished ({pod.status.phase})")
-    if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
-        return _settled(pod, "pod-deleted", f"{namespace}/{name} is being deleted")
-    if pod.spec.node_name:
-        return _placed(world, pod, options)
-    return _Explainer(world, pod, options).verdict()
+    """Explains one pod; see `ExplainedCluster` for several."""
+    return ExplainedCluster(world, options).explain(namespace, name)
+
+
+class ExplainedCluster:
+    """A cluster of one moment in which pods are explained; its devices are compiled for the first of them."""
+
+    def __init__(self, world: ClusterObjects, options: ExplainOptions = DEFAULT_OPTIONS) -> None:
+        self._world = world
+        self._options = options
+
+    @cached_property
+    def _simulation(self) -> Simulation:
+        new = self._options.new_pods
+        return Simulation(
+            self._world,
+            config=self._options.config,
+            gates=self._options.gates,
+            serves=lambda pod: (pod.metadata.namespace, pod.metadata.name) in new,
+        )
+
+    def explain(self, namespace: str, name: str) -> PodVerdict:
+        """Raises `PodNotFound`."""
+        pod = self._world.pods_by_name.get((namespace, name))
+        if pod is None:
+            raise PodNotFound(f"pod {namespace}/{name} not found")
+        if is_finished(pod):
+            said = ": ".join(part for part in (pod.status.phase, pod.status.reason, pod.status.message) if part)
+            return _settled(pod, "pod-finished", f"{namespace}/{name} has finished ({said})")
+        if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+            return _settled(pod, "pod-deleted", f"{namespace}/{name} is being deleted")
+        if pod.spec.node_name:
+            return self._placed(pod)
+        return _PodExplainer(self._world, self._simulation, name, namespace, self._options).verdict()
+
+    def _placed(self, pod: Pod) -> PodVerdict:
+        """The pod has a node: why it does not start there, or what it got, and how the nodes look if it is placed again."""
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        held_up = why_not_started(self._world, pod)[:1] if pod.status.phase == "Pending" else []
+        for found in held_up:
+            code = (found.cause or found.code) if found.severity == "error" else SCHEDULED
+            return replace(_settled(pod, code, f"{where} {found.message}"), fix=found.fix, details=self._devices(pod))
+        return replace(
+            _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({pod.status.phase or 'Pending'})"),
+            details=self._devices(pod),
+            nodes=self._as_if_waiting(pod).nodes,
+            notes=("verdicts below are as if the pod had no node and were placed now",),
+        )
+
+    def _devices(self, pod: Pod) -> tuple[str, ...]:
+        claims = (
+            self._world.claims_by_name.get((pod.metadata.namespace, name)) for name in claim_names_of_entries(pod)
+        )
+        return tuple(
+            f"claim {claim.metadata.name}, request {row.request}: {device_id(row)}"
+            for claim in claims
+            if claim is not None
+            for row in allocation_results(claim)
+        )
+
+    def _as_if_waiting(self, pod: Pod) -> PodVerdict:
+        """The verdict if the pod had no node, and the claims that only it uses had no devices."""
+        cluster = self._simulation.cluster
+        placed: Pod = cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        claims = [
+            claim
+            for claim in cluster.all(ResourceClaim)
+            if is_reserved_only_for(claim, {pod.metadata.uid}) and claim.status.allocation is not None
+        ]
+        free = [changed(each, status=changed(each.status, allocation=None, reserved_for=())) for each in claims]
+        cluster.delete(placed)
+        cluster.apply(_unbound(placed), *free)
+        world = ClusterObjects.of((*replace(self._world, claims=()).objects(), *cluster.all(ResourceClaim)))
+        try:
+            return _PodExplainer(
+                world, self._simulation, pod.metadata.name, pod.metadata.namespace, self._options
+            ).verdict()
+        finally:
+            cluster.delete(placed)
+            cluster.apply(*claims, placed)
 
 
 def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:
     return PodVerdict(pod.metadata.namespace, pod.metadata.name, code, headline, pod.spec.node_name)
 
 
-def _placed(world: ClusterObjects, pod: Pod, options: ExplainOptions) -> PodVerdict:
-    """The pod has a node: what it got there, and what the nodes would say if it were to be placed again."""
-    where = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    details = []
-    for name in claim_names_of_entries(pod):
-        claim = world.claims_by_name.get((pod.metadata.namespace, name))
-        for row in allocation_results(claim) if claim is not None else ():
-            details.append(f"claim {name}, request {row.request}: {device_id(row)}")
-    if pod.status.phase == "Pending":
-        details += [f"{found.message} [{found.code}]; {found.fix}" for found in why_not_started(world, pod)]
-    again = _Explainer(_as_if_waiting(world, pod), _unbound(pod), replace(options, is_new=False)).verdict()
-    return PodVerdict(
-        pod.metadata.namespace,
-        pod.metadata.name,
-        SCHEDULED,
-        f"{where} is on node {pod.spec.node_name} ({pod.status.phase or 'Pending'})",
-        pod.spec.node_name,
-        tuple(details),
-        (),
-        again.nodes,
-        ("verdicts below are as if the pod had no node and were placed now",),
-    )
-
-
 def _unbound(pod: Pod) -> Pod:
     return changed(pod, spec=changed(pod.spec, node_name=""), status=changed(pod.status, phase="Pending"))
 
 
-def _as_if_waiting(world: ClusterObjects, pod: Pod) -> ClusterObjects:
-    """Claims that only this pod uses are free again."""
-    claims = []
-    for claim in world.claims:
-        if is_reserved_only_for(claim, {pod.metadata.uid}):
-            claim = changed(claim, status=changed(claim.status, allocation=None, reserved_for=()))
-        claims.append(claim)
-    pods = tuple(_unbound(each) if each is pod else each for each in world.pods)
-    return replace(world, claims=tuple(claims), pods=pods)
+class _PodExplainer:
+    """Explains one pod of the simulated cluster. `world` is the cluster as it was handed in."""
 
-
-class _Explainer:
-    def __init__(self, world: ClusterObjects, pod: Pod, options: ExplainOptions) -> None:
+    def __init__(
+        self, world: ClusterObjects, simulation: Simulation, name: str, namespace: str, options: ExplainOptions
+    ) -> None:
         self._options = options
-        key = (pod.metadata.namespace, pod.metadata.name)
-        self._simulation = Simulation(
-            world,
-            config=options.config,
-            gates=options.gates,
-            serves=lambda each: options.is_new and (each.metadata.namespace, each.metadata.name) == key,
-        )
+        self._simulation = simulation
         self._scheduler = self._simulation.scheduler
         self._handle = self._scheduler.handle
         self._world = world
-        found: Pod | None = self._simulation.cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        found: Pod | None = self._simulation.cluster.get(Pod, name, namespace)
         assert found is not None
         self._pod = found
         self._holders = DeviceHolders(self._simulation.cluster.all(ResourceClaim))
-        self._where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        self._where = f"{namespace}/{name}"
 
     def verdict(self) -> PodVerdict:
         problem = self._simulation.prepared.problems.get(self._pod.metadata.uid)
@@ -173,14 +211,12 @@ class _Explainer:
 
     # --- before any node is asked
 
-    def _waits(self, code: str, message: str, details: tuple[str, ...] = ()) -> PodVerdict:
+    def _waits(self, code: str, message: str, fix: str = "") -> PodVerdict:
         namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
-        return PodVerdict(
-            namespace, name, code, f"{self._where} waits: {message}", details=details, notes=self._notes()
-        )
+        return PodVerdict(namespace, name, code, f"{self._where} waits: {message}", fix=fix, notes=self._notes())
 
     def _waits_for(self, cause: RecordedCause) -> PodVerdict:
-        return self._waits(cause.code, cause.message, (f"fix:     {cause.fix}",))
+        return self._waits(cause.code, cause.message, cause.fix)
 
     def _unready_device(self) -> RecordedCause | None:
         """Of a claim that is allocated for this pod, or for others with it."""
@@ -231,7 +267,8 @@ class _Explainer:
         return (f"the cluster or dump holds no {', no '.join(absent)}",) if absent else ()
 
     def _notes_on_claims(self) -> tuple[str, ...]:
-        if self._options.is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
+        is_new = (self._pod.metadata.namespace, self._pod.metadata.name) in self._options.new_pods
+        if is_new and any(each.resource_claim_template_name for each in self._pod.spec.resource_claims):
             return ("the pod is not created yet: names of claims that would be made for it are made up",)
         return ()
 
@@ -355,7 +392,7 @@ class _Explainer:
         helps = rehearsals.that_help(single) or rehearsals.that_help(combined)
         verdicts = [_with_remedies(verdict, helps) for verdict in verdicts]
         nearest = verdicts[0]
-        alike = sum(verdict.code == nearest.code for verdict in verdicts)
+        alike = sum((verdict.code, verdict.message) == (nearest.code, nearest.message) for verdict in verdicts)
         others = f", and {alike - 1} more alike" if alike > 1 else ""
         headline = f"{self._where} waits: {nearest.message} (node {nearest.node}{others}; 0 of {total} nodes fit)"
         return PodVerdict(

@@ -14,6 +14,9 @@ from dray.accounting import ClusterLedger, PodRef, as_quantity, pod_demand
 from dray.api.core import Pod
 from dray.api.quantity import Quantity
 from dray.client import CLAIMS, NODES, PODS, ApiError
+from dray.explain.pod_text import short_text_of
+from dray.features import FeatureGates
+from dray.sim.live_explanation import explain_in_cluster
 from dray.testing.cluster import Cluster, TimedOut
 
 WAIT_S = 15.0
@@ -32,6 +35,8 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, renam
     """Another pod that must be on the same node."""
     prints: str = ""
     because: str = ""
+    explained: str = ""
+    """Part of what `dray explain` says about the pod, which is told as well."""
     claims: dict[str, str] = {}
     """What the pod's claims add to its demand, by resource."""
     consumes: dict[str, str] = {}
@@ -90,6 +95,7 @@ class StoryOutcome:
     what: str
     seen: str
     is_right: bool
+    explanation: tuple[str, ...] = ()
 
 
 class StoryRunner:
@@ -151,11 +157,18 @@ class StoryRunner:
                 return StoryOutcome(what, "gone", True)
             if expected.is_ == "waiting":
                 message = self._cluster.wait_until_unschedulable(expected.pod, namespace, WAIT_S)
-                return StoryOutcome(what, message, expected.because in message)
+                is_right, lines = self._explained(expected, namespace) if expected.explained else (True, ())
+                return StoryOutcome(what, message, expected.because in message and is_right, lines)
             pod = self._cluster.wait_until_running(expected.pod, namespace, WAIT_S)
         except TimedOut as error:
             return StoryOutcome(what, str(error), False)
         return self._check_running(what, expected, pod)
+
+    def _explained(self, expected: Expectation, namespace: str) -> tuple[bool, tuple[str, ...]]:
+        asked = explain_in_cluster(self._cluster.client, namespace, expected.pod, FeatureGates.default())
+        lines = short_text_of(self._cluster.run(asked)).splitlines()
+        command = f"dray explain pod/{expected.pod} -n {namespace}"
+        return expected.explained in "\n".join(lines), (command, *(part for line in lines for part in _wrapped(line)))
 
     def _check_running(self, what: str, expected: Expectation, pod: Pod) -> StoryOutcome:
         namespace = pod.metadata.namespace
@@ -238,6 +251,8 @@ class StoryRunner:
         width = max(len(each.what) for each in outcomes)
         for each in outcomes:
             self._say(f"   {'ok ' if each.is_right else 'NO '} {each.what:<{width}}  {each.seen}")
+            for line in each.explanation:
+                self._say(f"       {line}")
 
 
 def _claimed(pod: Pod) -> dict[str, Any]:
@@ -253,4 +268,4 @@ def _ledger_nodes(story: Story) -> set[str]:
 
 
 def _wrapped(text: str, width: int = 108) -> list[str]:
-    return textwrap.wrap(text, width)
+    return textwrap.wrap(text, width, subsequent_indent="  " if text.startswith("  ") else "")

@@ -18,13 +18,14 @@ from dray.features import FeatureGates
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """`code` is stable; `fix` is what to do about it."""
+    """`code` is stable; `fix` is what to do about it. `cause` is the reason code of `dray explain`, where there is a closer one."""
 
     severity: str
     code: str
     subject: str
     message: str
     fix: str
+    cause: str = ""
 
     def document(self) -> dict[str, str]:
         return {
@@ -36,8 +37,8 @@ class DoctorFinding:
         }
 
 
-def error(code: str, subject: str, message: str, fix: str) -> DoctorFinding:
-    return DoctorFinding("error", code, subject, message, fix)
+def error(code: str, subject: str, message: str, fix: str, cause: str = "") -> DoctorFinding:
+    return DoctorFinding("error", code, subject, message, fix, cause)
 
 
 def warning(code: str, subject: str, message: str, fix: str) -> DoctorFinding:

@@ -31,7 +31,7 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
                 cause = why_no_claim(e.world, pod, entry)
                 if cause is not None:
                     said = f"no claim is made for entry {entry.name}: {cause.message}"
-                    yield error("claim-refused", named(pod), said, cause.fix)
+                    yield error("claim-refused", named(pod), said, cause.fix, cause.code)
                 else:
                     yield warning(
                         "claim-not-created",
@@ -45,6 +45,7 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
                     named(pod),
                     f"names claim template {template}, which does not exist",
                     f"create template {template} in namespace {namespace}",
+                    "template-missing",
                 )
         for name in claim_names(pod):
             if (namespace, name) not in e.world.claims_by_name:
@@ -53,6 +54,7 @@ def missing_claims(e: CheckedCluster) -> Iterator[DoctorFinding]:
                     named(pod),
                     f"uses claim {name}, which does not exist",
                     "create the claim, or delete the pod so that it is made again",
+                    "claim-missing",
                 )
 
 
@@ -93,7 +95,8 @@ def pods_that_do_not_start(e: CheckedCluster) -> Iterator[DoctorFinding]:
         silent = sorted(drivers - e.drivers_on(node))
         cause = why_not_prepared(e.world, pod)
         if cause is not None:
-            yield error("pod-held-up", named(pod), f"is on node {node} and has not started: {cause.message}", cause.fix)
+            said = f"is on node {node} and has not started: {cause.message}"
+            yield error("pod-held-up", named(pod), said, cause.fix, cause.code)
         elif silent:
             yield error(
                 "dead-driver",
