@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-again check fix bench torture clean
+.PHONY: setup demo test test-again check fix bench torture mutants clean
 
 setup: $(STAMP)
 
@@ -35,6 +35,10 @@ test-again:
 torture: setup
 	$(BIN)/python -m pytest -m torture -s --timeout 1800
 	DRAY_FUZZ_EXAMPLES=3000 $(BIN)/python -m pytest tests/fuzz --timeout 3600
+
+# Changes one token at a time and sees whether the room's tests notice: `make mutants`, or with MUTANTS="guard --seed 7 --count 30".
+mutants: setup
+	$(BIN)/python scripts/mutants.py $(MUTANTS)
 
 check: setup
 	$(BIN)/ruff check src tests benchmarks scripts

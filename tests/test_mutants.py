@@ -1,0 +1,73 @@
+"""The mutants that `make mutants` makes: one edit each, and only edits that change what the program does."""
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parent.parent / "scripts" / "mutants.py"
+
+
+@pytest.fixture(scope="module")
+def mutants() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("mutants", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["mutants"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = a < b", ["x = (a >= b)"]),
+        ("x = é == b", ["x = (é != b)"]),
+        ("if ready:\n    go()", ["if (not (ready)):\n    go()", "if ready:\n    pass"]),
+        ("async def f():\n    await go()", ["async def f():\n    pass"]),
+        ("log.warning('x')", []),
+        ("if TYPE_CHECKING:\n    x = 1", []),
+        ("'''A docstring.'''", []),
+    ],
+)
+def test_edits(mutants: ModuleType, tmp_path: Path, source: str, expected: list[str]) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(source)
+    room = mutants.Room("room", (), (), strict=False)
+    assert sorted(each.applied() for each in mutants.mutants_of(room, path)) == sorted(expected)
+
+
+def test_every_room_has_sources_and_tests_and_every_mutant_is_python(mutants: ModuleType) -> None:
+    rooms, _ = mutants.described()
+    for room in rooms:
+        assert all(any(mutants.ROOT.glob(pattern)) for pattern in (*room.sources, *room.tests)), room.name
+        drawn = mutants.drawn(room, 20, seed=1)
+        assert drawn == mutants.drawn(room, 20, seed=1)
+        for mutant in drawn:
+            ast.parse(mutant.applied())
+
+
+def test_equivalent_mutants_are_still_in_the_source(mutants: ModuleType) -> None:
+    _, equivalent = mutants.described()
+    for (file, old), reason in equivalent.items():
+        assert old in (mutants.ROOT / file).read_text(), file
+        assert reason
+
+
+def test_a_kill_counts_only_if_the_test_passes_without_the_change(mutants: ModuleType, tmp_path: Path) -> None:
+    """The verdict of a real mutant, with the real tests of its file."""
+    (tmp_path / "tests").mkdir()
+    workplace = mutants.Workplace(tmp_path / "place")
+    path = mutants.ROOT / "src/dray/visible_text.py"
+    room = mutants.Room("room", (), (), strict=False)
+    mutant = next(iter(mutants.mutants_of(room, path)))
+    noticing, failing = tmp_path / "tests" / "test_noticing.py", tmp_path / "tests" / "test_failing.py"
+    source = str(workplace.src / "dray/visible_text.py")
+    noticing.write_text(f"def test_it():\n    assert {mutant.new!r} not in open({source!r}).read()\n")
+    failing.write_text("def test_it():\n    assert False\n")
+    assert "test_noticing.py::test_it" in str(workplace.judge(mutant, [str(noticing)], 60).killed_by)
+    assert workplace.judge(mutant, [str(failing)], 60).killed_by is None
