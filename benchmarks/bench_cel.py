@@ -38,7 +38,7 @@ def run(report: Report) -> None:
     report.measure("program from the cache", lambda: compile_selector(THREE_CLAUSES, environment))
     selector, one = program(THREE_CLAUSES), device(1)
     assert selector.evaluate(one)
-    report.measure("evaluate, three clauses", lambda: selector.evaluate(one), limit_us=12)
+    report.measure("evaluate, three clauses", lambda: selector.evaluate(one), limit_us=1)
     report.measure("evaluate and count, three clauses", lambda: selector.evaluate_with_cost(one), limit_us=12)
     selectors = [program(text) for text in (THREE_CLAUSES, VERSION, LOOKUP)]
     devices = [device(number) for number in range(128)]
@@ -50,7 +50,7 @@ def run(report: Report) -> None:
     report.measure(
         "128 devices, 3 selectors",
         lambda: [selector.evaluate(each) for selector in selectors for each in devices],
-        limit_us=2_000,
+        limit_us=500,
     )
     started = time.process_time()
     refused = _compile(BOMB, environment, "bool")

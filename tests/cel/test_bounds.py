@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_selector, explain
+from dray.cel.quantities import parse
 from tests.effort import counted_calls
 
 ENVIRONMENT = Environment.devices()
@@ -75,6 +76,32 @@ def test_joining_long_lists_again_and_again_is_charged(device: CelDevice) -> Non
     assert isinstance(value, CelRuntimeError)
     assert value.cost_exceeded
     assert seconds < SECONDS
+
+
+def test_joining_lists_is_counted_however_low_the_estimate_is(device: CelDevice) -> None:
+    joined = "cel.bind(b, a + a + a + a + a + a + a + a, lists.range(2500).all(i, (b + b).size() > 0))"
+    program = program_of(f"cel.bind(a, lists.range(400), {joined})")
+    assert program.estimate < 100_000
+    with pytest.raises(CelRuntimeError) as raised:
+        program.evaluate(device)
+    assert raised.value.cost_exceeded
+
+
+def test_a_device_is_matched_in_one_call() -> None:
+    """No function is called where nothing fails and values have the types that the text names."""
+    driver = "gpu.example.com"
+    gpu, other = (CelDevice(driver, {driver: {"model": m}}, {driver: {"memory": parse("80Gi")}}) for m in ("a", "b"))
+    program = program_of(
+        'device.driver == "gpu.example.com" && device.attributes["gpu.example.com"].model == "a" && '
+        'device.capacity["gpu.example.com"].memory.compareTo(quantity("40Gi")) >= 0'
+    )
+    assert program.evaluate(gpu)
+    with counted_calls() as nothing:
+        pass
+    with counted_calls() as effort:
+        assert program.evaluate(gpu)
+        assert not program.evaluate(other)
+    assert effort.calls == nothing.calls + 2
 
 
 def test_lists_cannot_grow_without_limit(device: CelDevice) -> None:

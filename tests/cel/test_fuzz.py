@@ -7,8 +7,9 @@ from cel_expr_python.ext import ext_bindings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, compile_expression, explain
-from dray.cel.program import UNEXPECTED
+from dray.api.semver import Semver
+from dray.cel import CelDevice, CelRuntimeError, CompileFailure, Environment, Program, compile_expression, explain
+from dray.cel.program import MOST_PER_ESTIMATED, UNEXPECTED
 from dray.cel.quantities import parse
 from dray.cel.values import UInt
 from tests.cel.expressions import VARIABLES, expressions
@@ -35,6 +36,18 @@ DEVICE = CelDevice(
     {"gpu.example.com": {"model": "a100", "cores": 64, "ready": True, "ports": (8, 1), "names": ("x", "y")}},
     {"gpu.example.com": {"memory": parse("80Gi")}},
 )
+# The same names with values of other types, and without them: code that was written for one device serves all.
+DEVICES = [
+    DEVICE,
+    CelDevice(
+        "other.example.com",
+        {"gpu.example.com": {"model": 64, "cores": "x", "ready": "true", "ports": "a", "names": True}},
+        {"gpu.example.com": {"memory": parse("1Gi")}},
+    ),
+    CelDevice("gpu.example.com", {"gpu.example.com": {"model": Semver.parse("1.2.3"), "ports": ()}}, {}),
+    CelDevice("gpu.example.com", {}, {}),
+    CelDevice("gpu.example.com", {}, {}, problem="attribute model: unsupported attribute value"),
+]
 EARLY = "a constant part cannot be computed"
 ROUNDS = settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -90,10 +103,25 @@ def use(text: str) -> None:
         assert program.message
         return
     assert program.estimate >= 0
-    outcome = program.evaluate_with_cost(DEVICE)
-    assert isinstance(outcome.value, (bool, CelRuntimeError))
-    assert UNEXPECTED not in str(outcome.value)
+    for device in DEVICES:
+        outcome = program.evaluate_with_cost(device)
+        assert isinstance(outcome.value, (bool, CelRuntimeError))
+        assert UNEXPECTED not in str(outcome.value)
+        assert (outcome.cost or 0) <= MOST_PER_ESTIMATED * max(1, program.estimate)
+        assert shown(matched(program, device)) == shown(outcome.value)
     explain(program, DEVICE)
+
+
+def matched(program: Program, device: CelDevice) -> bool | CelRuntimeError:
+    """The answer without the cost."""
+    try:
+        return program.evaluate(device)
+    except CelRuntimeError as problem:
+        return problem
+
+
+def shown(value: bool | CelRuntimeError) -> tuple[str, bool]:
+    return str(value), isinstance(value, CelRuntimeError)
 
 
 _WORDS = st.sampled_from(
@@ -212,6 +240,12 @@ _PARTS = st.sampled_from(
 _SHAPES = st.sampled_from(
     [
         "{0} == {1}",
+        "{0} == 'a100' && {1} != 64 || {0} < 'b'",
+        "has({0}.x) && 64 == {0} && {1} > 'a'",
+        "!({0} == 'a100') && {1} in ['a', 'a100', 64]",
+        "{0}.compareTo(quantity('1Gi')) > 0 && {1}.isLessThan(quantity('2Gi'))",
+        "{0}.isGreaterThan(semver('1.0.0')) || {1}.?y.orValue({0}) == 64",
+        "cel.bind(device, true ? device : device, device.driver == {1}) && {0} == {1}",
         "{0}.all(x, x == {1})",
         "{0}.exists(x, {1} == x)",
         "{0}.map(x, {1}).size() > 0",

@@ -113,21 +113,21 @@ class _Checker:
         if kind is Literal:
             return self.literal(node)  # type: ignore[arg-type]
         if kind is FunctionCall:
-            result = yield self.call(node)  # type: ignore[arg-type]
+            result = yield from self.call(node)  # type: ignore[arg-type]
         elif kind is Select:
-            result = yield self.select(node)  # type: ignore[arg-type]
+            result = yield from self.select(node)  # type: ignore[arg-type]
         elif kind is Ident:
             result = self.ident(node)  # type: ignore[arg-type]
         elif kind is ListLiteral:
-            result = yield self.list_literal(node)  # type: ignore[arg-type]
+            result = yield from self.list_literal(node)  # type: ignore[arg-type]
         elif kind is MapLiteral:
-            result = yield self.map_literal(node)  # type: ignore[arg-type]
+            result = yield from self.map_literal(node)  # type: ignore[arg-type]
         elif kind is Comprehension:
-            result = yield self.comprehension(node)  # type: ignore[arg-type]
+            result = yield from self.comprehension(node)  # type: ignore[arg-type]
         elif kind is Bind:
-            result = yield self.bind(node)  # type: ignore[arg-type]
+            result = yield from self.bind(node)  # type: ignore[arg-type]
         else:
-            result = yield self.struct(node)  # type: ignore[arg-type]
+            result = yield from self.struct(node)  # type: ignore[arg-type]
         node.type = result
         self.typed.append(node)
         return result

@@ -1,7 +1,8 @@
-"""Typed tree to Python code that is exact: errors are values, `&&` and `||` absorb them, every step is counted.
+"""Typed tree to Python code: errors are values, `&&` and `||` absorb them, every step is counted where the count matters.
 
-Each node becomes a few statements that leave its value in a local variable. `n` is the cost so far. Deep parts become
-functions of their own, since Python limits how deep blocks may nest.
+Each node becomes a few statements and an expression for its value. What almost always happens is written out, as Python's own
+operators behind a test of the value's class; functions of `runtime` do the rest. `n` is the cost so far. Deep parts become functions of
+their own, since Python limits how deep blocks may nest.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dray.api.semver import Semver
 from dray.cel import runtime
 from dray.cel.ast import (
     NOT_CONSTANT,
@@ -23,7 +25,7 @@ from dray.cel.ast import (
     Select,
     StructLiteral,
 )
-from dray.cel.code_writer import LoopText
+from dray.cel.code_writer import COMPARISONS, OperatorText, compares_amounts, parsed_constant
 from dray.cel.cost_ranges import (
     LIST_COST,
     MAP_COST,
@@ -32,13 +34,13 @@ from dray.cel.cost_ranges import (
 from dray.cel.errors import CelError, CostExceeded
 from dray.cel.functions import caller
 from dray.cel.library.operators import has_key
+from dray.cel.quantities import CelQuantity
 from dray.cel.selection_chains import (
     Chain,
     Step,
     chain_of,
     is_conditional,
 )
-from dray.cel.types import is_scalar
 from dray.cel.values import MISSING, NONE, Optional, to_key
 
 GeneratedCode = Callable[..., tuple[Any, int]]
@@ -46,7 +48,7 @@ GeneratedCode = Callable[..., tuple[Any, int]]
 _MAX_INDENT = 10
 # Nodes within nodes that are written as one function; writing each takes a few calls of ours.
 _MAX_DEPTH = 30
-_COMPARISONS = frozenset({"_==_", "_!=_", "_<_", "_<=_", "_>_", "_>=_"})
+_GIVE_BOOL = frozenset({*COMPARISONS, "_&&_", "_||_", "!_", "@in"})
 _UNSET = object()
 _BASE: dict[str, Any] = {
     "E": CelError,
@@ -55,6 +57,8 @@ _BASE: dict[str, Any] = {
     "NONE": NONE,
     "Optional": Optional,
     "UNSET": _UNSET,
+    "CelQuantity": CelQuantity,
+    "Semver": Semver,
     "rt": runtime,
     **{name: getattr(runtime, name) for name in ("select", "indexed", "call1", "call2", "both", "either")},
 }
@@ -67,25 +71,53 @@ def generate(
 
     With `traced` it takes a last argument that is told the value of every node; `traced` receives the nodes by number.
     """
-    writer = _Writer(limit, traced)
-    names = [f"v_{i}" for i in range(len(variables))]
-    writer.scope = [(name, python, False) for name, python in zip(variables, names, strict=False)]
-    parameters = ["n", *names] + (["tell"] if traced is not None else [])
-    writer.function("main", parameters, lambda: writer.value(root))
-    writer.write_all()
-    source = "\n".join(line for body in writer.functions for line in body)
-    namespace = {**_BASE, **writer.constants}
-    exec(compile(source, "<cel>", "exec"), namespace)
-    main: Callable[..., tuple[Any, int]] = namespace["main"]
-    return main
+    writer = _Writer(limit, traced, variables)
+    writer.function("main", writer.parameters(), lambda: writer.value(root))
+    return writer.compiled({})
 
 
-class _Writer(LoopText):
-    def value(self, node: AstNode, charged: bool = True) -> str:
-        """Statements that compute the node; gives the variable or constant that holds its value.
+def generate_matcher(root: AstNode, variable: str, otherwise: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """A function of a device that says whether it matches, for an expression that cannot cost too much.
 
-        `charged=False`: the node stands where reading its variable is free, as a branch of `?:` does.
-        """
+    It counts nothing, and where a part has no answer it asks `otherwise`.
+    """
+    writer = _Writer(None, None, [variable])
+    writer.function("main", writer.parameters(), lambda: writer.match(root))
+    return writer.compiled({"otherwise": otherwise})
+
+
+class _Writer(OperatorText):
+    def __init__(self, limit: int | None, traced: dict[int, AstNode] | None, variables: list[str]) -> None:
+        super().__init__(limit, traced)
+        self.scope = [(name, f"v_{at}", False) for at, name in enumerate(variables)]
+
+    def compiled(self, known: dict[str, Any]) -> Callable[..., Any]:
+        """The function `main`, with all that it calls."""
+        self.write_all()
+        namespace = {**_BASE, **self.constants, **known}
+        exec(compile("\n".join(line for body in self.functions for line in body), "<cel>", "exec"), namespace)
+        main: Callable[..., Any] = namespace["main"]
+        return main
+
+    def match(self, root: AstNode) -> str:
+        """The parts that `&&` joins, one after another: the first that is false decides. `otherwise` absorbs errors."""
+        self.emit("if v_0.problem is None:")
+        self.emit("  try:")
+        self.indent += 2
+        for part in _conjuncts(root):
+            if self.never_fails(part):
+                self.emit(f"if not {self.text(part)}: return False")
+                continue
+            value = self.value(part)
+            self.emit(f"if {value} is not True:")
+            self.emit(f"  if {value} is False: return False")
+            self.emit("  raise E")
+        self.emit("return True")
+        self.indent -= 2
+        self.emit("  except Exception: pass")
+        return "otherwise(v_0)"
+
+    def text(self, node: AstNode, charged: bool = True) -> str:
         if node.constant is not NOT_CONSTANT:
             return self.constant(node.constant)
         if (self.indent > _MAX_INDENT or self.depth > _MAX_DEPTH) and type(node) is not Ident:
@@ -97,6 +129,7 @@ class _Writer(LoopText):
         result = self.plain(node, charged)
         self.depth -= 1
         if self.traced is not None:
+            result = self.held(result)
             number = len(self.traced)
             self.traced[number] = node
             self.emit(f"tell({number}, {result})")
@@ -135,7 +168,7 @@ class _Writer(LoopText):
         parameters = self.constants[f"args_{python}"]
 
         def compute() -> None:
-            self.emit(f"{result}, n = init_{python}({parameters})")
+            self.emit(f"{self.counted(result)} = init_{python}({parameters})")
             self.emit(f"{python}[0] = {result}")
 
         self.block(f"if {result} is UNSET:", compute)
@@ -143,8 +176,11 @@ class _Writer(LoopText):
 
     # --- names, selections, indexes
 
-    def chain(self, chain: Chain, charged: bool) -> str:
-        """A base and what is selected from it. A step that fails ends the chain, and later steps cost nothing."""
+    def chain(self, chain: Chain, charged: bool, wrapped: bool = True) -> str:
+        """A base and what is selected from it. A step that fails ends the chain, and later steps cost nothing.
+
+        `wrapped=False`: the value of an optional chain itself, or MISSING.
+        """
         base = chain.base
         fallible = True
         if base.constant is not NOT_CONSTANT:
@@ -156,52 +192,70 @@ class _Writer(LoopText):
         test_only = bool(chain.steps) and chain.steps[-1].test_only
         if (charged or test_only) and not is_conditional(chain.base):
             self.charge(1)
-        if not chain.steps:
-            return start
-        result = self.fresh()
+        steps = list(chain.steps)
         is_open = chain.base_is_optional
-        self.emit(f"{result} = rt.opened({start})" if is_open else f"{result} = {start}")
-        for step in chain.steps:
+        while steps and steps[0].never_fails and not fallible:
+            start += self.sure_step(steps.pop(0))
+        if steps and steps[0].in_device_map and not fallible:
+            is_open, fallible = steps[0].optional, True
+            start = self.published(start, steps.pop(0))
+        if steps:
+            start = self.assigned(f"rt.opened({start})" if is_open else start)
+        for step in steps:
             is_open = is_open or step.optional
-            fallible = self.step(result, step, fallible, is_open)
+            self.step(start, step, fallible, is_open)
+            fallible = True
         if test_only:
             self.charge(-1)
-        elif is_open:
-            self.emit(f"{result} = rt.wrapped({result})")
+        elif is_open and wrapped and chain.steps:
+            return f"rt.wrapped({start})"
+        return start
+
+    def sure_step(self, step: Step) -> str:
+        self.charge(1)
+        return f"[{self.constant(step.key)}]" if step.struct_field is None else f".{step.struct_field}"
+
+    def published(self, domain: str, step: Step) -> str:
+        """An attribute or a capacity of a domain, or whether it is there."""
+        key = self.constant(step.key)
+        if step.optional:
+            result = self.assigned(f"{domain}.get({key}, MISSING)")
+            self.charge_computed(f"{result} is not MISSING")
+            return result
+        self.charge(1)
+        if step.test_only:
+            return f"({key} in {domain})"
+        result = self.fresh()
+        self.emit(f"try: {result} = {domain}[{key}]")
+        self.emit(f"except KeyError: {result} = {self.constant(CelError(f'no such key: {step.key}'))}")
         return result
 
-    def step(self, result: str, step: Step, fallible: bool, is_open: bool) -> bool:
-        """One selection; gives whether the value may now be an error."""
+    def step(self, result: str, step: Step, fallible: bool, is_open: bool) -> None:
+        """One selection."""
         if is_open:
             self.open_step(result, step)
-            return True
+            return
         if step.test_only:
             self.charge(1)
             test = f"rt.is_there({result}, {self.constant(step.field)})"
             self.emit(
                 f"{result} = {result} if {result}.__class__ is E else {test}" if fallible else f"{result} = {test}"
             )
-            return True
+            return
         if step.index is not None and step.index.constant is NOT_CONSTANT:
             self.block(f"if {result}.__class__ is not E:", lambda: self.computed_index(result, step))
-            return True
-        key = self.constant(step.field if step.index is None else step.index.constant)
-        if step.never_fails and not fallible:
-            self.charge(1)
-            self.emit(
-                f"{result} = {result}[{key}]"
-                if step.struct_field is None
-                else f"{result} = {result}.{step.struct_field}"
-            )
-            return False
+            return
+        key = self.constant(step.key)
         action = f"select({result}, {key})" if step.index is None else f"indexed({result}, {key})"
-        if fallible:
-            self.flush()
-            self.emit(f"if {result}.__class__ is not E: n += 1; {result} = {action}")
-        else:
+
+        def take() -> None:
             self.charge(1)
             self.emit(f"{result} = {action}")
-        return True
+
+        if fallible:
+            self.block(f"if {result}.__class__ is not E:", take)
+        else:
+            take()
 
     def computed_index(self, result: str, step: Step) -> None:
         assert step.index is not None
@@ -216,8 +270,7 @@ class _Writer(LoopText):
             else:
                 key = self.constant(step.field)
             self.emit(f"{result} = rt.if_there({result}, {key})")
-            self.flush()
-            self.emit(f"if {result} is not MISSING: n += 1")
+            self.charge_computed(f"{result} is not MISSING")
 
         self.block(f"if {result}.__class__ is not E and {result} is not MISSING:", find)
         if step.test_only:
@@ -243,36 +296,14 @@ class _Writer(LoopText):
             return self.membership(node)
         if len(node.children()) > 2:
             return self.many_arguments(node)
+        if self.traced is None and compares_amounts(node):
+            return self.amounts_compared(node)
         args = [self.value(child) for child in node.children()]
         self.charge_call(node, args)
-        function_name = self.constant(caller(node.overloads))
-        if not args:
-            return self.assigned(f"{function_name}()")
-        return self.assigned(f"call{len(args)}({function_name}, {', '.join(args)})")
-
-    def assigned(self, expression: str) -> str:
-        result = self.fresh()
-        self.emit(f"{result} = {expression}")
-        return result
-
-    def charge_call(self, node: FunctionCall, args: list[str]) -> None:
-        """Charges the cost that depends on the arguments, and checks the limit, before the call."""
-        is_comparison = node.function in _COMPARISONS
-        if is_comparison and all(is_scalar(arg.type) for arg in node.args):
-            self.charge(1)
-            return
-        rule = None
-        if len(node.overloads) == 1:
-            rule = node.overloads[0].cost
-        else:
-            rule = next((o.name_cost for o in node.overloads if o.name_cost is not None), None)
-        if rule is None or getattr(rule, "__name__", "") == "one":
-            self.charge(1)
-            return
-        self.flush()
-        self.emit(f"n += {self.constant(rule)}({', '.join(args)})")
-        if not is_comparison:
-            self.check_limit()
+        parsed = parsed_constant(node)
+        if parsed is not None:
+            return self.constant(parsed)
+        return self.as_operator(node, args) or self.called(node, args)
 
     def many_arguments(self, node: FunctionCall) -> str:
         """Three and more: the first error ends it, and the call is only charged if the last argument was reached."""
@@ -299,16 +330,20 @@ class _Writer(LoopText):
         return result
 
     def logical(self, node: FunctionCall, absorber: str, decisive: bool) -> str:
-        left = self.value(node.args[0])
-        result = self.fresh()
-        self.flush()
-        self.emit(f"{result} = {decisive}")
+        left, right = node.args
+        result = self.assigned(self.text(left))
 
-        def right() -> None:
-            second = self.value(node.args[1])
-            self.emit(f"{result} = {absorber}({left}, {second})")
+        def rest() -> None:
+            second = self.value(right)
+            absorbed = f"{absorber}({result}, {second})"
+            if not _gives_bool(right):
+                self.emit(f"{result} = {absorbed}")
+            elif self.never_fails(left):
+                self.emit(f"{result} = {second}")
+            else:
+                self.emit(f"{result} = {second} if {result} is {not decisive} else {absorbed}")
 
-        self.block(f"if {left} is not {decisive}:", right)
+        self.block(f"if {result} is not {decisive}:", rest)
         return result
 
     def conditional(self, node: FunctionCall) -> str:
@@ -316,7 +351,7 @@ class _Writer(LoopText):
         result = self.fresh()
 
         def branch(chosen: AstNode) -> Callable[[], None]:
-            return lambda: self.emit(f"{result} = {self.value(chosen, charged=False)}")
+            return lambda: self.emit(f"{result} = {self.text(chosen, charged=False)}")
 
         self.block(f"if {condition} is True:", branch(node.args[1]))
         self.block(f"elif {condition} is False:", branch(node.args[2]))
@@ -325,11 +360,16 @@ class _Writer(LoopText):
 
     def optional_or(self, node: FunctionCall) -> str:
         assert node.target is not None
+        chain = chain_of(node.target)
+        if node.function == "orValue" and self.traced is None and chain.is_optional:
+            found = self.chain(chain, charged=True, wrapped=False)
+            self.block(f"if {found} is MISSING:", lambda: self.emit(f"{found} = {self.text(node.args[0])}"))
+            return found
         left = self.value(node.target)
         result = self.fresh()
 
         def second() -> None:
-            self.emit(f"{result} = {self.value(node.args[0])}")
+            self.emit(f"{result} = {self.text(node.args[0])}")
 
         self.block(f"if {left} is NONE:", second)
         held = left if node.function == "or" else f"{left}.value"
@@ -342,7 +382,8 @@ class _Writer(LoopText):
         members = self.constant(_member_set(node.args[1].constant))
         element = self.value(node.args[0])
         self.constants.setdefault("has_key", has_key)
-        return self.assigned(f"{element} if {element}.__class__ is E else has_key({members}, {element})")
+        found = f"{element} if {element}.__class__ is E else has_key({members}, {element})"
+        return f"({element} in {members} if {element}.__class__ is str else {found})"
 
     # --- literals
 
@@ -400,6 +441,24 @@ class _Writer(LoopText):
         self.emit(f"{result} = {made(values)}" if not failed else f"if not ({failed}): {result} = {made(values)}")
         self.indent = depth
         return result
+
+
+def _conjuncts(root: AstNode) -> list[AstNode]:
+    """The parts that `&&` joins, from left to right."""
+    parts: list[AstNode] = []
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if type(node) is FunctionCall and node.function == "_&&_" and node.constant is NOT_CONSTANT:
+            stack += reversed(node.args)
+        else:
+            parts.append(node)
+    return parts
+
+
+def _gives_bool(node: AstNode) -> bool:
+    """Whether the value is a bool or an error, whatever the operands are."""
+    return type(node) is FunctionCall and node.function in _GIVE_BOOL
 
 
 def _is_set(members: tuple[Any, ...]) -> bool:

@@ -120,11 +120,11 @@ def fold(every: list[AstNode]) -> None:
 _GO_TYPES = {bytes: "types.Bytes", type(None): "types.Null", Duration: "types.Duration", Timestamp: "types.Timestamp"}
 
 
-def refuse_indexes(root: AstNode, environment: Environment) -> None:
+def refuse_indexes(every: list[AstNode], environment: Environment) -> None:
     """Refuses (internal) an index whose constant value nothing can be looked up with. The language allows it, Kubernetes does not."""
     if environment.mixed_literals:
         return
-    for node in nodes(root):
+    for node in every:
         if type(node) is FunctionCall and node.function in ("_[_]", "_[?_]"):
             index = node.args[-1].constant
             if index is not NOT_CONSTANT and type(index) in _GO_TYPES:

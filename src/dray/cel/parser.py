@@ -83,7 +83,7 @@ class _Parser:
         self.terms += 1
         self.check_depth()
         start = self.token.offset
-        left = yield self.unary()
+        left = yield from self.unary()
         while True:
             token = self.token
             row = _BINARY.get(token.text) if token.kind in ("op", "ident") else None
@@ -91,7 +91,7 @@ class _Parser:
                 break
             strength, function = row
             if strength <= 2:
-                left = yield self.logical(left, token.text, function, strength)
+                left = yield from self.logical(left, token.text, function, strength)
                 continue
             self.advance()
             if strength == 3:
@@ -99,7 +99,7 @@ class _Parser:
                 self.comparisons += 1
             else:
                 self.terms += 1
-            right = (yield self.expression(strength + 1)) if strength < 5 else (yield self.factor())
+            right = (yield self.expression(strength + 1)) if strength < 5 else (yield from self.factor())
             left = self.spanned(FunctionCall(token.offset, function, [left, right]), start)
         if minimum == 0 and self.token.text == "?" and self.token.kind == "op":
             question = self.advance()
@@ -120,7 +120,7 @@ class _Parser:
         """The right side of `*`, `/` and `%`."""
         self.terms += 1
         self.check_depth()
-        node = yield self.unary()
+        node = yield from self.unary()
         self.terms -= 1
         return node
 
@@ -151,7 +151,7 @@ class _Parser:
         while self.token.kind == "op" and self.token.text == token.text:
             self.advance()
             count += 1
-        operand = yield self.member()
+        operand = yield from self.member()
         if count % 2 == 0:
             return operand
         return self.spanned(FunctionCall(token.offset, "!_" if token.text == "!" else "-_", [operand]), token.offset)
@@ -165,9 +165,9 @@ class _Parser:
         if token.kind == "ident":
             node = self.name()
             if self.is_at_opening() and isinstance(node, Ident):
-                node = yield self.global_call(node, token)
+                node = yield from self.global_call(node, token)
         elif token.kind == "op" and token.text in _OPENING:
-            node = yield self.bracketed()
+            node = yield from self.bracketed()
         else:
             node = self.literal()
         while self.token.kind == "op":
@@ -179,7 +179,7 @@ class _Parser:
             if token.text == ".":
                 node = self.selection(node)
                 if self.is_at_opening() and isinstance(node, Select):
-                    node = yield self.member_call(node)
+                    node = yield from self.member_call(node)
             elif token.text == "[":
                 self.advance()
                 function = "_[?_]" if self.takes("?") else "_[_]"
@@ -187,7 +187,7 @@ class _Parser:
                 end = self.expect("]")
                 node = _ended(FunctionCall(token.offset, function, [node, index]), end, node)
             elif token.text == "{" and (name := _qualified_name(node)) is not None:
-                node = yield self.struct(node, name)
+                node = yield from self.struct(node, name)
             else:
                 break
         self.members = members
@@ -216,7 +216,7 @@ class _Parser:
     def member_call(self, method: Select) -> DeepCall[AstNode]:
         opening = self.advance()
         args: list[AstNode] = []
-        yield self.arguments(")", args)
+        yield from self.arguments(")", args)
         end = self.tokens[self.at - 1]
         expanded = macros.expand_member(method.offset, opening.offset, method.operand, method.field, args)
         return _ended(expanded or FunctionCall(opening.offset, method.field, args, method.operand), end, method.operand)
@@ -258,16 +258,16 @@ class _Parser:
             self.expect(")")
             return node
         if token.text == "[":
-            return (yield self.list_literal(token))
+            return (yield from self.list_literal(token))
         if token.text == "{":
-            return (yield self.map_literal(token))
+            return (yield from self.map_literal(token))
         if self.token.kind != "ident":
             self.token = token
             raise self.unexpected("expecting an expression")
         first = self.token
         node = self.name(".")
         if self.is_at_opening() and isinstance(node, Ident):
-            node = yield self.global_call(node, first)
+            node = yield from self.global_call(node, first)
         return node
 
     def literal(self) -> AstNode:
@@ -302,7 +302,7 @@ class _Parser:
     def global_call(self, function: Ident, first: Token) -> DeepCall[AstNode]:
         opening = self.advance()
         args: list[AstNode] = []
-        yield self.arguments(")", args)
+        yield from self.arguments(")", args)
         expanded = macros.expand_global(opening.offset, function.name, args)
         return self.spanned(expanded or FunctionCall(opening.offset, function.name, args), first.offset)
 

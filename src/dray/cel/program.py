@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from dray.api.caching import RememberedTexts
 from dray.cel import code_generator
-from dray.cel.ast import AstNode
+from dray.cel.ast import AstNode, FunctionCall
 from dray.cel.checker import check
 from dray.cel.constant_folding import (
     fold,
@@ -31,6 +31,8 @@ _LONG_CHARACTERS = 1024 * 1024
 # Longer texts are not even read; validation refuses them far earlier.
 _LONGEST = 100 * 1024
 UNEXPECTED = "unexpected failure in the evaluation"
+# A cost that is counted is never above its estimate by more than this factor.
+MOST_PER_ESTIMATED = 10
 _SCALARS = (STRING, INT, BOOL, SEMVER)
 
 
@@ -51,6 +53,9 @@ class Program:
         self.root = root
         self.type: Type = root.type
         self.variables = list(environment.variables)
+        # Whether a device matches; raises CelRuntimeError where there is no answer. The first call replaces it by generated
+        # code, so that an evaluation is one Python call.
+        self.evaluate: Callable[[CelDevice], bool] = self._first_evaluation
 
     @cached_property
     def estimate(self) -> int:
@@ -65,8 +70,22 @@ class Program:
         """Generates the code now, which the first evaluation would do otherwise."""
         self._code  # noqa: B018
 
-    def evaluate(self, device: CelDevice) -> bool:
-        """Whether a device matches; raises CelRuntimeError where there is no answer."""
+    def _first_evaluation(self, device: CelDevice) -> bool:
+        if self.variables == ["device"] and self._needs_no_count():
+            self.evaluate = code_generator.generate_matcher(self.root, "device", self._counted_evaluation)
+        else:
+            self.evaluate = self._counted_evaluation
+        return self.evaluate(device)
+
+    def _needs_no_count(self) -> bool:
+        """Whether no evaluation comes near the limit. The estimate takes the joining of long lists for free."""
+        joins_lists = any(
+            type(node) is FunctionCall and any(overload.id == "add_list" for overload in node.overloads)
+            for node in nodes(self.root)
+        )
+        return not joins_lists and self.estimate * MOST_PER_ESTIMATED <= self.environment.cost_limit
+
+    def _counted_evaluation(self, device: CelDevice) -> bool:
         outcome = self.evaluate_with_cost(device)
         if isinstance(outcome.value, CelRuntimeError):
             raise outcome.value
@@ -140,7 +159,7 @@ def _compile(text: str, environment: Environment, result: str) -> Result:
         validate(every, environment)
         _check_result(root.type, environment, result)
         fold(every)
-        refuse_indexes(root, environment)
+        refuse_indexes(every, environment)
     except Refused as refused:
         return CompileFailure(text, "internal" if refused.internal else "invalid", tuple(refused.issues))
     except RecursionError:

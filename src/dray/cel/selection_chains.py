@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from dray.cel.ast import NOT_CONSTANT, AstNode, FunctionCall, Ident, Literal, Select
 from dray.cel.runtime import DEVICE_FIELDS
 from dray.cel.types import is_optional
 
-_DEVICE = "kubernetes.DRADevice"
+DEVICE = "kubernetes.DRADevice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,14 @@ class Step:
     test_only: bool = False
     struct_field: str | None = None  # attribute of the device object that holds it
     never_fails: bool = False
+    in_device_map: bool = (
+        False  # an entry of a domain of `device.attributes` or `device.capacity`, with a constant name
+    )
+
+    @property
+    def key(self) -> Any:
+        """The field or the constant index."""
+        return self.field if self.index is None else self.index.constant
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,10 @@ class Chain:
     @property
     def base_is_optional(self) -> bool:
         return is_optional(self.base.type)
+
+    @property
+    def is_optional(self) -> bool:
+        return bool(self.steps) and (self.base_is_optional or any(step.optional for step in self.steps))
 
 
 def is_conditional(node: AstNode) -> bool:
@@ -51,12 +64,13 @@ def chain_of(node: AstNode) -> Chain:
             node = node.operand
         elif isinstance(node, FunctionCall) and node.function in ("_[_]", "_[?_]"):
             operand, index = node.args
-            open_map = _is_device_map(operand) and type(index.constant) is str
-            steps.append(Step(index=index, optional=node.function == "_[?_]", never_fails=open_map))
+            is_named, optional = type(index.constant) is str, node.function == "_[?_]"
+            sure, in_map = is_named and not optional and _is_device_map(operand), is_named and _is_domain(operand)
+            steps.append(Step(index=index, optional=optional, never_fails=sure, in_device_map=in_map))
             node = operand
         elif isinstance(node, FunctionCall) and node.function == "_?._":
             assert isinstance(node.args[1], Literal)
-            steps.append(Step(field=node.args[1].value, optional=True))
+            steps.append(Step(field=node.args[1].value, optional=True, in_device_map=_is_domain(node.args[0])))
             node = node.args[0]
         else:
             break
@@ -65,10 +79,10 @@ def chain_of(node: AstNode) -> Chain:
 
 def _selection(node: Select) -> Step:
     if node.test_only:
-        return Step(node.field, test_only=True)
-    if node.operand.type.name == _DEVICE and isinstance(node.operand, Ident):
+        return Step(node.field, test_only=True, in_device_map=_is_domain(node.operand))
+    if node.operand.type.name == DEVICE and isinstance(node.operand, Ident):
         return Step(node.field, struct_field=DEVICE_FIELDS[node.field], never_fails=True)
-    return Step(node.field, never_fails=_is_device_map(node.operand))
+    return Step(node.field, never_fails=_is_device_map(node.operand), in_device_map=_is_domain(node.operand))
 
 
 def _is_device_map(node: AstNode) -> bool:
@@ -78,5 +92,17 @@ def _is_device_map(node: AstNode) -> bool:
         and not node.test_only
         and node.field in ("attributes", "capacity")
         and isinstance(node.operand, Ident)
-        and node.operand.type.name == _DEVICE
+        and node.operand.type.name == DEVICE
+    )
+
+
+def _is_domain(node: AstNode) -> bool:
+    """An entry of one of those maps under a constant name: a map with texts as keys."""
+    if isinstance(node, Select):
+        return not node.test_only and _is_device_map(node.operand)
+    return (
+        isinstance(node, FunctionCall)
+        and node.function == "_[_]"
+        and _is_device_map(node.args[0])
+        and type(node.args[1].constant) is str
     )
