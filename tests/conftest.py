@@ -1,6 +1,14 @@
 """Fixtures of all tests."""
 
+import os
+
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _state_home(tmp_path_factory):
+    """Clusters of `dray up` are listed in a folder of the test run, not in the user's."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.fairness import SEATS
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options
+from dray.client.kubeconfig_file import ClusterEntry
 from dray.clock import RealClock
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
@@ -23,6 +24,9 @@ from dray.store.errors import StoreError
 from dray.store.interface import Store
 from dray.store.store_url import open_store
 from dray.store.waiting import start_when_reachable
+
+# Of the cluster, the user and the context in a kubeconfig.
+KUBECONFIG_NAME = "dray-apiserver"
 
 
 @click.command(epilog="Example: dray apiserver --data ./cluster --kubeconfig ./kubeconfig")
@@ -74,7 +78,7 @@ def apiserver(
     kubelet_insecure_tls: bool,
 ) -> None:
     """Run the API server alone, without controllers."""
-    serving.check_kubeconfig()
+    serving.check_kubeconfig(KUBECONFIG_NAME)
     with serving.data_directory() as directory:
         options = ServerOptions(
             directory,
@@ -137,7 +141,8 @@ async def _start(options: ServerOptions, serving: Serving) -> tuple[Store, Runni
 
 def _announce(running: RunningServer, url: str, serving: Serving) -> None:
     if serving.kubeconfig is not None:
-        serving.write_kubeconfig(serving.kubeconfig, running.credentials.admin_kubeconfig(url))
+        text = running.credentials.admin_kubeconfig(url)
+        serving.write_kubeconfig(serving.kubeconfig, ClusterEntry.of(KUBECONFIG_NAME, text))
     click.echo(f"dray apiserver: {url}")
     if serving.kubeconfig is not None:
         click.echo(f"kubeconfig: {serving.kubeconfig}")

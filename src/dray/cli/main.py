@@ -41,6 +41,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubeconfig": ("kubeconfig:kubeconfig", "Make a kubeconfig for another user, a part of the cluster or a node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
+    "list": ("clusters:list_clusters", "The clusters that `dray up` runs on this machine."),
+    "down": ("clusters:down", "End clusters of `dray up`."),
     "up": ("up:up", "Start a whole cluster in one process."),
     "simulate": (
         "simulate:simulate",

@@ -16,7 +16,7 @@ import click
 from dray.atomic_files import write_private
 from dray.cli.main import BrokenWorld
 from dray.client.errors import KubeconfigError
-from dray.client.kubeconfig import merge_kubeconfig, parse_kubeconfig
+from dray.client.kubeconfig_file import ClusterEntry, add_cluster, check_cluster
 from dray.features import RELEASES, FeatureGateError, FeatureGates
 from dray.telemetry import MOST_VERBOSE
 
@@ -99,21 +99,16 @@ class Serving:
         with tempfile.TemporaryDirectory(prefix="dray-", ignore_cleanup_errors=True) as directory:
             yield Path(directory)
 
-    def write_kubeconfig(self, path: Path, text: str) -> None:
+    def write_kubeconfig(self, path: Path, entry: ClusterEntry) -> None:
         """Adds the cluster to the file and makes it current; other clusters in it stay."""
-        try:
-            merged = merge_kubeconfig(path.read_text() if path.exists() else "", text)
-        except (KubeconfigError, UnicodeDecodeError) as error:
-            raise BrokenWorld(f"--kubeconfig {path}: {error}; the file is left as it is") from None
-        write_private(path, merged.encode())
+        with _kubeconfig_errors(path):
+            add_cluster(path, entry)
 
-    def check_kubeconfig(self) -> None:
-        """Refuses a file that is no kubeconfig before anything is started."""
-        if self.kubeconfig is not None and self.kubeconfig.exists():
-            try:
-                parse_kubeconfig(self.kubeconfig.read_text())
-            except (KubeconfigError, UnicodeDecodeError) as error:
-                raise BrokenWorld(f"--kubeconfig {self.kubeconfig}: {error}; the file is left as it is") from None
+    def check_kubeconfig(self, name: str) -> None:
+        """Refuses a file that is no kubeconfig, or has that name for another cluster, before anything is started."""
+        if self.kubeconfig is not None:
+            with _kubeconfig_errors(self.kubeconfig):
+                check_cluster(self.kubeconfig, name)
 
     def cannot_listen(self, error: OSError) -> BrokenWorld:
         return BrokenWorld(f"--listen {self.host}:{self.port}: {error.strerror or error}")
@@ -121,6 +116,16 @@ class Serving:
     def write_url(self, url: str) -> None:
         if self.ready_file is not None:
             write_private(self.ready_file, f"{url}\n".encode())
+
+
+@contextlib.contextmanager
+def _kubeconfig_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except KubeconfigError as error:
+        raise BrokenWorld(f"--kubeconfig {path}: {error}; the file is left as it is") from None
+    except OSError as error:
+        raise BrokenWorld(f"--kubeconfig {path}: {error.strerror or error}") from None
 
 
 _FILE = click.Path(dir_okay=False, path_type=Path)

@@ -1,19 +1,24 @@
 """`dray up`: a whole cluster on one machine."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
+from dray.cli.detaching import DetachedChild, fork_detached
 from dray.cli.main import BrokenWorld
 from dray.cli.options import Serving, serving_options, verbosity_option
 from dray.cli.output import ProgressLine
+from dray.clock import RealClock
 from dray.event_loop import (
     YOUNG_OF_A_SERVER,
     raise_file_limit,
@@ -24,8 +29,10 @@ from dray.signals import stop_signal
 from dray.tasks import cancelled
 
 if TYPE_CHECKING:
+    from dray.client.kubeconfig_file import ClusterEntry
     from dray.sim.loops_process import LoopsProcess
     from dray.sim.nodes import RealNodes, SimulatedNodes
+    from dray.sim.running_clusters import ClusterRecord, Reservation, RunningClusters
 
 DEFAULT_DRIVERS = "gpu,cpu,nic"
 
@@ -37,6 +44,9 @@ class UpOptions:
     drivers: tuple[str, ...]
     data: Path
     kubeconfig: Path
+    reservation: "Reservation"
+    log: Path | None = None
+    on_ready: Callable[[str], None] = click.echo
     processes: int | None = None
     verbosity: int = 0
 
@@ -62,15 +72,27 @@ class UpOptions:
     help="For debugging: 1 keeps controllers and scheduler in the server's process, 2 gives them one of their own. "
     "By default they have one where there are two cores, unless the cluster has 1 to 10 nodes.",
 )
+@click.option("--name", help="Of the cluster and its context: lab is dray-lab. [default: dray, dray-2, ...]")
+@click.option("--detach", is_flag=True, help="Return once it is ready; `dray list` shows it, `dray down` ends it.")
 @serving_options(listen="127.0.0.1:0")
 @verbosity_option
-def up(serving: Serving, nodes: int, devices: str, processes: int | None, verbosity: int) -> None:
+def up(
+    serving: Serving,
+    nodes: int,
+    devices: str,
+    processes: int | None,
+    name: str | None,
+    detach: bool,
+    verbosity: int,
+) -> None:
     """Start a cluster: API server, controllers, scheduler, nodes and drivers, on this machine.
 
     It is a Kubernetes to kubectl and to every client. Without --kubeconfig the administrator's is written into the data
-    directory. Ctrl-C or SIGTERM ends it.
+    directory. In a file that holds other clusters, one context is added and made current; at the end it is taken out again.
+    Ctrl-C, SIGTERM or `dray down` ends it.
     """
     from dray.sim.nodes import known_drivers
+    from dray.sim.running_clusters import RunningClusters
     from dray.store.errors import StoreError
     from dray.telemetry import set_up_logging
 
@@ -81,19 +103,44 @@ def up(serving: Serving, nodes: int, devices: str, processes: int | None, verbos
         drivers = known_drivers([name for name in devices.split(",") if name and name != "none"])
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    serving.check_kubeconfig()
-    with serving.data_directory() as directory:
-        kubeconfig = serving.kubeconfig or directory / "kubeconfig"
-        options = UpOptions(serving, nodes, drivers, directory, kubeconfig, processes, verbosity)
-        spare_the_collector(YOUNG_OF_A_SERVER)
-        raise_file_limit()
-        try:
-            run_loop(_serve(options))
-        except (StoreError, OSError) as error:
-            raise BrokenWorld(str(error)) from None
+    running = RunningClusters.of_user()
+    with _reserved(running, name) as reservation:
+        serving.check_kubeconfig(reservation.name)
+        on_ready: Callable[[str], None] = click.echo
+        log = running.log_of(reservation.name) if detach else None
+        if log is not None:
+            child = fork_detached(log)
+            if isinstance(child, DetachedChild):
+                reservation.leave_to_child()
+                child.wait_until_ready()
+                return
+            on_ready = child
+        with serving.data_directory() as directory:
+            kubeconfig = (serving.kubeconfig or directory / "kubeconfig").absolute()
+            options = UpOptions(
+                serving, nodes, drivers, directory, kubeconfig, reservation, log, on_ready, processes, verbosity
+            )
+            spare_the_collector(YOUNG_OF_A_SERVER)
+            raise_file_limit()
+            try:
+                run_loop(_serve(options))
+            except (StoreError, OSError) as error:
+                raise BrokenWorld(str(error)) from None
+
+
+@contextlib.contextmanager
+def _reserved(running: "RunningClusters", name: str | None) -> "Iterator[Reservation]":
+    from dray.sim.running_clusters import ClusterNameError
+
+    try:
+        with running.reserve(name) as reservation:
+            yield reservation
+    except ClusterNameError as error:
+        raise click.UsageError(str(error)) from None
 
 
 async def _serve(options: UpOptions) -> None:
+    from dray.client.kubeconfig_file import ClusterEntry
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.loops_process import LoopsProcess, processes_for
@@ -102,6 +149,8 @@ async def _serve(options: UpOptions) -> None:
 
     stopping = stop_signal()
     serving = options.serving
+    record = _record(options)
+    options.reservation.write(record)
     apart = (options.processes or processes_for(options.nodes)) > 1
     plane = ControlPlane(
         ControlPlaneOptions(
@@ -141,8 +190,12 @@ async def _serve(options: UpOptions) -> None:
         if starting.done():
             starting.result()
             plane.running.server.metrics.of_others |= {part: each.text for part, each in nodes.registries.items()}
-            _announce(options, url, plane.kubeconfig(), dashboard_url(url, token))
-            await stopped
+            entry = ClusterEntry.of(options.reservation.name, plane.kubeconfig())
+            try:
+                await _announce(options, record, url, entry, dashboard_url(url, token))
+                await stopped
+            finally:
+                await _take_out_of_kubeconfig(options.kubeconfig, entry)
         await cancelled(starting)
         await dashboard.stop()
         await nodes.stop()
@@ -158,23 +211,57 @@ async def _start(nodes: "RealNodes | SimulatedNodes", count: int, loops: "LoopsP
         await loops.ready()
 
 
-def _announce(options: UpOptions, url: str, kubeconfig: str, dashboard: str) -> None:
-    options.serving.write_kubeconfig(options.kubeconfig, kubeconfig)
+def _record(options: UpOptions) -> "ClusterRecord":
+    from dray.sim.running_clusters import ClusterRecord
+
+    return ClusterRecord(
+        name=options.reservation.name,
+        process=os.getpid(),
+        started=f"{RealClock().now():%Y-%m-%dT%H:%M:%SZ}",
+        nodes=options.nodes,
+        kubeconfig=str(options.kubeconfig),
+        data=str(options.data) if options.serving.data else "",
+        log=str(options.log or ""),
+    )
+
+
+async def _announce(
+    options: UpOptions, record: "ClusterRecord", url: str, entry: "ClusterEntry", dashboard: str
+) -> None:
+    await asyncio.to_thread(options.serving.write_kubeconfig, options.kubeconfig, entry)
+    options.reservation.write(replace(record, url=url, dashboard=dashboard, cluster=entry.cluster))
     options.serving.write_url(url)
+    options.on_ready(_announcement(options, url, entry.name, dashboard))
+
+
+async def _take_out_of_kubeconfig(path: Path, entry: "ClusterEntry") -> None:
+    from dray.client.errors import KubeconfigError
+    from dray.client.kubeconfig_file import remove_cluster
+
+    try:
+        await asyncio.to_thread(remove_cluster, path, entry)
+    except (KubeconfigError, OSError) as error:
+        click.echo(f"the cluster is still in {path}: {error}", err=True)
+
+
+def _announcement(options: UpOptions, url: str, name: str, dashboard: str) -> str:
     nodes = f"{options.nodes} nodes" if options.nodes != 1 else "1 node"
     devices = f" with devices of {', '.join(options.drivers)}" if options.drivers and options.nodes else ""
-    click.echo(f"cluster is up: {url}, {nodes}{devices}")
-    click.echo(f"dashboard:     {dashboard}")
-    click.echo("")
-    click.echo(f"  export KUBECONFIG={options.kubeconfig}")
-    click.echo("  kubectl get nodes,resourceslices")
-    if options.nodes == 0:
-        click.echo(f"  {_program()} kubelet --node-name my-node --root-dir ./my-node")
-    else:
-        click.echo(f"  {_program()} devices")
-    click.echo("")
-    click.echo(
-        "Ctrl-C ends it." if options.serving.data is None else f"Ctrl-C ends it; its state stays in {options.data}."
+    look = "devices" if options.nodes else "kubelet --node-name my-node --root-dir ./my-node"
+    end = "Ctrl-C ends it" if options.log is None else f"{_program()} down {name} ends it"
+    kept = "" if options.serving.data is None else f"; its state stays in {options.data}"
+    return "\n".join(
+        (
+            f"cluster is up: {url}, {nodes}{devices}",
+            f"dashboard:     {dashboard}",
+            *([f"log:           {options.log}"] if options.log else []),
+            "",
+            f"  export KUBECONFIG={options.kubeconfig}",
+            "  kubectl get nodes,resourceslices",
+            f"  {_program()} {look}",
+            "",
+            f"{end}{kept}.",
+        )
     )
 
 

@@ -2,7 +2,8 @@
 
 `control_plane` assembles the API server, controllers and scheduler (`control_loops`) as `dray up`, `dray demo` and
 `dray.testing` start them. `loops_process` starts controllers and scheduler in a second process (`loops_main`), which calls the server
-through a pipe (`pipe_server`). `nodes` adds node agents with drivers, or simulated nodes. `bench` measures whole clusters.
+through a pipe (`pipe_server`). `nodes` adds node agents with drivers, or simulated nodes. `running_clusters` lists those of this machine.
+`bench` measures whole clusters.
 
 Offline, `simulation` runs the real scheduler over a copy of a cluster's objects (`memory_cluster`) on simulated time, after
 `admitted_pods` has prepared the pods as admission and controllers do. `pod_explanation` asks it why a pod waits (`node_refusals` adds
