@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from dray.client import CLAIMS
 from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
-from dray.sim.pod_explanation import explain_live_pod
+from dray.sim.pod_explanation import explain_live_pods
 from dray.testing import Cluster, cluster
 
 PLANTED = Path(__file__).parent / "planted.yaml"
@@ -38,7 +38,7 @@ def shown_on(running: Cluster) -> Iterator[Shown]:
     token = new_token()
 
     async def mount() -> Dashboard:
-        dashboard = Dashboard(running.plane.client("dashboard"), token, explain=explain_live_pod, title="planted")
+        dashboard = Dashboard(running.plane.client("dashboard"), token, explain=explain_live_pods, title="planted")
         running.plane.running.mount(PREFIX, dashboard)
         return dashboard
 

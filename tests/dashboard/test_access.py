@@ -12,7 +12,7 @@ import pytest
 from dray.dashboard import Dashboard, dashboard_url, new_token
 from dray.dashboard.access import DashboardAccess, is_on_this_machine
 from dray.http.connection import HttpRequest, Peer
-from dray.sim.pod_explanation import explain_live_pod
+from dray.sim.pod_explanation import explain_live_pods
 from dray.testing import cluster
 from tests.dashboard.conftest import Shown, shown_on
 
@@ -158,7 +158,7 @@ def test_other_machines_are_turned_away_even_with_the_token(bare: Shown) -> None
         {"authorization": f"Bearer {bare.token}"},
         peer=Peer(remote="10.0.0.7"),
     )
-    response = asyncio.run(Dashboard(bare.cluster.client, bare.token, explain=explain_live_pod)(request))
+    response = asyncio.run(Dashboard(bare.cluster.client, bare.token, explain=explain_live_pods)(request))
     assert response.status == 403
 
 

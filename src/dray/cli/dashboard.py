@@ -18,7 +18,7 @@ from dray.dashboard.application import DashboardServer
 from dray.event_loop import run_loop
 from dray.features import FeatureGates
 from dray.signals import stop_signal
-from dray.sim.pod_explanation import explain_live_pod
+from dray.sim.pod_explanation import explain_live_pods
 from dray.telemetry import set_up_logging
 
 
@@ -69,7 +69,7 @@ async def _serve(connection: Connection, host: str, port: int, gates: FeatureGat
         await client.transport.request(Call("GET", "/version", timeout_s=10))
         token = new_token()
         server = DashboardServer(
-            Dashboard(client, token, explain=explain_live_pod, gates=gates, title=connection.server)
+            Dashboard(client, token, explain=explain_live_pods, gates=gates, title=connection.server)
         )
         address = dashboard_url(await server.start(host, port), token)
         if url_file is not None:

@@ -145,7 +145,7 @@ async def _serve(options: UpOptions) -> None:
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.loops_process import LoopsProcess, processes_for
     from dray.sim.nodes import NodesOptions, make_nodes
-    from dray.sim.pod_explanation import explain_live_pod
+    from dray.sim.pod_explanation import explain_live_pods
 
     stopping = stop_signal()
     serving = options.serving
@@ -172,7 +172,7 @@ async def _serve(options: UpOptions) -> None:
         loops.connect()
     token = new_token()
     dashboard = Dashboard(
-        plane.client("dray-dashboard"), token, explain=explain_live_pod, gates=serving.gates, title="dray up"
+        plane.client("dray-dashboard"), token, explain=explain_live_pods, gates=serving.gates, title="dray up"
     )
     plane.running.mount(PREFIX, dashboard)
     try:

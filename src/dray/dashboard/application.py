@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from importlib import resources
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import msgspec
@@ -20,8 +20,7 @@ from dray.dashboard.page_updates import (
     ClusterUpdates,
     SharedUpdates,
 )
-from dray.explain.cluster_objects import ClusterObjects
-from dray.explain.verdicts import PodNotFound, PodVerdict
+from dray.dashboard.pending_explanations import PodExplainer
 from dray.features import FeatureGates
 from dray.http.connection import HttpRequest
 from dray.http.responses import TEXT, Response
@@ -63,14 +62,8 @@ class PageRefused(Exception):
         self.status = status
 
 
-class PodExplainer(Protocol):
-    """Explains a pod of a live cluster; raises `PodNotFound` if there is no such pod."""
-
-    def __call__(self, objects: ClusterObjects, namespace: str, name: str, gates: FeatureGates, /) -> PodVerdict: ...
-
-
 class Dashboard:
-    """`title` names the cluster on the page. `explain` answers why a pod waits; it runs in a thread."""
+    """`title` names the cluster on the page. `explain` answers why pods wait; it runs in a thread."""
 
     def __init__(
         self,
@@ -84,7 +77,7 @@ class Dashboard:
         self._gates = gates or FeatureGates.default()
         self._access = DashboardAccess(token)
         self._title = title
-        self._viewing = SharedUpdates(client, self._gates)
+        self._viewing = SharedUpdates(client, self._gates, explain)
         self._explainer = explain
         self._explaining = asyncio.Lock()
         self._assets = {
@@ -188,13 +181,12 @@ class Dashboard:
     async def _explain(self, live: ClusterUpdates, query: dict[str, str]) -> bytes:
         """Works on a copy of the moment, beside the event loop: a large cluster takes a while."""
         namespace, _, name = query.get("pod", "").partition("/")
+        pod = (namespace, name)
         async with self._explaining:
-            world = live.cluster.world()
-            try:
-                verdict = await asyncio.to_thread(self._explainer, world, namespace, name, self._gates)
-            except PodNotFound as problem:
-                raise PageRefused(404, str(problem)) from None
-        return msgspec.json.encode(verdict.document())
+            answers = await asyncio.to_thread(self._explainer, live.cluster.world(), [pod], self._gates)
+        if pod not in answers:
+            raise PageRefused(404, f"There is no pod {namespace}/{name}.")
+        return msgspec.json.encode(answers[pod].document())
 
 
 class OpenPage:

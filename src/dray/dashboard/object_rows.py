@@ -11,6 +11,7 @@ from dray.accounting.resources import PODS
 from dray.api.core import Node, Pod
 from dray.api.dra.pod_claims import claims_of_entries
 from dray.api.resource import DeviceRequest, DeviceRequestAllocationResult, ResourceClaim
+from dray.explain.verdicts import PodVerdict
 
 Document = dict[str, Any]
 
@@ -145,15 +146,20 @@ def _notes(claim: ResourceClaim) -> list[str]:
 # --- waiting pods
 
 
-def pending_row(pod: Pod) -> Document:
+def pending_row(pod: Pod, verdict: PodVerdict | None = None) -> Document:
+    """`message` is the explanation's headline, and the scheduler's sentence as long as there is none."""
     condition = next((each for each in pod.status.conditions if each.type == "PodScheduled"), None)
+    said = condition.message if condition is not None else "the scheduler has not tried the pod yet"
     return {
         "namespace": pod.metadata.namespace,
         "name": pod.metadata.name,
         "created": pod.metadata.creation_timestamp or "",
         "priority": pod.spec.priority or 0,
         "reason": condition.reason if condition is not None else "",
-        "message": condition.message if condition is not None else "the scheduler has not tried the pod yet",
+        "said": said,
+        "message": verdict.why if verdict is not None else said,
+        "code": verdict.code if verdict is not None else "",
+        "cause": verdict.cause if verdict is not None else "",
         "claims": [each.claim_name or each.entry for each in claims_of_entries(pod)],
     }
 

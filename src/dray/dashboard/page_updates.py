@@ -10,6 +10,7 @@ import msgspec
 
 from dray.client import Client
 from dray.client.server_check import server_problem
+from dray.dashboard.pending_explanations import PendingExplanations, PodExplainer
 from dray.dashboard.tables import Tables
 from dray.dashboard.watched_cluster import WatchedCluster
 from dray.features import FeatureGates
@@ -44,11 +45,12 @@ class PageStream:
 class ClusterUpdates:
     """Keeps the tables of a running cluster current by watching it, and sends the changes to every open page."""
 
-    def __init__(self, client: Client, gates: FeatureGates) -> None:
+    def __init__(self, client: Client, gates: FeatureGates, explain: PodExplainer) -> None:
         self._client = client
         self._changed = asyncio.Event()
         self.cluster = WatchedCluster(client, gates, self._changed.set)
-        self._tables = Tables(self.cluster)
+        self._explanations = PendingExplanations(self.cluster, explain, gates)
+        self._tables = Tables(self.cluster, lambda pod: self._explanations.by_pod.get(pod))
         self._pages: set[PageStream] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._ready = asyncio.Event()
@@ -56,7 +58,8 @@ class ClusterUpdates:
 
     def start(self) -> None:
         self.cluster.start()
-        self._tasks = [asyncio.create_task(self._run()), asyncio.create_task(self._check_server())]
+        work = (self._run(), self._check_server(), self._explanations.run())
+        self._tasks = [asyncio.create_task(each) for each in work]
 
     async def ready(self) -> None:
         await self._ready.wait()
@@ -100,6 +103,7 @@ class ClusterUpdates:
             self._tables.refresh()
             await asyncio.sleep(0)
         self._ready.set()
+        self._explanations.note_change()
         self._send(message("snapshot", self._tables.snapshot()))
         while True:
             await self._changed.wait()
@@ -117,6 +121,7 @@ class ClusterUpdates:
         delta = self._tables.refresh()
         if delta is not None:
             self._send(message("delta", delta))
+            self._explanations.note_change()
 
     async def _check_server(self) -> None:
         while True:
@@ -141,9 +146,10 @@ def message(event: str, data: bytes) -> bytes:
 class SharedUpdates:
     """Shares one `ClusterUpdates` between all pages; starts it with the first page and stops it after the last."""
 
-    def __init__(self, client: Client, gates: FeatureGates) -> None:
+    def __init__(self, client: Client, gates: FeatureGates, explain: PodExplainer) -> None:
         self._client = client
         self._gates = gates
+        self._explain = explain
         self._live: ClusterUpdates | None = None
         self._readers = 0
         self._closing: asyncio.TimerHandle | None = None
@@ -156,7 +162,7 @@ class SharedUpdates:
             self._closing.cancel()
             self._closing = None
         if self._live is None:
-            self._live = ClusterUpdates(self._client, self._gates)
+            self._live = ClusterUpdates(self._client, self._gates, self._explain)
             self._live.start()
         self._readers += 1
         try:

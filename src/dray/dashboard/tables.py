@@ -25,6 +25,7 @@ from dray.dashboard.watched_cluster import (
     TableChanges,
     WatchedCluster,
 )
+from dray.explain.verdicts import PodVerdict
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,11 @@ _encoder = msgspec.json.Encoder()
 
 
 class Tables:
-    def __init__(self, cluster: WatchedCluster) -> None:
+    """`explained` has the verdicts of waiting pods by namespace/name, as far as they are known."""
+
+    def __init__(self, cluster: WatchedCluster, explained: Callable[[str], PodVerdict | None]) -> None:
         self._cluster = cluster
+        self._explained = explained
         self._tables: dict[str, Rows] = {name: {} for name in TABLES}
         self._shape_ids: dict[bytes, str] = {}
 
@@ -91,7 +95,7 @@ class Tables:
 
     def _pending_row(self, key: str) -> Row | None:
         pod = self._cluster.pods.get(key)
-        return pending_row(pod) if pod is not None and is_waiting_for_node(pod) else None
+        return pending_row(pod, self._explained(key)) if pod is not None and is_waiting_for_node(pod) else None
 
     def _set(self, table: str, key: str, make: Callable[[], Row | None], found: dict[str, Rows]) -> None:
         rows = self._tables[table]

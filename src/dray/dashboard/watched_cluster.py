@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -22,10 +22,12 @@ from dray.api.resource import DeviceClass, DeviceTaintRule, ResourceClaim, Resou
 from dray.client import (
     CLAIMS,
     DEVICE_CLASSES,
+    EVENTS,
     NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    QUOTAS,
     SLICES,
     TAINT_RULES,
     TEMPLATES,
@@ -90,7 +92,7 @@ class WatchedCluster:
         self.nodes = follow(NODES, self._put_node, self._drop_node)
         self.claims = follow(CLAIMS, self._put_claim, self._drop_claim)
         self.pods = follow(PODS, self._put_pod, self._drop_pod)
-        others: tuple[Kind[Any], ...] = (TEMPLATES, NAMESPACES, PRIORITY_CLASSES)
+        others: tuple[Kind[Any], ...] = (TEMPLATES, NAMESPACES, PRIORITY_CLASSES, QUOTAS, EVENTS)
         self._others = [self._informers.of(kind) for kind in others]
         self.claims.add_indexer(BY_POOL, _pools_of)
         self.pods.add_indexer(BY_CLAIM, _claims_of)
@@ -116,6 +118,12 @@ class WatchedCluster:
         while len(changes.pools) > most_pools:
             self._changes.pools.add(changes.pools.pop())
         return changes
+
+    def look_again(self, pods: Iterable[str]) -> None:
+        """More is known about these pods, by namespace/name, than their objects say."""
+        self._changes.pods.update(pods)
+        if self._changes:
+            self._changed()
 
     @property
     def has_changes(self) -> bool:

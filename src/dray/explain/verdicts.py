@@ -142,6 +142,11 @@ class PodVerdict:
         return self.code in (FITS, SCHEDULED, "pod-finished")
 
     @property
+    def why(self) -> str:
+        """The headline without the pod's name, for lists that have it in another column."""
+        return self.headline.removeprefix(f"{self.namespace}/{self.name} ").removeprefix("waits: ")
+
+    @property
     def cause(self) -> str:
         """The code with its meaning."""
         return f"{self.code} ({CODES[self.code].meaning})" if self.code in CODES else self.code

@@ -73,6 +73,14 @@ def explain_live_pod(objects: ClusterObjects, namespace: str, name: str, gates: 
     return explain_pod(objects, namespace, name, ExplainOptions(gates=gates, is_live=True))
 
 
+def explain_live_pods(
+    objects: ClusterObjects, pods: Collection[tuple[str, str]], gates: FeatureGates
+) -> dict[tuple[str, str], PodVerdict]:
+    """The same for several pods, by namespace and name; a pod that does not exist has no answer."""
+    cluster = ExplainedCluster(objects, ExplainOptions(gates=gates, is_live=True))
+    return {pod: cluster.explain(*pod) for pod in pods if pod in objects.pods_by_name}
+
+
 def explain_pod(
     world: ClusterObjects, namespace: str, name: str, options: ExplainOptions = DEFAULT_OPTIONS
 ) -> PodVerdict:

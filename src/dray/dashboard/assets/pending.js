@@ -12,12 +12,12 @@ const STAGES = {
 
 export function pendingView(main) {
   const all = once("pending", () => Object.values(tables.pending).sort((a, b) => b.priority - a.priority || (a.created < b.created ? -1 : 1)));
-  const shown = all.filter((pod) => matches(pod.namespace, pod.name, pod.message, ...pod.claims));
+  const shown = all.filter((pod) => matches(pod.namespace, pod.name, pod.code, pod.message, pod.said, ...pod.claims));
   const height = isPhone() ? 112 : 68;
   return [
-    h("div", { class: "bar" }, h("h1", {}, "Pending pods"), filterBox("Filter pods by name, claim or message")),
+    h("div", { class: "bar" }, h("h1", {}, "Pending pods"), filterBox("Filter pods by name, claim or cause")),
     shown.length ? h("div", { class: "table pending", role: "table", "aria-label": "Pending pods", "aria-rowcount": shown.length + 1 },
-      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Pod", "What the scheduler says", "Claims", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
+      h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Pod", "Why it waits", "Claims", "Age"].map((text) => h("span", { role: "columnheader" }, text))),
       virtualRows(main.querySelector('[data-virtual="pending"]'), shown, height, row, "pending"))
       : empty(all.length ? "No pod matches." : "No pod waits. Every pod has a node."),
   ];
@@ -26,7 +26,7 @@ export function pendingView(main) {
 function row(pod) {
   return h("div", { class: "row", role: "row", "data-key": `${pod.namespace}/${pod.name}` },
     h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: link("pending", "pod", pod.namespace, pod.name) }, pod.name), h("span", { class: "quiet" }, pod.namespace)),
-    h("span", { class: "cell message", role: "cell", title: pod.message }, pod.message),
+    h("span", { class: "cell message", role: "cell", title: pod.message }, pod.code ? h("b", { title: pod.cause }, `${pod.code}: `) : null, pod.message),
     h("span", { class: "cell mono", role: "cell" }, pod.claims.join(", ")),
     h("span", { class: "cell number", role: "cell" }, age(pod.created)));
 }
@@ -35,7 +35,7 @@ export function podDrawer(namespace, name, verdict) {
   const pod = tables.pending[`${namespace}/${name}`];
   const title = name;
   if (!pod) return { title, body: [h("p", { class: "empty" }, "This pod does not wait any more.")] };
-  const said = [h("h3", {}, "The scheduler says"), h("p", { class: "said" }, pod.message)];
+  const said = [h("h3", {}, "The scheduler says"), h("p", { class: "said" }, pod.said)];
   const head = h("p", { class: "badges" }, h("span", { class: "badge warn" }, pod.reason || "not tried yet"), h("span", { class: "quiet" }, `namespace ${namespace}, waits for ${age(pod.created)}`));
   const claims = pod.claims.length ? h("p", { class: "quiet" }, "claims: ", pod.claims.map((claim, at) => [at ? ", " : "",
     `${namespace}/${claim}` in tables.claims ? h("a", { href: link("claims", "claim", namespace, claim) }, claim) : claim])) : null;
@@ -49,8 +49,9 @@ export function podDrawer(namespace, name, verdict) {
       head, claims,
       h("p", { class: "headline" }, verdict.message),
       verdict.meaning ? h("p", { class: "quiet" }, `${verdict.code}: ${verdict.meaning}`) : null,
+      verdict.fix ? [h("h3", {}, "What to do"), h("p", { class: "fix" }, verdict.fix)] : null,
       verdict.details.length ? h("ul", {}, verdict.details.map((text) => h("li", {}, text))) : null,
-      texts.length || verdict.remedy ? [h("h3", {}, "What would help"), h("ul", { class: "helps" }, (texts.length ? texts : [verdict.remedy]).map((text) => h("li", {}, text)))] : null,
+      texts.length || (verdict.remedy && !verdict.fix) ? [h("h3", {}, "What would help"), h("ul", { class: "helps" }, (texts.length ? texts : [verdict.remedy]).map((text) => h("li", {}, text)))] : null,
       verdict.nodes.length ? [h("h3", {}, "Node by node"), byCode(verdict), verdict.nodes.slice(0, 12).map(nodeVerdict),
         verdict.nodes.length > 12 ? h("p", { class: "quiet" }, `and ${plural(verdict.nodes.length - 12, "more node")}, farther off`) : null] : null,
       verdict.notes.length ? h("ul", { class: "quiet" }, verdict.notes.map((text) => h("li", {}, text))) : null,
