@@ -14,7 +14,7 @@ from dray.api.meta import ObjectMeta
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime import cri as cri_runtime
 from dray.kubelet.runtime.cgroup import CgroupTree
-from dray.kubelet.runtime.cri import CriRuntime
+from dray.kubelet.runtime.cri import CriRuntime, container_hash
 from dray.kubelet.runtime.interface import ContainerSpec
 from dray.proto import cri_v1_pb2 as cri
 from dray.proto import cri_v1_pb2_grpc
@@ -310,6 +310,17 @@ async def test_a_dead_sandbox_is_followed_by_the_next_one(rig):
     assert contract.sandboxes == {}
 
 
+async def test_the_end_of_a_sandbox_is_noticed(rig, monkeypatch):
+    monkeypatch.setattr(cri_runtime, "SANDBOX_POLL_S", 0.01)
+    runtime, contract = rig
+    first = await runtime.start_pod(POD, None)
+    ends = [asyncio.create_task(runtime.sandbox_end(first)) for _ in range(3)]
+    done, _ = await asyncio.wait(ends, timeout=0.1)
+    assert not done
+    contract.dead_sandboxes.add(first)
+    await asyncio.wait_for(asyncio.gather(*ends), 5)
+
+
 @pytest.mark.parametrize(
     ("spec", "namespaces", "hostname"),
     [
@@ -337,3 +348,22 @@ async def test_pods_may_live_in_the_namespaces_of_the_node(rig, tmp_path, spec, 
 async def test_the_node_tells_which_runtime_it_has(rig):
     runtime, _ = rig
     assert await runtime.version() == "contract://1.0"
+
+
+def test_the_hash_of_a_container_is_the_kubelets():
+    assert container_hash("test_container", "foo/image:v1") == "8e45cbd0", "as Kubernetes' own test has it"
+
+
+async def test_a_kubelet_that_takes_over_finds_what_it_looks_for(rig, tmp_path):
+    runtime, contract = rig
+    pod = Pod(metadata=POD.metadata, spec=PodSpec(termination_grace_period_seconds=7))
+    sandbox = await runtime.start_pod(pod, None)
+    spec = replace(a_spec(tmp_path, attempt=2), termination_message_path="/dev/x", termination_message_policy="File")
+    await runtime.start_container(pod, sandbox, spec)
+    assert dict(contract.containers["container-2"]["config"].annotations) == {
+        "io.kubernetes.container.hash": container_hash("c", "img"),
+        "io.kubernetes.container.restartCount": "2",
+        "io.kubernetes.container.terminationMessagePath": "/dev/x",
+        "io.kubernetes.container.terminationMessagePolicy": "File",
+        "io.kubernetes.pod.terminationGracePeriod": "7",
+    }

@@ -93,14 +93,29 @@ async def test_a_sandbox_that_died_is_made_anew_and_its_claims_are_prepared_agai
     rig.runtime.start_errors["main"] = [ContainerError("CreateContainerError", "CreateContainer: sandbox not found")]
     rig.runtime.running["main"].end(137)
     await rig.settle()
-    assert rig.events.told[-1] == ("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+    changed = ("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+    assert rig.events.told[-2:] == [changed, ("Killing", "Stopping container second")]
     await rig.settle(1.1)
     assert rig.claims.log == ["prepare", "prepare"]
     assert rig.runtime.sandboxes == {"uid-1"}
     assert rig.status["phase"] == "Running"
-    assert rig.runtime.log.count("start second 0") == 2, "the one that was kept in the old sandbox was let go of"
+    assert rig.runtime.log.count("start second 0") == 2
     await rig.delete()
-    assert rig.runtime.log.count("stop main") == rig.runtime.log.count("stop second") == 1
+    assert (rig.runtime.log.count("stop main"), rig.runtime.log.count("stop second")) == (1, 2)
+
+
+async def test_a_sandbox_that_dies_under_living_containers_takes_them_along(rig):
+    await rig.start(node_pod())
+    rig.runtime.sandboxes.clear()
+    rig.runtime.sandbox_ends.set()
+    await rig.settle()
+    assert rig.events.told[-2][0] == "SandboxChanged"
+    assert rig.runtime.log == ["start main 0", "stop main"]
+    rig.runtime.sandbox_ends.clear()
+    await rig.settle(1.1)
+    assert rig.claims.log == ["prepare", "prepare"]
+    assert rig.runtime.log[2:] == ["start main 0"]
+    assert rig.condition("PodReadyToStartContainers") == "True"
 
 
 async def test_containers_restart_while_the_api_server_is_away(rig):

@@ -24,6 +24,14 @@ async def test_claims_that_cannot_be_prepared_are_tried_again_and_the_event_says
         )
     ]
     assert (rig.status["phase"], rig.runtime.log) == ("Pending", [])
+    said = {each["type"]: (each["status"], each["reason"], each["message"]) for each in rig.status["conditions"]}
+    unready = ("False", "ContainersNotReady", "containers with unready status: [main]")
+    assert said == {
+        "PodReadyToStartContainers": ("False", "PodSandboxNotReady", "no pod sandbox exists"),
+        "Initialized": ("True", None, None),
+        "Ready": unready,
+        "ContainersReady": unready,
+    }
     await rig.settle(1.1)
     assert rig.events.seen[-1][1].endswith("DRA driver d is not registered")
     await rig.settle(2.1)

@@ -47,3 +47,32 @@ def test_only_a_pod_with_init_containers_waits_for_them():
 
     assert reasons(pod_of_two()) == {"ContainerCreating"}
     assert reasons(pod_of_two({"name": "init", "image": "i"})) == {"PodInitializing"}
+
+
+def test_addresses_replace_those_that_the_server_has():
+    seen = status(pod_of_two(), pod_ip="10.0.0.2", host_ip="10.0.0.1")
+    assert seen["podIPs"] == [{"$patch": "replace"}, {"ip": "10.0.0.2"}]
+    assert seen["hostIPs"] == [{"$patch": "replace"}, {"ip": "10.0.0.1"}]
+
+
+def test_a_pod_with_readiness_gates_is_ready_when_others_say_so():
+    document = a_pod("p", a_container("a"), readinessGates=[{"conditionType": "example.com/fed"}])
+    progress = {"containers": {"a": RUNNING}, "is_initialized": True, "has_sandbox": True}
+
+    def ready(conditions):
+        pod = to_object(document | {"status": {"phase": "Running", "conditions": conditions}}, Pod)
+        found = next(each for each in status(pod, **progress)["conditions"] if each["type"] == "Ready")
+        return found["status"], found["message"]
+
+    missing = 'corresponding condition of pod readiness gate "example.com/fed" does not exist.'
+    assert ready([]) == ("False", missing)
+    wrong = 'the status of pod readiness gate "example.com/fed" is not "True", but Unknown'
+    assert ready([{"type": "example.com/fed", "status": "Unknown"}]) == ("False", wrong)
+    assert ready([{"type": "example.com/fed", "status": "True"}]) == ("True", None)
+
+
+def test_init_containers_that_are_not_done_are_named():
+    pod = pod_of_two({"name": "first", "image": "i"}, {"name": "next", "image": "i"})
+    seen = status(pod, containers={"first": DONE})
+    initialized = next(each for each in seen["conditions"] if each["type"] == "Initialized")
+    assert (initialized["status"], initialized["message"]) == ("False", "containers with incomplete status: [next]")

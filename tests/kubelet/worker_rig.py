@@ -58,6 +58,10 @@ class ScriptedRuntime:
         self.sandbox_errors = []
         self.sandboxes = set()
         self.memory = {}
+        self.sandbox_ends = asyncio.Event()
+
+    async def sandbox_end(self, sandbox):
+        await self.sandbox_ends.wait()
 
     async def start_pod(self, pod, cgroup):
         if self.sandbox_errors:

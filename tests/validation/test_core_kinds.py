@@ -3,7 +3,7 @@
 import pytest
 from tests.builders.manifests import a_container, a_pod, a_quota
 
-from dray.validation import ValidationContext, validate_create, validate_update
+from dray.validation import ValidationContext, validate_create, validate_status_update, validate_update
 
 
 def pod_with(container=None, **spec):
@@ -292,3 +292,29 @@ def test_only_the_series_of_an_event_changes():
 def test_priority_classes(name, fields, expected):
     document = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, **fields}
     assert texts(validate_create(document, ValidationContext())) == expected
+
+
+MANY_IPS = "may specify no more than one IP for each IP family"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}, {"ip": "fd00::1"}]}, [], id="one-of-each-family"),
+        pytest.param({"podIP": "10.1.1.1", "podIPs": [{"ip": "10.1.1.1"}, {"ip": "10.1.1.2"}]}, [f'status.podIPs: Invalid value: [{{"IP":"10.1.1.1"}},{{"IP":"10.1.1.2"}}]: {MANY_IPS}'], id="two-of-one-family"),
+        pytest.param({"hostIP": "10.1.1.1", "hostIPs": [{"ip": "10.1.1.1"}, {"ip": "10.1.1.2"}]}, [f'status.hostIPs: Invalid value: [{{"IP":"10.1.1.1"}},{{"IP":"10.1.1.2"}}]: {MANY_IPS}'], id="two-of-one-family-for-the-host"),
+        pytest.param({"podIP": "10.1.1.300", "podIPs": [{"ip": "10.1.1.300"}]}, ['status.podIPs[0]: Invalid value: "10.1.1.300": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)'], id="no-address"),
+        pytest.param({"podIP": "10.1.1.01", "podIPs": [{"ip": "10.1.1.01"}]}, ['status.podIPs[0]: Invalid value: "10.1.1.01": must not have leading 0s'], id="leading-zeros"),
+        pytest.param({"podIP": "::ffff:1.2.3.4", "podIPs": [{"ip": "::ffff:1.2.3.4"}]}, ['status.podIPs[0]: Invalid value: "::ffff:1.2.3.4": must not be an IPv4-mapped IPv6 address'], id="ipv4-in-ipv6"),
+        pytest.param({"hostIP": "10.1.1.2", "hostIPs": [{"ip": "10.1.1.1"}]}, ['status.hostIPs[0].ip: Invalid value: "10.1.1.1": must be equal to `hostIP`'], id="hosts-that-differ"),
+    ],
+)  # fmt: skip
+def test_the_addresses_of_a_pod(status, expected):
+    old = pod_with()
+    assert texts(validate_status_update(old | {"status": status}, old, ValidationContext())) == expected
+
+
+def test_addresses_that_were_stored_before_may_stay():
+    old = pod_with() | {"status": {"podIP": "010.1.1.1", "podIPs": [{"ip": "010.1.1.1"}]}}
+    new = old | {"status": old["status"] | {"phase": "Running"}}
+    assert texts(validate_status_update(new, old, ValidationContext())) == []

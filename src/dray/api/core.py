@@ -183,6 +183,8 @@ class Container(ApiStruct, frozen=True):
     restart_policy: str | None = None
     volume_mounts: tuple[VolumeMount, ...] = ()
     image_pull_policy: str = ""
+    termination_message_path: str = ""
+    termination_message_policy: str = ""
 
 
 class EphemeralContainer(ApiStruct, frozen=True):
@@ -231,6 +233,10 @@ class Volume(ApiStruct, frozen=True):
     projected: ProjectedVolumeSource | None = None
 
 
+class PodReadinessGate(ApiStruct, frozen=True):
+    condition_type: str = ""
+
+
 class PodSchedulingGate(ApiStruct, frozen=True):
     name: str = ""
 
@@ -252,6 +258,7 @@ class PodSpec(ApiStruct, frozen=True):
     termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
     node_selector: dict[str, str] = {}
+    readiness_gates: tuple[PodReadinessGate, ...] = ()
     service_account_name: str = ""
     node_name: str = ""
     host_network: bool = False

@@ -277,6 +277,8 @@ class ContainerSpecs:
             volumes=volumes,
             cgroup=container_cgroup(pod, container, self._enforcement, self._charges),
             oom_score_adj=self._oom_score_adj(pod, container),
+            termination_message_path=container.termination_message_path,
+            termination_message_policy=container.termination_message_policy,
         )
 
     async def _write_volumes(

@@ -1,7 +1,7 @@
 """A pod's status, computed from the state of its containers. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dray.api.core import Container, Pod
@@ -34,6 +34,7 @@ class PodProgress:
 
     containers: Mapping[str, ContainerProgress] = field(default_factory=dict)
     start_time: str | None = None
+    has_sandbox: bool = False
     is_initialized: bool = False
     is_finished: bool = False
     reason: str = ""
@@ -110,28 +111,18 @@ def status_document(pod: Pod, progress: PodProgress, now: str, reported: Sequenc
     since = {each.type: (each.status, each.last_transition_time) for each in pod.status.conditions}
     since |= {each["type"]: (each["status"], each["lastTransitionTime"]) for each in reported}
     phase = pod_phase(pod, progress)
-    is_ready = phase == "Running" and all(_progress(pod, progress, each).is_running for each in pod.spec.containers)
-    reason_not_ready = (
-        ""
-        if is_ready
-        else ("PodCompleted" if phase == "Succeeded" else "PodFailed" if phase == "Failed" else "ContainersNotReady")
+    wanted = (
+        _ready_to_start(progress),
+        _initialized(pod, progress, phase),
+        *_readiness(pod, progress, phase),
     )
-    reason_initialized = "PodCompleted" if phase == "Succeeded" else ""
-    if not progress.is_initialized:
-        reason_initialized = "ContainersNotInitialized"
-    wanted = [
-        ("PodReadyToStartContainers", progress.start_time is not None and not progress.is_finished, ""),
-        ("Initialized", progress.is_initialized, reason_initialized),
-        ("Ready", is_ready, reason_not_ready),
-        ("ContainersReady", is_ready, reason_not_ready),
-    ]
     document: Document = {
         "phase": phase,
-        "conditions": [_condition(since, kind, value, reason, now) for kind, value, reason in wanted],
+        "conditions": [_condition(since, each, now) for each in wanted],
     }
     if progress.is_evicted:
-        disruption = _condition(since, "DisruptionTarget", True, "TerminationByKubelet", now)
-        document["conditions"].append(disruption | {"message": progress.message})
+        disruption = Verdict("DisruptionTarget", True, "TerminationByKubelet", progress.message)
+        document["conditions"].append(_condition(since, disruption, now))
     # A pod that was turned away has no containers to speak of; kubectl then shows the reason.
     was_rejected = bool(progress.reason) and progress.is_finished and not progress.containers
     if not was_rejected:
@@ -142,8 +133,8 @@ def status_document(pod: Pod, progress: PodProgress, now: str, reported: Sequenc
         "startTime": progress.start_time,
         "hostIP": progress.host_ip,
         "podIP": progress.pod_ip,
-        "podIPs": [{"ip": progress.pod_ip}] if progress.pod_ip else None,
-        "hostIPs": [{"ip": progress.host_ip}] if progress.host_ip else None,
+        "podIPs": _only(progress.pod_ip),
+        "hostIPs": _only(progress.host_ip),
         "reason": progress.reason,
         "message": progress.message,
     }
@@ -168,9 +159,95 @@ def _progress(pod: Pod, progress: PodProgress, container: Container) -> Containe
     return progress.containers.get(container.name, ContainerProgress(waiting=waiting))
 
 
-def _condition(since: Mapping[str, tuple[str, str | None]], kind: str, value: bool, reason: str, now: str) -> Document:
-    status = "True" if value else "False"
-    before, moment = since.get(kind, ("", None))
-    # A reason that no longer holds is taken out by name: a merge would keep it.
+def _only(ip: str) -> list[Document]:
+    """The list with this address alone. Servers merge the list by address, so an earlier address would stay in it otherwise."""
+    return [{"$patch": "replace"}, {"ip": ip}] if ip else []
+
+
+# --- conditions
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a condition says now; `reason` and `message` are empty where it needs none."""
+
+    kind: str
+    holds: bool
+    reason: str = ""
+    message: str = ""
+
+
+def _ready_to_start(progress: PodProgress) -> Verdict:
+    kind = "PodReadyToStartContainers"
+    if progress.has_sandbox:
+        return Verdict(kind, True)
+    return Verdict(kind, False, "PodSandboxNotReady", "no pod sandbox exists")
+
+
+def _initialized(pod: Pod, progress: PodProgress, phase: str) -> Verdict:
+    """A pod without init containers is initialized before anything of it has started."""
+    if phase == "Succeeded":
+        return Verdict("Initialized", True, "PodCompleted")
+    incomplete = [each.name for each in pod.spec.init_containers if not _is_past(each, progress)]
+    if progress.is_initialized or not incomplete:
+        return Verdict("Initialized", True)
+    message = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    return Verdict("Initialized", False, "ContainersNotInitialized", message)
+
+
+def _is_past(container: Container, progress: PodProgress) -> bool:
+    """Whether the next container need not wait for this init container."""
+    found = progress.containers.get(container.name, ContainerProgress())
+    if container.restart_policy == "Always":
+        return found.is_running
+    return found.exit is not None and found.exit.code == 0
+
+
+def _readiness(pod: Pod, progress: PodProgress, phase: str) -> tuple[Verdict, Verdict]:
+    containers = _containers_ready(pod, progress, phase)
+    if not containers.holds:
+        return replace(containers, kind="Ready"), containers
+    return _gates_ready(pod), containers
+
+
+def _containers_ready(pod: Pod, progress: PodProgress, phase: str) -> Verdict:
+    kind = "ContainersReady"
+    if phase in ("Succeeded", "Failed"):
+        return Verdict(kind, False, "PodCompleted" if phase == "Succeeded" else "PodFailed")
+    sidecars = [each for each in pod.spec.init_containers if each.restart_policy == "Always"]
+    unready = [each.name for each in (*sidecars, *pod.spec.containers) if not is_ready(progress, each)]
+    if unready:
+        return Verdict(kind, False, "ContainersNotReady", f"containers with unready status: [{' '.join(unready)}]")
+    return Verdict(kind, True)
+
+
+def is_ready(progress: PodProgress, container: Container) -> bool:
+    return progress.containers.get(container.name, ContainerProgress()).is_running
+
+
+def _gates_ready(pod: Pod) -> Verdict:
+    """Other components answer for readiness gates, with conditions of their own."""
+    said = {each.type: each.status for each in pod.status.conditions}
+    missing = []
+    for gate in (each.condition_type for each in pod.spec.readiness_gates):
+        if gate not in said:
+            missing.append(f'corresponding condition of pod readiness gate "{gate}" does not exist.')
+        elif said[gate] != "True":
+            missing.append(f'the status of pod readiness gate "{gate}" is not "True", but {said[gate]}')
+    if missing:
+        return Verdict("Ready", False, "ReadinessGatesNotReady", ", ".join(missing))
+    return Verdict("Ready", True)
+
+
+def _condition(since: Mapping[str, tuple[str, str | None]], verdict: Verdict, now: str) -> Document:
+    status = "True" if verdict.holds else "False"
+    before, moment = since.get(verdict.kind, ("", None))
     changed = moment if before == status and moment is not None else now
-    return {"type": kind, "status": status, "lastTransitionTime": changed, "reason": reason or None}
+    # A reason or message that no longer holds is taken out by name: a merge would keep it.
+    return {
+        "type": verdict.kind,
+        "status": status,
+        "lastTransitionTime": changed,
+        "reason": verdict.reason or None,
+        "message": verdict.message or None,
+    }

@@ -181,6 +181,8 @@ class PodWorker:
             except SandboxGone as error:
                 log.warning("pod %s: its sandbox is gone, a new one is made: %s", self.pod.metadata.name, error)
                 self._report.tell_pod("SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+                self._report.change(has_sandbox=False)
+                await self._stop_containers()
             except (ContainerError, OSError) as error:
                 log.warning("pod %s: %s", self.pod.metadata.name, error)
                 self._report.warn("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}")
@@ -209,7 +211,8 @@ class PodWorker:
             await self._prepare()
         cgroup = self._context.specs.pod_cgroup(self.pod)
         sandbox = await self._context.runtime.start_pod(self.pod, cgroup)
-        self._report.change(pod_ip=await self._context.runtime.pod_ip(sandbox) or self._context.host_ip)
+        pod_ip = await self._context.runtime.pod_ip(sandbox) or self._context.host_ip
+        self._report.change(has_sandbox=True, pod_ip=pod_ip)
         try:
             await self._run_containers(sandbox, tells_start=not is_back)
         except ExceptionGroup as group:
@@ -219,6 +222,7 @@ class PodWorker:
         """Init containers, then the others; sidecars beside all of them. One that fails here ends all of them."""
         async with asyncio.TaskGroup() as group:
             sidecars: list[asyncio.Task[None]] = []
+            watch = group.create_task(self._watch_sandbox(sandbox))
             try:
                 if await self._run_init_containers(sandbox, group, sidecars):
                     self._report.change(is_initialized=True)
@@ -228,8 +232,12 @@ class PodWorker:
                     main = [keep(each, sandbox, self._main_restarts) for each in self.pod.spec.containers]
                     await asyncio.gather(*map(group.create_task, main))
             finally:
-                for sidecar in sidecars:
-                    sidecar.cancel()
+                for task in (watch, *sidecars):
+                    task.cancel()
+
+    async def _watch_sandbox(self, sandbox: str) -> None:
+        await self._context.runtime.sandbox_end(sandbox)
+        raise SandboxGone("the runtime says that it is no longer ready")
 
     async def _reject(self, rejection: AdmissionRejection) -> None:
         self._report.change(is_finished=True, reason=rejection.reason, message=f"Pod was rejected: {rejection.message}")
@@ -314,7 +322,7 @@ class PodWorker:
         await self._context.runtime.stop_pod(self.pod.metadata.uid)
         self._context.specs.volumes.remove(self.pod.metadata.uid)
         self._context.admission.release(self.pod)
-        self._report.change(is_finished=True)
+        self._report.change(is_finished=True, has_sandbox=False)
         if not is_finished(self.pod):
             await self._report.write_for_sure()
         if not self._stopping.is_set():

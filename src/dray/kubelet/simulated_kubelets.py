@@ -142,4 +142,11 @@ def running_progress(pod: Pod, now: str, address: str) -> PodProgress:
     containers = {
         name: ContainerProgress(container_id=f"none://{pod.metadata.uid}/{name}", started_at=now) for name in names
     }
-    return PodProgress(containers=containers, start_time=now, is_initialized=True, pod_ip=address, host_ip=address)
+    return PodProgress(
+        containers=containers,
+        start_time=now,
+        has_sandbox=True,
+        is_initialized=True,
+        pod_ip=address,
+        host_ip=address,
+    )

@@ -22,6 +22,7 @@ MAX_KEY_IN_PATH = 96
 IMMUTABLE = "field is immutable"
 
 FULL_NAME_RULE = "a fully qualified name must be a domain and a name separated by a slash"
+IP_RULE = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 ADDRESS_RULE = "must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)"
 BAD_REFERENCE = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
 
@@ -218,6 +219,32 @@ def check_raw_object(value: Any, path: str, errors: Errors, *, skip_size: bool =
         errors.too_long(path, MAX_OPAQUE)
     elif not isinstance(value, dict):
         errors.invalid(path, VALUE_OMITTED, "must be a valid JSON object")
+
+
+def check_ip(text: str, path: str, errors: Errors) -> None:
+    """An address as fields take it that are older than the strict rule: any spelling of IPv6, but nothing ambiguous."""
+    try:
+        if "%" in text:
+            raise ValueError(text)
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        errors.invalid(path, text, "must not have leading 0s" if _is_ip_with_zeros(text) else IP_RULE)
+        return
+    if getattr(address, "ipv4_mapped", None) is not None:
+        errors.invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+
+
+def _is_ip_with_zeros(text: str) -> bool:
+    numbers = text.split(".")
+    return len(numbers) == 4 and all(each.isascii() and each.isdigit() and int(each) < 256 for each in numbers)
+
+
+def ip_family(text: str) -> int:
+    """4 or 6; 0 for text that is no address."""
+    try:
+        return ipaddress.ip_address(text).version
+    except ValueError:
+        return 4 if _is_ip_with_zeros(text) else 0
 
 
 def check_interface_address(text: str, path: str, errors: Errors) -> None:

@@ -8,7 +8,7 @@ from dray.api.codec import to_object
 from dray.api.core import Pod
 from dray.api.names import byte_length, is_node_allocatable
 from dray.validation.errors import Document, Errors, ValidationContext
-from dray.validation.formats import check_quantity_sign, check_unique
+from dray.validation.formats import check_ip, check_quantity_sign, check_unique, ip_family
 from dray.validation.node_allocatable import check_policy
 from dray.validation.pods import containers_of, requested_resources
 
@@ -28,6 +28,7 @@ def check_pod_status(new: Document, old: Document, errors: Errors, context: Vali
     if (extended := status.get("extendedResourceClaimStatus")) is not None:
         _check_extended(extended, spec, errors)
     _check_node_allocatable(status.get("nodeAllocatableResourceClaimStatuses") or [], status, spec, errors)
+    _check_addresses(status, before, errors)
     for field in ("containerStatuses", "initContainerStatuses"):
         for i, container in enumerate(status.get(field) or ()):
             _check_health(container, status, spec, f"status.{field}[{i}].allocatedResourcesStatus", errors)
@@ -61,6 +62,43 @@ def _check_nomination(status: Document, before: Document, old: Document, errors:
     nominated = status.get("nominatedNodeName") or ""
     if nominated != (before.get("nominatedNodeName") or "") and node and nominated:
         errors.forbidden("status.nominatedNodeName", "may not be updated directly")
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def _check_addresses(status: Document, before: Document, errors: Errors) -> None:
+    pod_ips = _check_ip_list("podIPs", status, before, errors)
+    if bool(pod_ips) != bool(status.get("podIP")):
+        errors.invalid("status.podIPs", _in_go(pod_ips), "podIP and podIPs must either both be set or both be unset")
+    elif pod_ips and pod_ips[0] != status.get("podIP"):
+        errors.invalid("status.podIPs[0].ip", pod_ips[0], "must be equal to `podIP`")
+    host_ips = [each.get("ip") or "" for each in status.get("hostIPs") or ()]
+    if host_ips and host_ips[0] != (status.get("hostIP") or ""):
+        errors.invalid("status.hostIPs[0].ip", host_ips[0], "must be equal to `hostIP`")
+    _check_ip_list("hostIPs", status, before, errors)
+
+
+def _check_ip_list(field: str, status: Document, before: Document, errors: Errors) -> list[str]:
+    """One address of each family at most. An address that was stored before may stay, whatever it looks like."""
+    path, ips = f"status.{field}", [each.get("ip") or "" for each in status.get(field) or ()]
+    stored = {each.get("ip") for each in before.get(field) or ()}
+    for i, ip in enumerate(ips):
+        if ip not in stored:
+            check_ip(ip, f"{path}[{i}]", errors)
+    if len(ips) > 1:
+        families = [ip_family(ip) for ip in ips]
+        if 0 in families:
+            bad = families.index(0)
+            errors.internal(path, f"failed to check for dual stack with error:invalid IP[{bad}]: {ips[bad]}")
+        if len(ips) > 2 or set(families) != {4, 6}:
+            errors.invalid(path, _in_go(ips), "may specify no more than one IP for each IP family")
+    return ips
+
+
+def _in_go(ips: list[str]) -> list[Document]:
+    """As Kubernetes prints the list: its own structs have no names for JSON."""
+    return [{"IP": ip} for ip in ips]
 
 
 # --- claims ----------------------------------------------------------------------------------------------------------

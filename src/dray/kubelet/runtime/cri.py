@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import msgspec
 
 from dray.accounting import CgroupValues
 from dray.api.core import Pod
@@ -23,12 +24,41 @@ LABEL_UID = "io.kubernetes.pod.uid"
 LABEL_NAME = "io.kubernetes.pod.name"
 LABEL_NAMESPACE = "io.kubernetes.pod.namespace"
 LABEL_CONTAINER = "io.kubernetes.container.name"
+ANNOTATION_HASH = "io.kubernetes.container.hash"
+ANNOTATION_RESTARTS = "io.kubernetes.container.restartCount"
+ANNOTATION_MESSAGE_PATH = "io.kubernetes.container.terminationMessagePath"
+ANNOTATION_MESSAGE_POLICY = "io.kubernetes.container.terminationMessagePolicy"
+ANNOTATION_GRACE = "io.kubernetes.pod.terminationGracePeriod"
 PERIOD_US = 100_000
 
 
 def pod_labels(pod: Pod) -> dict[str, str]:
     metadata = pod.metadata
     return {LABEL_UID: metadata.uid, LABEL_NAME: metadata.name, LABEL_NAMESPACE: metadata.namespace}
+
+
+def container_hash(name: str, image: str) -> str:
+    """The kubelet's fingerprint of a container, by which one that takes over the node knows that the container need not restart.
+
+    It is FNV-1a, in 32 bits, of the way in which Go prints the bytes of a JSON document.
+    """
+    printed = " ".join(map(str, msgspec.json.encode({"image": image, "name": name})))
+    value = 0x811C9DC5
+    for byte in f"([]uint8)[{printed}]".encode():
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return f"{value:x}"
+
+
+def container_annotations(pod: Pod, spec: ContainerSpec) -> dict[str, str]:
+    """What a kubelet that takes over the node wants to know of a container."""
+    found = {
+        ANNOTATION_HASH: container_hash(spec.name, spec.image),
+        ANNOTATION_RESTARTS: str(spec.attempt),
+        ANNOTATION_MESSAGE_PATH: spec.termination_message_path,
+        ANNOTATION_MESSAGE_POLICY: spec.termination_message_policy,
+    }
+    grace_s = pod.spec.termination_grace_period_seconds
+    return found if grace_s is None else found | {ANNOTATION_GRACE: str(grace_s)}
 
 
 def sandbox_config(
@@ -49,6 +79,7 @@ def sandbox_config(
         hostname="" if pod.spec.host_network else metadata.name[:63],
         log_directory=log_directory,
         labels={**metadata.labels, **pod_labels(pod)},
+        annotations=metadata.annotations,
         linux=linux,
     )
 
@@ -63,6 +94,7 @@ def container_config(pod: Pod, spec: ContainerSpec) -> Any:
         working_dir=spec.working_dir,
         envs=[cri.KeyValue(key=key, value=value.encode()) for key, value in spec.env.items()],
         labels={**pod_labels(pod), LABEL_CONTAINER: spec.name},
+        annotations=container_annotations(pod, spec),
         log_path=f"{spec.name}/{spec.attempt}.log",
         mounts=[
             cri.Mount(container_path=each.mount_path, host_path=str(each.folder), readonly=True)
@@ -103,6 +135,7 @@ def resources(values: CgroupValues, oom_score_adj: int | None) -> Any:
 log = logging.getLogger(__name__)
 
 POLL_S = 0.5
+SANDBOX_POLL_S = 1.0
 CALL_TIMEOUT_S = 120.0
 PULL_TIMEOUT_S = 600.0
 
@@ -155,6 +188,8 @@ class CriRuntime:
         self._configs: dict[str, Any] = {}
         # What container IDs begin with: the runtime's own name, once it was asked.
         self.scheme = "cri"
+        # The next look at all sandboxes, which everybody waits for who watches one.
+        self._look: asyncio.Task[set[str] | None] | None = None
 
     async def version(self) -> str:
         answer = await _call("Version", self._runtime.Version(cri.VersionRequest(), timeout=CALL_TIMEOUT_S))
@@ -204,6 +239,25 @@ class CriRuntime:
 
     async def has_sandbox(self, pod_uid: str) -> bool:
         return any(each.state == cri.SANDBOX_READY for each in await self._sandboxes(pod_uid))
+
+    async def sandbox_end(self, sandbox: str) -> None:
+        while True:
+            if self._look is None or self._look.done():
+                self._look = asyncio.create_task(self._look_later())
+            ready = await asyncio.shield(self._look)
+            # A runtime that restarts is away for a moment; its sandboxes are not.
+            if ready is not None and sandbox not in ready:
+                return
+
+    async def _look_later(self) -> set[str] | None:
+        """The sandboxes that are ready a moment from now; None if the runtime does not say."""
+        await asyncio.sleep(SANDBOX_POLL_S)
+        try:
+            answer = await self._runtime.ListPodSandbox(cri.ListPodSandboxRequest(), timeout=CALL_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            log.info("list of sandboxes: %s", error.details())
+            return None
+        return {each.id for each in answer.items if each.state == cri.SANDBOX_READY}
 
     async def pod_ip(self, sandbox: str) -> str:
         request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
@@ -311,6 +365,8 @@ class CriRuntime:
         await _call("RemoveContainer", self._runtime.RemoveContainer(request, timeout=CALL_TIMEOUT_S))
 
     async def close(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
         await self._channel.close()
 
 

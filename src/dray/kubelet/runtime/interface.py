@@ -37,6 +37,8 @@ class ContainerSpec:
     volumes: tuple[VolumeFiles, ...] = ()
     cgroup: CgroupValues | None = None
     oom_score_adj: int | None = None
+    termination_message_path: str = ""
+    termination_message_policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ class Runtime(Protocol):
 
     async def has_sandbox(self, pod_uid: str) -> bool:
         """Whether `start_pod` was done for the pod, by an earlier life of this agent, and still holds."""
+        ...
+
+    async def sandbox_end(self, sandbox: str) -> None:
+        """Returns when the sandbox no longer lives; never where nothing but the agent can end it."""
         ...
 
     async def pod_ip(self, sandbox: str) -> str:

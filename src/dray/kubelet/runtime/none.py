@@ -41,6 +41,9 @@ class RuntimeWithoutImages:
     async def version(self) -> str:
         return f"{self.name}://{__version__}"
 
+    async def sandbox_end(self, sandbox: str) -> None:
+        await asyncio.Event().wait()
+
     async def pod_ip(self, sandbox: str) -> str:
         return ""
 
