@@ -396,6 +396,34 @@ async def test_slices_belong_to_their_node(server: Server) -> None:
             assert not await server.may(N1, verb, slices, field_requirements=(bad,))
 
 
+async def test_volumes_attachments_and_certificates_of_a_node(server: Server) -> None:
+    await put_pod(server, "p", "n1", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "disk"}}])
+    await server.put("PersistentVolume", "mine", spec={"claimRef": {"namespace": "ns", "name": "disk"}})
+    await server.put("PersistentVolume", "theirs", spec={"claimRef": {"namespace": "ns", "name": "other"}})
+    for node in ("n1", "n2"):
+        await server.put("VolumeAttachment", f"at-{node}", spec={"nodeName": node, "attacher": "a", "source": {}})
+        await server.put("PodCertificateRequest", f"for-{node}", "ns", spec={"nodeName": node})
+    requests = "certificates.k8s.io:podcertificaterequests"
+    assert await server.may(N1, "get", "persistentvolumes", name="mine")
+    assert not await server.may(N1, "get", "persistentvolumes", name="theirs")
+    assert not await server.may(N1, "list", "persistentvolumes")
+    assert await server.may(N1, "patch", "persistentvolumeclaims/status", namespace="ns", name="disk")
+    assert not await server.may(N1, "patch", "persistentvolumeclaims/status", namespace="ns", name="other")
+    assert await server.may(N1, "get", "storage.k8s.io:volumeattachments", name="at-n1")
+    assert not await server.may(N1, "get", "storage.k8s.io:volumeattachments", name="at-n2")
+    assert await server.may(N1, "get", requests, namespace="ns", name="for-n1")
+    assert not await server.may(N1, "get", requests, namespace="ns", name="for-n2")
+    own = (FieldRequirement("spec.nodeName", "=", "n1"),)
+    assert await server.may(N1, "watch", requests, field_requirements=own)
+    assert not await server.may(N1, "watch", requests)
+    assert await server.may(N1, "create", requests, namespace="ns")
+    assert not await server.may(N1, "update", requests, namespace="ns", name="for-n1")
+    assert await server.may(N1, "patch", "storage.k8s.io:csinodes/status", name="n1")
+    assert not await server.may(N1, "patch", "storage.k8s.io:csinodes/status", name="n2")
+    await server.remove("PersistentVolume", "mine")
+    assert not await server.may(N1, "get", "persistentvolumes", name="mine")
+
+
 async def test_nodes_pods_leases(server: Server) -> None:
     await put_pod(server, "mine", "n1")
     await put_pod(server, "theirs", "n2")

@@ -32,7 +32,7 @@ class PlacedPod(msgspec.Struct, frozen=True, rename="camel"):
     spec: PlacedPodSpec = msgspec.field(default_factory=PlacedPodSpec)
 
 
-# --- the objects that a pod refers to, and the node of a slice -------------------------------------------------------
+# --- the objects that a pod refers to, and those that belong to one node ---------------------------------------------
 
 
 class ReferencedName(msgspec.Struct, frozen=True, rename="camel"):
@@ -108,12 +108,27 @@ class ReferencingPod(msgspec.Struct, frozen=True, rename="camel"):
     status: ReferencingPodStatus | None = None
 
 
-class NodeSliceSpec(msgspec.Struct, frozen=True, rename="camel"):
+class ClaimReference(msgspec.Struct, frozen=True, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+
+
+class ClaimedVolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
+    claim_ref: ClaimReference | None = None
+
+
+class ClaimedVolume(msgspec.Struct, frozen=True, rename="camel"):
+    spec: ClaimedVolumeSpec | None = None
+
+
+class OneNodesSpec(msgspec.Struct, frozen=True, rename="camel"):
     node_name: str | None = None
 
 
-class NodeSlice(msgspec.Struct, frozen=True, rename="camel"):
-    spec: NodeSliceSpec = msgspec.field(default_factory=NodeSliceSpec)
+class OneNodesObject(msgspec.Struct, frozen=True, rename="camel"):
+    """A slice, volume attachment or certificate request of a pod: they name the node they belong to."""
+
+    spec: OneNodesSpec = msgspec.field(default_factory=OneNodesSpec)
 
 
 # --- roles and their bindings; rules and selectors are read by their own classes -------------------------------------

@@ -124,3 +124,61 @@ async def test_evictions_by_a_node(world: World) -> None:
     await world.put("Pod", "theirs", "ns", spec={"nodeName": "n2"})
     eviction = {"metadata": {"name": "theirs"}}
     assert "can only evict pods" in (await world.refused("pods/eviction", eviction, user=N1)).message
+
+
+CERTIFICATES = [{"name": "v", "projected": {"sources": [{"podCertificate": {"signerName": "example.com/s"}}]}}]
+
+
+def a_certificate_request(**changes: str) -> Document:
+    spec = {
+        "signerName": "example.com/s",
+        "podName": "p",
+        "podUID": "uid-p",
+        "serviceAccountName": "robot",
+        "serviceAccountUID": "uid-robot",
+        "nodeName": "n1",
+        "nodeUID": "uid-n1",
+    }
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "PodCertificateRequest",
+        "metadata": {"name": "r", "namespace": "ns"},
+        "spec": spec | changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        ({"nodeName": "n2"}, 'PodCertificateRequest.Spec.NodeName="n2", which is not the requesting node "n1"'),
+        ({"podName": "far"}, 'pod "ns/far" is not running on node "n1" named in the PodCertificateRequest'),
+        ({"podUID": "other"}, 'PodCertificateRequest for pod "ns/p" names another podUID'),
+        ({"nodeUID": "other"}, 'PodCertificateRequest for pod "ns/p" names another nodeUID'),
+        ({"serviceAccountUID": "other"}, 'PodCertificateRequest for pod "ns/p" names another serviceAccountUID'),
+        ({"serviceAccountName": "default"}, 'that differs from running pod ("robot")'),
+        (
+            {"signerName": "example.com/t"},
+            'does not mount a podCertificate projected volume for signer "example.com/t"',
+        ),
+    ],
+)
+async def test_a_node_asks_for_certificates_of_its_pods_only(world: World, changes: Document, refusal: str) -> None:
+    await world.put("Node", "n1")
+    await world.put("ServiceAccount", "robot", "ns")
+    spec = {"nodeName": "n1", "serviceAccountName": "robot", "containers": [], "volumes": CERTIFICATES}
+    await world.put("Pod", "p", "ns", spec=spec)
+    await world.put("Pod", "far", "ns", spec=spec | {"nodeName": "n2"})
+    requests = "certificates.k8s.io:podcertificaterequests"
+    await world.admit(requests, a_certificate_request(), user=N1)
+    error = await world.refused(requests, a_certificate_request(**changes), user=N1)
+    assert error.message.endswith(refusal)
+
+
+async def test_a_node_reports_the_capacity_of_volume_claims_and_nothing_else(world: World) -> None:
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "ns"}}
+    old = claim | {"status": {"phase": "Bound"}}
+    grown = claim | {"status": {"phase": "Bound", "capacity": {"storage": "2Gi"}}}
+    await world.admit("persistentvolumeclaims/status", grown, old, user=N1)
+    lost = claim | {"status": {"phase": "Lost"}}
+    error = await world.refused("persistentvolumeclaims/status", lost, old, user=N1)
+    assert "not allowed to update fields other than status.quantity" in error.message

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from dray.api.dra.pod_claims import mentioned_claim_names
-from dray.api.projections import NodeSlice, ReferencedName, ReferencingPod, ReferencingPodSpec, ReferencingPodStatus
+from dray.api.projections import (
+    ClaimedVolume,
+    OneNodesObject,
+    ReferencedName,
+    ReferencingPod,
+    ReferencingPodSpec,
+    ReferencingPodStatus,
+)
 from dray.apiserver.errors import ApiError
 from dray.apiserver.request.authorization.rbac import RbacIndex
 from dray.apiserver.request.request_info import MASTERS, Attributes, Decision
@@ -21,20 +28,27 @@ from dray.apiserver.watch.stored_object import resource_prefix
 Reference = tuple[str, str, str]
 
 POD_PREFIX = resource_prefix("", "pods")
-SLICE_PREFIX = resource_prefix("resource.k8s.io", "resourceslices")
-
+VOLUME_PREFIX = resource_prefix("", "persistentvolumes")
+# Objects that belong to the node that they name.
+ONE_NODES_PREFIXES = {
+    "resourceslices": resource_prefix("resource.k8s.io", "resourceslices"),
+    "volumeattachments": resource_prefix("storage.k8s.io", "volumeattachments"),
+    "podcertificaterequests": resource_prefix("certificates.k8s.io", "podcertificaterequests"),
+}
 
 _pods = msgspec.json.Decoder(ReferencingPod)
-_slices = msgspec.json.Decoder(NodeSlice)
+_volumes = msgspec.json.Decoder(ClaimedVolume)
+_one_nodes = msgspec.json.Decoder(OneNodesObject)
 
 
 class NodeGraph:
-    """Fed with pods and slices from the store; answers whether a node has anything to do with an object."""
+    """Fed from the store; answers whether a node has anything to do with an object."""
 
     def __init__(self) -> None:
         self._references_by_node: dict[str, Counter[Reference]] = {}
         self._by_pod: dict[str, tuple[str, tuple[Reference, ...]]] = {}
-        self._node_by_slice: dict[str, str] = {}
+        self._claim_by_volume: dict[str, tuple[str, str]] = {}
+        self._node_by_key: dict[str, str] = {}
 
     def apply_pod(self, key: str, value: bytes | None) -> None:
         node, references = self._by_pod.pop(key, ("", ()))
@@ -54,21 +68,33 @@ class NodeGraph:
         self._by_pod[key] = pod.spec.node_name, found
         self._references_by_node.setdefault(pod.spec.node_name, Counter()).update(found)
 
-    def apply_slice(self, key: str, value: bytes | None) -> None:
-        name = key.removeprefix(SLICE_PREFIX)
+    def apply_volume(self, key: str, value: bytes | None) -> None:
+        name = key.removeprefix(VOLUME_PREFIX)
+        self._claim_by_volume.pop(name, None)
+        spec = _volumes.decode(value).spec if value is not None else None
+        if spec is not None and spec.claim_ref is not None:
+            self._claim_by_volume[name] = spec.claim_ref.namespace, spec.claim_ref.name
+
+    def apply_one_nodes(self, key: str, value: bytes | None) -> None:
         if value is None:
-            self._node_by_slice.pop(name, None)
+            self._node_by_key.pop(key, None)
         else:
-            self._node_by_slice[name] = _slices.decode(value).spec.node_name or ""
+            self._node_by_key[key] = _one_nodes.decode(value).spec.node_name or ""
 
     def refers(self, node: str, plural: str, namespace: str, name: str) -> bool:
         """Whether a pod bound to the node (or the pod itself) is, or uses, this object."""
         counts = self._references_by_node.get(node)
         return counts is not None and counts[plural, namespace, name] > 0
 
-    def node_of_slice(self, name: str) -> str | None:
-        """None if there is no such slice; empty if it belongs to no single node."""
-        return self._node_by_slice.get(name)
+    def uses_volume(self, node: str, name: str) -> bool:
+        """Whether a pod of the node has the claim to which the volume is bound."""
+        claim = self._claim_by_volume.get(name)
+        return claim is not None and self.refers(node, "persistentvolumeclaims", *claim)
+
+    def belongs(self, node: str, plural: str, namespace: str, name: str) -> bool:
+        """Whether the object, if there is one, names this node as its own."""
+        path = f"{namespace}/{name}" if namespace else name
+        return self._node_by_key.get(f"{ONE_NODES_PREFIXES[plural]}{path}") == node
 
 
 def _references(pod: ReferencingPod, namespace: str) -> Iterator[Reference]:
@@ -153,7 +179,12 @@ class NodeAuthorizer:
             ("", "serviceaccounts/token"): self._tokens,
             ("coordination.k8s.io", "leases"): self._leases,
             ("storage.k8s.io", "csinodes"): self._csi_nodes,
+            ("storage.k8s.io", "csinodes/status"): self._csi_node_status,
+            ("storage.k8s.io", "volumeattachments"): self._attachments,
+            ("", "persistentvolumes"): self._volumes,
             ("", "persistentvolumeclaims"): self._volume_claims,
+            ("", "persistentvolumeclaims/status"): self._volume_claim_status,
+            ("certificates.k8s.io", "podcertificaterequests"): self._pod_certificates,
             ("resource.k8s.io", "resourceclaims"): self._claims,
             ("resource.k8s.io", "resourceslices"): self._slices,
         }
@@ -224,6 +255,29 @@ class NodeAuthorizer:
             "can only access CSINode with the same name as the requesting node",
         )
 
+    def _csi_node_status(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb not in ("get", "update", "patch"):
+            return Decision(False, "can only get, update, or patch CSINode status")
+        return _only(attributes.name == node, "can only access CSINode with the same name as the requesting node")
+
+    def _attachments(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "get":
+            return Decision(False, "can only get individual resources of this type")
+        return self._owned(node, attributes)
+
+    def _volumes(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb != "get":
+            return Decision(False, "can only get individual resources of this type")
+        if not attributes.name:
+            return Decision(False, "No Object name found")
+        found = self._graph.uses_volume(node, attributes.name)
+        return _only(found, f"no relationship found between node '{node}' and this object")
+
+    def _volume_claim_status(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb not in ("update", "patch"):
+            return Decision(False, "can only get/update/patch this type")
+        return self._related(node, "persistentvolumeclaims", attributes)
+
     def _volume_claims(self, node: str, attributes: Attributes) -> Decision:
         if attributes.verb != "get":
             return Decision(False, "can only get individual resources of this type")
@@ -244,9 +298,24 @@ class NodeAuthorizer:
                 f"can only {attributes.verb} resourceslices with field selector spec.nodeName={node}",
             )
         if attributes.verb in ("get", "update", "patch", "delete") and attributes.name:
-            owner = self._graph.node_of_slice(attributes.name)
-            return _only(owner == node, f"no relationship found between node '{node}' and this object")
+            return self._owned(node, attributes)
         return Decision(False)
+
+    def _pod_certificates(self, node: str, attributes: Attributes) -> Decision:
+        if attributes.verb == "get":
+            return self._owned(node, attributes)
+        if attributes.verb in ("list", "watch"):
+            return _only(
+                _selects(attributes, "spec.nodeName", node),
+                "can only list/watch podcertificaterequests with nodeName field selector",
+            )
+        return _only(attributes.verb == "create", f"nodes may not {attributes.verb} podcertificaterequests")
+
+    def _owned(self, node: str, attributes: Attributes) -> Decision:
+        if not attributes.name:
+            return Decision(False, "No Object name found")
+        found = self._graph.belongs(node, attributes.resource, attributes.namespace, attributes.name)
+        return _only(found, f"no relationship found between node '{node}' and this object")
 
     def _related(self, node: str, plural: str, attributes: Attributes) -> Decision:
         if not attributes.name:
@@ -292,7 +361,8 @@ class ServerAuthorizer:
         self.graph = NodeGraph()
         self._node = NodeAuthorizer(self.graph)
         follower.subscribe_index([POD_PREFIX], self.graph.apply_pod)
-        follower.subscribe_index([SLICE_PREFIX], self.graph.apply_slice)
+        follower.subscribe_index([VOLUME_PREFIX], self.graph.apply_volume)
+        follower.subscribe_index(list(ONE_NODES_PREFIXES.values()), self.graph.apply_one_nodes)
 
     async def authorize(self, attributes: Attributes) -> Decision:
         return self.decide(attributes)

@@ -1,7 +1,8 @@
 """Admission plugins for nodes: TaintNodesByCondition and NodeRestriction.
 
 The node authorizer (`dray.apiserver.request.authorization.authorizer`) has already looked at names; NodeRestriction looks at
-contents: a node writes only its own Node, the status of its own pods, its own lease, its own CSINode and its own slices."""
+contents: a node writes only its own Node, the status of its own pods, its own lease, its own CSINode and its own slices, the
+capacity of its pods' volume claims, and certificate requests for its pods."""
 
 from collections.abc import Awaitable, Callable, Iterator
 
@@ -116,6 +117,9 @@ class NodeRestriction(AdmissionPlugin):
             ("coordination.k8s.io", "leases", ""): self._lease,
             ("resource.k8s.io", "resourceslices", ""): self._slice,
             ("storage.k8s.io", "csinodes", ""): self._csi_node,
+            ("storage.k8s.io", "csinodes", "status"): self._csi_node,
+            ("", "persistentvolumeclaims", "status"): self._volume_claim_status,
+            ("certificates.k8s.io", "podcertificaterequests", ""): self._pod_certificate,
         }
 
     async def mutate(self, admission: Admission) -> None:
@@ -248,6 +252,51 @@ class NodeRestriction(AdmissionPlugin):
         if admission.name != node:
             raise forbidden(admission, "can only access CSINode with the same name as the requesting node")
 
+    async def _volume_claim_status(self, node: str, admission: Admission) -> None:
+        if admission.operation != UPDATE:
+            raise forbidden(admission, f'unexpected operation "{admission.operation}"')
+        if _beyond_capacity(admission.old) != _beyond_capacity(admission.document):
+            allowed = "status.quantity and status.conditions"
+            raise forbidden(admission, f'node "{node}" is not allowed to update fields other than {allowed}')
+
+    async def _pod_certificate(self, node: str, admission: Admission) -> None:
+        """A node asks for certificates only on behalf of pods it runs, and for their own service account."""
+        if admission.operation != CREATE:
+            raise forbidden(admission, f"unexpected operation {admission.operation}")
+        request, namespace = mapping(admission.document, "spec"), admission.attributes.namespace
+        if text(request, "nodeName") != node:
+            named = text(request, "nodeName")
+            raise forbidden(
+                admission, f'PodCertificateRequest.Spec.NodeName="{named}", which is not the requesting node "{node}"'
+            )
+        label = f"{namespace}/{text(request, 'podName')}"
+        pod = await self._objects.get("", "pods", namespace, text(request, "podName"))
+        account = text(pod, "spec", "serviceAccountName")
+        found = {
+            "nodeUID": await self._objects.get("", "nodes", "", node),
+            "podUID": pod,
+            "serviceAccountUID": await self._objects.get("", "serviceaccounts", namespace, account),
+        }
+        if _node_of(pod) != node:
+            raise forbidden(
+                admission, f'pod "{label}" is not running on node "{node}" named in the PodCertificateRequest'
+            )
+        if MIRROR_ANNOTATION in mapping(pod, "metadata", "annotations"):
+            raise forbidden(admission, f'pod "{label}" is a mirror pod')
+        if text(request, "serviceAccountName") != account:
+            raise forbidden(
+                admission,
+                f'PodCertificateRequest for pod "{label}" contains serviceAccountName '
+                f'("{text(request, "serviceAccountName")}") that differs from running pod ("{account}")',
+            )
+        for field, known in found.items():
+            if uid_of(known) != text(request, field):
+                raise forbidden(admission, f'PodCertificateRequest for pod "{label}" names another {field}')
+        if text(request, "signerName") not in _signers(pod):
+            signer = text(request, "signerName")
+            refusal = f'pod "{label}" does not mount a podCertificate projected volume for signer "{signer}"'
+            raise forbidden(admission, refusal)
+
     async def _slice(self, node: str, admission: Admission) -> None:
         if admission.operation == CREATE and _slice_node(admission.document) != node:
             raise forbidden(admission, "can only create ResourceSlice with the same NodeName as the requesting node")
@@ -259,6 +308,23 @@ class NodeRestriction(AdmissionPlugin):
 
 def _node_of(pod: Document | None) -> str:
     return text(pod, "spec", "nodeName")
+
+
+def _signers(pod: Document | None) -> Iterator[str]:
+    """Who signs the certificates that the pod has in its volumes."""
+    for volume in mappings(pod, "spec", "volumes"):
+        for source in mappings(volume, "projected", "sources"):
+            if certificate := mapping(source, "podCertificate"):
+                yield text(certificate, "signerName")
+
+
+def _beyond_capacity(claim: Document | None) -> Document:
+    """A volume claim without what its node may report of it."""
+    reported = ("capacity", "conditions", "allocatedResources", "allocatedResourceStatuses")
+    status = {key: value for key, value in mapping(claim, "status").items() if key not in reported}
+    versions = ("resourceVersion", "managedFields")
+    metadata = {key: value for key, value in mapping(claim, "metadata").items() if key not in versions}
+    return {**(claim or {}), "status": status, "metadata": metadata}
 
 
 def _slice_node(found: Document | None) -> str:
