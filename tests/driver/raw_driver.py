@@ -10,7 +10,14 @@ from pathlib import Path
 import grpc
 
 from dray.client import CLAIMS, NODES, SLICES, connect
-from dray.proto import dra_v1_pb2, dra_v1_pb2_grpc, pluginregistration_pb2, pluginregistration_pb2_grpc
+from dray.proto import (
+    dra_health_v1_pb2,
+    dra_health_v1_pb2_grpc,
+    dra_v1_pb2,
+    dra_v1_pb2_grpc,
+    pluginregistration_pb2,
+    pluginregistration_pb2_grpc,
+)
 
 NAME = "raw.example.com"
 
@@ -32,8 +39,17 @@ class RawDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.R
             type="CSIPlugin" if "type" in self.faults else "DRAPlugin",
             name="Raw_Driver" if "name" in self.faults else NAME,
             endpoint=str(self.data / ("nobody.sock" if "endpoint" in self.faults else "dra.sock")),
-            supported_versions=() if "versions" in self.faults else ("v1.DRAPlugin",),
+            supported_versions=() if "versions" in self.faults else ("v1.DRAPlugin", *self.health_services()),
         )
+
+    def health_services(self):
+        return ("v1.DRAResourceHealth",) if self.faults & {"health-state", "health-missing"} else ()
+
+    async def NodeWatchResources(self, request, context):
+        device = dra_health_v1_pb2.DeviceIdentifier(pool_name=self.options.node_name, device_name="d-0")
+        report = dra_health_v1_pb2.DeviceHealth(device=device, health=7)
+        yield dra_health_v1_pb2.NodeWatchResourcesResponse(devices=[report])
+        await asyncio.Event().wait()
 
     async def NotifyRegistrationStatus(self, request, context):
         return pluginregistration_pb2.RegistrationStatusResponse()
@@ -79,11 +95,13 @@ class RawDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.R
             self.answers += 1
             suffix = f"-{self.answers}" if "differs" in self.faults else ""
             self.write_cdi(uid, result.device, suffix)
+            if "no-devices" in self.faults:
+                continue
             answer.devices.append(
                 dra_v1_pb2.Device(
                     request_names=["wrong" if "request" in self.faults else result.request],
                     pool_name=result.pool,
-                    device_name=result.device,
+                    device_name="d-7" if "other-device" in self.faults else result.device,
                     cdi_device_ids=[f"{NAME}/dev={uid}-{result.device}{suffix}"],
                 )
             )
@@ -147,6 +165,8 @@ class RawDriver(dra_v1_pb2_grpc.DRAPluginServicer, pluginregistration_pb2_grpc.R
             path.unlink(missing_ok=True)
             server = grpc.aio.server()
             add(self, server)
+            if path.name == "dra.sock" and "health-state" in self.faults:
+                dra_health_v1_pb2_grpc.add_DRAResourceHealthServicer_to_server(self, server)
             server.add_insecure_port(f"unix:{path}")
             await server.start()
             servers.append(server)

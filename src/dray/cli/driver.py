@@ -50,9 +50,12 @@ class DriverGroup(click.Group):
     type=click.FloatRange(1, 600),
     help="Seconds for each step.",
 )
+@click.option(
+    "--only", default="", metavar="TEXT", help="After registration and slices, only checks whose names contain this."
+)
 @click.option("-v", "--verbose", count=True)
-def test(target: str, timeout_s: float, verbose: int) -> None:
-    """Check any driver over the real protocol: registration, slices, claims, crashes, bad input.
+def test(target: str, timeout_s: float, only: str, verbose: int) -> None:
+    """Check any driver over the real protocol: registration, slices, claims, crashes, bad input, and what its slices use.
 
     The driver runs as a process of its own against a cluster in this one. A COMMAND gets --kubeconfig, --node-name,
     --kubelet-root and --cdi-dir, unless it says where they belong with {kubeconfig}, {node}, {root} and {cdi}.
@@ -72,17 +75,26 @@ def test(target: str, timeout_s: float, verbose: int) -> None:
         raise click.UsageError(str(error)) from None
 
     async def run() -> int:
-        failed = 0
-        async for verdict in check_driver(parsed, timeout_s):
-            mark = "FAIL" if verdict.problem else "skip" if verdict.skipped else "ok"
+        failed = warned = 0
+        async for verdict in check_driver(parsed, timeout_s, only):
+            mark = "FAIL" if verdict.problem else "skip" if verdict.skipped else "warn" if verdict.warning else "ok"
             click.echo(f"{mark:<5}{verdict.check}")
-            if verdict.problem or verdict.skipped:
-                click.echo(f"     {verdict.problem or verdict.skipped}")
+            if text := verdict.problem or verdict.skipped or verdict.warning:
+                click.echo(f"     {text}")
             failed += bool(verdict.problem)
-        click.echo("the driver conforms" if not failed else f"{failed} {'check' if failed == 1 else 'checks'} failed")
+            warned += bool(verdict.warning)
+        click.echo(_summary(failed, warned))
         return failed
 
     sys.exit(1 if asyncio.run(run()) else 0)
+
+
+def _summary(failed: int, warned: int) -> str:
+    warnings = f"{warned} {'warning' if warned == 1 else 'warnings'}"
+    if failed:
+        checks = f"{failed} {'check' if failed == 1 else 'checks'} failed"
+        return f"{checks}, {warnings}" if warned else checks
+    return f"the driver conforms, with {warnings}" if warned else "the driver conforms"
 
 
 @click.command(

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from dray.api.cdi import ContainerEdits
 from dray.api.core import NodeSelector
@@ -130,6 +130,12 @@ class DeviceHealth:
     health: Health = "Unknown"
     message: str = ""
     timeout_s: int = 0
+
+    def __post_init__(self) -> None:
+        if self.health not in get_args(Health):
+            raise ValueError(
+                f"health {self.health!r} of device {self.pool}/{self.device}: must be {', '.join(get_args(Health))}"
+            )
 
 
 class Driver(ABC):

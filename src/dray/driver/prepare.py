@@ -267,6 +267,13 @@ def _check_answer(claim: ClaimToPrepare, prepared: Sequence[PreparedDevice]) -> 
             )
         for name in item.cdi_device_ids:
             split_qualified_name(name)
+    answered = [item.device for item in prepared]
+    missing = [f"{device.pool}/{device.device}" for device in claim.devices if device not in answered]
+    if missing:
+        raise PrepareError(
+            f"the driver answered for {len(claim.devices) - len(missing)} of {len(claim.devices)} devices, without "
+            f"{', '.join(missing)}: each device of the claim needs a PreparedDevice, even if it changes nothing in a container"
+        )
 
 
 def _unique_names(prepared: Iterable[PreparedDevice]) -> list[str]:

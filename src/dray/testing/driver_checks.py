@@ -8,19 +8,22 @@ from dataclasses import replace
 from dray.api.dra.pools import is_complete, newest_of_pool, slices_by_pool, wanted_slices
 from dray.api.names import subdomain_problems
 from dray.api.resource import ResourceSlice
-from dray.client import CLAIMS, SLICES
 from dray.kubelet.claims import CheckpointedDevice, PreparedClaim
 from dray.kubelet.errors import DriverError
+from dray.testing.driver_features import features_of
 from dray.testing.driver_process import Target
 from dray.testing.driver_test_rig import (
     NODE,
     CheckFailed,
     CheckVerdict,
+    NotCalled,
     Rig,
     Skipped,
+    WantedDevices,
     make_class,
     rig_for,
 )
+from dray.testing.logged_exceptions import LoggedException
 
 CRASH_SHOWS_WITHIN_S = 0.5
 
@@ -33,7 +36,7 @@ async def registers(rig: Rig) -> None:
     if subdomain_problems(endpoint.driver) or len(endpoint.driver) > 63:
         raise CheckFailed(f"its name {endpoint.driver!r} is no DNS subdomain of at most 63 characters")
     if endpoint.service != "v1.DRAPlugin":
-        raise CheckFailed(f"it lists {endpoint.service} first; v1.DRAPlugin must come first, or shares lose their IDs")
+        rig.warn(f"it lists {endpoint.service} first; a kubelet calls that one, and shares lose their IDs")
 
 
 async def publishes(rig: Rig) -> None:
@@ -41,17 +44,19 @@ async def publishes(rig: Rig) -> None:
     gaps: list[str] = []
 
     async def complete() -> bool:
-        found = (await rig.client.list(SLICES, field_selector=f"spec.driver={rig.driver}")).items
-        gaps[:] = _gaps(found) if found else ["no ResourceSlice with this driver's name is there"]
+        if rig.refusals.texts:
+            raise CheckFailed(f"the API server refuses its slices: {'; '.join(rig.refusals.texts)}")
+        rig.slices = await rig.published()
+        gaps[:] = _gaps(rig.slices) if rig.slices else ["no ResourceSlice with this driver's name is there"]
         return not gaps
 
     what = "ResourceSlices that make complete pools with at least one device"
     await rig.until(complete, what, lambda: "; ".join(gaps))
-    for each in (await rig.client.list(SLICES, field_selector=f"spec.driver={rig.driver}")).items:
+    for each in rig.slices:
         if each.spec.node_name == NODE and not any(
             o.kind == "Node" and o.name == NODE for o in each.metadata.owner_references
         ):
-            raise CheckFailed(f"ResourceSlice {each.metadata.name} is not owned by its node, and would outlive it")
+            rig.warn(f"ResourceSlice {each.metadata.name} is not owned by its node, and would outlive it")
     await make_class(rig)
 
 
@@ -69,14 +74,27 @@ def _gaps(slices: Sequence[ResourceSlice]) -> list[str]:
 
 
 async def prepares(rig: Rig) -> None:
-    claim = await rig.a_claim()
-    devices = await rig.prepared(claim)
-    if wrong := sorted({name for device in devices for name in device.requests} - {"device"}):
-        raise CheckFailed(
-            f"devices are said to be for request {', '.join(wrong)}; the claim's only request is named device"
-        )
-    rig.resolve(devices)
-    await give_back(rig, claim)
+    try:
+        claim = await rig.a_claim()
+    except NotCalled:
+        raise
+    except Skipped as reason:
+        raise CheckFailed(str(reason)) from reason
+    await rig.usable(claim)
+    await rig.give_back(claim)
+
+
+async def prepares_all_devices(rig: Rig) -> None:
+    claim = await rig.a_claim(WantedDevices(requests=2))
+    await rig.usable(claim)
+    await rig.give_back(claim)
+
+
+async def prepares_alternatives(rig: Rig) -> None:
+    """In the allocation the request has its alternative's name behind it."""
+    claim = await rig.a_claim(WantedDevices(is_prioritized=True))
+    await rig.usable(claim)
+    await rig.give_back(claim)
 
 
 async def prepares_again(rig: Rig) -> None:
@@ -84,7 +102,7 @@ async def prepares_again(rig: Rig) -> None:
     first, second = await rig.prepared(claim), await rig.prepared(claim)
     if first != second:
         raise CheckFailed(f"the second answer differs: {_shown(second)} instead of {_shown(first)}")
-    await give_back(rig, claim)
+    await rig.give_back(claim)
 
 
 async def remembers(rig: Rig) -> None:
@@ -96,7 +114,7 @@ async def remembers(rig: Rig) -> None:
         raise CheckFailed(f"after a restart the answer differs: {_shown(second)} instead of {_shown(first)}")
     rig.resolve(second)
     await rig.restart()
-    await give_back(rig, claim)
+    await rig.give_back(claim)
 
 
 async def survives_reboot(rig: Rig) -> None:
@@ -107,7 +125,7 @@ async def survives_reboot(rig: Rig) -> None:
         path.unlink()
     await rig.restart()
     rig.resolve(await rig.prepared(claim))
-    await give_back(rig, claim)
+    await rig.give_back(claim)
 
 
 async def refuses_unknown(rig: Rig) -> None:
@@ -125,7 +143,11 @@ async def refuses_replaced(rig: Rig) -> None:
         await _refused(rig, other, "a claim whose UID is another")
     finally:
         await rig.unprepare(other)
-    await give_back(rig, claim)
+    await rig.give_back(claim)
+
+
+class Prepared(CheckFailed):
+    """A claim was prepared that should have been refused."""
 
 
 async def _refused(rig: Rig, claim: PreparedClaim, what: str) -> None:
@@ -138,7 +160,7 @@ async def _refused(rig: Rig, claim: PreparedClaim, what: str) -> None:
     if answer is None:
         raise CheckFailed(f"{what} has no entry in the answer; it must have one with an error")
     if not isinstance(answer, str):
-        raise CheckFailed(f"{what} was prepared: {_shown(answer)}")
+        raise Prepared(f"{what} was prepared: {_shown(answer)}")
 
 
 def _shown(devices: Iterable[CheckpointedDevice]) -> str:
@@ -164,7 +186,7 @@ async def serves_many(rig: Rig) -> None:
         raise CheckFailed(f"two claims were given the same CDI devices: {sorted(names)}")
     await asyncio.gather(*(rig.unprepare(claim) for claim in claims for _ in range(2)))
     for claim in claims:
-        await rig.drop(claim.name)
+        await rig.drop(claim)
 
 
 async def _claims(rig: Rig, most: int) -> list[PreparedClaim]:
@@ -184,8 +206,11 @@ async def _claims(rig: Rig, most: int) -> list[PreparedClaim]:
 async def refuses_missing(rig: Rig) -> None:
     """An allocation may name a device that is not there any more, or never was."""
     claim = await rig.a_claim_for_missing_device()
-    await _refused(rig, claim, "a claim with a device that the driver does not publish")
-    await give_back(rig, claim)
+    try:
+        await _refused(rig, claim, "a claim with a device that the driver does not publish")
+    except Prepared as error:
+        rig.warn(f"{error}; Kubernetes leaves it to the driver")
+    await rig.give_back(claim)
 
 
 async def refuses_taken(rig: Rig) -> None:
@@ -194,26 +219,27 @@ async def refuses_taken(rig: Rig) -> None:
     held = await rig.prepared(first)
     if any(device.share_id for device in held):
         raise Skipped("its devices are shared by claims")
-    await rig.drop(first.name)
+    await rig.drop(first)
     second = await rig.a_claim()
-    results = (await rig.client.get(CLAIMS, second.name, "default")).status.allocation
-    wanted = {(each.pool, each.device) for each in results.devices.results} if results else set()
+    wanted = {(each.pool, each.device) for each in rig.given(second)}
     if not wanted & {(device.pool, device.device) for device in held}:
         raise Skipped("the next claim was given another device")
     answer = (await rig.prepare(second)).get(second.uid)
     if isinstance(answer, list):
         device = ", ".join(sorted(f"{pool}/{name}" for pool, name in wanted))
-        raise CheckFailed(f"device {device} was prepared for {second.name} while {first.name} still holds it")
+        rig.warn(
+            f"device {device} was prepared for {second.name} while {first.name} still holds it; Kubernetes leaves it to "
+            "the driver"
+        )
     await rig.unprepare(first)
     await rig.prepared(second)
-    await give_back(rig, second)
+    await rig.give_back(second)
 
 
 async def bad_parameters_fail_alone(rig: Rig) -> None:
     good = await rig.a_claim()
-    bad = await rig.a_claim(
-        {"apiVersion": "nonsense.example.com/v0", "kind": "Nonsense", "amount": [-1, {"deep": None}]}
-    )
+    parameters = {"apiVersion": "nonsense.example.com/v0", "kind": "Nonsense", "amount": [-1, {"deep": None}]}
+    bad = await rig.a_claim(WantedDevices(parameters=parameters))
     answers = await rig.prepare(bad, good)
     if good.uid not in answers or isinstance(answers[good.uid], str):
         raise CheckFailed(
@@ -221,8 +247,8 @@ async def bad_parameters_fail_alone(rig: Rig) -> None:
         )
     if bad.uid not in answers:
         raise CheckFailed("the claim with senseless parameters has no answer")
-    await give_back(rig, good)
-    await give_back(rig, bad)
+    await rig.give_back(good)
+    await rig.give_back(bad)
 
 
 async def gives_back(rig: Rig) -> None:
@@ -233,14 +259,14 @@ async def gives_back(rig: Rig) -> None:
         raise CheckFailed(f"CDI files stay behind: {left}")
     await rig.unprepare(claim)
     await rig.unprepare(PreparedClaim("default", "no-such-claim", "00000000-0000-0000-0000-000000000000"))
-    await rig.drop(claim.name)
+    await rig.drop(claim)
 
 
 async def gives_back_without_claim(rig: Rig) -> None:
     """The claim object may be gone by then."""
     claim = await rig.a_claim()
     await rig.prepared(claim)
-    await rig.drop(claim.name)
+    await rig.drop(claim)
     await rig.unprepare(claim)
 
 
@@ -250,9 +276,8 @@ async def writes_little(rig: Rig) -> None:
     await asyncio.sleep(1.0)
     after = await rig.revisions()
     if before != after:
-        raise CheckFailed(
-            f"a restart without changed devices rewrote slices: {sorted(set(after.items()) - set(before.items()))}"
-        )
+        changed = sorted(name for name, revision in after.items() if before.get(name) != revision)
+        rig.warn(f"a restart without changed devices rewrote slices: {', '.join(changed) or 'some are gone'}")
 
 
 async def ends(rig: Rig) -> None:
@@ -260,22 +285,21 @@ async def ends(rig: Rig) -> None:
     if code is None:
         raise CheckFailed("it does not end after SIGTERM")
     if code != 0:
-        raise CheckFailed(f"it ends with exit code {code} after SIGTERM: {rig.process.last_words()}")
+        rig.warn(f"it ends with exit code {code} after SIGTERM: {rig.process.last_words()}")
     if left := [path.name for path in (rig.root / "plugins_registry").glob("*.sock")]:
         raise CheckFailed(f"registration sockets stay behind: {left}")
     if not await rig.revisions():
-        raise CheckFailed("it deleted its ResourceSlices; a driver that restarts must leave them to the kubelet")
+        rig.warn("it deletes its ResourceSlices when it ends; the kubelet does that if the driver stays away")
 
 
-async def give_back(rig: Rig, claim: PreparedClaim) -> None:
-    await rig.unprepare(claim)
-    await rig.drop(claim.name)
-
-
-CHECKS: tuple[tuple[str, Check], ...] = (
+FIRST_CHECKS: tuple[tuple[str, Check], ...] = (
     ("registers with the kubelet", registers),
     ("publishes complete pools", publishes),
+)
+CHECKS: tuple[tuple[str, Check], ...] = (
     ("prepares a claim, and containers can use the answer", prepares),
+    ("prepares every device of a claim", prepares_all_devices),
+    ("prepares a claim with alternatives", prepares_alternatives),
     ("answers the same when asked again", prepares_again),
     ("answers the same after a crash, and gives back after another", remembers),
     ("restores CDI files after a reboot", survives_reboot),
@@ -287,43 +311,88 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("lets senseless parameters fail alone", bad_parameters_fail_alone),
     ("gives a claim back, also twice, also an unknown one", gives_back),
     ("gives a claim back whose object is gone", gives_back_without_claim),
+)
+LAST_CHECKS: tuple[tuple[str, Check], ...] = (
     ("writes no slice when nothing changed", writes_little),
     ("ends on SIGTERM and takes its sockets along", ends),
 )
 
 
-async def check_driver(target: Target, timeout_s: float) -> AsyncIterator[CheckVerdict]:
-    """Every check in order; when the driver cannot even register or publish, the rest is left out."""
+async def check_driver(target: Target, timeout_s: float, only: str = "") -> AsyncIterator[CheckVerdict]:
+    """Every check in order; when the driver cannot even register or publish, the rest is left out.
+
+    Between the checks that every driver must pass and its end come those of the features that its slices use. With `only`
+    just those follow the first two whose names contain it.
+    """
     async with rig_for(target, timeout_s) as rig:
-        for name, check in CHECKS:
-            verdict = await _verdict(rig, name, check)
+        story = _Story(rig)
+        for name, check in FIRST_CHECKS:
+            verdict = await story.verdict(name, check)
             yield verdict
-            if verdict.problem and check in (registers, publishes):
+            if verdict.problem:
                 return
+        for name, check in (*CHECKS, *features_of(rig), *LAST_CHECKS):
+            if only in name:
+                yield await story.verdict(name, check)
 
 
-async def _verdict(rig: Rig, name: str, check: Check) -> CheckVerdict:
-    try:
-        await check(rig)
-    except (CheckFailed, DriverError) as error:
-        return CheckVerdict(name, problem=await _with_end(rig, check, str(error)))
-    except Skipped as reason:
-        return CheckVerdict(name, skipped=str(reason))
-    finally:
-        await _clean_up(rig, check)
-    return CheckVerdict(name)
+class _Story:
+    """Runs checks, and tells an exception of the driver in full only once."""
 
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._exceptions: list[LoggedException] = []
+        self._refusals = 0
 
-async def _with_end(rig: Rig, check: Check, problem: str) -> str:
-    """A driver that crashed has said why, or has at least an exit code."""
-    if check is ends or not await rig.process.ends_within(CRASH_SHOWS_WITHIN_S):
+    async def verdict(self, name: str, check: Check) -> CheckVerdict:
+        rig = self._rig
+        rig.warnings.clear()
+        problem = skipped = ""
+        try:
+            await check(rig)
+        except (CheckFailed, DriverError) as error:
+            problem = await self._with_end(check, str(error))
+        except Skipped as reason:
+            skipped = str(reason)
+        problem = self._with_exceptions(problem)
+        problem = self._with_refusals(problem)
+        warning = "; ".join(rig.warnings)
+        await self._clean_up(check)
+        return CheckVerdict(name, problem, skipped, "" if problem else warning)
+
+    async def _with_end(self, check: Check, problem: str) -> str:
+        """A driver that crashed has said why, or has at least an exit code."""
+        rig = self._rig
+        if check is ends or not await rig.process.ends_within(CRASH_SHOWS_WITHIN_S):
+            return problem
+        return problem if rig.end() in problem else f"{problem}; {rig.end()}"
+
+    def _with_exceptions(self, problem: str) -> str:
+        """Adds where the exception was raised; one that did no harm to the check is a warning."""
+        found = self._rig.process.exceptions()[len(self._exceptions) :]
+        new = [each for each in found if not any(each.is_like(other) for other in self._exceptions)]
+        self._exceptions += found
+        if problem and found and not new:
+            return f"the same exception as above: {found[0].text}"
+        for each in dict.fromkeys(new):
+            if not problem:
+                self._rig.warn(f"the driver logged an exception: {each}")
+            elif str(each) not in problem:
+                problem = problem.replace(each.text, str(each), 1) if each.text in problem else f"{problem}; {each}"
         return problem
-    return problem if rig.end() in problem else f"{problem}; {rig.end()}"
 
+    def _with_refusals(self, problem: str) -> str:
+        found = self._rig.refusals.texts[self._refusals :]
+        self._refusals += len(found)
+        if not found or found[0] in problem:
+            return problem
+        text = f"the API server refuses its slices: {'; '.join(found)}"
+        return f"{problem}; {text}" if problem else text
 
-async def _clean_up(rig: Rig, check: Check) -> None:
-    """What one check brought about, the end of the driver included, must not fail the next."""
-    if rig.process.has_ended and check not in (registers, ends):
-        with contextlib.suppress(CheckFailed, DriverError):
-            await rig.restart()
-    await rig.clear()
+    async def _clean_up(self, check: Check) -> None:
+        """What one check brought about, the end of the driver included, must not fail the next."""
+        rig = self._rig
+        if rig.process.has_ended and check not in (registers, ends):
+            with contextlib.suppress(CheckFailed, DriverError):
+                await rig.restart()
+        await rig.clear()

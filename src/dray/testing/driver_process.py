@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.machinery
 import os
 import shlex
 import shutil
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dray.driver.example import DRIVERS, DRIVERS_OF_HARDWARE
+from dray.testing.logged_exceptions import LoggedException, exceptions_in
 
 PLACEHOLDERS = ("{kubeconfig}", "{node}", "{root}", "{cdi}")
 
@@ -29,18 +31,18 @@ class Target:
     def parse(cls, text: str) -> "Target":
         if text in DRIVERS or text in DRIVERS_OF_HARDWARE:
             return cls((sys.executable, "-m", "dray", "driver", text))
-        if text.endswith(".py") and Path(text).is_file():
-            return cls((sys.executable, str(Path(text).absolute())))
         words = tuple(shlex.split(text))
         if not words:
             raise UnknownTarget("nothing to start")
-        if len(words) == 1 and shutil.which(words[0]) is None:
-            if all(part.isidentifier() for part in text.split(".")):
-                return cls((sys.executable, "-m", text))
-            raise UnknownTarget(f"{text}: no driver of Dray, no Python file or module, and no command on the PATH")
-        if shutil.which(words[0]) is None:
-            raise UnknownTarget(f"{words[0]}: no such command")
-        return cls(words)
+        if words[0].endswith(".py"):
+            return cls((sys.executable, str(_existing(words[0])), *words[1:]))
+        if shutil.which(words[0]) is not None:
+            return cls(words)
+        if "/" in words[0]:
+            raise UnknownTarget(f"{_existing(words[0])} is not a program: its permissions do not let it be executed")
+        if len(words) == 1 and _is_module(text):
+            return cls((sys.executable, "-m", text))
+        raise UnknownTarget(f"{words[0]}: no driver of Dray, no Python module, and no command on the PATH")
 
     def arguments(self, kubeconfig: Path, node: str, root: Path, cdi: Path) -> list[str]:
         values = dict(zip(PLACEHOLDERS, (str(kubeconfig), node, str(root), str(cdi)), strict=True))
@@ -59,6 +61,19 @@ class Target:
         return [*self.command, *options]
 
 
+def _existing(name: str) -> Path:
+    path = Path(name).absolute()
+    if not path.is_file():
+        raise UnknownTarget(f"{name}: {'is a directory' if path.is_dir() else 'no such file'}")
+    return path
+
+
+def _is_module(name: str) -> bool:
+    """Whether `python -m` finds its first part; looking further would import it."""
+    first = name.partition(".")[0]
+    return first.isidentifier() and importlib.machinery.PathFinder.find_spec(first, ["", *sys.path]) is not None
+
+
 def _filled(word: str, values: dict[str, str]) -> str:
     for placeholder, value in values.items():
         word = word.replace(placeholder, value)
@@ -70,11 +85,13 @@ class DriverProcess:
         self._arguments = target.arguments(kubeconfig, node, root, cdi)
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "NODE_NAME": node, "POD_UID": ""}
         self._log = log
+        # Where the output of this life begins in the log.
+        self._life = 0
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        # Each life has its own words.
-        with self._log.open("wb") as output:
+        with self._log.open("ab") as output:
+            self._life = output.tell()
             self._process = await asyncio.create_subprocess_exec(
                 *self._arguments,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -126,8 +143,18 @@ class DriverProcess:
 
     def last_words(self, count: int = 5) -> str:
         """The end of its output, on one line."""
+        return " | ".join(self._output(self._life).splitlines()[-count:])
+
+    def exceptions(self) -> list[LoggedException]:
+        """Python exceptions of all its lives, in the order in which they were logged."""
+        return exceptions_in(self._output(0))
+
+    def fatal_exception(self) -> LoggedException | None:
+        """The last exception of this life."""
+        return next(reversed(exceptions_in(self._output(self._life))), None)
+
+    def _output(self, start: int) -> str:
         try:
-            lines = self._log.read_text(errors="replace").splitlines()
+            return self._log.read_bytes()[start:].decode(errors="replace")
         except OSError:
             return ""
-        return " | ".join(lines[-count:])

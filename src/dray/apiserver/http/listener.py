@@ -48,14 +48,14 @@ class Listener(HttpServer):
         for prefix, handler in self._mounts.items():
             if path == prefix or path.startswith(f"{prefix}/"):
                 return await handler(request)
-        return await self._server.handle(_request_of(request))
+        return await self._server.handle(request_of(request))
 
     async def _sender_problem(self, request: HttpRequest) -> str:
         """Only a user with credentials may send a large body: until it is known who asks, nothing much is kept in memory."""
-        return "" if await self._server.has_credentials(_request_of(request)) else UNKNOWN_SENDER
+        return "" if await self._server.has_credentials(request_of(request)) else UNKNOWN_SENDER
 
 
-def _request_of(request: HttpRequest) -> Request:
+def request_of(request: HttpRequest) -> Request:
     path, query = request.path_and_query()
     peer = request.peer
     return Request(
