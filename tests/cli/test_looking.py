@@ -175,18 +175,19 @@ def test_devices_with_holders(tmp_path: Path) -> None:
         "node-1",
         "gpu-0",
         "node-1",
-        "taken",
+        "used",
         "memory",
         "40Gi",
         "default/taken",
         "default/other",
     ]
-    assert lines[-1] == "3 devices: 1 free, 2 taken"
+    assert lines[-1] == "3 devices: 2 used, 0 free, 1 tainted"
     wide = CliRunner().invoke(devices, ["-f", file, "-o", "wide", "--free"])
     assert "hot:NoSchedule" in wide.stdout
     assert "gpu-0" not in wide.stdout
     document = json.loads(CliRunner().invoke(devices, ["-f", file, "-o", "json", "--taken"]).stdout)
-    assert document["summary"] == {"taken": 2}
+    assert document["summary"] == {"all": 3, "used": 2, "partlyUsed": 0, "free": 0, "blocked": 0, "tainted": 1}
+    assert [row["state"] for row in document["devices"]] == ["used", "used"]
     assert document["devices"][0]["attributes"]["model"] == "a100"
 
 
@@ -199,10 +200,10 @@ def test_many_devices_that_are_alike_share_a_row(tmp_path: Path) -> None:
     lines = CliRunner().invoke(devices, ["-f", file]).stdout.splitlines()
     assert [" ".join(line.split()[2:6]) for line in lines[1:4]] == [
         "gpu-0 and 6 more",
-        "gpu-3 node-1 taken memory",
-        "gpu-8 node-1 free memory",
+        "gpu-3 node-1 used memory",
+        "gpu-8 node-1 tainted memory",
     ]
-    assert lines[-1] == "9 devices: 8 free, 1 taken"
+    assert lines[-1] == "9 devices: 1 used, 7 free, 1 tainted"
     assert len(CliRunner().invoke(devices, ["-f", file, "-o", "wide"]).stdout.splitlines()) == 11
     assert len(json.loads(CliRunner().invoke(devices, ["-f", file, "-o", "json"]).stdout)["devices"]) == 9
 
@@ -214,7 +215,7 @@ def test_shares_and_devices_that_are_gone(tmp_path: Path) -> None:
     cluster.add(held(gpu_claim("share"), "gpu-0", **share), held(gpu_claim("lost"), "gpu-9"))
     result = CliRunner().invoke(devices, ["-f", written(cluster, tmp_path)])
     assert "memory 30Gi of 40Gi" in result.stdout
-    assert result.stdout.splitlines()[-1] == "2 devices: 1 shared, 1 gone"
+    assert result.stdout.splitlines()[-1] == "1 device: 0 used, 1 partly used, 0 free, 1 gone"
 
 
 def test_no_devices(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_one_look(tmp_path: Path) -> None:
     }
     result = CliRunner().invoke(top, ["-f", written(cluster, tmp_path)])
     assert result.exit_code == 0
-    assert result.stdout.startswith("1 nodes, 1 pods placed, 1 waiting; 2 devices: 2 in use, 0 free")
+    assert result.stdout.startswith("1 node, 1 pod placed, 1 waiting; 2 devices: 2 used, 0 free")
     assert "0/1 nodes are available: 1 busy." in result.stdout
     assert "\x1b" not in result.stdout
 

@@ -68,7 +68,8 @@ def test_the_contract_of_the_document(tmp_path: Path) -> None:
     assert set(node) == {"name", "allocatable", "requested", "claimStates"}
     assert (node["allocatable"]["cpu"], node["requested"]["cpu"]) == ("8", "1")
     assert document["summary"]["scheduled"] == 1
-    assert document["summary"]["devices"] == {"published": 2, "taken": 1}
+    counts = {"all": 2, "used": 1, "partlyUsed": 0, "free": 1, "blocked": 0, "tainted": 0}
+    assert document["summary"]["devices"] == counts
 
 
 def test_same_input_same_answer(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_more_nodes_like_one_of_the_dump(tmp_path: Path) -> None:
     documents = [*BASE, *(a_waiting_pod(f"pod-{number}") for number in range(4))]
     document = simulated(tmp_path, documents, "--add-nodes", "node-1=1")
     assert set(where(document).values()) == {"node-1", "node-1-new-1"}
-    assert document["summary"]["devices"] == {"published": 4, "taken": 4}
+    assert (document["summary"]["devices"]["used"], document["summary"]["devices"]["all"]) == (4, 4)
 
 
 def test_more_nodes_from_a_file(tmp_path: Path) -> None:
@@ -253,8 +254,8 @@ def test_devices_that_others_block_are_not_called_free(tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     run(tmp_path, documents, "--report", str(report))
     text = report.read_text()
-    assert "1 of 3 taken, 2 blocked" in text
-    assert "0 devices are free on 0 nodes; each of them alone" in text
+    assert "1 device: 1 used, 0 free" in text
+    assert "0 devices are free on 0 nodes, at most 0 on one" in text
 
 
 @pytest.mark.parametrize(

@@ -103,13 +103,13 @@ def test_it_follows_the_cluster_and_the_size_of_the_terminal(
     terminal = open_terminal(running.kubeconfig)
     drawn = terminal.until("node-1")
     assert ENTER_SCREEN in drawn
-    assert "1 nodes, 0 pods placed, 0 waiting; 4 devices: 0 in use, 4 free" in drawn
+    assert "1 node, 0 pods placed, 0 waiting; 4 devices: 0 used, 4 free" in drawn
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "sleeper"}}
     running.apply({**pod, "spec": {"containers": [{"name": "main", "image": "x", "command": ["sleep", "60"]}]}})
-    terminal.until("1 pods placed")
+    terminal.until("1 pod placed")
     terminal.resize(5, 40)
     terminal.process.send_signal(signal.SIGWINCH)
-    terminal.until("1 nodes, 1 pods placed")
+    terminal.until("1 node, 1 pod placed")
     returned, drawn = terminal.end(signal.SIGTERM)
     assert returned == 0
     assert LEAVE_SCREEN in drawn

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from dray.client import CLAIMS
+from dray.client import CLAIMS, NODES, PODS, SLICES, TAINT_RULES
 from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
+from dray.explain.cluster_objects import ClusterObjects
 from dray.sim.pod_explanation import explain_live_pods
 from dray.testing import Cluster, cluster
 
@@ -31,6 +32,16 @@ class Shown:
     @property
     def page_url(self) -> str:
         return f"{self.cluster.url}{PREFIX}/"
+
+    def world(self) -> ClusterObjects:
+        """The objects of the cluster, as `dray top` reads them."""
+
+        async def listed() -> ClusterObjects:
+            client = self.cluster.client
+            found = [(await client.list(kind)).items for kind in (NODES, PODS, CLAIMS, SLICES, TAINT_RULES)]
+            return ClusterObjects.of(obj for items in found for obj in items)
+
+        return self.cluster.run(listed())
 
 
 @contextmanager

@@ -150,9 +150,10 @@ def test_health_by_condition_and_its_end() -> None:
     status = {"driver": POOL[0], "pool": POOL[1], "device": "a", "conditions": [bad]}
     health.put_claim(held_claim({"device": "a"}, devices=[status]))
     published = published_slice([{"name": "a"}, {"name": "b"}])
-    assert row_of(published, held_claim({"device": "a"}), health=health)["use"] == "Xf"
+    row = row_of(published, held_claim({"device": "a"}), health=health)
+    assert (row["use"], row["unhealthy"]) == ("uf", [0])
     health.put_claim(held_claim({"device": "a"}))
-    assert row_of(published, held_claim({"device": "a"}), health=health)["use"] == "uf"
+    assert "unhealthy" not in row_of(published, held_claim({"device": "a"}), health=health)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dray.api.resource import (
     ResourceSliceSpec,
 )
 from dray.explain.cluster_objects import ClusterObjects
-from dray.explain.device_table import device_rows
+from dray.explain.device_table import DeviceTable
 
 
 def drawing_device(name, draws):
@@ -53,6 +53,9 @@ def test_partitions_of_a_card_that_is_taken_are_blocked_and_others_stay_free():
     claim = ResourceClaim(
         metadata=ObjectMeta(name="c", namespace="ns"), status=ResourceClaimStatus(allocation=allocation)
     )
-    rows = device_rows(ClusterObjects(slices=slices, claims=(claim,)))
-    states = {row.device_id.device: row.state for row in rows}
-    assert states == {"whole": "blocked", "half": "taken", "quarter": "free", "other": "free"}
+    table = DeviceTable(ClusterObjects(slices=slices, claims=(claim,)))
+    states = {row.device_id.device: row.state for row in table.rows}
+    assert states == {"whole": "blocked", "half": "used", "quarter": "free", "other": "free"}
+    # The card that is cut counts once, and half of it is left.
+    assert table.summary_text() == "2 devices (4 with their partitions): 0 used, 1 partly used, 1 free"
+    assert table.counts.parts == 0.5

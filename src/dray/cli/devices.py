@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import click
 
+from dray.api.dra.device_use import IS_HELD
 from dray.cli.cluster_source import LiveCluster, load_dump, source_options
 from dray.cli.options import output_option
 from dray.cli.output import write_document
-from dray.explain.device_table import device_rows, devices_summary, devices_text
+from dray.explain.device_table import NOT_HELD, DeviceTable, devices_text
 
 
 @click.command()
@@ -42,18 +41,11 @@ def devices(
     """
     if free and taken:
         raise click.UsageError("--free and --taken exclude each other")
-    rows = device_rows(load_dump(files, live).world())
-    rows = [
-        row
-        for row in rows
-        if (not nodes or row.node in nodes)
-        and (not drivers or row.device_id.driver in drivers)
-        and (not free or row.state == "free")
-        and (not taken or row.state not in ("free", "blocked"))
-    ]
+    table = DeviceTable(load_dump(files, live).world(), nodes, drivers)
+    wanted = NOT_HELD if free else IS_HELD if taken else None
+    rows = [row for row in table.rows if row.state in wanted] if wanted is not None else table.rows
     if output in ("json", "yaml"):
-        counts = Counter(row.state for row in rows)
-        write_document({"devices": [row.document() for row in rows], "summary": dict(counts)}, output)
+        write_document({"devices": [row.document() for row in rows], "summary": table.summary()}, output)
         return
     click.echo(devices_text(rows, wide=output == "wide"))
-    click.echo(devices_summary(rows))
+    click.echo(table.summary_text())

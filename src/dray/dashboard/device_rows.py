@@ -6,33 +6,40 @@ from collections.abc import Iterator
 from typing import Any
 
 from dray.allocator.ledger import Ledger, Taken
-from dray.allocator.pools import PoolView
+from dray.allocator.pools import PoolState, PoolView
+from dray.allocator.types import bits
+from dray.api.dra.device_use import HeldDevice, PoolLayout, PoolOccupancy, Use
 from dray.api.quantity import Quantity
-from dray.api.resource import Device, DeviceAttribute, DeviceTaint
+from dray.api.resource import DeviceAttribute, DeviceTaint
 from dray.dashboard.device_health import DeviceHealthReports
 
 Document = dict[str, Any]
 
-FREE, IN_USE, PARTLY, BLOCKED, TAINTED, UNHEALTHY = "f", "u", "p", "b", "t", "x"
-# Unhealthy, and somebody holds it.
-UNHEALTHY_IN_USE = "X"
+# One letter for each use, in the row of a pool.
+LETTERS = {Use.USED: "u", Use.PARTLY: "p", Use.FREE: "f", Use.BLOCKED: "b", Use.TAINTED: "t"}
 
 
-def pool_row(view: PoolView, taken: Ledger, health: DeviceHealthReports, shape: str) -> Document:
-    """`use` has one letter per device, in the order of the shape's names."""
-    uses = list(_uses(view, taken, health))
+def pool_row(view: PoolView, ledger: Ledger, health: DeviceHealthReports, shape: str) -> Document:
+    """`use` has one letter per device, in the order of the shape's names; `units` counts them by letter, a cut card once."""
+    occupancy = occupancy_of(view, ledger)
+    counts = occupancy.counts
     row: Document = {
         "driver": view.driver,
         "pool": view.name,
         "node": _only_node(view),
         "shape": shape,
-        "use": "".join(uses),
+        "use": "".join([LETTERS[use] for use in occupancy.uses]),
+        "units": {letter: counts.of(use) for use, letter in LETTERS.items() if counts.of(use)},
+        "parts": round(counts.parts, 4),
     }
     # Taints of devices that are in use anyway, which their letter does not show.
-    marked = [i for i, kind in enumerate(view.shape.kinds) if kind.taints and uses[i] != TAINTED]
+    marked = [i for i, kind in enumerate(view.shape.kinds) if kind.taints and occupancy.uses[i] is not Use.TAINTED]
     if marked:
         row["tainted"] = marked
-    shares = {str(position): bars for position, bars in _shares(view, taken.taken(view))}
+    sick = [i for i, name in enumerate(view.names) if health.problem_of((view.driver, view.name, name))]
+    if sick:
+        row["unhealthy"] = sick
+    shares = {str(position): bars for position, bars in _shares(view, ledger.taken(view))}
     if shares:
         row["shares"] = shares
     if view.state.value != "valid":
@@ -46,32 +53,17 @@ def _only_node(view: PoolView) -> str:
     return (nodes.pop() or "") if len(nodes) == 1 else ""
 
 
-def _uses(view: PoolView, ledger: Ledger, health: DeviceHealthReports) -> Iterator[str]:
-    taken = ledger.taken(view)
-    counters = ledger.counters(view) if view.counters is not None else None
-    for position, name in enumerate(view.names):
-        kind = view.shape.kinds[position]
-        bit = 1 << position
-        if health.problem_of((view.driver, view.name, name)):
-            yield UNHEALTHY_IN_USE if (taken.dedicated | taken.shared) & bit else UNHEALTHY
-        elif taken.dedicated & bit:
-            yield IN_USE
-        elif taken.shared & bit:
-            yield IN_USE if _is_full(kind.device, taken, position) else PARTLY
-        elif kind.taints:
-            yield TAINTED
-        elif counters is not None and view.counters is not None and kind.consumes:
-            drawn = view.counters.drawn_by(kind)
-            yield BLOCKED if any(counters.available[which] < amount for which, amount in drawn) else FREE
-        else:
-            yield FREE
+def occupancy_of(view: PoolView, ledger: Ledger) -> PoolOccupancy:
+    counters = view.counters
+    totals = dict(zip(counters.names, counters.totals, strict=True)) if counters is not None else {}
+    tainted = frozenset(place for place, kind in enumerate(view.shape.kinds) if kind.taints)
+    layout = PoolLayout(view.devices, totals, tainted, is_usable=view.state is PoolState.VALID)
+    return layout.occupancy(dict(_held(view, ledger.taken(view))))
 
 
-def _is_full(device: Device, taken: Taken, position: int) -> bool:
-    consumed = taken.consumed.get(position, {})
-    return any(
-        amount >= device.capacity[name].value.nanos > 0 for name, amount in consumed.items() if name in device.capacity
-    )
+def _held(view: PoolView, taken: Taken) -> Iterator[tuple[str, HeldDevice]]:
+    for place in bits(taken.dedicated | taken.shared):
+        yield view.names[place], HeldDevice(bool(taken.dedicated >> place & 1), taken.consumed.get(place, {}))
 
 
 def _shares(view: PoolView, taken: Taken) -> Iterator[tuple[int, list[list[Any]]]]:

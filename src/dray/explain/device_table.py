@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
-from dray.api.dra.consumption import counters_left, counters_suffice
-from dray.api.dra.pools import DeviceID, PoolID, newest_of_each_pool, pool_id, published_devices, slices_by_pool
-from dray.api.resource import Device, ResourceSlice
+from dray.api.dra.device_use import ClusterUse, Use, UseCounts, UsedPool, counts_of, reach
+from dray.api.dra.pools import DeviceID
+from dray.api.resource import Device
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import (
     DeviceHolder,
@@ -18,17 +18,14 @@ from dray.explain.device_holders import (
 )
 from dray.explain.text_columns import columns
 
-# What stands for the node of a device that several nodes see.
-ALL_NODES = "all nodes"
-BY_SELECTOR = "by selector"
 # At least so many devices that are alike share a row.
 LEAST_FOLDED = 6
+GONE = "gone"
+NOT_HELD = frozenset({Use.FREE, Use.TAINTED})
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
-    """`state` is free, taken, shared, blocked by what others draw from its counters, or gone for a device that a claim
-    holds and nobody publishes any more."""
+class DeviceRow(NamedTuple):
+    """`state` is a `Use`, or gone for a device that a claim holds and nobody publishes any more."""
 
     device_id: DeviceID
     node: str
@@ -45,7 +42,7 @@ class DeviceRow:
             "pool": self.device_id.pool,
             "device": self.device_id.device,
             "node": self.node,
-            "state": self.state,
+            "state": str(self.state),
             "inUse": any(holder.pods for holder in self.holders),
             "holders": [holder.document() for holder in self.holders],
             "capacity": self.capacity,
@@ -55,45 +52,79 @@ class DeviceRow:
         }
 
 
-def device_rows(world: ClusterObjects) -> list[DeviceRow]:
-    """Every device of the newest generation of each pool, and those that claims hold though they are gone."""
-    holders = DeviceHolders(world.claims)
-    rows: dict[DeviceID, DeviceRow] = {}
-    kinds = KindTable()
-    newest = newest_of_each_pool(world.slices)
-    # Nodes of one kind share their lists of devices: what a device says of itself is written out once.
-    texts: dict[int, _Texts] = {}
-    for published in newest:
-        compiled = CompiledSlice(published, kinds, world.taint_rules)
-        for device, kind in zip(compiled.devices, compiled.kinds, strict=True):
-            device_id = DeviceID(published.spec.driver, published.spec.pool.name, device.name)
-            text = texts.get(id(device))
-            if text is None:
-                text = texts[id(device)] = _Texts.of(device)
-            taints = tuple(_taint(taint.key, taint.value, taint.effect) for taint in kind.taints) if kind.taints else ()
-            rows.setdefault(device_id, _row(device_id, _reach(published, device), text, taints, holders))
-    for device_id in holders.devices():
-        if device_id not in rows:
-            rows[device_id] = DeviceRow(
-                device_id, "", "gone", tuple(holders.of(device_id, with_admins=True)), {}, {}, {}, ()
-            )
-    _mark_blocked(rows, newest)
-    return [rows[key] for key in sorted(rows)]
+class DeviceTable:
+    """Every device of the newest generation of each pool, and those that claims hold though they are gone.
+
+    `nodes` and `drivers` leave out all others; empty ones leave out nothing.
+    """
+
+    def __init__(self, world: ClusterObjects, nodes: tuple[str, ...] = (), drivers: tuple[str, ...] = ()) -> None:
+        use = ClusterUse(world.slices, world.claims, world.taint_rules)
+        self.rows: list[DeviceRow] = []
+        self.counts = UseCounts()
+        self.gone = 0
+        self._world = world
+        self._holders = DeviceHolders(world.claims)
+        self._kinds = KindTable()
+        # Nodes of one kind share their lists of devices: what a device says of itself is written out once.
+        self._texts: dict[int, _Texts] = {}
+        for pool in sorted(use.pools, key=lambda each: each.pool_id):
+            if not drivers or pool.pool_id[0] in drivers:
+                self._add(pool, nodes)
+        if not nodes:
+            self._add_gone([device_id for device_id in use.gone if not drivers or device_id.driver in drivers])
+
+    def _add(self, pool: UsedPool, nodes: tuple[str, ...]) -> None:
+        rows = list(self._rows(pool))
+        if nodes:
+            self.counts += counts_of(unit for unit in pool.occupancy.units if rows[unit.places[0]].node in nodes)
+            rows = [row for row in rows if row.node in nodes]
+        else:
+            self.counts += pool.occupancy.counts
+        self.rows += sorted(rows, key=_by_id)
+
+    def _rows(self, pool: UsedPool) -> Iterator[DeviceRow]:
+        driver, name = pool.pool_id
+        uses = iter(pool.occupancy.uses)
+        for published in pool.slices:
+            kinds = CompiledSlice(published, self._kinds, self._world.taint_rules).kinds
+            node = published.spec.node_name
+            for device, kind in zip(published.spec.devices, kinds, strict=True):
+                text = self._texts.get(id(device))
+                if text is None:
+                    text = self._texts[id(device)] = _Texts.of(device)
+                device_id = DeviceID(driver, name, device.name)
+                held = tuple(self._holders.of(device_id, with_admins=True))
+                yield DeviceRow(
+                    device_id,
+                    node or reach(published, device),
+                    next(uses),
+                    held,
+                    text.capacity,
+                    self._holders.consumed(device_id) if held else {},
+                    text.attributes,
+                    tuple(_taint(each.key, each.value, each.effect) for each in kind.taints) if kind.taints else (),
+                )
+
+    def _add_gone(self, devices: list[DeviceID]) -> None:
+        self.gone = len(devices)
+        for device_id in devices:
+            holders = tuple(self._holders.of(device_id, with_admins=True))
+            self.rows.append(DeviceRow(device_id, "", GONE, holders, {}, {}, {}, ()))
+
+    def summary(self) -> dict[str, int]:
+        return {**self.counts.document(), **({GONE: self.gone} if self.gone else {})}
+
+    def summary_text(self) -> str:
+        """Counted as everywhere: what draws from one counter set is one device."""
+        published = len(self.rows) - self.gone
+        listed = f" ({published} with their partitions)" if published > self.counts.all else ""
+        gone = f", {self.gone} gone" if self.gone else ""
+        return self.counts.words().replace(":", f"{listed}:", 1) + gone if self.rows else "no devices"
 
 
-def _mark_blocked(rows: dict[DeviceID, DeviceRow], slices: list[ResourceSlice]) -> None:
-    """Free devices whose counters no longer suffice, since other devices of their pool draw from them."""
-    held: dict[PoolID, set[str]] = {}
-    for row in rows.values():
-        if row.state in ("taken", "shared"):
-            held.setdefault((row.device_id.driver, row.device_id.pool), set()).add(row.device_id.device)
-    by_pool = slices_by_pool(each for each in slices if pool_id(each) in held)
-    for pool, newest in by_pool.items():
-        left = counters_left(newest, held[pool])
-        for device_id, device in published_devices(newest):
-            row = rows[device_id]
-            if row.state == "free" and not counters_suffice(device, left):
-                rows[device_id] = replace(row, state="blocked")
+def _by_id(row: DeviceRow) -> DeviceID:
+    return row.device_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +138,6 @@ class _Texts:
             {name: str(capacity.value) for name, capacity in device.capacity.items()},
             {name: _value(attribute) for name, attribute in device.attributes.items()},
         )
-
-
-def _row(device_id: DeviceID, node: str, text: _Texts, taints: tuple[str, ...], holders: DeviceHolders) -> DeviceRow:
-    held = tuple(holders.of(device_id, with_admins=True))
-    takers = [holder for holder in held if not holder.has_admin_access]
-    state = "free"
-    if takers:
-        state = "shared" if any(holder.is_share for holder in takers) else "taken"
-    consumed = holders.consumed(device_id) if held else {}
-    return DeviceRow(device_id, node, state, held, text.capacity, consumed, text.attributes, taints)
-
-
-def _reach(published: ResourceSlice, device: Device) -> str:
-    spec = published.spec
-    if spec.node_name or device.node_name:
-        return spec.node_name or device.node_name or ""
-    return ALL_NODES if spec.all_nodes or device.all_nodes else BY_SELECTOR
 
 
 def _taint(key: str, value: str, effect: str) -> str:
@@ -176,11 +190,3 @@ def _capacity(row: DeviceRow) -> str:
         short = name.rpartition("/")[2]
         parts.append(f"{short} {row.consumed[name]} of {value}" if name in row.consumed else f"{short} {value}")
     return ", ".join(parts)
-
-
-def devices_summary(rows: list[DeviceRow]) -> str:
-    counts = Counter(row.state for row in rows)
-    words = ", ".join(
-        f"{counts[state]} {state}" for state in ("free", "blocked", "taken", "shared", "gone") if counts[state]
-    )
-    return f"{len(rows)} devices: {words}" if rows else "no devices"

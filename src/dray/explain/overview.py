@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dray.accounting import AccountingError, ClusterLedger, NodeLedger, PodRef, as_quantity, pod_demand
 from dray.api.core import Pod
+from dray.api.dra.device_use import NONE_COUNTED, ClusterUse, UseCounts
 from dray.api.dra.pod_phase import is_bound, is_finished, is_on_node
 from dray.explain.cluster_objects import ClusterObjects
-from dray.explain.device_table import DeviceRow, device_rows
 from dray.explain.text_columns import columns
 
 BAR = 12
@@ -20,7 +19,7 @@ BAR = 12
 @dataclass(frozen=True)
 class Overview:
     world: ClusterObjects
-    devices: list[DeviceRow]
+    devices: ClusterUse
     ledgers: list[NodeLedger]
     waiting: list[Pod]
 
@@ -36,12 +35,13 @@ def overview_of(world: ClusterObjects) -> Overview:
             except AccountingError:
                 continue
     waiting = [pod for pod in world.pods if not is_bound(pod) and not is_finished(pod)]
-    return Overview(world, device_rows(world), list(cluster), waiting)
+    use = ClusterUse(world.slices, world.claims, world.taint_rules)
+    return Overview(world, use, list(cluster), waiting)
 
 
 def text_of(view: Overview, lines: int | None = None, problem: str = "") -> str:
     """All of it, or as much as fits on so many lines: the tables share the room. A `problem` comes first."""
-    counts = (len({row.device_id.driver for row in view.devices}), len(view.ledgers), len(view.waiting))
+    counts = (len(view.devices.by_driver()), len(view.ledgers), len(view.waiting))
     drivers, nodes, waiting = _rooms(counts, lines - bool(problem) if lines is not None else None)
     parts = [_headline(view), "", _drivers(view, drivers), "", _nodes(view, nodes)]
     if view.waiting:
@@ -68,44 +68,43 @@ def _rooms(counts: tuple[int, ...], lines: int | None) -> list[int | None]:
 
 
 def _headline(view: Overview) -> str:
-    states = Counter(row.state for row in view.devices)
     running = sum(map(is_on_node, view.world.pods))
+    gone = len(view.devices.gone)
     return (
-        f"{len(view.ledgers)} nodes, {running} pods placed, {len(view.waiting)} waiting; "
-        f"{len(view.devices)} devices: {states['taken'] + states['shared']} in use, {states['free']} free"
-        + (f", {states['blocked']} blocked" if states["blocked"] else "")
-        + (f", {states['gone']} gone" if states["gone"] else "")
+        f"{_plural(len(view.ledgers), 'node')}, {_plural(running, 'pod')} placed, {len(view.waiting)} waiting; "
+        f"{view.devices.counts.words()}" + (f", {gone} gone" if gone else "")
     )
 
 
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
 def _drivers(view: Overview, room: int | None) -> str:
-    total, used = _use(view, lambda row: row.device_id.driver)
-    rows = [(name, bar(used[name], count), f"{used[name]}/{count}") for name, count in sorted(total.items())]
-    return columns(("DRIVER", "DEVICES", "USED"), _cut(rows, room)) if rows else "no devices are published"
-
-
-def _use(view: Overview, group: Callable[[DeviceRow], str]) -> tuple[Counter[str], Counter[str]]:
-    """Devices in use, and those together with the free ones. What is blocked is part of something in use."""
-    total: Counter[str] = Counter()
-    used: Counter[str] = Counter()
-    for row in view.devices:
-        if row.state not in ("gone", "blocked"):
-            total[group(row)] += 1
-            used[group(row)] += row.state != "free"
-    return total, used
+    by_driver = view.devices.by_driver()
+    if not by_driver:
+        return "no devices are published"
+    others = any(counts.blocked or counts.tainted for counts in by_driver.values())
+    header = ("DRIVER", "DEVICES", "ALL", "USED", "PARTLY", "FREE", *(("BLOCKED", "TAINTED") if others else ()))
+    rows = []
+    for name, counts in sorted(by_driver.items()):
+        numbers = [counts.all, counts.used, counts.partly, counts.free]
+        numbers += [counts.blocked, counts.tainted] if others else []
+        rows.append((name, bar(counts.parts, counts.all), *map(str, numbers)))
+    return columns(header, _cut(rows, room))
 
 
 def _nodes(view: Overview, room: int | None) -> str:
-    total, used = _use(view, lambda row: row.node)
+    by_node = view.devices.by_node()
     rows = []
     for ledger in sorted(
-        view.ledgers, key=lambda each: (-_fullness(each, used[each.name], total[each.name]), natural(each.name))
+        view.ledgers, key=lambda each: (-_fullness(each, by_node.get(each.name, NONE_COUNTED)), natural(each.name))
     ):
-        devices = f"{bar(used[ledger.name], total[ledger.name])} {used[ledger.name]}/{total[ledger.name]}"
+        counts = by_node.get(ledger.name, NONE_COUNTED)
         rows.append(
             (
                 ledger.name,
-                devices if total[ledger.name] else "",
+                f"{bar(counts.parts, counts.all)} {_use(counts)}" if counts.all else "",
                 _share(ledger, "cpu"),
                 _share(ledger, "memory"),
                 f"{ledger.pod_count}/{ledger.allocatable('pods')}",
@@ -114,14 +113,20 @@ def _nodes(view: Overview, room: int | None) -> str:
     return columns(("NODE", "DEVICES", "CPU", "MEMORY", "PODS"), _cut(rows, room)) if rows else "no nodes"
 
 
+def _use(counts: UseCounts) -> str:
+    """`3/8` devices are used; `3+2/8`: two more are partly used."""
+    partly = f"+{counts.partly}" if counts.partly else ""
+    return f"{counts.used}{partly}/{counts.all}"
+
+
 def natural(name: str) -> tuple[tuple[int, str], ...]:
     """node-2 before node-10."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name))
 
 
-def _fullness(ledger: NodeLedger, used: int, total: int) -> float:
+def _fullness(ledger: NodeLedger, counts: UseCounts) -> float:
     cpu = ledger.requested("cpu") / ledger.allocatable("cpu") if ledger.allocatable("cpu") else 0.0
-    return max(cpu, used / total if total else 0.0)
+    return max(cpu, counts.parts / counts.all if counts.all else 0.0)
 
 
 def _share(ledger: NodeLedger, resource: str) -> str:

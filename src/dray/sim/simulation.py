@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from dray.accounting import NodeLedger
 from dray.api.core import Node, Pod
 from dray.api.dra.consumption import allocation_results
+from dray.api.dra.device_use import ClusterUse
 from dray.api.dra.pod_claims import claim_names
-from dray.api.dra.pools import DeviceID, newest_of_each_pool, published_devices
 from dray.api.meta import Condition
-from dray.api.resource import AllocatedDeviceStatus, ResourceClaim, ResourceSlice
+from dray.api.resource import AllocatedDeviceStatus, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.clock import SimulatedClock
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
@@ -215,10 +215,10 @@ class Simulation:
                 return condition.reason, condition.message
         return "", "was not tried"
 
-    def published_devices(self) -> set[DeviceID]:
-        """Devices of the newest generation of each pool."""
-        slices = newest_of_each_pool(self.cluster.all(ResourceSlice))
-        return {device_id for device_id, _ in published_devices(slices)}
+    def device_use(self) -> ClusterUse:
+        cluster = self.cluster
+        rules: list[DeviceTaintRule] = list(cluster.all(DeviceTaintRule))
+        return ClusterUse(cluster.all(ResourceSlice), cluster.all(ResourceClaim), rules)
 
     def ledgers(self) -> list[NodeLedger]:
         nodes = self.scheduler.handle.snapshot.nodes

@@ -1,7 +1,7 @@
 // The page: which view is open, the summary above it, keys, and the pace of drawing.
 
 import { h, link, morphChildren, number } from "./dom.js";
-import { follow, link as connection, onChange, sumUnits, tables } from "./store.js";
+import { follow, link as connection, onChange, sumUnits, tables, useWords } from "./store.js";
 import { choices } from "./controls.js";
 import { claimsView } from "./claims.js";
 import { isOpen, renderDrawer } from "./drawer.js";
@@ -92,7 +92,8 @@ function drawSummary() {
   const figure = (key, href, number, words, extra) => h("a", { class: `figure ${key}`, "data-key": key, href }, h("b", {}, number), h("span", {}, words), extra);
   morphChildren(byId("summary"), [
     figure("f-nodes", link("nodes"), `${ready} of ${nodes.length}`, nodes.length === 1 ? "node ready" : "nodes ready"),
-    figure("f-devices", link("nodes"), `${number(counts.held)} of ${number(counts.all)}`, ["devices in use", hasPartitions() ? h("i", {}, ", partitions counted with their card") : null], useBar(pools, "devices")),
+    figure("f-devices", link("nodes"), `${number(counts.u)} of ${number(counts.all)}`, ["devices used", hasPartitions() ? h("i", {}, ", a cut card counts once") : null],
+      [useBar(pools, "devices"), h("span", { class: "uses" }, useWords({ ...counts, u: 0 }), counts.x ? `; ${counts.x} unhealthy` : "")]),
     figure("f-claims", link("claims"), `${inUse} of ${claims.length}`, claims.length === 1 ? "claim in use" : "claims in use"),
     figure(`f-pending${pending ? " some" : ""}`, link("pending"), String(pending), pending === 1 ? "pod waits" : "pods wait"),
   ]);

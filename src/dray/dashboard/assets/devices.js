@@ -1,7 +1,7 @@
 // The map: devices as tiles, coloured, patterned and named by their use.
 
 import { h, link, naturally, plural } from "./dom.js";
-import { LETTERS, USES, countsOf, holders, sumUnits, tables } from "./store.js";
+import { LETTERS, UNHEALTHY, USES, holders, isUnhealthy, sumUnits, tables, useWords } from "./store.js";
 
 export function tileLabel(pool, name, at) {
   const use = USES[pool.use[at]];
@@ -9,7 +9,8 @@ export function tileLabel(pool, name, at) {
   const shares = ((pool.shares || {})[at] || []).map((bar) => `${bar[1]} of ${bar[2]} ${bar[0]}`).join(", ");
   const taint = (pool.tainted || []).includes(at) ? ", tainted" : "";
   const who = held.length ? ` by ${held.slice(0, 3).join(", ")}${held.length > 3 ? ` and ${held.length - 3} more` : ""}` : "";
-  return `${name}: ${use.name}${taint}${who}${shares ? ` (${shares})` : ""}`;
+  const sick = isUnhealthy(pool, at) ? `, ${UNHEALTHY.name}` : "";
+  return `${name}: ${use.name}${sick}${taint}${who}${shares ? ` (${shares})` : ""}`;
 }
 
 // The device a drawer is about, as part of the address.
@@ -21,8 +22,9 @@ function tile(pool, name, at, size, text) {
   const fill = bars.length ? Math.max(...bars.map((bar) => bar[3])) : 0;
   const label = tileLabel(pool, name, at);
   const marked = (pool.tainted || []).includes(at) ? " marked" : "";
+  const look = isUnhealthy(pool, at) ? UNHEALTHY : USES[letter];
   return h("a", {
-    class: `tile ${size} ${USES[letter].word}${marked}`, href: deviceLink(pool, name), "aria-label": label, title: label,
+    class: `tile ${size} ${look.word}${marked}`, href: deviceLink(pool, name), "aria-label": label, title: label,
     "data-key": name, "data-device": name, tabindex: "-1", vars: letter === "p" ? { "--fill": `${Math.min(100, fill)}%` } : {},
   }, text ? h("span", { class: "tile-name" }, text) : null);
 }
@@ -39,9 +41,8 @@ export function poolMap(pool) {
 }
 
 function poolWords(pool) {
-  const counts = countsOf(pool);
-  const parts = [...LETTERS, "X"].filter((letter) => counts[letter] && letter !== "b").map((letter) => `${counts[letter]} ${USES[letter].name}`);
-  return parts.join(", ") || plural(pool.use.length, "device");
+  const counts = sumUnits([pool]);
+  return [useWords(counts) || plural(0, "device"), counts.x ? `${counts.x} ${UNHEALTHY.name}` : ""].filter(Boolean).join(", ");
 }
 
 function flat(pool, shape) {
@@ -78,7 +79,7 @@ function groups(pool, shape) {
 // Devices of many pools as one bar, for where tiles would be too many.
 export function useBar(pools, label) {
   const counts = sumUnits(pools);
-  const words = LETTERS.filter((letter) => counts[letter]).map((letter) => `${counts[letter]} ${USES[letter].name}`).join(", ");
+  const words = useWords(counts);
   return h("span", { class: "usebar", role: "img", "aria-label": `${label}: ${words || "no devices"}`, title: words },
     LETTERS.filter((letter) => counts[letter]).map((letter) =>
       h("span", { class: `seg ${USES[letter].word}`, "data-key": letter, vars: { "--part": counts[letter] } })));

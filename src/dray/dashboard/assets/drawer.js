@@ -2,7 +2,7 @@
 // again when something it shows has changed.
 
 import { h, link, morphChildren, naturally } from "./dom.js";
-import { ask, holders, tables, USES } from "./store.js";
+import { UNHEALTHY, USES, ask, holders, isUnhealthy, tables } from "./store.js";
 import { claimDrawer } from "./claims.js";
 import { nodeDrawer } from "./nodes.js";
 import { podDrawer } from "./pending.js";
@@ -108,6 +108,7 @@ function deviceDrawer([driver, poolName, name], answer) {
     title: name,
     body: [
       h("p", { class: "badges" }, h("span", { class: "key" }, h("span", { class: `tile dot ${use.word}`, "aria-hidden": "true", vars: { "--fill": "50%" } }), h("b", {}, use.name)),
+        isUnhealthy(pool, at) ? h("span", { class: "badge bad" }, UNHEALTHY.name) : null,
         (pool.tainted || []).includes(at) ? h("span", { class: "badge warn" }, "tainted") : null),
       h("p", { class: "quiet mono" }, `${driver}/${poolName}`),
       pool.node in tables.nodes ? h("p", {}, "on ", h("a", { href: link("nodes", "node", pool.node) }, pool.node)) : null,

@@ -1,8 +1,8 @@
 // Nodes with their devices: cards when there are few, rows when there are many.
 
 import { ledgerBar, poolMap, useBar } from "./devices.js";
-import { age, h, isPhone, link, naturally, number, plural, virtualRows } from "./dom.js";
-import { LETTERS, USES, countsOf, once, poolsByNode, sum, sumUnits, tables } from "./store.js";
+import { age, h, isPhone, link, naturally, plural, virtualRows } from "./dom.js";
+import { UNHEALTHY, USES, once, poolsByNode, sumUnits, tables, useText } from "./store.js";
 import { choices, empty, filterBox, matches } from "./controls.js";
 
 const FEW = 8;
@@ -36,30 +36,33 @@ function order() {
 }
 
 function legend() {
-  const counts = sum(Object.values(tables.pools));
-  return h("div", { class: "legend", role: "group", "aria-label": "Show nodes with devices that are" }, LETTERS.map((letter) =>
+  const looks = { ...USES, x: UNHEALTHY };
+  return h("div", { class: "legend", role: "group", "aria-label": "Show nodes with devices that are" }, Object.entries(looks).map(([letter, look]) =>
     h("button", { type: "button", class: "key", "data-set": "use", "data-value": letter, "data-toggle": true, "aria-pressed": String(choices.use === letter) },
-      h("span", { class: `tile dot ${USES[letter].word}`, "aria-hidden": "true", vars: letter === "p" ? { "--fill": "50%" } : {} }),
-      h("span", {}, USES[letter].name), h("b", {}, number(counts[letter])))));
+      h("span", { class: `tile dot ${look.word}`, "aria-hidden": "true", vars: letter === "p" ? { "--fill": "50%" } : {} }),
+      h("span", {}, look.name))));
 }
 
 function chosen() {
   const byNode = poolsByNode();
   const sorted = once(`nodes by ${choices.order}`, () => {
     const rows = Object.values(tables.nodes).map((node) => ({ node, counts: sumUnits(byNode.get(node.name) || []) }));
-    const part = (row, letters) => letters.reduce((total, letter) => total + row.counts[letter], 0) / (row.counts.all || 1);
+    const part = (row, name) => row.counts[name] / (row.counts.all || 1);
     const trouble = (row) => (row.node.problems ? 1000 : 0) + row.counts.x * 10 + row.counts.t + (row.node.over ? 500 : 0);
     const by = {
-      use: (a, b) => part(b, ["held"]) - part(a, ["held"]),
-      free: (a, b) => part(b, ["f"]) - part(a, ["f"]),
+      use: (a, b) => part(b, "parts") - part(a, "parts"),
+      free: (a, b) => part(b, "f") - part(a, "f"),
       trouble: (a, b) => trouble(b) - trouble(a),
     }[choices.order];
     return rows.sort((a, b) => (by ? by(a, b) : 0) || naturally(a.node.name, b.node.name)).map((row) => row.node);
   });
   const wide = byNode.has("") ? [SHARED] : [];
   return [...wide, ...sorted].filter((node) => matches(node.name || "many nodes")
-    && (!choices.use || (byNode.get(node.name) || []).some((pool) => countsOf(pool)[choices.use] || (choices.use === "x" && countsOf(pool).X))));
+    && (!choices.use || (byNode.get(node.name) || []).some(hasChosenUse)));
 }
+
+// Whether a tile of the pool looks like the chosen one.
+const hasChosenUse = (pool) => (choices.use === "x" ? pool.unhealthy : pool.use.includes(choices.use));
 
 // In a row there is room for the headline of a problem only.
 export function badges(node, brief = false) {
@@ -89,7 +92,7 @@ function table(main, shown) {
   const height = isPhone() ? 76 : 44;
   const host = main.querySelector('[data-virtual="nodes"]');
   return h("div", { class: "table nodes", role: "table", "aria-label": "Nodes", "aria-rowcount": shown.length + 1 },
-    h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Devices", "In use", "cpu", "memory", "Pods"].map((text) => h("span", { role: "columnheader" }, text))),
+    h("div", { class: "head", role: "row", "aria-rowindex": "1" }, ["Node", "Devices", "Used", "cpu", "memory", "Pods"].map((text) => h("span", { role: "columnheader" }, text))),
     virtualRows(host, shown, height, row, "nodes"));
 }
 
@@ -101,7 +104,7 @@ function row(node) {
   return h("div", { class: "row", role: "row", "data-key": node.name || "~" },
     h("span", { class: "cell name", role: "cell" }, h("a", { class: "open", href: node.shared ? link("nodes", "shared") : link("nodes", "node", node.name) }, node.name || "for many nodes"), node.problems || node.cordoned || node.over ? badges(node, true) : null),
     h("span", { class: "cell", role: "cell" }, useBar(pools, node.name)),
-    h("span", { class: "cell number", role: "cell" }, `${counts.held} / ${counts.all}`),
+    h("span", { class: "cell number", role: "cell" }, useText(counts)),
     bar("cpu"), bar("memory"),
     h("span", { class: "cell number", role: "cell" }, node.pods ? `${node.pods[0]} / ${node.pods[1]}` : ""));
 }

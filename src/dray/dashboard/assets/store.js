@@ -77,75 +77,38 @@ export async function ask(what, query) {
 
 // --- devices
 
+// The server says what each device is; the words are those of `dray top` and `dray devices`.
 export const USES = {
-  u: { name: "in use", word: "in-use" },
+  u: { name: "used", word: "in-use" },
   p: { name: "partly used", word: "partly" },
   f: { name: "free", word: "free" },
-  b: { name: "blocked by counters", word: "blocked" },
+  b: { name: "blocked", word: "blocked" },
   t: { name: "tainted", word: "tainted" },
-  x: { name: "unhealthy", word: "unhealthy" },
 };
 export const LETTERS = Object.keys(USES);
-// Unhealthy and held: shown with the unhealthy ones, counted with those in use.
-USES.X = { name: "unhealthy, in use", word: "unhealthy" };
+export const UNHEALTHY = { name: "unhealthy", word: "unhealthy" };
 
-const counted = new WeakMap();
+export const isUnhealthy = (pool, at) => (pool.unhealthy || []).includes(at);
 
-export function countsOf(pool) {
-  let counts = counted.get(pool);
-  if (!counts) {
-    counts = {};
-    for (const letter of pool.use) counts[letter] = (counts[letter] || 0) + 1;
-    counted.set(pool, counts);
-  }
-  return counts;
-}
-
-export const sum = (pools) => total(pools, countsOf, (_, pool) => pool.use.length);
-
-function total(pools, count, size) {
-  const found = { all: 0, X: 0 };
+// Devices of some pools by use, a card that is cut counted once; `x` of them, whatever their use, are unhealthy.
+export function sumUnits(pools) {
+  const found = { all: 0, x: 0, parts: 0 };
   for (const letter of LETTERS) found[letter] = 0;
   for (const pool of pools) {
-    const counts = count(pool);
-    found.all += size(counts, pool);
-    for (const [letter, number] of Object.entries(counts)) found[letter] += number;
+    for (const [letter, count] of Object.entries(pool.units)) {
+      found[letter] += count;
+      found.all += count;
+    }
+    found.x += (pool.unhealthy || []).length;
+    found.parts += pool.parts;
   }
-  found.held = found.u + found.p + found.X;
-  found.x += found.X;
   return found;
 }
 
-// Partitions overlap: of a card that is cut up, dozens of them are blocked. How full a node is shows better when everything
-// that draws from one counter set counts once: in use if nothing of it is left, partly if something is.
-const united = new WeakMap();
+// "3+2/8": of eight devices three are used and two partly.
+export const useText = (counts) => `${counts.u}${counts.p ? `+${counts.p}` : ""}/${counts.all}`;
 
-function unitsOf(pool) {
-  const known = united.get(pool);
-  if (known) return known;
-  const shape = tables.shapes[pool.shape];
-  const units = {};
-  const count = (letter) => { units[letter] = (units[letter] || 0) + 1; };
-  if (!shape || !shape.groups) for (const letter of pool.use) count(letter);
-  else {
-    const groups = shape.groups.map(() => "");
-    shape.group.forEach((group, at) => { groups[group] += pool.use[at]; });
-    groups.forEach((uses, at) => (shape.groups[at] ? count(unitUse(uses)) : [...uses].forEach(count)));
-  }
-  united.set(pool, units);
-  return units;
-}
-
-function unitUse(uses) {
-  const held = /[upX]/.test(uses);
-  if (/[xX]/.test(uses)) return held ? "X" : "x";
-  if (held) return uses.includes("f") ? "p" : "u";
-  return uses[0] === "t" || !uses.includes("f") ? uses[0] : "f";
-}
-
-export function sumUnits(pools) {
-  return total(pools, unitsOf, (counts) => Object.values(counts).reduce((all, count) => all + count, 0));
-}
+export const useWords = (counts) => LETTERS.filter((letter) => counts[letter]).map((letter) => `${counts[letter]} ${USES[letter].name}`).join(", ");
 
 export const poolsByNode = () => once("poolsByNode", () => {
   const found = new Map();

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from html import escape
 from typing import Any
 
 from dray.accounting import NodeLedger, as_quantity
 from dray.accounting.ledger_rows import Line, lines_of
-from dray.api.resource import ResourceClaim, ResourceSlice
-from dray.explain.cluster_objects import ClusterObjects
-from dray.explain.device_table import ALL_NODES, BY_SELECTOR, device_rows
+from dray.api.dra.device_use import NONE_COUNTED, ClusterUse, Use, UseCounts
 from dray.sim.reports.plots import (
     Bar,
     Part,
@@ -32,9 +30,9 @@ MOST_REASONS = 20
 
 def report_html(simulation: Simulation, document: Document) -> str:
     summary = document["summary"]
-    use = DeviceUse(simulation)
+    use = simulation.device_use()
     sections = [
-        ("Device use", _use_by_driver(use) + _legend() + square_map(use.squares())),
+        ("Device use", _use_by_driver(use) + _legend() + square_map(_squares(use))),
         ("Fragmentation", _fragmentation(use)),
         ("Ledger by node", _ledgers(simulation.ledgers())),
         ("Waiting pods by reason", _reasons(summary["waitingByReason"])),
@@ -49,64 +47,30 @@ def report_html(simulation: Simulation, document: Document) -> str:
     )
 
 
-class DeviceUse:
-    """Devices by driver and by node, in three states; pools that no single node owns stand for themselves."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        cluster = simulation.cluster
-        slices = tuple(cluster.all(ResourceSlice))
-        world = ClusterObjects(slices=slices, claims=tuple(cluster.all(ResourceClaim)))
-        self.published: dict[str, Counter[str]] = defaultdict(Counter)
-        self.taken: dict[str, Counter[str]] = defaultdict(Counter)
-        self.blocked: dict[str, Counter[str]] = defaultdict(Counter)
-        self.drivers_with_counters = {each.spec.driver for each in slices if each.spec.shared_counters}
-        for row in device_rows(world):
-            if row.state == "gone":
-                continue
-            driver = row.device_id.driver
-            place = f"pool {row.device_id.pool}" if row.node in (ALL_NODES, BY_SELECTOR) else row.node
-            self.published[driver][place] += 1
-            if row.state == "blocked":
-                self.blocked[driver][place] += 1
-            elif row.state != "free":
-                self.taken[driver][place] += 1
-
-    def free(self, driver: str) -> dict[str, int]:
-        """How many devices a place has left."""
-        taken, blocked = self.taken[driver], self.blocked[driver]
-        return {place: total - taken[place] - blocked[place] for place, total in self.published[driver].items()}
-
-    def squares(self) -> list[Square]:
-        """A blocked device is part of a taken one and is not counted."""
-        places: Counter[str] = Counter()
-        taken: Counter[str] = Counter()
-        for driver, counts in self.published.items():
-            places += counts
-            places.subtract(self.blocked[driver])
-            taken += self.taken[driver]
-        found = [
-            Square(_level(taken[place], total), f"{place}: {taken[place]} of {total} devices taken")
-            for place, total in places.items()
-        ]
-        return found[:MOST_SQUARES]
+def _squares(use: ClusterUse) -> list[Square]:
+    places: dict[str, UseCounts] = {}
+    for driver in use.by_driver():
+        for place, counts in use.by_place(driver).items():
+            places[place] = places.get(place, NONE_COUNTED) + counts
+    found = [Square(_level(counts), f"{place}: {counts.words()}") for place, counts in places.items()]
+    return found[:MOST_SQUARES]
 
 
-def _level(taken: int, total: int) -> int:
-    return 0 if not taken else max(1, 4 * taken // total)
+def _level(counts: UseCounts) -> int:
+    return 0 if not counts.parts else max(1, int(4 * counts.parts / counts.all))
 
 
-def _use_by_driver(use: DeviceUse) -> str:
+_CSS = {Use.USED: "taken", Use.PARTLY: "partly", Use.BLOCKED: "blocked", Use.TAINTED: "tainted", Use.FREE: "free"}
+
+
+def _use_by_driver(use: ClusterUse) -> str:
     rows = []
-    for driver, counts in sorted(use.published.items()):
-        total, taken, blocked = (sum(each.values()) for each in (counts, use.taken[driver], use.blocked[driver]))
-        free = total - taken - blocked
-        parts = (
-            Part(taken / total, "taken", f"{taken} taken"),
-            Part(blocked / total, "blocked", f"{blocked} blocked by what others draw from their counters"),
-            Part(free / total, "free", f"{free} free"),
-        )
-        rows.append(Bar(driver, parts, f"{taken} of {total} taken" + (f", {blocked} blocked" if blocked else "")))
-    return bars(rows, 1.0)
+    for driver, counts in sorted(use.by_driver().items()):
+        if counts.all:
+            parts = [Part(counts.of(kind) / counts.all, css, f"{counts.of(kind)} {kind}") for kind, css in _CSS.items()]
+            rows.append(Bar(driver, tuple(parts), counts.words()))
+    keys = "".join(f"<span><i class='{css}'></i>{kind}</span>" for kind, css in _CSS.items())
+    return f"{bars(rows, 1.0)}<p class='legend'>{keys}</p>"
 
 
 def _legend() -> str:
@@ -115,26 +79,26 @@ def _legend() -> str:
     return f"<p class='legend'>each square is a node: {cells}</p>"
 
 
-def _fragmentation(use: DeviceUse) -> str:
+def _fragmentation(use: ClusterUse) -> str:
     """How many nodes have how many devices left: what large requests need is many on one node."""
     out = []
-    for driver in sorted(use.published):
-        left = Counter(use.free(driver).values())
-        free = sum(number * nodes for number, nodes in left.items())
-        at_most = (
-            "each of them alone: some exclude each other, since they draw from the same counters"
-            if driver in use.drivers_with_counters
-            else f"the largest request that one node can serve is {max(left, default=0)}"
+    for driver, counts in sorted(use.by_driver().items()):
+        left = Counter(each.free for each in use.by_place(driver).values())
+        partly = (
+            f" Of {counts.partly} more, partly used, {counts.left_in_parts:.1f} devices' worth is left."
+            if counts.partly
+            else ""
         )
         out.append(
-            f"<h3>{escape(driver)}</h3><p>{free} devices are free on {_nodes(sum(left.values()) - left.get(0, 0))}; "
-            f"{at_most}. Nodes by number of free devices:</p>{columns_plot(distribution(left))}"
+            f"<h3>{escape(driver)}</h3><p>{_plural(counts.free, 'device is', 'devices are')} free on "
+            f"{_plural(sum(left.values()) - left.get(0, 0), 'node', 'nodes')}, at most {max(left, default=0)} on one.{partly} "
+            f"Nodes by number of free devices:</p>{columns_plot(distribution(left))}"
         )
     return "".join(out) or '<p class="none">no devices are published</p>'
 
 
-def _nodes(count: int) -> str:
-    return f"{count} node" if count == 1 else f"{count} nodes"
+def _plural(count: int, one: str, many: str) -> str:
+    return f"{count} {one}" if count == 1 else f"{count} {many}"
 
 
 def _ledgers(ledgers: list[NodeLedger]) -> str:
@@ -195,7 +159,9 @@ def _numbers(summary: Document) -> str:
         ("scheduled", summary["scheduled"]),
         ("keep waiting", summary["unschedulable"] + summary["errors"]),
         ("nodes", summary["nodes"]),
-        ("devices taken", f"{summary['devices']['taken']} of {summary['devices']['published']}"),
+        ("devices used", f"{summary['devices']['used']} of {summary['devices']['all']}"),
+        ("partly used", summary["devices"]["partlyUsed"]),
+        ("devices free", summary["devices"]["free"]),
         ("preempted", len(summary["preempted"])),
     ]
     facts += [(f"added {row['template']}", row["count"]) for row in summary["addedNodes"]]
@@ -218,7 +184,7 @@ svg .taken{fill:var(--taken)}
 .bars .rail{grid-column:1/-1;margin-bottom:.4rem}.bars .value{grid-column:2}}
 .bars .rail{display:flex;height:14px;background:var(--rail);border-radius:2px;overflow:hidden}
 i.taken,i.spec{background:var(--taken)}i.free{background:var(--free)}i.claims{background:var(--claims)}i.waiting{background:var(--wait)}
-i.blocked{background:var(--blocked)}
+i.blocked{background:var(--blocked)}i.partly{background:var(--level2)}i.tainted{background:var(--claims)}
 .level0{fill:var(--rail);background:var(--rail)}.level1{fill:var(--level1);background:var(--level1)}
 .level2{fill:var(--level2);background:var(--level2)}.level3{fill:var(--level3);background:var(--level3)}
 .level4{fill:var(--level4);background:var(--level4)}.absent{fill:none}

@@ -10,7 +10,7 @@ from dray.accounting import AccountingError, NodeLedger, as_quantity, pod_demand
 from dray.accounting.resources import PODS
 from dray.api.codec import to_document
 from dray.api.core import Pod
-from dray.api.dra.consumption import held_by_device
+from dray.api.dra.device_use import ClusterUse, UseCounts
 from dray.api.resource import ResourceClaim
 from dray.explain.node_ledgers import claim_states_document
 from dray.explain.text_columns import columns
@@ -80,13 +80,15 @@ def _summary(
     simulation: Simulation, placed: Sequence[Placed], growth: Sequence[AddedNodes], problems: Sequence[str]
 ) -> Document:
     outcomes = Counter(row.outcome for row in placed)
+    use = simulation.device_use()
     return {
         "pods": len(placed),
         "scheduled": outcomes["scheduled"],
         "unschedulable": outcomes["unschedulable"],
         "errors": outcomes["error"],
         "nodes": len(simulation.ledgers()),
-        "devices": device_counts(simulation),
+        "devices": use.counts.document(),
+        "fragmentation": fragmentation_document(use),
         "addedNodes": [{"template": row.template.name, "count": row.count} for row in growth],
         "preempted": [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in simulation.cluster.preempted],
         "waitingByReason": waiting_by_reason(placed),
@@ -94,10 +96,15 @@ def _summary(
     }
 
 
-def device_counts(simulation: Simulation) -> dict[str, int]:
-    taken = held_by_device(simulation.cluster.all(ResourceClaim)).keys()
-    published = simulation.published_devices()
-    return {"published": len(published), "taken": len(taken & published)}
+def fragmentation_document(use: ClusterUse) -> Document:
+    """What is left, and how well it hangs together: the most free devices of one driver on one node, nodes of whose
+    devices nothing is taken, and what is left of devices that are partly used."""
+    places = [counts for driver in use.by_driver() for counts in use.by_place(driver).values()]
+    return {
+        "mostFreeOnOneNode": max((counts.free for counts in places), default=0),
+        "untouchedNodes": sum(not counts.parts for counts in use.by_node().values()),
+        "leftInParts": round(use.counts.left_in_parts, 2),
+    }
 
 
 def waiting_by_reason(placed: Iterable[Placed]) -> dict[str, int]:
@@ -141,6 +148,11 @@ def _numbers(document: Document) -> Document:
     return {key: summary[key] for key in ("scheduled", "unschedulable", "errors", "devices")}
 
 
+def words_of_counts(devices: Document) -> str:
+    names = ("used", "partlyUsed", "free", "blocked", "tainted")
+    return UseCounts(*(devices[name] for name in names)).words()
+
+
 def result_text(document: Document, *, wide: bool) -> str:
     """The summary and a row for each pod; with `wide` also a row for each resource of each node."""
     summary = document["summary"]
@@ -148,7 +160,7 @@ def result_text(document: Document, *, wide: bool) -> str:
         f"{summary['scheduled']} of {summary['pods']} waiting pods get a node"
         + (f", still waiting: {summary['unschedulable']}" if summary["unschedulable"] else "")
         + (f", errors: {summary['errors']}" if summary["errors"] else "")
-        + f"; {summary['devices']['taken']} of {summary['devices']['published']} devices are taken"
+        + f"; then {words_of_counts(summary['devices'])}"
     ]
     lines += [f"added: {row['count']} x {row['template']}" for row in summary["addedNodes"]]
     lines += [f"preempted: {name}" for name in summary["preempted"]]
