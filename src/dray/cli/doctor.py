@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -10,18 +9,15 @@ from pathlib import Path
 import click
 
 from dray.cli.cluster_source import LiveCluster, load_dump, refuse_two_sources, source_options
-from dray.cli.main import EXIT_NO, BrokenWorld
+from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import Coloured, show_line, write_document
-from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable
-from dray.event_loop import until_signalled
 from dray.explain.doctor import CdiFileNames, examine
 from dray.explain.doctor.finding import (
     DoctorFinding,
     error,
     warning,
 )
-from dray.proof import OnlineCheck, Violation, watch_cluster
 from dray.validation import ValidationContext
 
 _COLOURS = {"error": "red", "warning": "yellow"}
@@ -35,8 +31,6 @@ _COLOURS = {"error": "red", "warning": "yellow"}
     help="Also look for lost CDI files here, such as /var/run/cdi.",
 )
 @click.option("--node", default="", help="Whose CDI directory it is; default: any node's.")
-@click.option("--watch", is_flag=True, help="Follow the cluster and name every promise it breaks, until Ctrl-C.")
-@click.option("--for", "for_s", type=float, default=0.0, metavar="SECONDS", help="With --watch: how long.")
 @output_option("wide shows each fix on a line of its own.")
 @gate_options
 def doctor(
@@ -44,8 +38,6 @@ def doctor(
     live: LiveCluster,
     cdi_dir: str | None,
     node: str,
-    watch: bool,
-    for_s: float,
     output: str,
     feature_gates: str,
     emulate: str | None,
@@ -57,14 +49,10 @@ def doctor(
       dray doctor                                       the cluster of your kubeconfig
       dray doctor -f dump.yaml                          a dump
       dray doctor --cdi-dir /var/run/cdi --node gpu-7   on a node, with its CDI files
-      dray doctor --watch                               while it runs: devices given twice, claims lost in use, ...
+
+    What happens while you look, such as a device that is given twice, is told by dray proof.
     """
     refuse_two_sources(files, live)
-    if watch:
-        if files:
-            raise click.UsageError("--watch needs a cluster, not a dump")
-        _watch(live, for_s)
-        return
     gates = gates_from(feature_gates, emulate)
     dump = load_dump(files, live, check=ValidationContext(), with_events=True)
     found = [_invalid(line) for line in dump.problems]
@@ -116,31 +104,3 @@ def _print(found: list[DoctorFinding], objects: int, *, is_wide: bool) -> None:
         return
     errors = sum(finding.severity == "error" for finding in found)
     click.echo(f"{errors} errors, {len(found) - errors} warnings ({objects} objects)")
-
-
-# --- --watch
-
-
-def _watch(live: LiveCluster, for_s: float) -> None:
-    """Print each broken promise when it happens; exit code 1 if there was any."""
-    check = OnlineCheck(_print_violation)
-    try:
-        asyncio.run(_follow(live, check, for_s))
-    except (KubeconfigError, CredentialsError, ServerUnreachable, ApiError) as error:
-        raise BrokenWorld(str(error)) from error
-    found = f"{check.violations} promises broken" if check.violations else "every promise was kept"
-    click.echo(f"{found} ({check.events} changes, {check.objects} objects)", err=True)
-    if check.violations:
-        sys.exit(EXIT_NO)
-
-
-async def _follow(live: LiveCluster, check: OnlineCheck, for_s: float) -> None:
-    client = live.connect("dray-doctor")
-    await client.list(NODES)  # Fails at once on wrong credentials or address; the watch would retry for ever.
-    click.echo("watching; end with Ctrl-C" if not for_s else f"watching for {for_s:g} s", err=True)
-    await until_signalled(watch_cluster(client, check, for_s=for_s))
-    await client.close()
-
-
-def _print_violation(violation: Violation) -> None:
-    show_line(Coloured("broken", "red"), f": {violation.subject}: {violation.message} [{violation.rule}]")

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),
     "kubeconfig": ("kubeconfig:kubeconfig", "Make a kubeconfig for another user, a part of the cluster or a node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
+    "proof": ("proof:proof", "Follow any cluster and name every promise it breaks, with what happened before."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
     "list": ("clusters:list_clusters", "The clusters that `dray up` runs on this machine."),
     "down": ("clusters:down", "End clusters of `dray up`."),

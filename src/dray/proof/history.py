@@ -21,6 +21,12 @@ class ObjectKey(NamedTuple):
     namespace: str
     name: str
 
+    @classmethod
+    def at(cls, resource: str, place: str) -> ObjectKey:
+        """From `namespace/name`, or the name of an object without namespace."""
+        namespace, _, name = place.rpartition("/")
+        return cls(resource, namespace, name)
+
     def __str__(self) -> str:
         where = f"{self.namespace}/{self.name}" if self.namespace else self.name
         return f"{self.resource.partition('.')[0]} {where}"
@@ -103,11 +109,15 @@ class History:
         return streams
 
     def save(self, path: Path) -> None:
-        path.write_bytes(b"".join(_encoder.encode(record) + b"\n" for record in self.records))
+        path.write_bytes(b"".join(line_of(record) for record in self.records))
 
     @classmethod
     def load(cls, path: Path) -> History:
         return cls(_decoder.decode(line) for line in path.read_bytes().splitlines() if line)
+
+
+def line_of(record: Record) -> bytes:
+    return _encoder.encode(record) + b"\n"
 
 
 def metadata_of(document: Document) -> Document:

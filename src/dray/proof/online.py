@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from dray.client import Client
 from dray.proof.history import Listed, Record, SeenEvent, Write
-from dray.proof.recording import FOLLOWED, WatchRecorder
+from dray.proof.object_past import ObjectPasts
+from dray.proof.recording import FOLLOWED, Sink, WatchRecorder
 from dray.proof.replay import (
     TYPES,
     Replay,
@@ -31,6 +32,7 @@ class OnlineCheck:
         self._replay = Replay([DeviceRule(), LedgerRule(bound_must_fit=bound_must_fit), UseRule()])
         self._streams = StreamCheck()
         self._waiting: list[Listed | SeenEvent] = []
+        self.pasts = ObjectPasts()
         self._awaited = {kind.plural for kind in FOLLOWED}
         self.violations = 0
         self.events = 0
@@ -38,6 +40,7 @@ class OnlineCheck:
     def add(self, record: Record) -> None:
         if isinstance(record, Write):
             return
+        self.pasts.take(record)
         self._tell(self._streams.take(record))
         if isinstance(record, Listed):
             self._awaited.discard(record.resource)
@@ -80,9 +83,9 @@ def _moment(record: Listed | SeenEvent) -> tuple[bool, int, int]:
     return True, record.revision, _ORDER.get(record.key.resource, 0)
 
 
-async def watch_cluster(client: Client, check: OnlineCheck, *, for_s: float = 0.0) -> None:
-    """Follows the cluster until cancelled, or for the given number of seconds."""
-    follower = WatchRecorder(client, check, "watch")
+async def watch_cluster(client: Client, check: OnlineCheck, sink: Sink, *, for_s: float = 0.0) -> None:
+    """Follows the cluster until cancelled, or for the given number of seconds. `sink` is the check, or passes records on to it."""
+    follower = WatchRecorder(client, sink, "watch")
     await follower.start()
     clock = client.clock
     started = clock.monotonic()

@@ -91,8 +91,7 @@ class Replay:
         found = {key_of(listed.resource, each): each for each in listed.documents}
         violations: list[Violation] = []
         for name in self.world.keys(listed.resource):
-            namespace, _, plain = name.rpartition("/")
-            key = ObjectKey(listed.resource, namespace, plain)
+            key = ObjectKey.at(listed.resource, name)
             if key not in found:
                 violations += self._change(listed.revision, key, None)
         for key, document in found.items():

@@ -1,6 +1,8 @@
 """A broken promise, with the rule, the objects and the revision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from dray.proof.history import ObjectKey
 
 # Every rule and the promise behind it.
 PROMISES = {
@@ -22,12 +24,13 @@ PROMISES = {
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """`revision` is the revision at which the promise was broken."""
+    """`revision` is the revision at which the promise was broken, `objects` are those whose past explains it."""
 
     rule: str
     revision: int
     subject: str
     message: str
+    objects: tuple[ObjectKey, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         assert self.rule in PROMISES, self.rule

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from dray.api.core import Pod
 from dray.api.resource import ResourceClaim
+from dray.client import CLAIMS, PODS
 from dray.proof.history import ObjectKey
 from dray.proof.replay import (
     Object,
@@ -25,7 +26,8 @@ def examine(world: ReplayedCluster, revision: int) -> Iterator[Violation]:
 def _missing(world: ReplayedCluster, revision: int, pod: Pod) -> Iterator[Violation]:
     for label, name in claim_keys(pod).items():
         if missing := lacks(world.claims.get(name), pod):
-            yield Violation("running-without-claim", revision, _name(pod), f"claim {label} ({name}) {missing}")
+            message = f"claim {label} ({name}) {missing}"
+            yield Violation("running-without-claim", revision, _name(pod), message, _keys(pod, name))
 
 
 class UseRule:
@@ -68,7 +70,8 @@ class UseRule:
         for uid in sorted(self._running_with.get(name, ())):
             pod = world.pods_by_uid.get(uid)
             if pod is not None and not lacks(old, pod) and (missing := lacks(new, pod)):
-                yield Violation("running-without-claim", revision, _name(pod), f"claim {name} {missing}")
+                message = f"claim {name} {missing}"
+                yield Violation("running-without-claim", revision, _name(pod), message, _keys(pod, name))
         if old is None or old.status.allocation is None:
             return
         if is_same and new is not None and _devices(new) == _devices(old):
@@ -77,7 +80,8 @@ class UseRule:
             pod = world.pods_by_uid.get(user.uid) if user.resource == "pods" else None
             if pod is not None and pod.spec.node_name and pod.status.phase not in FINISHED:
                 word = "was deleted" if not is_same else "lost its allocation" if not _devices(new) else "got others"
-                yield Violation("deallocated-in-use", revision, f"claim {name}", f"{word} while {_name(pod)} has it")
+                message = f"{word} while {_name(pod)} has it"
+                yield Violation("deallocated-in-use", revision, f"claim {name}", message, _keys(pod, name))
 
 
 def runs(pod: Pod) -> bool:
@@ -125,6 +129,13 @@ def _devices(claim: ResourceClaim | None) -> list[tuple[str, str, str, str | Non
     allocation = claim.status.allocation if claim is not None else None
     results = allocation.devices.results if allocation is not None else ()
     return [(each.driver, each.pool, each.device, each.share_id) for each in results]
+
+
+def _keys(pod: Pod, claim: str) -> tuple[ObjectKey, ...]:
+    return (
+        ObjectKey(PODS.plural, pod.metadata.namespace or "", pod.metadata.name),
+        ObjectKey.at(CLAIMS.plural, claim),
+    )
 
 
 def _name(pod: Pod) -> str:

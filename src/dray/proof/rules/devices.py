@@ -6,9 +6,10 @@ offers what was last published of it: slices are replaced while claims stay.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from dray.api.resource import Device, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from dray.client import CLAIMS
 from dray.proof.history import ObjectKey
 from dray.proof.replay import (
     Object,
@@ -74,23 +75,23 @@ class DeviceRule:
         shares = [result.share_id for result in results if result.share_id is not None]
         is_shared = len(shares) == len(results) and (published is None or bool(published.allow_multiple_allocations))
         if len(results) > 1 and (not is_shared or len(set(shares)) < len(shares)):
-            yield Violation("device-given-twice", revision, name, f"held by claims {', '.join(sorted(holders))}")
+            message = f"held by claims {', '.join(sorted(holders))}"
+            yield Violation("device-given-twice", revision, name, message, _keys(holders))
         if published is not None:
-            yield from self._check_capacity(revision, device, published, results)
+            yield from self._check_capacity(revision, device, published)
 
-    def _check_capacity(
-        self, revision: int, device: DeviceID, published: Device, results: Results
-    ) -> Iterator[Violation]:
+    def _check_capacity(self, revision: int, device: DeviceID, published: Device) -> Iterator[Violation]:
+        holders = self._held[device]
         offered = {_plain(name, device[0]): each.value.nanos for name, each in published.capacity.items()}
         consumed: dict[str, int] = {}
-        for result in results:
+        for result in (result for each in holders.values() for result in each):
             for name, amount in result.consumed_capacity.items():
                 plain = _plain(name, device[0])
                 consumed[plain] = consumed.get(plain, 0) + amount.nanos
         for name, given in consumed.items():
             if given > offered.get(name, 0):
                 message = f"{name}: {given} of {offered.get(name, 0)} nano-units are given away"
-                yield Violation("capacity-overdrawn", revision, "/".join(device), message)
+                yield Violation("capacity-overdrawn", revision, "/".join(device), message, _keys(holders))
 
     def _check_counters(self, revision: int, now: dict[DeviceID, Results]) -> Iterator[Violation]:
         touched = {
@@ -100,6 +101,7 @@ class DeviceRule:
             for draws in published.consumes_counters
         }
         drawn: dict[CounterID, int] = {}
+        drawing: dict[CounterID, set[str]] = {}
         for device, holders in self._held.items():
             published = self._devices.get(device) if holders else None
             for draws in published.consumes_counters if published is not None else ():
@@ -107,10 +109,12 @@ class DeviceRule:
                     for name, counter in draws.counters.items():
                         counter_id = (device[0], device[1], draws.counter_set, name)
                         drawn[counter_id] = drawn.get(counter_id, 0) + counter.value.nanos
+                        drawing.setdefault(counter_id, set()).update(holders)
         for counter_id, amount in drawn.items():
             if amount > self._counters.get(counter_id, 0):
                 message = f"{amount} of {self._counters.get(counter_id, 0)} nano-units are drawn"
-                yield Violation("counter-overdrawn", revision, "/".join(counter_id), message)
+                claims = _keys(drawing[counter_id])
+                yield Violation("counter-overdrawn", revision, "/".join(counter_id), message, claims)
 
 
 def _holdings(claim: ResourceClaim) -> dict[DeviceID, Results]:
@@ -121,6 +125,10 @@ def _holdings(claim: ResourceClaim) -> dict[DeviceID, Results]:
         if not result.admin_access:
             held.setdefault((result.driver, result.pool, result.device), []).append(result)
     return held
+
+
+def _keys(claims: Iterable[str]) -> tuple[ObjectKey, ...]:
+    return tuple(ObjectKey.at(CLAIMS.plural, claim) for claim in sorted(claims))
 
 
 def _plain(name: str, driver: str) -> str:

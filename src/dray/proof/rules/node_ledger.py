@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from dray.accounting import AccountingError, ClusterLedger, PodRef, pod_demand
 from dray.api.core import Node, Pod
+from dray.client import NODES, PODS
 from dray.proof.history import ObjectKey
 from dray.proof.replay import (
     Object,
@@ -73,4 +74,9 @@ class LedgerRule:
                 self.overbound += 1
                 if not self._bound_must_fit:
                     continue
-            yield Violation(rule, revision, f"node {node}", f"pod {PodRef.of(pod)}: {short.detail}")
+            keys = (ObjectKey(NODES.plural, "", node), *(_key(each) for each, _ in ledger.nodes[node].pods()))
+            yield Violation(rule, revision, f"node {node}", f"pod {PodRef.of(pod)}: {short.detail}", keys)
+
+
+def _key(pod: PodRef) -> ObjectKey:
+    return ObjectKey(PODS.plural, pod.namespace, pod.name)
