@@ -127,7 +127,7 @@ async def _follow(kubeconfig: str | None, sink: OnlineCheck | _Recorder, followi
 
 
 def _print_result(broken: int, changes: int, objects: int) -> None:
-    found = f"{broken} promises broken" if broken else "every promise was kept"
+    found = f"{broken} {'promise' if broken == 1 else 'promises'} broken" if broken else "every promise was kept"
     click.echo(f"{found} ({changes} changes, {objects} objects)", err=True)
 
 
