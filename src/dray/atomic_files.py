@@ -23,7 +23,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o644) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
 
 
 def write_private(path: Path, content: bytes) -> None:
@@ -51,7 +51,7 @@ def open_private(path: Path, mode: str) -> IO[Any]:
     return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_folder(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

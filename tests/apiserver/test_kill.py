@@ -3,11 +3,13 @@
 import asyncio
 import base64
 import os
+import shutil
 import signal
 import ssl
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +17,9 @@ import pytest
 import yaml
 from tests.builders.manifests import a_claim, a_result, an_allocation
 from tests.waiting import eventually
+
+from dray.store.backup import Backup
+from dray.store.errors import StoreError
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
@@ -130,3 +135,47 @@ async def test_nothing_acknowledged_is_lost(tmp_path: Path, rounds: int) -> None
             assert allocated.items() <= (await revisions(session, CLAIMS)).items()
             server.kill()
     assert len(acknowledged) > rounds * 8
+
+
+async def test_cluster_that_is_lost_comes_back_from_its_backup(tmp_path: Path) -> None:
+    """Copies go on while the server is under load; then server and copier are killed and the data directory is gone."""
+    server = Server(tmp_path)
+    acknowledged: dict[str, str] = {}
+    file = tmp_path / "backup"
+    async with await server.start() as session:
+        authority = (tmp_path / "data" / "pki" / "ca.crt").read_bytes()
+        writers = [
+            asyncio.create_task(write_until_it_breaks(session, f"w{writer}", acknowledged)) for writer in range(4)
+        ]
+        copier = run_dray("backup", str(file), "--data", str(tmp_path / "data"), "--every", "0.1")
+        await eventually(lambda: len(copies(file)) >= 3, "three copies")
+        copier.kill()
+        server.kill()
+        await asyncio.gather(*writers)
+    shutil.rmtree(tmp_path / "data")
+    copied = copies(file)[-1][1]
+    assert run_dray("restore", str(file), "--data", str(tmp_path / "data")).wait() == 0
+    async with await server.start() as session:
+        found = await revisions(session, CONFIG_MAPS)
+        server.kill()
+    assert (tmp_path / "data" / "pki" / "ca.crt").read_bytes() == authority, (
+        "clients of the lost cluster trust this one"
+    )
+    expected = {name: revision for name, revision in acknowledged.items() if int(revision) <= copied}
+    assert expected
+    assert expected.items() <= found.items()
+    assert all(int(revision) <= copied for revision in found.values())
+
+
+def run_dray(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "dray", *arguments], stdout=subprocess.DEVNULL)
+
+
+def copies(file: Path) -> list[tuple[float, int]]:
+    if not file.exists():
+        return []
+    try:
+        with closing(Backup(file)) as backup:
+            return backup.moments()
+    except StoreError:
+        return []

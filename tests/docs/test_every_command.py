@@ -21,7 +21,7 @@ _LINE = re.compile(r"^ *\$? *((?:dray|kubectl) [^\n]*)$", re.M)
 _INLINE = re.compile(r"`((?:dray|kubectl) [^`]+)`")
 # They run until they are told to end, need another machine, or change it; starting them is tested in their rooms.
 STAY = re.compile(
-    r"dray (up|down|apiserver|controller-manager|scheduler|kubelet|dashboard|driver|bench|kubeconfig|top|completion|allocate|vectors|demo|proof)\b"
+    r"dray (up|down|apiserver|controller-manager|scheduler|kubelet|dashboard|driver|bench|kubeconfig|top|completion|allocate|vectors|demo|proof|backup|restore)\b"
     r"|dray doctor .*--cdi-dir /var/run|kubectl (apply -k|create clusterrole|drain|apply -f \"\$)"
 )
 # Words that stand for something of the reader's.

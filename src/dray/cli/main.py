@@ -22,6 +22,7 @@ from dray.cli.output import show_hidden_characters
 # One row per command: where it lives ("module:attribute" below dray.cli) and its line in `dray --help`.
 COMMANDS: dict[str, tuple[str, str]] = {
     "apiserver": ("apiserver:apiserver", "Run the API server alone, without controllers."),
+    "backup": ("backup:backup", "Copy a cluster into a file while it runs."),
     "cel": ("cel:cel", "Evaluate a device selector over slices: matches, misses and why, cost."),
     "completion": ("completion:completion", "Print shell completion for bash, zsh or fish."),
     "bench": ("bench:bench", "Measure whole clusters with the benchmark workloads."),
@@ -41,6 +42,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kubeconfig": ("kubeconfig:kubeconfig", "Make a kubeconfig for another user, a part of the cluster or a node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),
     "proof": ("proof:proof", "Follow any cluster and name every promise it breaks, with what happened before."),
+    "restore": ("backup:restore", "Make a new cluster's store from a backup, as of any moment that was copied."),
     "scheduler": ("scheduler:scheduler", "Run the scheduler against an API server."),
     "list": ("clusters:list_clusters", "The clusters that `dray up` runs on this machine."),
     "down": ("clusters:down", "End clusters of `dray up`."),

@@ -131,6 +131,12 @@ class EtcdStore(StoreBase):
         except FutureRevision:
             raise FutureRevision(request.revision, await self.current_revision()) from None
 
+    async def expiring_keys(self) -> set[str]:
+        """Keys that hang on a lease."""
+        start, end = self._span("")
+        answer = await self._range(pb.RangeRequest(key=start, range_end=end, keys_only=True))
+        return {self._decode(kv.key) for kv in answer.kvs if kv.lease}
+
     def _span(self, prefix: str) -> tuple[bytes, bytes]:
         start = self._encode(prefix) if prefix else self._root
         return start, start[:-1] + bytes([start[-1] + 1])

@@ -42,6 +42,13 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     return _connect(path, _MAPPED_BYTES)
 
 
+def connect_to_read_only(path: Path) -> sqlite3.Connection:
+    """A file that another process may be writing. It must exist, and nothing is changed in it."""
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None)
+    connection.execute("PRAGMA query_only=1")
+    return connection
+
+
 def _connect(path: Path, mapped_bytes: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=64)
     connection.execute("PRAGMA journal_mode=WAL")
@@ -54,13 +61,25 @@ def _connect(path: Path, mapped_bytes: int) -> sqlite3.Connection:
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
     """Make the tables of a new file; refuse a file of a later or foreign layout."""
-    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if tables and "numbers" not in tables:
-        raise StoreError(f"{path} is an SQLite file of something else")
+    if names(connection):
+        check_layout(connection, path)
     connection.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
+
+
+def check_layout(connection: sqlite3.Connection, path: Path) -> None:
+    if "numbers" not in names(connection):
+        raise StoreError(f"{path} is an SQLite file of something else")
     found = number(connection, "schema")
-    if found != SCHEMA_VERSION:
-        raise StoreError(f"{path} has layout {found}; this release reads layout {SCHEMA_VERSION}")
+    if found > SCHEMA_VERSION:
+        raise StoreError(
+            f"{path} was written by a newer release of dray (layout {found}, this one knows {SCHEMA_VERSION}); "
+            "start that release, or restore a backup that this one can read"
+        )
+
+
+def names(connection: sqlite3.Connection) -> set[str]:
+    """Of the tables in the file."""
+    return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def number(connection: sqlite3.Connection, name: str) -> int:
@@ -210,3 +229,51 @@ def set_expiry(connection: sqlite3.Connection, key: str, at: int | None) -> None
 
 def read_expiries(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute("SELECT key, at FROM expiry").fetchall())
+
+
+def replace_expiries(connection: sqlite3.Connection, expiries: dict[str, int]) -> None:
+    connection.execute("DELETE FROM expiry")
+    connection.executemany("INSERT INTO expiry VALUES (?, ?)", expiries.items())
+
+
+# --- whole files, for backups ----------------------------------------------------------------------------------------
+
+# sequence number, key, value, revision of its creation
+StoredVersion = tuple[int, str, bytes | None, int]
+_CURRENT = "SELECT c.seq, c.key, v.value, c.created FROM current c JOIN versions v ON v.seq = c.seq"
+
+
+def read_current(connection: sqlite3.Connection) -> Iterator[StoredVersion]:
+    return connection.execute(_CURRENT)
+
+
+def read_oldest(connection: sqlite3.Connection, limit: int) -> list[Entry]:
+    """Living keys, those that have not been written for the longest time first."""
+    rows = connection.execute(f"{_CURRENT} ORDER BY c.seq LIMIT ?", (limit,))
+    return [Entry(key, value, revision_of(seq), created) for seq, key, value, created in rows]
+
+
+def read_since(connection: sqlite3.Connection, after: int) -> Iterator[StoredVersion]:
+    sql = "SELECT seq, key, value, created FROM versions WHERE seq >= ? ORDER BY seq"
+    return connection.execute(sql, (first_seq(after + 1),))
+
+
+def read_versions_at(connection: sqlite3.Connection, revision: int) -> Iterator[tuple[int, str, bytes, int]]:
+    """What lived at a revision, oldest first."""
+    end = first_seq(revision + 1)
+    sql = f"SELECT v.seq, v.key, v.value, v.created {_AT} ORDER BY v.seq"
+    return connection.execute(sql, ("", "", _LAST, end, end))
+
+
+def read_revisions(connection: sqlite3.Connection) -> dict[str, int]:
+    """When each living key was last written."""
+    return {key: revision_of(seq) for key, seq in connection.execute("SELECT key, seq FROM current")}
+
+
+def enter_version(connection: sqlite3.Connection, seq: int, key: str, value: bytes | None, created: int) -> None:
+    """A value, or (None) a deletion, with the number that it has elsewhere."""
+    connection.execute("INSERT INTO versions VALUES (?, ?, ?, ?, 0)", (seq, key, value, created))
+    if value is None:
+        connection.execute("DELETE FROM current WHERE key = ?", (key,))
+    else:
+        connection.execute("INSERT OR REPLACE INTO current VALUES (?, ?, ?)", (key, seq, created))

@@ -94,15 +94,24 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or "not PEM").lower().replace("_", " ")
 
 
+def is_etcd(url: str) -> bool:
+    return url.startswith("etcd")
+
+
+def store_file(url: str, data: Path) -> Path:
+    """The SQLite file that `--store` names; an empty URL means the one in the data directory."""
+    if not url:
+        return data / "dray.db"
+    path = urlsplit(url).path
+    if not url.startswith("sqlite:") or not path:
+        raise StoreError(f"{url}: give a file, as in sqlite:///var/lib/dray/dray.db")
+    return Path(unquote(path))
+
+
 async def open_store(url: str, data: Path, clock: Clock | None = None) -> Store:
     """Opens the store that `--store` names; an empty URL means the SQLite file in the data directory."""
-    if not url:
-        return SqliteStore(data / "dray.db", clock)
-    if url.startswith("sqlite:"):
-        path = urlsplit(url).path
-        if not path:
-            raise StoreError(f"{url}: give a file, as in sqlite:///var/lib/dray/dray.db")
-        return SqliteStore(Path(unquote(path)), clock)
+    if not url or url.startswith("sqlite:"):
+        return SqliteStore(store_file(url, data), clock)
     from dray.store.etcd import EtcdStore  # loads gRPC only where etcd is used
 
     return await EtcdStore.open(StoreAddress.parse(url))
