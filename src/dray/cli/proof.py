@@ -12,9 +12,10 @@ from typing import IO
 import click
 import msgspec
 
+from dray.cli.cluster_source import LiveCluster, live_options
 from dray.cli.main import EXIT_NO, BrokenWorld
 from dray.cli.output import Coloured, show_line
-from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable, connect
+from dray.client import NODES, ApiError, CredentialsError, KubeconfigError, ServerUnreachable
 from dray.event_loop import until_signalled
 from dray.proof import History, ObjectPast, ObjectPasts, OnlineCheck, Violation, check, watch_cluster
 from dray.proof.history import Record, line_of
@@ -24,7 +25,7 @@ Report = Callable[[Violation, list[ObjectPast]], None]
 
 
 @click.command()
-@click.option("--kubeconfig", type=click.Path(dir_okay=False), help="Cluster to follow; default as kubectl.")
+@live_options
 @click.option(
     "-f", "--filename", "recorded", type=click.Path(dir_okay=False), help="Check a recording; follow no cluster."
 )
@@ -44,7 +45,7 @@ Report = Callable[[Violation, list[ObjectPast]], None]
     default="text",
     help="json: one object for each broken promise.",
 )
-def proof(kubeconfig: str | None, recorded: str | None, for_s: float, record: str | None, output: str) -> None:
+def proof(live: LiveCluster, recorded: str | None, for_s: float, record: str | None, output: str) -> None:
     """Follow a cluster and name every promise it breaks, with what happened before. Exit code 1 if any was broken.
 
     Works with any Kubernetes API server that serves resource.k8s.io; it lists and watches pods, nodes, claims and slices, and never writes.
@@ -57,11 +58,13 @@ def proof(kubeconfig: str | None, recorded: str | None, for_s: float, record: st
     """
     report = _print_json if output == "json" else _print_text
     if recorded is not None:
-        if kubeconfig or record or for_s:
-            raise click.UsageError("-f reads a recording: --kubeconfig, --for and --record do not go with it")
+        if live.is_named or record or for_s:
+            raise click.UsageError(
+                "-f reads a recording: --kubeconfig, --context, --for and --record do not go with it"
+            )
         broken = _check_recording(Path(recorded), report)
     else:
-        broken = _check_cluster(kubeconfig, for_s, record, report)
+        broken = _check_cluster(live, for_s, record, report)
     if broken:
         sys.exit(EXIT_NO)
 
@@ -83,12 +86,12 @@ def _check_recording(path: Path, report: Report) -> int:
     return len(found.violations)
 
 
-def _check_cluster(kubeconfig: str | None, for_s: float, record: str | None, report: Report) -> int:
+def _check_cluster(live: LiveCluster, for_s: float, record: str | None, report: Report) -> int:
     with ExitStack() as stack:
         following = OnlineCheck(lambda violation: report(violation, following.pasts.of(violation)))
         sink = _Recorder(following, stack.enter_context(_new_file(record))) if record else following
         try:
-            asyncio.run(_follow(kubeconfig, sink, following, for_s))
+            asyncio.run(_follow(live, sink, following, for_s))
         except (KubeconfigError, CredentialsError, ServerUnreachable, ApiError) as problem:
             raise BrokenWorld(str(problem)) from problem
     _print_result(following.violations, following.events, following.objects)
@@ -116,8 +119,8 @@ class _Recorder:
         self._inner.add(record)
 
 
-async def _follow(kubeconfig: str | None, sink: OnlineCheck | _Recorder, following: OnlineCheck, for_s: float) -> None:
-    client = connect(kubeconfig, component="dray-proof")
+async def _follow(live: LiveCluster, sink: OnlineCheck | _Recorder, following: OnlineCheck, for_s: float) -> None:
+    client = live.connect("dray-proof")
     try:
         await client.list(NODES)  # Fails at once on wrong credentials or address; the watch would retry for ever.
         click.echo("watching; end with Ctrl-C" if not for_s else f"watching for {for_s:g} s", err=True)
