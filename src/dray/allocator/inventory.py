@@ -8,7 +8,7 @@ from dray.allocator.change_log import ChangeLog
 from dray.allocator.device_kinds import KindTable, ShapeTable
 from dray.allocator.ledger import Ledger, PoolUse
 from dray.allocator.node_selectors import node_matches
-from dray.allocator.pools import CompiledSlice, Pool, PoolState, PoolView, is_offered
+from dray.allocator.pools import CompiledSlice, CountersTable, Pool, PoolState, PoolView, is_offered
 from dray.allocator.types import Features
 from dray.api.core import Node, NodeSelector
 from dray.api.dra.pools import PoolID
@@ -123,6 +123,7 @@ class Inventory:
     def __init__(self, features: Features | None = None) -> None:
         self.features = features or Features()
         self.kinds = KindTable()
+        self._counters = CountersTable()
         self.shapes = ShapeTable()
         self._pools: dict[PoolID, Pool] = {}
         self._slices: dict[str, CompiledSlice] = {}
@@ -237,7 +238,7 @@ class Inventory:
     def whole_pool(self, pool_id: PoolID) -> PoolView | None:
         """Every slice of the pool, wherever its devices can be used; None if there is no such pool."""
         offered = self._offered(pool_id)
-        return self._pools[pool_id].view(offered, self.features, self.shapes) if offered else None
+        return self._pools[pool_id].view(offered, self.features, self.shapes, self._counters) if offered else None
 
     def _offered(self, pool_id: PoolID) -> frozenset[str]:
         slices = self._pools[pool_id].slices if pool_id in self._pools else {}
@@ -274,7 +275,7 @@ class Inventory:
                 names_by_pool.setdefault(pool_id, set()).update(reaching)
         views = []
         for pool_id, relevant in names_by_pool.items():
-            view = self._pools[pool_id].view(frozenset(relevant), self.features, self.shapes)
+            view = self._pools[pool_id].view(frozenset(relevant), self.features, self.shapes, self._counters)
             if view is not None:
                 views.append(view)
         return views

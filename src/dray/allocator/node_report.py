@@ -6,11 +6,12 @@ is there such a device, is it of the class, does it match, is it free, tolerated
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dray.allocator.allocator import Allocator, Question
 from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.inventory import NodePools
 from dray.allocator.pools import PoolView, taint_rule_matches
 from dray.allocator.requests import Option
 from dray.allocator.search_input import SearchInput
@@ -92,6 +93,21 @@ def report_on_node(allocator: Allocator, question: Question, node: Node) -> Node
         for option in problem.options
     )
     return NodeReport(pools.name, requests, invalid)
+
+
+def report_key(allocator: Allocator, pools: NodePools) -> Hashable:
+    """Equal for nodes whose reports differ in the names of devices and pools only; None: not to be compared."""
+    if pools.incomplete or pools.invalid or any(True for _ in allocator.inventory.taint_rules):
+        return None
+    parts: list[Hashable] = [pools.unreachable, pools.declares_operations]
+    for view in pools.pools:
+        taken = allocator.ledger.taken(view)
+        parts += [view.driver, view.shape, taken.dedicated, taken.shared, taken.consumed_key]
+        if view.counters is not None and view.shape.consumes:
+            if view.shape.grouped:
+                return None
+            parts += [view.counters.names_key, tuple(allocator.ledger.counters(view).available)]
+    return tuple(parts)
 
 
 def _said(claim: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from enum import Enum
+from weakref import WeakValueDictionary
 
 from dray.allocator.device_kinds import DeviceKind, KindTable, Shape, ShapeTable
 from dray.allocator.types import Features
@@ -78,10 +79,23 @@ class PoolState(Enum):
 class PoolCounters:
     """Counter sets of one pool and what each of its devices draws, also devices that other nodes see."""
 
-    __slots__ = ("drawn_by_name", "index", "kinds_by_name", "names", "names_key", "problem", "sets", "totals")
+    __slots__ = (
+        "__weakref__",
+        "drawn_by_name",
+        "index",
+        "kinds_by_name",
+        "lists",
+        "names",
+        "names_key",
+        "problem",
+        "sets",
+        "totals",
+    )
 
     def __init__(self, slices: Sequence[CompiledSlice]) -> None:
         self.problem = ""
+        # Keeps the lists alive by which pools are compared.
+        self.lists = [(compiled.kinds, compiled.spec.shared_counters) for compiled in slices]
         self.totals: list[int] = []
         self.names: list[tuple[str, str]] = []
         self.sets: dict[str, dict[str, int]] = {}
@@ -137,6 +151,22 @@ class PoolCounters:
 
     def _report(self, problem: str) -> None:
         self.problem = self.problem or problem
+
+
+class CountersTable:
+    """Finds the counters of a pool. Pools of equal nodes, whose slices share their lists of devices, share one object."""
+
+    def __init__(self) -> None:
+        self._counters: WeakValueDictionary[Hashable, PoolCounters] = WeakValueDictionary()
+
+    def counters_of(self, slices: Sequence[CompiledSlice]) -> PoolCounters:
+        ordered = sorted(slices, key=_by_name)
+        # Equal lists are decoded once, and the counters keep them alive, so identity is equality here.
+        key = tuple([(id(one.kinds), id(one.spec.shared_counters)) for one in ordered])
+        counters = self._counters.get(key)
+        if counters is None:
+            counters = self._counters[key] = PoolCounters(ordered)
+        return counters
 
 
 class PoolView:
@@ -212,28 +242,30 @@ def _by_name(compiled: CompiledSlice) -> str:
 class Pool:
     """Every slice of one (driver, pool) in the cluster, and the views made of them."""
 
-    __slots__ = ("_counters", "_views", "pool_id", "slices")
+    __slots__ = ("_views", "pool_id", "slices")
 
     def __init__(self, pool_id: PoolID) -> None:
         self.pool_id = pool_id
         self.slices: dict[str, CompiledSlice] = {}
         self._views: dict[frozenset[str], PoolView | None] = {}
-        self._counters: dict[int, PoolCounters] = {}
 
     def changed(self) -> None:
         for view in self._views.values():
             if view is not None:
                 view.is_live = False
         self._views.clear()
-        self._counters.clear()
 
-    def view(self, relevant: frozenset[str], features: Features, shapes: ShapeTable) -> PoolView | None:
+    def view(
+        self, relevant: frozenset[str], features: Features, shapes: ShapeTable, counters: CountersTable
+    ) -> PoolView | None:
         """The pool made of these slices, or None if a newer generation has made them obsolete."""
         if relevant not in self._views:
-            self._views[relevant] = self._build(relevant, features, shapes)
+            self._views[relevant] = self._build(relevant, features, shapes, counters)
         return self._views[relevant]
 
-    def _build(self, relevant: frozenset[str], features: Features, shapes: ShapeTable) -> PoolView | None:
+    def _build(
+        self, relevant: frozenset[str], features: Features, shapes: ShapeTable, counters: CountersTable
+    ) -> PoolView | None:
         seen = [self.slices[name] for name in relevant]
         kept = sorted(newest_by(seen, lambda one: one.spec.pool.generation), key=_by_name)
         newest = kept[0].spec.pool.generation
@@ -249,10 +281,10 @@ class Pool:
             if len(everywhere) != wanted:
                 return PoolView(self.pool_id, kept, PoolState.INCOMPLETE, shapes)
         view = PoolView(self.pool_id, kept, PoolState.VALID, shapes)
-        self._check(view, everywhere, newest, features)
+        self._check(view, everywhere, features, counters)
         return view
 
-    def _check(self, view: PoolView, everywhere: list[CompiledSlice], generation: int, features: Features) -> None:
+    def _check(self, view: PoolView, everywhere: list[CompiledSlice], features: Features, table: CountersTable) -> None:
         if len(view.positions) != len(view.names):
             twice = next(name for i, name in enumerate(view.names) if view.positions[name] != i)
             view.mark_invalid(f"duplicate device name {twice}")
@@ -260,10 +292,7 @@ class Pool:
             view.shape.consumes or any(one.spec.shared_counters or _draws(one) for one in everywhere)
         ):
             return
-        counters = self._counters.get(generation)
-        if counters is None:
-            counters = self._counters[generation] = PoolCounters(everywhere)
-        view.counters = counters
+        view.counters = counters = table.counters_of(everywhere)
         if counters.problem and view.state is PoolState.VALID:
             view.mark_invalid(counters.problem)
 

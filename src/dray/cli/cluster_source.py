@@ -15,10 +15,10 @@ import click
 from dray.api.errors import DecodeError
 from dray.cli.main import BrokenWorld
 from dray.explain.dump import Dump, DumpReader, InvalidObject
-from dray.validation import ValidationContext
 
 if TYPE_CHECKING:
     from dray.client import Client
+    from dray.validation import ValidationContext
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

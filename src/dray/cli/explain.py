@@ -19,8 +19,8 @@ from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.dump import Dump
 from dray.explain.pod_text import text_of, text_of_many
 from dray.explain.verdicts import PodNotFound, PodVerdict
+from dray.features import FeatureGates
 from dray.sim.pod_explanation import ExplainedCluster, ExplainOptions
-from dray.validation import ValidationContext
 
 _POD_WORDS = ("pod", "pods", "po")
 
@@ -64,7 +64,7 @@ def explain(
     if every and pod is not None:
         raise click.UsageError("--all explains every pod that waits; leave out the name")
     gates = gates_from(feature_gates, emulate)
-    given = read_dump(files, check=ValidationContext(gates=gates), keep_going=keep_going) if files else Dump()
+    given = _read(files, gates, keep_going) if files else Dump()
     is_live = not files or live.is_named or not _is_dump(given)
     world = given.world()
     if is_live:
@@ -89,6 +89,12 @@ def explain(
         show_line(f"left out: {line}", err=True)
     if not all(verdict.is_well for verdict in verdicts):
         sys.exit(EXIT_NO)
+
+
+def _read(files: tuple[str, ...], gates: FeatureGates, keep_going: bool) -> Dump:
+    from dray.validation import ValidationContext
+
+    return read_dump(files, check=ValidationContext(gates=gates), keep_going=keep_going)
 
 
 def _width() -> int | None:

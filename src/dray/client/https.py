@@ -9,11 +9,9 @@ import ssl
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
 
 from dray.client.credentials import Proof
 from dray.client.errors import ApiError, KubeconfigError, ServerUnreachable
@@ -21,12 +19,20 @@ from dray.client.keep_alive import KeepAlivePool
 from dray.client.kubeconfig import Connection
 from dray.client.transport import URGENT, Answer, Call
 
+# Only streams and calls through proxies need aiohttp. Importing it costs as much as a short command does in all.
+if TYPE_CHECKING:
+    import aiohttp
+
 CONNECT_TIMEOUT_S = 10.0
 MAX_RETIRED = 2
 # A dead peer is noticed after about this long on a connection that is otherwise silent.
 KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_PROBES = 30, 10, 3
 
-_BROKEN = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+
+def _broken() -> tuple[type[Exception], ...]:
+    import aiohttp
+
+    return (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 
 
 class HttpsTransport:
@@ -53,14 +59,14 @@ class HttpsTransport:
         if self._is_direct:
             return await self._request_directly(call)
         session, headers = await self._prepare(call)
-        timeout = aiohttp.ClientTimeout(total=call.timeout_s, connect=CONNECT_TIMEOUT_S)
+        timeout = _timeout(call)
         try:
             async with session.request(
                 call.method, self._url(call), data=call.body or None, headers=headers, timeout=timeout, **self._extra()
             ) as response:
                 body = await response.read()
                 return Answer(response.status, {k.lower(): v for k, v in response.headers.items()}, body)
-        except _BROKEN as error:
+        except _broken() as error:
             raise self._unreachable(error) from error
 
     async def _request_directly(self, call: Call) -> Answer:
@@ -86,19 +92,19 @@ class HttpsTransport:
                 retry_after = response.headers.get("Retry-After", "")
                 raise ApiError.from_answer(response.status, await response.read(), retry_after)
             yield self._frames(response)
-        except _BROKEN as error:
+        except _broken() as error:
             raise self._unreachable(error) from error
         finally:
             response.close()
 
     async def _open(self, call: Call) -> aiohttp.ClientResponse:
         session, headers = await self._prepare(call)
-        timeout = aiohttp.ClientTimeout(total=call.timeout_s, connect=CONNECT_TIMEOUT_S)
+        timeout = _timeout(call)
         try:
             return await session.request(
                 call.method, self._url(call), headers=headers, timeout=timeout, **self._extra()
             )
-        except _BROKEN as error:
+        except _broken() as error:
             raise self._unreachable(error) from error
 
     async def _frames(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -109,7 +115,7 @@ class HttpsTransport:
                 for line in lines:
                     if line:
                         yield line
-        except _BROKEN as error:
+        except _broken() as error:
             raise self._unreachable(error) from error
         if rest.strip():
             yield rest
@@ -145,6 +151,8 @@ class HttpsTransport:
         """A new client certificate means new connections; running requests finish on the old ones."""
         if self._session is not None and proof.client_certificate == self._session_certificate:
             return self._session
+        import aiohttp
+
         old, self._session_certificate = self._session, proof.client_certificate
         connector = aiohttp.TCPConnector(
             limit=0, ssl=ssl_context(self._connection, proof), socket_factory=_keepalive_socket
@@ -174,6 +182,12 @@ class HttpsTransport:
         return ServerUnreachable(f"{self._connection.server}: {reason}")
 
 
+def _timeout(call: Call) -> aiohttp.ClientTimeout:
+    import aiohttp
+
+    return aiohttp.ClientTimeout(total=call.timeout_s, connect=CONNECT_TIMEOUT_S)
+
+
 def _env_proxy(server: str) -> str:
     """The proxy that HTTPS_PROXY and NO_PROXY name for this server, if any."""
     parts = urlsplit(server)
@@ -183,13 +197,11 @@ def _env_proxy(server: str) -> str:
 
 
 def ssl_context(connection: Connection, proof: Proof) -> ssl.SSLContext:
-    context = ssl.create_default_context()
     try:
-        if connection.ca:
-            if not connection.verify:
-                # A typing error away from trusting everybody; kubectl refuses it as well.
-                raise ValueError("a certificate-authority and insecure-skip-tls-verify exclude each other")
-            context = ssl.create_default_context(cadata=connection.ca.decode())
+        if connection.ca and not connection.verify:
+            # A typing error away from trusting everybody; kubectl refuses it as well.
+            raise ValueError("a certificate-authority and insecure-skip-tls-verify exclude each other")
+        context = ssl.create_default_context(cadata=connection.ca.decode() if connection.ca else None)
         if not connection.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -3,6 +3,7 @@
     objects = ClusterObjects.of(...)                            nodes, pods, claims, slices, ... of one moment
     device_verdict(allocator, question, node, holders)          why a node's devices cannot serve a pod's claims: counts per
                                                                 test, the nearest miss with the sub-expression that decided
+    DeviceVerdicts(allocator, question, holders).on(node)       the same for many nodes; equal ones are looked at once
     what_would_help(allocator, claims, node, report, holders)   changes of claims after which the node's devices serve them
     node_remedies(pod, where, code, rows)                       changes of the node, its pods or the pod for one refusal
     why_no_claim(objects, pod, entry), unready_devices(claim)   causes that quotas, labels, conditions and events know

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dray.api.codec import shape_document, to_object
 from dray.api.core import Event, Namespace, Node, Pod, PriorityClass, ResourceQuota
@@ -28,7 +28,10 @@ from dray.api.resource import (
 from dray.api.scheme import is_namespaced
 from dray.api.versions import to_storage
 from dray.explain.cluster_objects import ClusterObjects
-from dray.validation import ValidationContext, validate_create
+
+# The rules of all kinds take a while to import, and only files are checked.
+if TYPE_CHECKING:
+    from dray.validation import ValidationContext
 
 Document = dict[str, Any]
 T = TypeVar("T")
@@ -181,6 +184,12 @@ def _opened(value: Any) -> Iterator[Document]:
     yield from ({**said, **item} for item in items if isinstance(item, dict))
 
 
+def _problems(document: Document, check: ValidationContext) -> list[Any]:
+    from dray.validation import validate_create
+
+    return list(validate_create(document, check))
+
+
 def add_document(dump: Dump, document: Document, check: ValidationContext | None) -> str:
     """Adds the document's object to the dump; the answer says why it cannot be used, and is empty if it can."""
     kind = str(document.get("kind") or "")
@@ -195,7 +204,7 @@ def add_document(dump: Dump, document: Document, check: ValidationContext | None
     try:
         shaped = shape_document({**document, "apiVersion": document.get("apiVersion") or version}).document
         stored = to_storage(apply_defaults(_in_namespace(shaped, kind), _NOW))
-        errors = validate_create(stored, check) if check is not None else []
+        errors = _problems(stored, check) if check is not None else []
         if errors:
             return "; ".join(map(str, errors[:3])) + (f"; and {len(errors) - 3} more" if len(errors) > 3 else "")
         obj: Any = to_object(stored, wanted)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dray import cel
 from dray.allocator import Allocator
 from dray.allocator.device_kinds import DeviceKind
+from dray.allocator.inventory import NodePools
 from dray.allocator.node_report import USABLE, DeviceReport, RequestReport
 from dray.allocator.selectors import Selectors
 from dray.api.dra.pools import DeviceID
@@ -69,7 +70,7 @@ class NearestMiss:
 
 
 def nearest_miss(
-    report: RequestReport, counts: RequestCounts, allocator: Allocator, holders: DeviceHolders
+    report: RequestReport, counts: RequestCounts, allocator: Allocator, pools: NodePools, holders: DeviceHolders
 ) -> NearestMiss | None:
     """The closest of the devices that the request cannot have, for what makes the request short."""
     misses = [device for device in report.devices if device.code not in (USABLE, "other-node")]
@@ -81,7 +82,8 @@ def nearest_miss(
     if closest[0].selector:
         return _nearest_by_selector(closest, allocator)
     device = closest[0]
-    return NearestMiss(device.device_id, device.code, device.detail, holders=_concerned(device, report, holders))
+    concerned = holders_concerned(device.device_id, device.code, pools, holders)
+    return NearestMiss(device.device_id, device.code, device.detail, holders=concerned)
 
 
 def _rank(device: DeviceReport) -> int:
@@ -122,15 +124,21 @@ def _effort(why: cel.MatchExplanation | cel.CompileFailure) -> tuple[float, int]
     return (sum(1 - each.likeness / 2 for each in why.missing), len(why.reasons))
 
 
-def _concerned(device: DeviceReport, report: RequestReport, holders: DeviceHolders) -> tuple[DeviceHolder, ...]:
+def holders_concerned(
+    device_id: DeviceID, code: str, pools: NodePools, holders: DeviceHolders
+) -> tuple[DeviceHolder, ...]:
     """The claims that would have to release the device itself, or devices that draw from the same counter sets."""
-    mine = tuple(holders.of(device.device_id))
-    if device.code not in ("counters", "compatibility"):
-        return mine
-    sets = {name for name, _, _ in device.kind.consumes}
-    found: dict[str, DeviceHolder] = {row.claim: row for row in mine}
-    for other in report.devices:
-        if other.device_id[:2] == device.device_id[:2] and sets & {name for name, _, _ in other.kind.consumes}:
-            for row in holders.of(other.device_id):
+    found: dict[str, DeviceHolder] = {row.claim: row for row in holders.of(device_id)}
+    if code not in ("counters", "compatibility"):
+        return tuple(found.values())
+    view = next(each for each in pools.pools if each.pool_id == device_id[:2])
+    sets = _counter_sets(view.shape.kinds[view.positions[device_id.device]])
+    for place, kind in enumerate(view.shape.kinds):
+        if sets & _counter_sets(kind):
+            for row in holders.of(view.device_id(place)):
                 found.setdefault(row.claim, row)
     return tuple(found.values())
+
+
+def _counter_sets(kind: DeviceKind) -> set[str]:
+    return {name for name, _, _ in kind.consumes}

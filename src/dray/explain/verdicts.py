@@ -10,6 +10,7 @@ from dray.allocator import Allocator, Failure, NoFit, Question
 from dray.allocator.node_report import USABLE, NodeReport, RequestReport, report_on_node
 from dray.allocator.rules.constraints import ConstraintScope
 from dray.api.core import Node
+from dray.api.dra.pools import DeviceID
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.nearest_device import (
     NearestMiss,
@@ -63,13 +64,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceVerdict:
-    """The allocator's result for the claims on one node."""
+    """The allocator's result for the claims on one node. `example` is a device that the message names."""
 
     code: str
     message: str
     requests: tuple[RequestCounts, ...] = ()
     nearest: NearestMiss | None = None
     helps: tuple[Remedy, ...] = ()
+    example: DeviceID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,10 @@ def device_verdict(
     report = report_on_node(allocator, question, node)
     all_counts = [count_devices(request) for request in report.requests]
     cause = _cause(report, all_counts)
-    nearest = nearest_miss(*cause, allocator, holders) if cause is not None else None
+    nearest = (
+        nearest_miss(*cause, allocator, allocator.inventory.pools_on(node), holders) if cause is not None else None
+    )
+    example: DeviceID | None = None
     if isinstance(answer, Failure):
         code = answer.code
         message = _failure(answer, report, cause, nearest)
@@ -198,10 +203,11 @@ def device_verdict(
         message += f"; {nearest.hints[0]}" if nearest is not None and nearest.hints else ""
     else:
         code, message = _together(answer, question, report)
+        example = answer.nearest_miss.device_id if answer.nearest_miss is not None else None
     helps = (
         what_would_help(allocator, question.claims, node, report, holders, conditions) if conditions is not None else []
     )
-    return DeviceVerdict(code, message, tuple(all_counts), nearest, tuple(helps))
+    return DeviceVerdict(code, message, tuple(all_counts), nearest, tuple(helps), example)
 
 
 def _failure(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import difflib
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -18,6 +19,7 @@ from dray.api.dra.pod_claims import claim_names, claim_names_of_entries, entries
 from dray.api.dra.pod_phase import is_finished
 from dray.api.dra.pools import device_id
 from dray.api.resource import ResourceClaim
+from dray.explain.alike_nodes import DeviceVerdicts
 from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.doctor import why_not_started
@@ -190,6 +192,7 @@ class _PodExplainer:
         self._pod = found
         self._holders = DeviceHolders(self._simulation.cluster.all(ResourceClaim))
         self._where = f"{namespace}/{name}"
+        self._device_verdicts: dict[Hashable, DeviceVerdicts] = {}
 
     def verdict(self) -> PodVerdict:
         problem = self._simulation.prepared.problems.get(self._pod.metadata.uid)
@@ -241,9 +244,9 @@ class _PodExplainer:
         for entry in entries_without_claim(self._pod):
             template = entry.resource_claim_template_name or ""
             if (self._pod.metadata.namespace, template) not in self._world.templates_by_name:
-                return self._waits(
-                    "template-missing", f'resource claim template "{template}" of entry {entry.name} does not exist'
-                )
+                here = [name for place, name in self._world.templates_by_name if place == self._pod.metadata.namespace]
+                said = f'resource claim template "{template}" of entry {entry.name} does not exist'
+                return self._waits("template-missing", said + _meant(template, here))
             cause = why_no_claim(self._world, self._pod, entry)
             if cause is not None:
                 return self._waits_for(cause)
@@ -258,9 +261,19 @@ class _PodExplainer:
         code = status.reason_code
         message = status.message
         if code == "missing-class":
-            known = ", ".join(sorted(self._handle.devices.classes)) or "none"
-            message += f"; classes there are: {known}"
+            known = sorted(self._handle.devices.classes)
+            message += _meant(self._missing_class(), known) or f"; classes there are: {', '.join(known) or 'none'}"
         return self._waits(code, message)
+
+    def _missing_class(self) -> str:
+        for name in claim_names(self._pod):
+            claim: ResourceClaim = self._simulation.cluster.get(ResourceClaim, name, self._pod.metadata.namespace)
+            for request in claim.spec.devices.requests:
+                asked = [request.exactly] if request.exactly is not None else request.first_available
+                for each in asked:
+                    if each.device_class_name not in self._handle.devices.classes:
+                        return each.device_class_name
+        return ""
 
     def _notes(self) -> tuple[str, ...]:
         """Kinds that nobody handed in make an answer doubtful."""
@@ -332,8 +345,15 @@ class _PodExplainer:
         question = attempt.on(node).question if attempt is not None else None
         if attempt is None or question is None:
             return None
-        conditions = self._conditions(attempt, node) if in_depth else None
-        return device_verdict(self._handle.devices.allocator, question, node.node, self._holders, conditions)
+        allocator = self._handle.devices.allocator
+        if in_depth:
+            conditions = self._conditions(attempt, node)
+            return device_verdict(allocator, question, node.node, self._holders, conditions)
+        # Nodes may be asked different questions: on some an extended resource comes from devices, on others not.
+        known = self._device_verdicts.get(question.kind)
+        if known is None:
+            known = self._device_verdicts[question.kind] = DeviceVerdicts(allocator, question, self._holders)
+        return known.on(node.node)
 
     def _conditions(self, attempt: PodAttempt, node: NodeState) -> WhatIfContext:
         own = frozenset(f"{claim.metadata.namespace}/{claim.metadata.name}" for claim in attempt.allocated)
@@ -412,6 +432,11 @@ class _PodExplainer:
             nodes=tuple(verdicts),
             notes=(*self._notes(), *self._notes_on_claims()),
         )
+
+
+def _meant(name: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _refusing(state: NodeState, node: Node, steps: Sequence[Remedy] = ()) -> RefusingNode:

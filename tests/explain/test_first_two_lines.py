@@ -1,0 +1,123 @@
+"""A new user finds each planted problem with one command: the first two lines name what is wrong and what to do about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dray.cli.explain import explain
+from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_pod, held
+from tests.explain.test_recorded_causes import (
+    exceeded_quota,
+    from_template,
+    prepare_fails,
+    removed_admin_label,
+    stuck_binding_condition,
+    unregistered_driver,
+)
+
+
+def a_class_that_is_misspelt(cluster: Cluster) -> None:
+    cluster.request["deviceClassName"] = "gpuu"
+
+
+def an_attribute_that_is_misspelt(cluster: Cluster) -> None:
+    cluster.select(f'device.attributes["{DRIVER}"].modell == "a100"')
+
+
+def a_tainted_node(cluster: Cluster) -> None:
+    cluster.node["spec"]["taints"] = [{"key": "dedicated", "value": "infra", "effect": "NoSchedule"}]
+
+
+def a_tainted_device(cluster: Cluster) -> None:
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0", taints=[{"key": "maintenance", "effect": "NoSchedule"}])]
+
+
+def half_a_pool(cluster: Cluster) -> None:
+    cluster.slice["spec"]["pool"]["resourceSliceCount"] = 2
+
+
+def too_little_cpu(cluster: Cluster) -> None:
+    cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
+    cluster.add(gpu_pod("big", "", cpu="4", nodeName="node-1"))
+
+
+def every_device_in_use(cluster: Cluster) -> None:
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0")]
+    cluster.add(held(gpu_claim("other"), "gpu-0"), gpu_pod("other", "other", nodeName="node-1"))
+
+
+def a_constraint_that_cannot_be_met(cluster: Cluster) -> None:
+    cluster.request["count"] = 2
+    cluster.claim["spec"]["devices"]["constraints"] = [{"matchAttribute": f"{DRIVER}/numa"}]
+
+
+def no_such_template(cluster: Cluster) -> None:
+    from_template(cluster)
+    cluster.pod["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = "onee"
+
+
+def a_cordoned_node(cluster: Cluster) -> None:
+    cluster.node["spec"]["unschedulable"] = True
+
+
+PROBLEMS: list[tuple[Callable[[Cluster], None], str, str]] = [
+    (
+        unregistered_driver,
+        f"is on node node-1 and has not started: driver {DRIVER} is not registered with the node agent",
+        f"start driver {DRIVER} on node node-1",
+    ),
+    (prepare_fails, "preparing its devices on node node-1 fails", "see the log of the driver on node node-1"),
+    (a_class_that_is_misspelt, "device class gpuu does not exist; did you mean gpu?", "correct its name"),
+    (
+        an_attribute_that_is_misspelt,
+        "modell is not published; did you mean `model`?",
+        f'`device.attributes["{DRIVER}"].model == "a100"`',
+    ),
+    (exceeded_quota, "quota gpus allows 4", "kubectl edit resourcequota/gpus -n default"),
+    (
+        removed_admin_label,
+        "namespace default has no label resource.kubernetes.io/admin-access=true",
+        "kubectl label namespace default resource.kubernetes.io/admin-access=true",
+    ),
+    (
+        stuck_binding_condition,
+        f"is not ready: condition FabricReady is not reported by driver {DRIVER}",
+        f"see the log of driver {DRIVER}",
+    ),
+    (
+        a_tainted_node,
+        "taint dedicated=infra:NoSchedule is not tolerated",
+        "add {key: dedicated, value: infra, effect: NoSchedule} to the pod's tolerations",
+    ),
+    (a_tainted_device, "none are tolerated", "tolerate maintenance:NoSchedule"),
+    (half_a_pool, f"1 of 2 slices are there, and driver {DRIVER} has to publish the rest", "wait for the driver"),
+    (too_little_cpu, "cpu", "let the pod ask for at most 4 cpu instead of 6"),
+    (every_device_in_use, "none are free", "release claim default/other"),
+    (
+        a_constraint_that_cannot_be_met,
+        f"with the same {DRIVER}/numa: 2 could serve, at most 1 share",
+        "ask for 1 instead of 2 in request gpu",
+    ),
+    (no_such_template, '"onee" of entry gpu does not exist; did you mean one?', "create the template"),
+    (a_cordoned_node, "cordoned", "kubectl uncordon node-1"),
+]
+
+
+@pytest.mark.parametrize(("plant", "wrong", "remedy"), PROBLEMS, ids=lambda value: getattr(value, "__name__", ""))
+def test_what_is_wrong_and_what_to_do(
+    plant: Callable[[Cluster], None], wrong: str, remedy: str, tmp_path: Path
+) -> None:
+    cluster = Cluster()
+    plant(cluster)
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    result = CliRunner().invoke(explain, ["pod/train", "-f", str(file)])
+    assert result.exit_code == 1
+    first, second = result.output.splitlines()[:2]
+    assert wrong in first
+    assert remedy in second
