@@ -149,9 +149,7 @@ def test_run_logs_and_delete(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("exec", "claimant", "--", "ls"), "exec is not available: Dray does not tunnel"),
-        (("cp", "claimant:/etc/hosts", "hosts"), "exec is not available: Dray does not tunnel"),
-        (("port-forward", "pod/claimant", "8080:80"), "portforward is not available: Dray does not tunnel"),
+        (("exec", "claimant", "--", "ls"), "exists as a status only: no process runs in it"),
         (("top", "nodes"), "Metrics API not available"),
         (("get", "widgets"), "doesn't have a resource type"),
         (("scale", "deployment", "none", "--replicas=2"), "not found"),

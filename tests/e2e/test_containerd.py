@@ -1,6 +1,7 @@
 """Pods with claims in real containers: containerd makes them, and puts in what CDI files say."""
 
 import json
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -122,4 +123,28 @@ def test_a_runtime_that_does_not_know_cdi_starts_containers_without_their_device
     assert "OWN=mine" in output
     assert "GPU_DEVICE" not in output
     assert len(checkpoint(cluster)) == 1
+    check_streams(cluster, "bare")
     delete_pod(cluster, "bare")
+
+
+def check_streams(cluster, pod):
+    """Commands in a container and ports of its pod, which containerd serves over SPDY."""
+    assert cluster.kubectl("exec", pod, "-c", "main", "--", "sh", "-c", "echo $OWN").strip() == "mine"
+    failed = cluster.kubectl("exec", pod, "-c", "main", "--", "sh", "-c", "echo oops >&2; exit 3", check=False)
+    assert "oops" in failed
+    assert "command terminated with exit code 3" in failed
+    assert "executable file not found" in cluster.kubectl("exec", pod, "-c", "main", "--", "none", check=False)
+    command = ["kubectl", "--kubeconfig", str(cluster.kubeconfig)]
+    done = subprocess.run(
+        [*command, "exec", "-i", pod, "-c", "main", "--", "cat"], input="x" * 200_000, capture_output=True, text=True
+    )
+    assert done.stdout == "x" * 200_000
+    port = cluster.kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}").rpartition(":")[2]
+    forward = subprocess.Popen([*command, "port-forward", pod, f":{port}"], stdout=subprocess.PIPE, text=True)
+    try:
+        local = forward.stdout.readline().split()[2]
+        found = cluster.kubectl("--server", f"https://{local}", "get", "--raw", "/version")
+        assert "gitVersion" in found, "the pod has the machine's network, where the API server listens"
+    finally:
+        forward.kill()
+        forward.wait()

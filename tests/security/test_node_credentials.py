@@ -22,7 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from dray.apiserver.assembly import RunningServer, ServerOptions, start_server
 from dray.apiserver.request.request_info import AUTHENTICATED, User
 from dray.apiserver.security.certificates import Authority, Pair
-from dray.apiserver.subresources.pod_logs import CLIENT_NAME
+from dray.apiserver.subresources.node_agents import CLIENT_NAME
 from dray.kubelet.serving_certificate import CertificateSubject, self_signed
 from dray.store.sqlite import SqliteStore
 from tests.apiserver.conftest import CLAIMS, Client
@@ -58,10 +58,12 @@ class FakeKubelet:
     def __init__(self, answer: bytes) -> None:
         self.answer = answer
         self.asked: list[str] = []
+        self.heads: list[bytes] = []
         self.subjects: list[Any] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head)
         self.asked.append(head.split(b" ")[1].decode())
         self.subjects.append(writer.get_extra_info("ssl_object").getpeercert()["subject"])
         writer.write(self.answer)

@@ -35,7 +35,7 @@ from dray.apiserver.security.credentials import SERVER_NAMES, Credentials, load_
 from dray.apiserver.security.encryption_config import encrypted
 from dray.apiserver.security.kubelet_serving_signer import KubeletServingSigner
 from dray.apiserver.server import AccessControl, Server
-from dray.apiserver.subresources.pod_logs import CLIENT_NAME, PodLogs, kubelet_context
+from dray.apiserver.subresources.node_agents import CLIENT_NAME, NodeAgents, kubelet_context
 from dray.apiserver.watch.kind_cache import KindCaches, StoreFollower
 from dray.apiserver.watch.stored_object import resource_prefix
 from dray.apiserver.write.admission.chain import AdmissionChain
@@ -164,7 +164,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
         security.authenticator,
         security.authorizer,
         security.reviews,
-        PodLogs(core, kubelet_tls),
+        NodeAgents(core, kubelet_tls),
         security.token_requests,
         TokenIssuer(credentials.token_key),
         ConversionWebhooks(security.webhook_caller, _new_uid),

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -54,6 +54,7 @@ from dray.apiserver.request.request_options import (
     response_format,
     write_options,
 )
+from dray.apiserver.subresources.node_agents import NodeAgents
 from dray.apiserver.subresources.pod_logs import PodLogs
 from dray.apiserver.subresources.scale import Scales
 from dray.apiserver.subresources.slice_status import with_status
@@ -83,6 +84,9 @@ from dray.http.responses import Response
 from dray.store.errors import StoreUnavailable
 from dray.telemetry import Registry, Sample
 
+if TYPE_CHECKING:
+    from dray.apiserver.subresources.pod_streams import PodStreams
+
 log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
@@ -106,12 +110,12 @@ class AnswersReviews(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AccessControl:
-    """Authentication, authorization and what needs them; logs come from the node agents, which know where they are."""
+    """Authentication, authorization and what needs them. Logs and streams come from the agents of nodes."""
 
     authenticator: Authenticates
     authorizer: Authorizer
     reviews: AnswersReviews | None = None
-    logs: PodLogs | None = None
+    agents: NodeAgents | None = None
     tokens: TokenRequests | None = None
     issuer: TokenIssuer | None = None
     # Asks webhooks for other versions of custom resources.
@@ -164,13 +168,14 @@ class Server:
             ("pods", "eviction"): self._evict,
             ("serviceaccounts", "token"): self._token,
             ("pods", "log"): self._log,
-            ("pods", "exec"): self._no_tunnel,
-            ("pods", "attach"): self._no_tunnel,
-            ("pods", "portforward"): self._no_tunnel,
+            ("pods", "exec"): self._pod_stream,
+            ("pods", "attach"): self._pod_stream,
+            ("pods", "portforward"): self._pod_stream,
             ("pods", "proxy"): self._no_tunnel,
             ("nodes", "proxy"): self._no_tunnel,
         }
         self._tasks: list[Callable[[], Awaitable[None]]] = []
+        self._pod_streams: PodStreams | None = None
 
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
         """Calls `action` when the server stops; the last one registered is called first."""
@@ -464,9 +469,23 @@ class Server:
 
     async def _log(self, call: ApiCall) -> Response:
         pod = (await self._reader.get(call)).document()
-        if self._access.logs is None:
-            raise errors.bad_request("logs come from the node agent of the pod's node, and none is connected")
-        return await self._access.logs.read(call, pod)
+        return await PodLogs(self._agents()).read(call, pod)
+
+    def _agents(self) -> NodeAgents:
+        if self._access.agents is None:
+            raise errors.bad_request("this server is not connected with the agents of nodes")
+        return self._access.agents
+
+    async def _pod_stream(self, call: ApiCall) -> Response:
+        """WebSockets are opened with GET; whoever may only read pods must not run commands in them."""
+        from dray.apiserver.subresources.pod_streams import PodStreams
+
+        if call.attributes.verb != "create":
+            await self._check_create(call.attributes)
+        pod = (await self._reader.get(call)).document()
+        if self._pod_streams is None:
+            self._pod_streams = PodStreams(self._agents())
+        return await self._pod_streams.open(call, pod)
 
     async def _no_tunnel(self, call: ApiCall) -> Response:
         await self._reader.get(call)

@@ -10,10 +10,13 @@ import logging
 import re
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import httptools
 import msgspec
+
+if TYPE_CHECKING:
+    from dray.http.tunnel import Tunnel
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +155,8 @@ class HttpConnection(asyncio.Protocol):
         self.peer = Peer()
         self.on_lost: Callable[[], object] | None = None
         self.serving: asyncio.Task[None] | None = None
+        # What follows a request to change the protocol; the response says whether it is changed.
+        self.tunnel: Tunnel | None = None
         self._serve = serve
         self._open_connections = open_connections
         self._check_sender = check_sender
@@ -200,6 +205,8 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._make_room()
+        if self.tunnel is not None:
+            self.tunnel.end()
         if self.on_lost is not None:
             self.on_lost()
 
@@ -243,6 +250,9 @@ class HttpConnection(asyncio.Protocol):
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self.tunnel is not None:
+            self.tunnel.feed(data)
+            return
         if self._is_closing:
             return
         if self._over_limit:
@@ -260,9 +270,8 @@ class HttpConnection(asyncio.Protocol):
             self._since_body += len(data)
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            # No upgrade is served: the request is answered without it, and the bytes after it are not HTTP.
-            self._is_closing = True
+        except httptools.HttpParserUpgrade as upgrade:
+            self._expect_a_tunnel(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(NOT_HTTP)
             return
@@ -272,6 +281,13 @@ class HttpConnection(asyncio.Protocol):
             self._head_size = 1  # this read brought the first bytes of the next request
         if self._head_size and self.serving is None:
             self._expect_the_rest(is_first)
+
+    def _expect_a_tunnel(self, rest: bytes) -> None:
+        """The bytes after the request are not HTTP, and the request is the last one of its connection, whatever the answer is."""
+        from dray.http.tunnel import Tunnel
+
+        self._is_closing = True
+        self.tunnel = Tunnel(self, self._transport, rest)
 
     def _expect_the_rest(self, is_first: bool) -> None:
         """Starts the time limit of the head at its first byte and that of the body at the end of the head; more bytes do not extend it."""
@@ -455,9 +471,14 @@ class HttpConnection(asyncio.Protocol):
             return
         try:
             async with asyncio.timeout(TAKE_TIMEOUT_S):
-                await asyncio.shield(self._room)
+                await self.drained()
         except TimeoutError:
             self._transport.abort()
+
+    async def drained(self) -> None:
+        """Waits until the client has read most of what was written, however long it takes."""
+        if self._room is not None:
+            await asyncio.shield(self._room)
 
 
 def _peer(transport: asyncio.BaseTransport) -> Peer:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 from dray.http.connection import (
     HttpConnection,
     HttpRequest,
 )
+
+if TYPE_CHECKING:
+    from dray.http.tunnel import Tunnel
 
 GZIP_ABOVE = 128 * 1024
 COMPRESS_APART = 512 * 1024
@@ -27,7 +31,8 @@ TEXT = "text/plain; charset=utf-8"
 class Response:
     """`body` is whole, unless `stream` is set: then it comes in chunks until the iterator ends (a watch, a log).
 
-    The stream's `aclose()` is called when the reader goes away.
+    The stream's `aclose()` is called when the reader goes away. `tunnel` changes the protocol (status 101): it is called with the
+    bytes both ways, and the connection ends when it returns.
     """
 
     status: int = 200
@@ -37,10 +42,25 @@ class Response:
     stream: AsyncIterator[bytes] | None = None
     warnings: list[str] = field(default_factory=list)
     cache_control: str = "no-cache, private"
+    tunnel: Callable[[Tunnel], Awaitable[None]] | None = None
 
 
 async def send(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
-    await (send_whole if response.stream is None else send_stream)(response, request, connection)
+    if response.tunnel is not None:
+        await open_tunnel(response, request, connection)
+    else:
+        await (send_whole if response.stream is None else send_stream)(response, request, connection)
+
+
+async def open_tunnel(response: Response, request: HttpRequest, connection: HttpConnection) -> None:
+    tunnel, serve = connection.tunnel, response.tunnel
+    assert tunnel is not None, "only a request for another protocol is answered with one"
+    assert serve is not None
+    lines = ["HTTP/1.1 101 Switching Protocols", *(f"{name}: {_one_line(value)}" for name, value in response.headers)]
+    connection.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace"))
+    request.keep_alive = False
+    with contextlib.suppress(ConnectionError):
+        await serve(tunnel)
 
 
 async def send_whole(response: Response, request: HttpRequest, connection: HttpConnection) -> None:

@@ -1,12 +1,15 @@
-"""Serves the output of containers to the API server, which serves it to `kubectl logs`.
+"""Serves the output of containers and streams to them to the API server, which serves them to `kubectl logs`, `exec` and the like.
 
 Only the API server may ask: it shows a client certificate of the cluster's CA with the name it is known by."""
+
+from __future__ import annotations
 
 import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from dray.http.connection import HttpRequest
@@ -15,6 +18,11 @@ from dray.http.responses import TEXT, Response
 from dray.http.server import HttpServer
 from dray.kubelet.log_files import LogRequest, find_log, nanoseconds, read_log
 
+if TYPE_CHECKING:
+    from dray.kubelet.streams.node_streams import NodeStreams, StreamTarget
+
+# The parts of the paths of streams: pod and container, or pod, UID and container.
+STREAM_PATHS = {"exec": (4, 5), "attach": (4, 5), "portForward": (3, 4)}
 API_SERVER_NAMES = frozenset({"kube-apiserver-kubelet-client"})
 
 
@@ -28,6 +36,8 @@ class LogSource:
     is_written: Callable[[Path], bool] = Path.exists
     # Why a container (namespace, pod, name) has not been started yet; empty if it was, or is not known.
     waits_for: Callable[[str, str, str], str] = lambda namespace, pod, container: ""
+    # The pod (namespace, name) as streams need it.
+    find_pod: Callable[[str, str], StreamTarget | None] = lambda namespace, pod: None
 
 
 class LogServer:
@@ -35,6 +45,7 @@ class LogServer:
 
     def __init__(self, source: LogSource, tls: ssl.SSLContext, host: str = "127.0.0.1") -> None:
         self._source = source
+        self._streams: NodeStreams | None = None
         self._host = host
         self._server = HttpServer(self._answer, tls, stop_after_s=0.5)
         self.port = 0
@@ -48,12 +59,15 @@ class LogServer:
     async def _answer(self, request: HttpRequest) -> Response:
         path, query = request.path_and_query()
         parts = [unquote(part) for part in path.split("/")[1:]]
-        if len(parts) != 4 or parts[0] != "containerLogs":
+        is_stream = len(parts) in STREAM_PATHS.get(parts[0], ())
+        if not is_stream and (len(parts) != 4 or parts[0] != "containerLogs"):
             return not_found()
+        if request.peer.common_name not in API_SERVER_NAMES:
+            return _refusal(403, "only the API server may ask here")
+        if is_stream:
+            return self._node_streams().answer(request, parts)
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "logs can only be read")
-        if request.peer.common_name not in API_SERVER_NAMES:
-            return _refusal(403, "only the API server may read logs here")
         try:
             wanted = log_request(dict(parse_qsl(query, keep_blank_values=True)), time.time_ns())
         except ValueError as error:
@@ -64,6 +78,13 @@ class LogServer:
             return _refusal(404, self._why_none(namespace, pod, container, wanted))
         lines = read_log(log_file, wanted, lambda: source.is_written(log_file), is_cri=source.is_cri)
         return Response(200, content_type="text/plain", stream=lines)
+
+    def _node_streams(self) -> NodeStreams:
+        from dray.kubelet.streams.node_streams import NodeStreams
+
+        if self._streams is None:
+            self._streams = NodeStreams(self._source.find_pod)
+        return self._streams
 
     def _why_none(self, namespace: str, pod: str, container: str, wanted: LogRequest) -> str:
         if wanted.previous:

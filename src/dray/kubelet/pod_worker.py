@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -105,6 +105,11 @@ class PodWorker:
                 self._refused.add(container.name)
                 text = f"Ephemeral container {container.name} is not started: this node agent does not run ephemeral containers"
                 self._report.warn("Failed", text)
+
+    @property
+    def running(self) -> Mapping[str, RunningContainer]:
+        """Containers that run now, by name."""
+        return self._running
 
     def runs(self, container: str) -> bool:
         return container in self._running

@@ -1,10 +1,14 @@
 """The kubelet of one node: gives each pod a worker, finds drivers, keeps the Node object, and cleans up."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dray.accounting import Enforcement
 from dray.api.core import Container, Node, Pod
@@ -36,6 +40,9 @@ from dray.kubelet.prepare import PodClaims
 from dray.kubelet.runtime.interface import Runtime
 from dray.kubelet.serving_certificate import CertificateSubject, ServingCertificate
 from dray.telemetry import Registry
+
+if TYPE_CHECKING:
+    from dray.kubelet.streams.node_streams import StreamTarget
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +199,13 @@ class Kubelet:
         serving = ServingCertificate(
             self._client, CertificateSubject(node.name, node.address), self._options.cluster_ca
         )
-        source = LogSource(self._options.log_root, self._runtime.writes_cri_logs, self._is_written, self._waits_for)
+        source = LogSource(
+            self._options.log_root,
+            self._runtime.writes_cri_logs,
+            self._is_written,
+            self._waits_for,
+            self._stream_target,
+        )
         self._logs = LogServer(source, serving.tls, node.address)
         await self._logs.start()
         self._run(serving.run(), "serving certificate")
@@ -231,6 +244,15 @@ class Kubelet:
             if (worker.pod.metadata.namespace, worker.pod.metadata.name) == (namespace, pod):
                 return worker.waits_for(container)
         return ""
+
+    def _stream_target(self, namespace: str, name: str) -> StreamTarget | None:
+        from dray.kubelet.streams.node_streams import StreamTarget
+
+        for worker in self._workers.values():
+            metadata = worker.pod.metadata
+            if (metadata.namespace, metadata.name) == (namespace, name):
+                return StreamTarget(worker.running, partial(self._runtime.forward_ports, worker.pod))
+        return None
 
     def _make_context(self) -> NodeContext:
         options = self._options

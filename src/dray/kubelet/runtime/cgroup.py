@@ -100,6 +100,13 @@ class CgroupTree:
         except OSError as error:
             log.warning("cgroup of container %s of pod %s: %s", spec.name, pod_uid, error)
 
+    def members_file(self, pod_uid: str, container: str) -> str:
+        """The file that moves a process which writes its number there into the container's group; empty if there is no group."""
+        try:
+            return str(self._folder_of(pod_uid) / container / "cgroup.procs")
+        except FileNotFoundError:
+            return ""
+
     def memory_of(self, pod_uid: str) -> int | None:
         """Bytes that the pod uses now and that the kernel cannot simply take back; None where the kernel does not say."""
         try:

@@ -1,11 +1,13 @@
 """Containers through a CRI runtime such as containerd: sandboxes, images, containers, and CDI names passed on."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import msgspec
@@ -19,6 +21,10 @@ from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.proto import cri_v1_pb2 as cri
 from dray.proto import cri_v1_pb2_grpc
+
+if TYPE_CHECKING:
+    from dray.http.tunnel import ByteStream
+    from dray.kubelet.streams.command_streams import CommandStreams
 
 LABEL_UID = "io.kubernetes.pod.uid"
 LABEL_NAME = "io.kubernetes.pod.name"
@@ -143,7 +149,7 @@ PULL_TIMEOUT_S = 600.0
 class CriContainer:
     """A container of the runtime; its end is found by asking."""
 
-    def __init__(self, runtime: "CriRuntime", id_: str, started_at: str) -> None:
+    def __init__(self, runtime: CriRuntime, id_: str, started_at: str) -> None:
         self.id = f"{runtime.scheme}://{id_}"
         self.started_at = started_at
         self._id = id_
@@ -170,6 +176,16 @@ class CriContainer:
 
     async def stop(self, grace_s: float) -> None:
         await self._runtime.stop_container(self._id, grace_s)
+
+    async def execute(self, command: Sequence[str], streams: CommandStreams) -> int:
+        from dray.kubelet.runtime.cri_streams import run_command
+
+        return await run_command(await self._runtime.exec_url(self._id, command, streams), streams)
+
+    async def attach(self, streams: CommandStreams) -> None:
+        from dray.kubelet.runtime.cri_streams import run_command
+
+        await run_command(await self._runtime.attach_url(self._id, streams), streams)
 
 
 class CriRuntime:
@@ -359,6 +375,37 @@ class CriRuntime:
     async def stop_container(self, container_id: str, grace_s: float) -> None:
         request = cri.StopContainerRequest(container_id=container_id, timeout=int(grace_s))
         await _call("StopContainer", self._runtime.StopContainer(request, timeout=grace_s + CALL_TIMEOUT_S))
+
+    # --- streams
+
+    async def exec_url(self, container_id: str, command: Sequence[str], streams: CommandStreams) -> str:
+        wants = streams.options
+        request = cri.ExecRequest(
+            container_id=container_id,
+            cmd=command,
+            tty=wants.tty,
+            stdin=wants.stdin,
+            stdout=wants.stdout,
+            stderr=wants.stderr,
+        )
+        return str((await _call("Exec", self._runtime.Exec(request, timeout=CALL_TIMEOUT_S))).url)
+
+    async def attach_url(self, container_id: str, streams: CommandStreams) -> str:
+        wants = streams.options
+        request = cri.AttachRequest(
+            container_id=container_id, tty=wants.tty, stdin=wants.stdin, stdout=wants.stdout, stderr=wants.stderr
+        )
+        return str((await _call("Attach", self._runtime.Attach(request, timeout=CALL_TIMEOUT_S))).url)
+
+    async def forward_ports(self, pod: Pod, client: ByteStream) -> None:
+        from dray.kubelet.runtime.cri_streams import forward_ports
+
+        ready = [each for each in await self._sandboxes(pod.metadata.uid) if each.state == cri.SANDBOX_READY]
+        if not ready:
+            raise ContainerError("PortForwardError", "the pod has no sandbox that runs")
+        request = cri.PortForwardRequest(pod_sandbox_id=ready[0].id)
+        answer = await _call("PortForward", self._runtime.PortForward(request, timeout=CALL_TIMEOUT_S))
+        await forward_ports(answer.url, client)
 
     async def _remove(self, container_id: str) -> None:
         request = cri.RemoveContainerRequest(container_id=container_id)

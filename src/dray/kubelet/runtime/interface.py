@@ -1,13 +1,19 @@
 """The border between a pod's worker and whatever runs its containers."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from dray.accounting import CgroupValues
 from dray.api.cdi import ContainerEdits
 from dray.api.core import Pod
+
+if TYPE_CHECKING:
+    from dray.http.tunnel import ByteStream
+    from dray.kubelet.streams.command_streams import CommandStreams
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,14 @@ class RunningContainer(Protocol):
         """End it: politely, and after `grace_s` seconds for sure."""
         ...
 
+    async def execute(self, command: Sequence[str], streams: CommandStreams) -> int:
+        """Runs another command in the container; the exit code, or ContainerError."""
+        ...
+
+    async def attach(self, streams: CommandStreams) -> None:
+        """Shows what the container writes from now on, until it ends."""
+        ...
+
 
 class Runtime(Protocol):
     name: str
@@ -109,6 +123,10 @@ class Runtime(Protocol):
 
     async def stop_pod(self, pod_uid: str) -> None:
         """Remove everything of the pod; containers have been stopped before. Idempotent."""
+        ...
+
+    async def forward_ports(self, pod: Pod, client: ByteStream) -> None:
+        """Serves the pod's ports to a client that speaks SPDY, until it goes."""
         ...
 
     async def memory_used(self) -> Mapping[str, int]:

@@ -1,13 +1,23 @@
 """A runtime that runs nothing: containers exist as status only. For simulating many nodes in one process."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dray import __version__
 from dray.accounting import CgroupValues
 from dray.api.core import Pod
 from dray.clock import Clock, rfc3339
+from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
+
+if TYPE_CHECKING:
+    from dray.http.tunnel import ByteStream
+    from dray.kubelet.streams.command_streams import CommandStreams
+
+NOTHING_RUNS = "this container exists as a status only: no process runs in it"
 
 
 class PlaceholderContainer:
@@ -28,6 +38,12 @@ class PlaceholderContainer:
         if not self._ended.is_set():
             self._exit = Exit(0, finished_at=rfc3339(self._clock.now()))
             self._ended.set()
+
+    async def execute(self, command: Sequence[str], streams: CommandStreams) -> int:
+        raise ContainerError("ExecError", NOTHING_RUNS)
+
+    async def attach(self, streams: CommandStreams) -> None:
+        raise ContainerError("AttachError", NOTHING_RUNS)
 
 
 class RuntimeWithoutImages:
@@ -81,6 +97,14 @@ class NoRuntime(RuntimeWithoutImages):
 
     async def stop_pod(self, pod_uid: str) -> None:
         self._sandboxes.discard(pod_uid)
+
+    async def forward_ports(self, pod: Pod, client: ByteStream) -> None:
+        from dray.kubelet.streams.port_forward import PortForward
+
+        async def refuse(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            raise OSError("the pod exists as a status only: no process listens in it")
+
+        await PortForward(client, refuse).run()
 
     async def known_pods(self) -> set[str]:
         return set()

@@ -4,6 +4,8 @@ A container without a command is a placeholder that stays up. Output goes straig
 beside it, so containers outlive a restart of the agent and are found again.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import json
@@ -16,6 +18,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dray.accounting import CgroupValues
 from dray.api.cdi import Hook, Mount
@@ -24,11 +27,15 @@ from dray.api.cpuset import parse_cpu_list
 from dray.atomic_files import make_folder, open_private, private_folder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError
-from dray.kubelet.log_files import LogTimesWriter
+from dray.kubelet.log_files import LogRequest, LogTimesWriter, read_log
 from dray.kubelet.runtime.cgroup import CgroupTree
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.kubelet.runtime.isolation import CLEAN_ENVIRONMENT, INIT, START, Isolation, uid_of
 from dray.kubelet.runtime.none import PlaceholderContainer, RuntimeWithoutImages
+
+if TYPE_CHECKING:
+    from dray.http.tunnel import ByteStream
+    from dray.kubelet.streams.command_streams import CommandStreams
 
 ENVIRONMENT_PREFIX = "DRA_CPUSET_"
 LIST_PREFIX = "DRA_LIST_"
@@ -82,7 +89,9 @@ class ProcessContainer:
         clock: Clock,
         hooks: tuple[Hook, ...] = (),
         ended: Callable[[], None] = lambda: None,
+        place: Mapping[str, Any] | None = None,
     ) -> None:
+        """`place` is where further commands run, as the container's state file has it."""
         self.id = id_
         self.started_at = started_at
         self._pid = pid
@@ -90,6 +99,7 @@ class ProcessContainer:
         self._clock = clock
         self._hooks = hooks
         self._ended = ended
+        self._place = place
         self._exit: asyncio.Task[Exit] | None = None
 
     async def wait(self) -> Exit:
@@ -107,6 +117,28 @@ class ProcessContainer:
             return
         _signal_group(self._pid, signal.SIGKILL)
         await ended
+
+    async def execute(self, command: Sequence[str], streams: CommandStreams) -> int:
+        from dray.kubelet.runtime.process_commands import ContainerPlace, run_command
+
+        if self._place is None:
+            raise ContainerError(
+                "ExecError", "the container was started by an older agent; it runs no further commands"
+            )
+        # Before that its namespaces are not all there.
+        await _until_command_runs(self._pid)
+        return await run_command(ContainerPlace(self._pid, **self._place), command, streams)
+
+    async def attach(self, streams: CommandStreams) -> None:
+        """Output and errors of a container are in one file, so both come as output."""
+        log_file = Path(json.loads(_state_file(self._folder).read_text())["log"])
+        ended = asyncio.ensure_future(self.wait())
+        try:
+            request = LogRequest(tail_lines=0, follow=True)
+            async for chunk in read_log(log_file, request, lambda: not ended.done()):
+                await streams.write_stdout(chunk)
+        finally:
+            ended.cancel()
 
     async def _watch(self) -> Exit:
         status = await _until_gone(self._pid, self._folder)
@@ -172,7 +204,7 @@ class ProcessRuntime(RuntimeWithoutImages):
             if hook.hook_name in ("prestart", "createRuntime", "createContainer"):
                 await _run_hook(hook, hook.hook_name)
         pid = self._spawn(pod, spec, folder)
-        state = {
+        state: dict[str, Any] = {
             "pid": pid,
             "start": _start_time(pid),
             "attempt": spec.attempt,
@@ -180,15 +212,27 @@ class ProcessRuntime(RuntimeWithoutImages):
             "id": id_,
             "log": str(spec.log_path),
         }
+        self._confine(pod, spec, pid)
+        state["place"] = self._place_of(pod, spec)
         with open_private(_state_file(folder), "w") as file:
             file.write(json.dumps(state))
-        self._confine(pod, spec, pid)
         for hook in spec.edits.hooks:
             if hook.hook_name == "poststart":
                 await _run_hook(hook, "poststart")
         poststop = tuple(hook for hook in spec.edits.hooks if hook.hook_name == "poststop")
         ended = self._follow_log(spec.log_path)
-        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended)
+        return ProcessContainer(id_, started_at, pid, folder, self._clock, poststop, ended, state["place"])
+
+    def _place_of(self, pod: Pod, spec: ContainerSpec) -> Mapping[str, Any]:
+        environment = _environment(spec)
+        return {
+            "environment": environment,
+            "working_dir": spec.working_dir or "/",
+            "uid": uid_of(pod.metadata.uid) if self._isolation is not None else None,
+            "own_network": self._isolation is not None and not pod.spec.host_network,
+            "cgroup_file": self._cgroups.members_file(pod.metadata.uid, spec.name) if self._cgroups is not None else "",
+            "cpus": sorted(cpus_of_environment(environment) & os.sched_getaffinity(0)),
+        }
 
     def _follow_log(self, path: Path) -> Callable[[], None]:
         """Note when lines are written; the answer ends that."""
@@ -196,8 +240,7 @@ class ProcessRuntime(RuntimeWithoutImages):
         return lambda: self._log_times.unfollow(path)
 
     def _spawn(self, pod: Pod, spec: ContainerSpec, folder: Path) -> int:
-        environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **_environment_with_devices(spec)}
-        environment |= joined_lists(environment)
+        environment = _environment(spec)
         command = [*spec.command, *spec.args]
         program = shutil.which(command[0], path=environment["PATH"])
         if program is None:
@@ -247,7 +290,9 @@ class ProcessRuntime(RuntimeWithoutImages):
         if _exit_code(folder) is None and _start_time(state["pid"]) != state["start"]:
             return None
         ended = self._follow_log(Path(state["log"])) if "log" in state else lambda: None
-        container = ProcessContainer(state["id"], state["startedAt"], state["pid"], folder, self._clock, ended=ended)
+        container = ProcessContainer(
+            state["id"], state["startedAt"], state["pid"], folder, self._clock, ended=ended, place=state.get("place")
+        )
         return container, state["attempt"]
 
     async def stop_pod(self, pod_uid: str) -> None:
@@ -260,6 +305,22 @@ class ProcessRuntime(RuntimeWithoutImages):
         if self._cgroups is not None:
             self._cgroups.remove_pod(pod_uid)
         shutil.rmtree(folder, ignore_errors=True)
+
+    async def forward_ports(self, pod: Pod, client: ByteStream) -> None:
+        from dray.kubelet.runtime.process_commands import connect_to_port
+        from dray.kubelet.streams.port_forward import PortForward
+
+        async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            """Each container has a network of its own: the first one where somebody listens is it."""
+            problem = OSError("no container of the pod runs")
+            for pid in self._processes_of(pod.metadata.uid):
+                try:
+                    return await connect_to_port(pid, port)
+                except OSError as error:
+                    problem = error
+            raise problem
+
+        await PortForward(client, connect).run()
 
     async def memory_used(self) -> Mapping[str, int]:
         """By the pod's cgroup; without cgroups by what the processes of its containers have in memory."""
@@ -297,7 +358,7 @@ class _Start:
     working_dir: str
     told: bytes = b""
 
-    def isolated(self, isolation: Isolation, pod: Pod, mounts: Sequence[Mount]) -> "_Start":
+    def isolated(self, isolation: Isolation, pod: Pod, mounts: Sequence[Mount]) -> _Start:
         """The same with fewer rights: nothing of the container counts before it has given up root."""
         own_network = not pod.spec.host_network
         wanted = {
@@ -319,9 +380,11 @@ class _Start:
 # --- processes -------------------------------------------------------------------------------------------------------
 
 
-def _environment_with_devices(spec: ContainerSpec) -> dict[str, str]:
+def _environment(spec: ContainerSpec) -> dict[str, str]:
     """What devices say comes last and wins."""
-    return {**spec.env, **dict(entry.partition("=")[::2] for entry in spec.edits.env)}
+    of_devices = dict(entry.partition("=")[::2] for entry in spec.edits.env)
+    environment = {"PATH": _DEFAULT_PATH, "HOME": "/", **spec.env, **of_devices}
+    return environment | joined_lists(environment)
 
 
 def _start_error(message: str) -> ContainerError:

@@ -1,7 +1,7 @@
 """Becomes a container's command: gives up root, then everything else that came with it. Run as a program of its own, by nothing but its file.
 
-It starts as the first process of new mount, process and network namespaces, as root, without any variable of the container in its environment, and reads
-from its standard input what to become. The container's variables count only after the last privilege is gone: one such as LD_PRELOAD
+It starts as the first process of new mount, process and network namespaces, or in those of a running container, as root, without any variable of the
+container in its environment, and reads from its standard input, or the descriptor in its argument, what to become. The container's variables count only after the last privilege is gone: one such as LD_PRELOAD
 would otherwise run code of the container as root. The same holds for its volumes, whose content and place the pod chooses: they are mounted last, by
 system calls, and after that root runs no other program.
 """
@@ -26,16 +26,33 @@ CANNOT_START = 126
 
 
 def main() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if len(sys.argv) > 1:
+        _join(int(sys.argv[1]), libc)
     wanted = json.load(sys.stdin)
     with open("/dev/null") as nothing:
         os.dup2(nothing.fileno(), 0)
     if wanted["ownNetwork"]:
         _switch_on_loopback()
-    libc = ctypes.CDLL(None, use_errno=True)
     _mount_all(wanted["mounts"], wanted["mountRoot"], libc)
     _give_up_root(wanted["uid"], libc)
     _in_a_user_namespace(wanted["uid"], libc)
-    _become(wanted)
+    os.chdir(wanted["workingDir"])
+    os.execve("/bin/sh", ["sh", "-c", INIT, "sh", *wanted["command"]], wanted["env"])
+
+
+def _join(descriptor: int, libc: Any) -> None:
+    """Becomes a command in namespaces that exist; the descriptor says which, since the command needs its standard input."""
+    with open(descriptor) as told:
+        wanted = json.load(told)
+    with open("/proc/1/ns/user") as users:
+        _give_up_root(wanted["uid"], libc)
+        # The pod's user made this namespace, so it may enter it. It is the machine's own where the kernel makes no others.
+        is_own = os.readlink("/proc/self/ns/user") == os.readlink(f"/proc/self/fd/{users.fileno()}")
+        if not is_own and libc.setns(users.fileno(), CLONE_NEWUSER) != 0:
+            raise OSError(ctypes.get_errno(), "the container's user namespace cannot be entered")
+    os.chdir(wanted["workingDir"])
+    os.execve(wanted["command"][0], wanted["command"], wanted["env"])
 
 
 def _switch_on_loopback() -> None:
@@ -90,11 +107,6 @@ def _in_a_user_namespace(uid: int, libc: Any) -> None:
     for name, content in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {uid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
             file.write(content)
-
-
-def _become(wanted: dict[str, Any]) -> None:
-    os.chdir(wanted["workingDir"])
-    os.execve("/bin/sh", ["sh", "-c", INIT, "sh", *wanted["command"]], wanted["env"])
 
 
 if __name__ == "__main__":
