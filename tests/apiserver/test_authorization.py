@@ -511,3 +511,53 @@ async def test_reviews_that_make_no_sense_are_refused(server: Server, kind: str,
     with pytest.raises(ApiError) as error:
         await server.security.reviews.answer(kind, review, ALICE, "ns")
     assert error.value.code in (400, 422)
+
+
+async def test_slice_that_is_gone_belongs_to_nobody(server: Server) -> None:
+    await server.put("ResourceSlice", "mine", spec={"nodeName": "n1", "driver": "d", "pool": {"name": "p"}})
+    assert await server.may(N1, "get", f"{DRA}:resourceslices", name="mine")
+    await server.remove("ResourceSlice", "mine")
+    assert not await server.may(N1, "get", f"{DRA}:resourceslices", name="mine")
+
+
+async def test_csi_node_of_a_node(server: Server) -> None:
+    nodes = "storage.k8s.io:csinodes"
+    assert await server.may(N1, "create", nodes)
+    for verb in ("get", "update", "patch", "delete"):
+        assert await server.may(N1, verb, nodes, name="n1")
+        assert not await server.may(N1, verb, nodes, name="n2")
+    for verb in ("list", "watch", "deletecollection"):
+        assert not await server.may(N1, verb, nodes)
+        assert not await server.may(N1, verb, nodes, name="n1")
+
+
+async def test_roles_with_names_reach_only_those(server: Server) -> None:
+    leases = "coordination.k8s.io:leases"
+    assert await server.may(SCHEDULER, "update", leases, namespace="kube-system", name="kube-scheduler")
+    assert not await server.may(SCHEDULER, "update", leases, namespace="kube-system", name="kube-controller-manager")
+    assert await server.may(SCHEDULER, "update", f"{DRA}:resourceclaims/status", namespace="ns", name="any")
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "allowed"),
+    [
+        pytest.param("In", ["n1"], True, id="own"),
+        pytest.param("In", ["n2"], False, id="another"),
+        pytest.param("In", ["n1", "n2"], False, id="both"),
+        pytest.param("NotIn", ["n1"], False, id="all-but-own"),
+        pytest.param("Exists", [], False, id="any"),
+    ],
+)
+async def test_review_counts_fields_that_a_list_is_restricted_to(
+    server: Server, operator: str, values: list[str], allowed: bool
+) -> None:
+    requirement = {"key": "spec.nodeName", "operator": operator, "values": values}
+    wanted = {
+        "verb": "list",
+        "group": DRA,
+        "resource": "resourceslices",
+        "fieldSelector": {"requirements": [requirement]},
+    }
+    spec = {"user": N1.name, "groups": list(N1.groups), "resourceAttributes": wanted}
+    answer = await server.security.reviews.answer("SubjectAccessReview", {"spec": spec}, ALICE)
+    assert answer["status"]["allowed"] is allowed

@@ -310,3 +310,22 @@ async def test_pods_that_are_never_bound_leave_nothing_behind(server: Client, mo
     assert len(kept._changed) < 8
     await add_pod(server, "last", cpu="3")
     assert (await bind(server, "last")).status == 201
+
+
+async def test_room_of_a_pod_that_was_counted_comes_back_when_it_is_gone_or_another_takes_its_name(
+    server: Client,
+) -> None:
+    """The node is asked between binding and deletion, so the pod is in its ledger and not only on the way there."""
+    await add_node(server, **ROOMY)
+    await add_node(server, "n2", **ROOMY)
+    for name in ("a", "b", "c"):
+        await add_pod(server, name, cpu="4")
+    assert (await bind(server, "a")).status == 201
+    assert (await bind(server, "b")).status == 409
+    await server.send("DELETE", f"{PODS}/a?gracePeriodSeconds=0")
+    await add_pod(server, "a", cpu="4")
+    assert (await bind(server, "b")).status == 201, "the new pod of that name waits, and takes nothing"
+    assert (await bind(server, "c", "n2")).status == 201
+    assert (await bind(server, "a", "n2")).status == 409
+    await server.send("DELETE", f"{PODS}/c?gracePeriodSeconds=0")
+    assert (await bind(server, "a", "n2")).status == 201

@@ -73,3 +73,16 @@ async def test_priorities_come_from_classes(world: World) -> None:
     second = {"metadata": {"name": "second"}, "value": 9, "globalDefault": True}
     error = await world.refused("scheduling.k8s.io:priorityclasses", second)
     assert "PriorityClass usual is already marked as default" in error.message
+
+
+async def test_pull_secrets_come_from_the_account_unless_the_pod_has_its_own(world: World) -> None:
+    await world.put("ServiceAccount", "default", "ns", imagePullSecrets=[{"name": "shared"}])
+    await world.put("ServiceAccount", "poor", "ns")
+    for spec, expected in (
+        ({}, [{"name": "shared"}]),
+        ({"imagePullSecrets": [{"name": "own"}]}, [{"name": "own"}]),
+        ({"serviceAccountName": "poor"}, None),
+    ):
+        pod = await world.admit("pods", admitted_pod(**spec))
+        assert pod is not None
+        assert pod["spec"].get("imagePullSecrets") == expected
