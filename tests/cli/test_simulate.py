@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from tests.builders.manifests import a_class, a_template
-from tests.explain.manifests import gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
+from tests.explain.manifests import DRIVER, gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
 
 from dray.cli.simulate import simulate
+from dray.explain.reason_codes import CODES
 from dray.sim.reports.plots import distribution
 
 Document = dict[str, Any]
@@ -111,8 +113,24 @@ def test_a_missing_template_is_the_message(tmp_path: Path) -> None:
 
 def test_codes_say_why(tmp_path: Path) -> None:
     document = simulated(tmp_path, [*BASE, *(a_waiting_pod(f"pod-{number}") for number in range(3))])
-    assert document["pods"][2]["codes"] == ["in-use"]
+    assert [pod["code"] for pod in document["pods"]] == ["scheduled", "scheduled", "in-use"]
     assert document["summary"]["unschedulable"] == 1
+    assert document["summary"]["waitingByReason"] == {"in-use": 1}
+
+
+def test_one_code_for_each_pod_that_never_got_to_the_scheduler(tmp_path: Path) -> None:
+    gated, elsewhere, unmade = (
+        a_waiting_pod("gated"),
+        a_waiting_pod("elsewhere"),
+        a_waiting_pod("unmade", template="no"),
+    )
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/wait"}]
+    elsewhere["spec"]["schedulerName"] = "other"
+    document = simulated(tmp_path, [*BASE, gated, elsewhere, unmade])
+    codes = {pod["name"]: pod["code"] for pod in document["pods"]}
+    assert codes == {"gated": "scheduling-gates", "elsewhere": "other-scheduler", "unmade": "template-missing"}
+    assert set(codes.values()) <= set(CODES)
+    assert document["summary"]["waitingByReason"] == dict.fromkeys(codes.values(), 1)
 
 
 def test_claims_that_take_cpu_appear_in_demand_and_ledger(tmp_path: Path) -> None:
@@ -168,6 +186,119 @@ def test_autoscaling_with_two_templates_takes_what_each_kind_of_pod_needs(tmp_pa
     assert document["summary"]["scheduled"] == 10
 
 
+SMALL_AND_BIG = [
+    gpu_node("small"),
+    gpu_slice("small", [gpu("gpu-0")]),
+    gpu_node("big"),
+    gpu_slice("big", [gpu(f"gpu-{number}") for number in range(4)]),
+]
+
+
+def added_nodes(document: Document) -> dict[str, int]:
+    return {row["template"]: row["count"] for row in document["summary"]["addedNodes"]}
+
+
+@pytest.mark.parametrize(
+    ("prices", "added", "price"),
+    [
+        pytest.param((), {"big": 2}, None, id="fewest-nodes"),
+        pytest.param(("small=1", "big=5"), {"small": 6}, 6.0, id="the-small-ones-are-cheaper"),
+        pytest.param(("small=1", "big=1.5"), {"big": 2}, 3.0, id="the-big-ones-are-cheaper"),
+        pytest.param(("small=1", "big=3"), {"big": 1, "small": 2}, 5.0, id="some-of-each"),
+    ],
+)
+def test_shapes_with_prices(
+    prices: tuple[str, ...], added: dict[str, int], price: float | None, tmp_path: Path
+) -> None:
+    pods = [a_waiting_pod(f"pod-{number}") for number in range(11)]
+    options = [option for text in prices for option in ("--price", text)]
+    document = simulated(tmp_path, [*SMALL_AND_BIG, a_class(), gpu_template(), *pods], "--autoscale", *options)
+    assert added_nodes(document) == added
+    assert document["summary"]["autoscale"].get("price") == price
+    assert document["summary"]["autoscale"]["lowerBound"] <= (price or sum(added.values()))
+    assert document["summary"]["unschedulable"] == 0
+
+
+def test_limits_and_prices_go_together(tmp_path: Path) -> None:
+    pods = [a_waiting_pod(f"pod-{number}") for number in range(9)]
+    limits = ["--add-nodes", "small=1", "--add-nodes", "big=9"]
+    prices = ["--price", "small=1", "--price", "big=5"]
+    document = simulated(tmp_path, [*SMALL_AND_BIG, a_class(), gpu_template(), *pods], "--autoscale", *limits, *prices)
+    assert added_nodes(document) == {"big": 1}
+    assert document["summary"]["autoscale"]["price"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--price", "node-1=2"], "--price is for --autoscale"),
+        (["--autoscale", "--price", "node-1"], "expected TEMPLATE=AMOUNT"),
+        (["--autoscale", "--price", "node-1=free"], "expected an amount above zero"),
+        (["--autoscale", "--price", "node-1=-1"], "expected an amount above zero"),
+        (["--autoscale", "--add-nodes", "node-1=2", "--price", "other=1"], "there is no price for node-1"),
+        (["--diff", "leest-fragmentation"], "there is no such file, and the policies are default, least-fragmentation"),
+    ],
+)
+def test_prices_and_differences_that_cannot_be(options: list[str], said: str, tmp_path: Path) -> None:
+    result = run(tmp_path, [*BASE, a_waiting_pod("train")], *options)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+# Cards with 8 slots, and pods that want 3, 3, 3, 5, 5 and 5 of them: well packed three cards do.
+def cards_and_parts() -> list[Document]:
+    drawn = [(size, {"counterSet": "card", "counters": {"slots": {"value": str(size)}}}) for size in (3, 5)]
+    parts = [
+        gpu(f"part-{size}-{copy}", attributes={"size": {"int": size}}, consumesCounters=[draw])
+        for size, draw in drawn
+        for copy in range(8 // size)
+    ]
+    sets = gpu_slice(
+        "node-1", devices=[], slices=2, sharedCounters=[{"name": "card", "counters": {"slots": {"value": "8"}}}]
+    )
+    sets["metadata"]["name"] = "counters"
+    del sets["spec"]["devices"]
+    small = [{"cel": {"expression": f"device.attributes['{DRIVER}'].size == 3"}}]
+    large = [{"cel": {"expression": f"device.attributes['{DRIVER}'].size == 5"}}]
+    templates = [
+        gpu_template("small", gpu_request(selectors=small)),
+        gpu_template("large", gpu_request(selectors=large)),
+    ]
+    pods = [a_waiting_pod(f"small-{number}", template="small") for number in range(3)]
+    pods += [a_waiting_pod(f"large-{number}", template="large") for number in range(3)]
+    return [gpu_node(), sets, gpu_slice(devices=parts, slices=2), a_class(), *templates, *pods]
+
+
+def test_the_lower_bound_counts_parts_of_cards(tmp_path: Path) -> None:
+    """24 slots are asked for and a card has 8, so two more are the least; with its order of arrival, no policy finds that."""
+    found = simulated(tmp_path, cards_and_parts(), "--autoscale")["summary"]["autoscale"]
+    assert (found["nodes"], found["lowerBound"]) == (3, 2)
+
+
+def ones_and_fours() -> list[Document]:
+    """Two nodes with four devices; four pods want one each, then two pods want four. Who spreads the first needs two more nodes."""
+    four = [gpu(f"gpu-{number}") for number in range(4)]
+    nodes = [each for number in range(2) for each in (gpu_node(f"node-{number}"), gpu_slice(f"node-{number}", four))]
+    pods = [a_waiting_pod(f"one-{number}", created="2026-01-01T00:00:00Z") for number in range(4)]
+    pods += [a_waiting_pod(f"four-{number}", created="2026-01-02T00:00:00Z", template="four") for number in range(2)]
+    return [*nodes, a_class(), gpu_template(), gpu_template("four", gpu_request(count=4)), *pods]
+
+
+def test_autoscaling_takes_the_best_policy_and_names_it(tmp_path: Path) -> None:
+    document = simulated(tmp_path, ones_and_fours(), "--autoscale")
+    found = document["summary"]["autoscale"]
+    assert [(row["policy"], row["nodes"]) for row in found["tried"]] == [("default", 2), ("least-fragmentation", 1)]
+    assert (found["policy"], found["nodes"], found["lowerBound"]) == ("least-fragmentation", 1, 1)
+    assert added_nodes(document) == {"node-0": 1}
+    text = run(tmp_path, ones_and_fours(), "--autoscale").stdout
+    assert "by policy least-fragmentation: 1 more node; default needs 2; no policy can do with less than 1" in text
+
+
+def test_autoscaling_with_a_named_policy_tries_no_other(tmp_path: Path) -> None:
+    document = simulated(tmp_path, cards_and_parts(), "--autoscale", "--policy", "default")
+    assert [row["policy"] for row in document["summary"]["autoscale"]["tried"]] == ["default"]
+
+
 def test_autoscaling_gives_up_on_pods_that_fit_nowhere(tmp_path: Path) -> None:
     documents = [*BASE[:3], gpu_template("nine", gpu_request(count=9)), a_waiting_pod("huge", template="nine")]
     document = simulated(tmp_path, documents, "--autoscale")
@@ -193,6 +324,16 @@ def test_difference_between_policies(tmp_path: Path) -> None:
     assert diff["to"]["name"] == "least-fragmentation"
     [row] = diff["pods"]
     assert row["from"]["node"] != row["to"]["node"]
+    assert (diff["from"]["scheduled"], diff["to"]["scheduled"]) == (2, 2)
+    # The default spreads: no node is left untouched.
+    assert (diff["from"]["fragmentation"]["untouchedNodes"], diff["to"]["fragmentation"]["untouchedNodes"]) == (0, 1)
+    lines = run(tmp_path, documents, "--diff", "least-fragmentation").stdout.splitlines()
+    [head] = [number for number, line in enumerate(lines) if line.startswith("COMPARED")]
+    assert lines[head].split() == ["COMPARED", "DEFAULT", "LEAST-FRAGMENTATION"]
+    totals = {line.rsplit(None, 2)[0]: line.rsplit(None, 2)[1:] for line in lines[head + 1 : lines.index("", head)]}
+    assert totals["pods that get a node"] == ["2", "2"]
+    assert totals["most free on one node"] == ["1", "2"]
+    assert totals["nodes with nothing taken"] == ["0", "1"]
 
 
 def test_defragmentation_is_in_the_document_when_asked_for(tmp_path: Path) -> None:
@@ -218,6 +359,9 @@ def test_difference_between_dumps(tmp_path: Path) -> None:
     diff = simulated(tmp_path, [*BASE, a_waiting_pod("train")], "--diff", str(other))["diff"]
     assert diff["pods"][0]["from"]["outcome"] == "scheduled"
     assert diff["pods"][0]["to"]["outcome"] == "unschedulable"
+    assert (diff["from"]["devices"]["all"], diff["to"]["devices"]["all"]) == (2, 0)
+    assert diff["to"]["waitingByReason"] == {"no-devices": 1}
+    assert diff["to"]["name"] == str(other)
 
 
 def test_the_report_is_one_file_without_links(tmp_path: Path) -> None:
@@ -227,8 +371,22 @@ def test_the_report_is_one_file_without_links(tmp_path: Path) -> None:
     text = report.read_text()
     assert text.count("<svg") >= 2
     assert text.count('class="bars"') >= 3
-    for section in ("Device use", "Fragmentation", "Ledger by node", "Waiting pods by reason"):
+    for section in ("Device use", "Fragmentation", "Ledger by node", "Pods that keep waiting"):
         assert section in text
+    # The question, what was read, the policy, the date and the waiting pods come before any plot.
+    body = text[text.index("<body>") :]
+    start = body[: body.index("Device use")]
+    for words in (
+        "Which waiting pods get a node?",
+        "dump.json",
+        "default",
+        " UTC",
+        "waiting pods",
+        "default/pod-2",
+        "in-use",
+    ):
+        assert words in start
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", start)
     assert "http://" not in text
     assert "https://" not in text
     assert "<script" not in text

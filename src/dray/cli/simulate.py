@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,14 +13,23 @@ from dray.cli.cluster_source import read_dump
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import ProgressLine, show_line, write_document
+from dray.clock import RealClock
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
 from dray.sim.admitted_pods import pods_with_claims
+from dray.sim.autoscaling import Autoscaled, NodeShape, best_of, bound_of, shapes_in
 from dray.sim.autoscaling import autoscale as autoscale_nodes
 from dray.sim.defragmentation import Defragmentation, defragmentation_document, defragmentation_text
 from dray.sim.node_templates import AddedNodes, NodeTemplate, TemplateError, grown, template_of
-from dray.sim.reports.simulation_result import Document, diff_document, result_document, result_text
+from dray.sim.reports.simulation_result import (
+    Document,
+    ReportHeader,
+    autoscale_document,
+    diff_document,
+    result_document,
+    result_text,
+)
 from dray.sim.simulation import DEFAULT_POLICY, Simulation, config_of_policy
 from dray.validation import ValidationContext
 
@@ -38,9 +48,22 @@ from dray.validation import ValidationContext
 @click.option(
     "--autoscale",
     is_flag=True,
-    help="Find the smallest number of nodes that places every pod; --add-nodes names templates and their limits.",
+    help="Find the smallest number of nodes that places every pod, over all policies unless --policy names one; "
+    "--add-nodes names templates and their limits.",
 )
-@click.option("--policy", type=click.Choice([DEFAULT_POLICY, *sorted(POLICIES)]), default=DEFAULT_POLICY)
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="TEMPLATE=AMOUNT",
+    help="With --autoscale: the price of a node like TEMPLATE. The cheapest choice is looked for. May be repeated.",
+)
+@click.option(
+    "--policy",
+    "named_policy",
+    type=click.Choice([DEFAULT_POLICY, *sorted(POLICIES)]),
+    help=f"How nodes and devices are chosen; {DEFAULT_POLICY} if none is named.",
+)
 @click.option(
     "--mix",
     "mix_files",
@@ -64,7 +87,8 @@ def simulate(
     files: tuple[str, ...],
     additions: tuple[str, ...],
     autoscale: bool,
-    policy: str,
+    prices: tuple[str, ...],
+    named_policy: str | None,
     mix_files: tuple[str, ...],
     other: str | None,
     report: str | None,
@@ -82,33 +106,40 @@ def simulate(
       dray simulate -f dump.yaml
       dray simulate -f dump.yaml --add-nodes node-1=3 -o json
       dray simulate -f dump.yaml --autoscale --report report.html
+      dray simulate -f dump.yaml --autoscale --price small=1 --price big.yaml=3.5
       dray simulate -f dump.yaml --diff least-fragmentation
       dray simulate -f dump.yaml --defragment
     """
     if report is not None and not Path(report).absolute().parent.is_dir():
         raise click.UsageError(f"{report}: there is no such folder")
+    if prices and not autoscale:
+        raise click.UsageError("--price is for --autoscale")
     gates = gates_from(feature_gates, emulate)
     run = _Invocation(gates, keep_going)
     world = run.read(files)
     if mix_files:
         run.mix = pods_with_claims(run.read(mix_files), gates)
+    policy = named_policy or DEFAULT_POLICY
     try:
-        templates = [run.template(world, text) for text in additions]
         if autoscale:
-            simulation, growth = run.autoscale(world, templates, policy)
+            policies = [named_policy] if named_policy else [DEFAULT_POLICY, *sorted(POLICIES)]
+            answer, document = run.autoscale(world, run.shapes(world, additions, prices), policies, priced=bool(prices))
+            policy, growth, simulation = answer.policy, answer.growth, answer.ended
+            world = grown(world, growth)
         else:
-            growth = tuple(AddedNodes(template, count) for template, count in templates)
+            growth = tuple(AddedNodes(*run.template(world, text)) for text in additions)
             world = grown(world, growth)
             simulation = run.simulate(world, policy)
-        document = result_document(simulation, growth, run.problems)
+            document = result_document(simulation, growth, run.problems)
         if defragment:
             document["defragmentation"] = run.defragment(simulation, policy)
         if other is not None:
-            document["diff"] = run.compare(document, world, policy, other)
+            document["diff"] = run.compare(document, world, policy, other, files)
     except TemplateError as problem:
         raise click.UsageError(str(problem)) from None
     if report is not None:
-        _write_report(simulation, document, report)
+        header = ReportHeader(_question(document, autoscale=autoscale), (*files, *mix_files), policy, RealClock().now())
+        _write_report(simulation, document, header, report)
     if output in ("json", "yaml"):
         write_document(document, output)
     else:
@@ -140,12 +171,30 @@ class _Invocation:
 
     def template(self, world: ClusterObjects, text: str) -> tuple[NodeTemplate, int]:
         """One --add-nodes: a node of the dump, or a file with a node."""
-        name, equals, number = text.rpartition("=")
-        if not equals or not number.isdigit() or not name:
+        name, number = _named(text, "--add-nodes", "TEMPLATE=N, for example node-1=3")
+        if not number.isdigit():
             raise click.UsageError(f"--add-nodes {text}: expected TEMPLATE=N, for example node-1=3")
-        if name in world.nodes_by_name:
-            return template_of(world, name), int(number)
-        return template_of(self.read((name,))), int(number)
+        return self._template(world, name), int(number)
+
+    def _template(self, world: ClusterObjects, name: str) -> NodeTemplate:
+        return template_of(world, name) if name in world.nodes_by_name else template_of(self.read((name,)))
+
+    def shapes(self, world: ClusterObjects, additions: tuple[str, ...], prices: tuple[str, ...]) -> list[NodeShape]:
+        """The nodes that may be added: those that --add-nodes or --price names, or every kind in the dump."""
+        price_of = dict(_price(text) for text in prices)
+        if not additions:
+            named = [NodeShape(self._template(world, name), price=price) for name, price in price_of.items()]
+            return named or shapes_in(world)
+        shapes = []
+        for text in additions:
+            template, limit = self.template(world, text)
+            name = text.rpartition("=")[0]
+            if price_of and name not in price_of:
+                raise click.UsageError(f"--price: there is no price for {name}")
+            shapes.append(NodeShape(template, limit, price_of.pop(name, 1.0)))
+        if price_of:
+            raise click.UsageError(f"--price: --add-nodes does not name {', '.join(price_of)}")
+        return shapes
 
     def simulate(self, world: ClusterObjects, policy: str) -> Simulation:
         simulation = self._new(world, policy)
@@ -154,12 +203,19 @@ class _Invocation:
         return simulation
 
     def autoscale(
-        self, world: ClusterObjects, templates: list[tuple[NodeTemplate, int]], policy: str
-    ) -> tuple[Simulation, tuple[AddedNodes, ...]]:
-        before = self.simulate(world, policy)
+        self, world: ClusterObjects, shapes: list[NodeShape], policies: list[str], *, priced: bool
+    ) -> tuple[Autoscaled, Document]:
+        """The best answer over the policies, and its document."""
         with ProgressLine("scaling", unit="attempts") as progress:
-            growth = autoscale_nodes(world, before, templates, lambda bigger: self._new(bigger, policy), progress.step)
-        return self.simulate(grown(before.world(), growth), policy).continues(before), growth
+            tried = [
+                autoscale_nodes(policy, world, shapes, partial(self._new, policy=policy), progress.step)
+                for policy in policies
+            ]
+        answer = best_of(tried)
+        bound = bound_of(world, shapes, answer, partial(self._new, policy=answer.policy))
+        document = result_document(answer.ended, answer.growth, self.problems)
+        document["summary"]["autoscale"] = autoscale_document(answer, tried, bound, priced=priced)
+        return answer, document
 
     def defragment(self, ended: Simulation, policy: str) -> Document:
         with ProgressLine("defragmenting", unit="plans") as progress:
@@ -167,21 +223,62 @@ class _Invocation:
             room = planner.room_plans()
             return defragmentation_document(room, planner.empty_plans())
 
-    def compare(self, document: Document, world: ClusterObjects, policy: str, other: str) -> Document:
+    def compare(
+        self, document: Document, world: ClusterObjects, policy: str, other: str, files: tuple[str, ...]
+    ) -> Document:
         if other == DEFAULT_POLICY or other in POLICIES:
             return diff_document(document, result_document(self.simulate(world, other), (), ()), policy, other)
-        there = self.read((other,))
-        return diff_document(document, result_document(self.simulate(there, policy), (), ()), "dump", other)
+        if other != "-" and not Path(other).exists():
+            raise click.UsageError(
+                f"--diff {other}: there is no such file, and the policies are {', '.join((DEFAULT_POLICY, *POLICIES))}"
+            )
+        there = self.simulate(self.read((other,)), policy)
+        return diff_document(document, result_document(there, (), ()), ", ".join(files), other)
 
     def _new(self, world: ClusterObjects, policy: str) -> Simulation:
         return Simulation(world, config=config_of_policy(policy, self.mix), gates=self._gates)
 
 
-def _write_report(simulation: Simulation, document: Document, path: str) -> None:
+def _named(text: str, option: str, expected: str) -> tuple[str, str]:
+    name, equals, value = text.rpartition("=")
+    if not equals or not name:
+        raise click.UsageError(f"{option} {text}: expected {expected}")
+    return name, value
+
+
+def _price(text: str) -> tuple[str, float]:
+    name, value = _named(text, "--price", "TEMPLATE=AMOUNT, for example node-1=2.5")
+    try:
+        price = float(value)
+    except ValueError:
+        price = 0.0
+    if not 0.0 < price < float("inf"):
+        raise click.UsageError(f"--price {text}: expected an amount above zero")
+    return name, price
+
+
+def _question(document: Document, *, autoscale: bool) -> str:
+    """What was asked, in words, for the head of the report."""
+    summary = document["summary"]
+    if autoscale:
+        question = "How many more nodes give every waiting pod a place?"
+    elif summary["addedNodes"]:
+        more = ", ".join(f"{row['count']} more like {row['template']}" for row in summary["addedNodes"])
+        question = f"Which waiting pods get a node with {more}?"
+    else:
+        question = "Which waiting pods get a node?"
+    if "diff" in document:
+        question += f" What differs between {document['diff']['from']['name']} and {document['diff']['to']['name']}?"
+    if "defragmentation" in document:
+        question += " Which pods would have to move?"
+    return question
+
+
+def _write_report(simulation: Simulation, document: Document, header: ReportHeader, path: str) -> None:
     from dray.sim.reports.html_report import report_html
 
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(report_html(simulation, document))
+            file.write(report_html(simulation, document, header))
     except OSError as problem:
         raise click.UsageError(f"{path}: {problem.strerror or problem}") from None

@@ -32,6 +32,9 @@ CODES: dict[str, ReasonCode] = {
     ),
     "no-nodes": ReasonCode("the cluster has no nodes", "add nodes"),
     "not-waiting": ReasonCode("the scheduler has nothing to decide", "nothing"),
+    "preempted": ReasonCode("a pod of higher priority took its place", "add nodes, or raise its priority"),
+    "not-tried": ReasonCode("the scheduler has not tried the pod yet", "wait, or see that the scheduler runs"),
+    "scheduler-error": ReasonCode("the scheduler failed while it tried the pod", "see its log"),
     # --- a pod on its node
     "driver-not-registered": ReasonCode("a driver is not registered with the node agent", "start the driver there"),
     "prepare-failed": ReasonCode("a driver fails to prepare the pod's devices", "see the log of the driver"),

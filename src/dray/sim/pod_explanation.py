@@ -54,13 +54,15 @@ _OF_DEVICES = frozenset(
 @dataclass(frozen=True, slots=True)
 class ExplainOptions:
     """`nodes` are looked at in depth. `new_pods`, by namespace and name, are not created yet, so nobody has made their
-    claims. `is_live`: what the world does not hold does not exist; a dump may just lack it."""
+    claims. `is_live`: what the world does not hold does not exist; a dump may just lack it. `is_brief`: only what is in the way is
+    wanted, and not what would help."""
 
     nodes: Sequence[str] = ()
     gates: FeatureGates | None = None
     config: SchedulerConfig | None = None
     new_pods: Collection[tuple[str, str]] = ()
     is_live: bool = False
+    is_brief: bool = False
 
 
 DEFAULT_OPTIONS = ExplainOptions()
@@ -301,6 +303,8 @@ class _PodExplainer:
             self._on_node(node, plugins, cycle, allowed, in_depth=False) for node in self._handle.snapshot.nodes
         ]
         verdicts.sort(key=lambda verdict: verdict.distance)
+        if self._options.is_brief:
+            return verdicts
         wanted = set(self._options.nodes) or {verdict.node for verdict in verdicts[:IN_DEPTH]}
         snapshot = self._handle.snapshot.nodes
         for index, verdict in enumerate(verdicts):
@@ -406,6 +410,12 @@ class _PodExplainer:
                 node = next((each for each in step.edits if isinstance(each, Node)), node)
         return steps
 
+    def _helps(self, verdicts: Sequence[NodeVerdict], profile: SchedulingProfile) -> Sequence[tuple[Remedy, list[str]]]:
+        rehearsals = Rehearsals(self._simulation, profile, self._pod)
+        # Before the first rehearsal changes the cluster.
+        single, combined = list(self._remedies(verdicts)), list(self._combined_remedies(verdicts[:IN_DEPTH]))
+        return rehearsals.that_help(single) or rehearsals.that_help(combined)
+
     def _summed_up(self, verdicts: list[NodeVerdict], profile: SchedulingProfile) -> PodVerdict:
         namespace, name = self._pod.metadata.namespace, self._pod.metadata.name
         total = len(verdicts)
@@ -414,10 +424,7 @@ class _PodExplainer:
             devices = f" with {', '.join(fitting[0].chosen)}" if fitting[0].chosen else ""
             headline = f"{self._where} fits {len(fitting)} of {total} nodes, for example {fitting[0].node}{devices}"
             return PodVerdict(namespace, name, FITS, headline, nodes=tuple(verdicts), notes=self._notes())
-        rehearsals = Rehearsals(self._simulation, profile, self._pod)
-        # Before the first rehearsal changes the cluster.
-        single, combined = list(self._remedies(verdicts)), list(self._combined_remedies(verdicts[:IN_DEPTH]))
-        helps = rehearsals.that_help(single) or rehearsals.that_help(combined)
+        helps = [] if self._options.is_brief else self._helps(verdicts, profile)
         verdicts = [_with_remedies(verdict, helps) for verdict in verdicts]
         nearest = verdicts[0]
         alike = sum((verdict.code, verdict.message) == (nearest.code, nearest.message) for verdict in verdicts)

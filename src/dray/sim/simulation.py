@@ -17,9 +17,11 @@ from dray.api.dra.consumption import allocation_results
 from dray.api.dra.device_use import ClusterUse
 from dray.api.dra.pod_claims import claim_names
 from dray.api.meta import Condition
+from dray.api.reasons import Reason
 from dray.api.resource import AllocatedDeviceStatus, DeviceTaintRule, ResourceClaim, ResourceSlice
 from dray.clock import SimulatedClock
 from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.reason_codes import SCHEDULED, distance
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig, with_policy
 from dray.scheduler.scheduler import Scheduler
@@ -97,10 +99,11 @@ def _made_ready(claim: ResourceClaim) -> ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The result of one waiting pod. `outcome` is scheduled, unschedulable or error."""
+    """The result of one waiting pod. `outcome` is scheduled, unschedulable or error; `code` is one of `explain`'s."""
 
     pod: Pod
     outcome: str
+    code: str
     message: str
     claims: tuple[ResourceClaim, ...]
 
@@ -120,7 +123,8 @@ class Simulation:
         gates: FeatureGates | None = None,
         serves: Callable[[Pod], bool] = every_pod,
     ) -> None:
-        gates = gates or FeatureGates.default()
+        self.gates = gates = gates or FeatureGates.default()
+        self.config = config
         self.prepared: PreparedPods = prepare(world, gates, serves)
         self.clock = SimulationClock(_latest_time(world))
         self.cluster = SimulatedCluster()
@@ -178,42 +182,44 @@ class Simulation:
         namespace, name = pod.metadata.namespace, pod.metadata.name
         now: Pod | None = self.cluster.get(Pod, name, namespace)
         if now is None:
-            return Placed(pod, "unschedulable", "preempted by a pod of higher priority", ())
+            return Placed(pod, "unschedulable", "preempted", "preempted by a pod of higher priority", ())
         claims = tuple(self.claims_of(now))
         if now.spec.node_name:
-            return Placed(now, "scheduled", "", claims)
-        reason, message = self._why_not(now)
-        return Placed(now, "error" if reason == "SchedulerError" else "unschedulable", message, claims)
+            return Placed(now, "scheduled", SCHEDULED, "", claims)
+        why = self._why_not(now)
+        return Placed(now, "error" if why.code == "scheduler-error" else "unschedulable", why.code, why.text, claims)
 
-    def codes_of(self, pod: Pod) -> list[str]:
-        """Reason codes of the pod's last rejection, most nodes first; those of devices stand for `devices`."""
+    def _code_of(self, pod: Pod) -> str:
+        """The code of the node that was nearest to taking the pod, as `explain` ranks nodes; of equals that of most nodes."""
         known = self.scheduler.explanations.get(pod.metadata.uid)
         if known is None:
-            return []
+            return "not-tried"
         of_devices = list(dict.fromkeys(row.code for row in known.devices))
         codes: list[str] = []
         for row in sorted(known.nodes, key=lambda row: -row.count):
             codes += of_devices if row.code == "devices" and of_devices else [row.code]
-        return list(dict.fromkeys(codes))
+        return min(codes, key=distance, default="no-nodes")
 
     def claims_of(self, pod: Pod) -> list[ResourceClaim]:
         found = [self.cluster.get(ResourceClaim, name, pod.metadata.namespace) for name in claim_names(pod)]
         return [claim for claim in found if claim is not None]
 
-    def _why_not(self, pod: Pod) -> tuple[str, str]:
-        """(reason, message): the scheduler's, or why the pod never got as far."""
+    def _why_not(self, pod: Pod) -> Reason:
+        """The scheduler's reason, or why the pod never got as far."""
         problem = self.prepared.problems.get(pod.metadata.uid)
         if problem:
-            return "", problem.text
+            return problem
         if pod.spec.scheduler_name not in self.scheduler.profiles:
-            return "", f"scheduler {pod.spec.scheduler_name} is responsible, which is not rehearsed here"
+            text = f"scheduler {pod.spec.scheduler_name} is responsible, which is not rehearsed here"
+            return Reason("other-scheduler", text)
         held_back = self.scheduler.held_back(pod)
         if held_back is not None:
-            return "", held_back.message
+            return Reason(held_back.reason_code, held_back.message)
         for condition in pod.status.conditions:
             if condition.type == "PodScheduled" and condition.status == "False":
-                return condition.reason, condition.message
-        return "", "was not tried"
+                code = "scheduler-error" if condition.reason == "SchedulerError" else self._code_of(pod)
+                return Reason(code, condition.message)
+        return Reason("not-tried", "was not tried")
 
     def device_use(self) -> ClusterUse:
         cluster = self.cluster

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
 from dray.accounting import NodeLedger, as_quantity
 from dray.accounting.ledger_rows import Line, lines_of
 from dray.api.dra.device_use import NONE_COUNTED, ClusterUse, Use, UseCounts
+from dray.explain.reason_codes import CODES
 from dray.sim.reports.plots import (
     Bar,
     Part,
@@ -18,6 +20,7 @@ from dray.sim.reports.plots import (
     distribution,
     square_map,
 )
+from dray.sim.reports.simulation_result import ReportHeader, autoscale_lines, changed_pods, diff_rows
 from dray.sim.simulation import Simulation
 from dray.visible_text import visible
 
@@ -26,25 +29,82 @@ MOST_NODES = 40
 MOST_SQUARES = 2500
 MOST_PODS = 500
 MOST_REASONS = 20
+MOST_WAITING = 200
 
 
-def report_html(simulation: Simulation, document: Document) -> str:
+def report_html(simulation: Simulation, document: Document, header: ReportHeader) -> str:
+    """The question and what it was asked of, the answer in figures, the pods that keep waiting; then everything else."""
     summary = document["summary"]
     use = simulation.device_use()
     sections = [
+        ("Pods that keep waiting", _waiting(document["pods"], summary["waitingByReason"])),
+        *([("Difference", _difference(document["diff"]))] if "diff" in document else []),
         ("Device use", _use_by_driver(use) + _legend() + square_map(_squares(use))),
         ("Fragmentation", _fragmentation(use)),
         ("Ledger by node", _ledgers(simulation.ledgers())),
-        ("Waiting pods by reason", _reasons(summary["waitingByReason"])),
-        ("Pods", _pods(document["pods"])),
+        ("All pods", _pods(document["pods"])),
     ]
     body = "".join(f"<section><h2>{escape(title)}</h2>{content}</section>" for title, content in sections)
     return visible(
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
         f"<title>dray simulate</title><style>{_STYLE}</style></head><body>"
-        f"<h1>dray simulate</h1>{_numbers(summary)}{body}</body></html>\n"
+        f"<h1>{escape(header.question)}</h1>{_asked(header, summary)}{_numbers(summary)}{body}</body></html>\n"
     )
+
+
+def _asked(header: ReportHeader, summary: Document) -> str:
+    facts = [
+        ("read", ", ".join(header.files)),
+        ("policy", header.policy),
+        ("date", f"{header.at:%Y-%m-%d %H:%M} UTC"),
+        ("waiting pods", str(summary["pods"])),
+    ]
+    if summary["leftOut"]:
+        facts.append(("left out", f"{len(summary['leftOut'])} objects that are not valid"))
+    rows = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    said = (
+        "".join(f"<p>{escape(line)}</p>" for line in autoscale_lines(summary["autoscale"]))
+        if "autoscale" in summary
+        else ""
+    )
+    return f"<dl class='asked'>{rows}</dl>{said}"
+
+
+def _waiting(pods: list[Document], by_reason: dict[str, int]) -> str:
+    waiting = [row for row in pods if row["outcome"] != "scheduled"]
+    if not waiting:
+        return '<p class="none">no pod waits</p>'
+    shown = list(by_reason.items())[:MOST_REASONS]
+    plot = bars([Bar(code, (Part(count, "waiting", _meaning(code)),), str(count)) for code, count in shown])
+    rows = "".join(
+        f"<li><b>{escape(row['namespace'])}/{escape(row['name'])}</b> <code>{escape(row['code'])}</code>"
+        f"<span>{escape(row['message'])}</span></li>"
+        for row in waiting[:MOST_WAITING]
+    )
+    more = f"<p>and {len(waiting) - MOST_WAITING} more</p>" if len(waiting) > MOST_WAITING else ""
+    return f"{plot}<ul class='waiting'>{rows}</ul>{more}"
+
+
+def _meaning(code: str) -> str:
+    known = CODES.get(code)
+    return known.meaning if known is not None else code
+
+
+def _difference(diff: Document) -> str:
+    names = (diff["from"]["name"], diff["to"]["name"])
+    totals = _table(("", *names), diff_rows(diff))
+    changed = changed_pods(diff)
+    if not changed:
+        return f"{totals}<p>Every pod is where it was.</p>"
+    more = f"<p>and {len(changed) - MOST_PODS} more</p>" if len(changed) > MOST_PODS else ""
+    return f"{totals}<h3>Pods that change</h3>{_table(('pod', *names), changed[:MOST_PODS])}{more}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in header)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
+    return f"<div class='wide'><table><tr>{head}</tr>{body}</table></div>"
 
 
 def _squares(use: ClusterUse) -> list[Square]:
@@ -126,31 +186,14 @@ def _ledger_text(line: Line) -> str:
     return f"{requested} of {allocatable}"
 
 
-def _reasons(waiting: dict[str, int]) -> str:
-    if not waiting:
-        return '<p class="none">no pod waits</p>'
-    rows = "".join(
-        f"<tr><td class='number'>{count}</td><td>{escape(reason or 'unknown')}</td></tr>"
-        for reason, count in waiting.items()
-    )
-    shown = list(waiting.items())[:MOST_REASONS]
-    plot = bars([Bar(_short(reason), (Part(count, "waiting", reason),), str(count)) for reason, count in shown])
-    return f"{plot}<table><tr><th>pods</th><th>reason</th></tr>{rows}</table>"
-
-
-def _short(reason: str) -> str:
-    """What differs between the familiar messages."""
-    return reason.partition("nodes are available: ")[2] or reason or "unknown"
-
-
 def _pods(pods: list[Document]) -> str:
     rows = "".join(
         f"<tr class='{escape(row['outcome'])}'><td>{escape(row['namespace'])}/{escape(row['name'])}</td>"
-        f"<td>{escape(row['outcome'])}</td><td>{escape(row['node'])}</td><td>{escape(row['message'])}</td></tr>"
+        f"<td>{escape(row['outcome'])}</td><td>{escape(row['node'])}</td><td>{escape(row['code'])}</td></tr>"
         for row in pods[:MOST_PODS]
     )
     more = f"<p>and {len(pods) - MOST_PODS} more</p>" if len(pods) > MOST_PODS else ""
-    return f"<div class='wide'><table><tr><th>pod</th><th>outcome</th><th>node</th><th>message</th></tr>{rows}</table></div>{more}"
+    return f"<div class='wide'><table><tr><th>pod</th><th>outcome</th><th>node</th><th>reason</th></tr>{rows}</table></div>{more}"
 
 
 def _numbers(summary: Document) -> str:
@@ -175,7 +218,11 @@ _STYLE = """
 @media(prefers-color-scheme:dark){:root{--ink:#e7ebf1;--soft:#9aa6b6;--page:#12161c;--rail:#242b35;--taken:#6ea0ff;
 --free:#2c3a55;--claims:#f0a75a;--wait:#f0717f;--blocked:#566274;--level1:#24406f;--level2:#3763ad;--level3:#5b8fe8;--level4:#a9c8ff}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);max-width:900px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.4rem}h2{font-size:1.15rem;margin:2rem 0 .5rem;border-bottom:1px solid var(--rail)}h3{font-size:1rem;margin:1rem 0 .3rem}
+h1{font-size:1.4rem;overflow-wrap:anywhere}.asked{display:flex;flex-wrap:wrap;gap:.3rem 1.5rem;margin:.5rem 0 1.2rem;font-size:13px}
+.asked div{display:flex;gap:.4rem}.asked dt{color:var(--soft)}.asked dd{margin:0;overflow-wrap:anywhere}
+.waiting{padding:0;list-style:none;font-size:13px}.waiting li{padding:.4rem 0;border-bottom:1px solid var(--rail);overflow-wrap:anywhere}
+.waiting code{color:var(--wait);margin-left:.3rem}.waiting span{display:block;color:var(--soft)}
+h2{font-size:1.15rem;margin:2rem 0 .5rem;border-bottom:1px solid var(--rail)}h3{font-size:1rem;margin:1rem 0 .3rem}
 svg{width:100%;height:auto;display:block;margin:.4rem 0}svg text{font-size:12px;fill:var(--ink)}svg .value{fill:var(--soft)}
 svg .taken{fill:var(--taken)}
 .bars{display:grid;grid-template-columns:minmax(5rem,12rem) 1fr minmax(5rem,max-content);gap:.3rem .6rem;align-items:center;font-size:13px}

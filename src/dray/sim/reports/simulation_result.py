@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from dray.accounting import AccountingError, NodeLedger, as_quantity, pod_demand
@@ -14,35 +16,48 @@ from dray.api.dra.device_use import ClusterUse, UseCounts
 from dray.api.resource import ResourceClaim
 from dray.explain.node_ledgers import claim_states_document
 from dray.explain.text_columns import columns
+from dray.sim.autoscaling import Autoscaled
+from dray.sim.lower_bound import whole_nodes
 from dray.sim.node_templates import AddedNodes
 from dray.sim.simulation import (
     Placed,
     Simulation,
 )
+from dray.sim.waiting_causes import with_causes
 
 Document = dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ReportHeader:
+    """What a report answers: the question in words, the files that were read, the policy, and when."""
+
+    question: str
+    files: tuple[str, ...]
+    policy: str
+    at: datetime
+
+
 def result_document(simulation: Simulation, growth: Sequence[AddedNodes], problems: Sequence[str]) -> Document:
-    placed = simulation.placed()
+    placed = list(with_causes(simulation, simulation.placed()))
     return {
-        "pods": [_pod(row, simulation) for row in placed],
+        "pods": [_pod(row) for row in placed],
         "nodes": [_node(ledger) for ledger in simulation.ledgers()],
         "summary": _summary(simulation, placed, growth, problems),
     }
 
 
-def _pod(row: Placed, simulation: Simulation) -> Document:
+def _pod(row: Placed) -> Document:
     pod = row.pod
     return {
         "namespace": pod.metadata.namespace,
         "name": pod.metadata.name,
         "outcome": row.outcome,
         "node": pod.spec.node_name,
+        "code": row.code,
         "message": row.message,
         "demand": demand_texts(pod),
         "claims": [_claim(claim) for claim in row.claims],
-        "codes": simulation.codes_of(pod) if row.outcome != "scheduled" else [],
     }
 
 
@@ -108,9 +123,30 @@ def fragmentation_document(use: ClusterUse) -> Document:
 
 
 def waiting_by_reason(placed: Iterable[Placed]) -> dict[str, int]:
-    """How many pods wait, by message; amounts of nodes in it are left out, so that alike pods fall together."""
-    counts = Counter(row.message.partition(" preemption:")[0] for row in placed if row.outcome != "scheduled")
+    """How many pods wait, by the code of the reason, the most common first."""
+    counts = Counter(row.code for row in placed if row.outcome != "scheduled")
     return dict(counts.most_common())
+
+
+def autoscale_document(answer: Autoscaled, tried: Sequence[Autoscaled], bound: float, *, priced: bool) -> Document:
+    """`price` and the bound are in the unit of the prices; without prices the bound is a number of nodes."""
+    document: Document = {
+        "policy": answer.policy,
+        "nodes": answer.nodes,
+        "lowerBound": round(bound, 4) if priced else whole_nodes(bound),
+        "tried": [_tried(each, priced=priced) for each in tried],
+    }
+    if priced:
+        document["price"] = round(answer.cost, 4)
+    return document
+
+
+def _tried(each: Autoscaled, *, priced: bool) -> Document:
+    row: Document = {"policy": each.policy, "nodes": each.nodes, "waiting": each.waiting}
+    if priced:
+        row["price"] = round(each.cost, 4)
+    row["added"] = [{"template": row.template.name, "count": row.count} for row in each.growth]
+    return row
 
 
 def diff_document(here: Document, there: Document, here_name: str, there_name: str) -> Document:
@@ -134,18 +170,30 @@ def _by_name(document: Document) -> dict[tuple[str, str], Document]:
 
 def _place(row: Document | None) -> Document:
     if row is None:
-        return {"outcome": "absent", "node": "", "devices": []}
+        return {"outcome": "absent", "node": "", "code": "", "devices": []}
     devices = [
         f"{result['driver']}/{result['pool']}/{result['device']}"
         for claim in row["claims"]
         for result in ((claim["allocation"] or {}).get("devices") or {}).get("results") or ()
     ]
-    return {"outcome": row["outcome"], "node": row["node"], "devices": devices}
+    return {"outcome": row["outcome"], "node": row["node"], "code": row["code"], "devices": devices}
+
+
+_COMPARED = (
+    "scheduled",
+    "unschedulable",
+    "errors",
+    "nodes",
+    "devices",
+    "fragmentation",
+    "preempted",
+    "waitingByReason",
+)
 
 
 def _numbers(document: Document) -> Document:
     summary = document["summary"]
-    return {key: summary[key] for key in ("scheduled", "unschedulable", "errors", "devices")}
+    return {key: summary[key] for key in _COMPARED}
 
 
 def words_of_counts(devices: Document) -> str:
@@ -163,6 +211,10 @@ def result_text(document: Document, *, wide: bool) -> str:
         + f"; then {words_of_counts(summary['devices'])}"
     ]
     lines += [f"added: {row['count']} x {row['template']}" for row in summary["addedNodes"]]
+    if "autoscale" in summary:
+        lines += autoscale_lines(summary["autoscale"])
+    waiting = [f"{count} {code}" for code, count in summary["waitingByReason"].items()]
+    lines += [f"waiting by reason: {', '.join(waiting)}"] if waiting else []
     lines += [f"preempted: {name}" for name in summary["preempted"]]
     if document["pods"]:
         lines += ["", columns(("POD", "OUTCOME", "NODE", "DEVICES", "MESSAGE"), map(_pod_row, document["pods"]))]
@@ -180,8 +232,7 @@ def _pod_row(row: Document) -> tuple[str, ...]:
         for result in ((claim["allocation"] or {}).get("devices") or {}).get("results") or ()
     ]
     shown = ", ".join(devices[:4]) + (f" and {len(devices) - 4} more" if len(devices) > 4 else "")
-    codes = f"{', '.join(row['codes'])}: " if row["codes"] else ""
-    message = codes + row["message"].partition(" preemption:")[0]
+    message = f"{row['code']}: {_first_part(row['message'])}" if row["outcome"] != "scheduled" else ""
     return f"{row['namespace']}/{row['name']}", row["outcome"], row["node"], shown, message
 
 
@@ -193,17 +244,77 @@ def _node_rows(document: Document) -> list[tuple[str, ...]]:
     ]
 
 
-def _diff_lines(diff: Document) -> list[str]:
-    here, there = diff["from"], diff["to"]
-    headline = f"compared with {there['name']}: {there['scheduled']} scheduled there, {here['scheduled']} here"
-    if not diff["pods"]:
-        return [headline, "every pod is where it was"]
-    rows = [
-        (
-            f"{row['namespace']}/{row['name']}",
-            row["from"]["node"] or row["from"]["outcome"],
-            row["to"]["node"] or row["to"]["outcome"],
-        )
-        for row in diff["pods"]
+def _first_part(message: str) -> str:
+    return message.partition(" preemption:")[0]
+
+
+def autoscale_lines(autoscale: Document) -> list[str]:
+    """By which policy, what the others need, and how far from the lower bound."""
+    priced = "price" in autoscale
+    unit = "price" if priced else "nodes"
+    bound = autoscale["lowerBound"]
+    others = [
+        f"{row['policy']} needs {row[unit]}" + (f" and leaves {row['waiting']} waiting" if row["waiting"] else "")
+        for row in autoscale["tried"]
+        if row["policy"] != autoscale["policy"]
     ]
-    return [headline, columns(("POD", here["name"].upper(), there["name"].upper()), rows)]
+    nodes = autoscale["nodes"]
+    said = f"by policy {autoscale['policy']}: {nodes} more {'node' if nodes == 1 else 'nodes'}" + (
+        f" at a price of {autoscale['price']}" if priced else ""
+    )
+    return ["; ".join([said, *others, f"no policy can do with less than {bound}"])]
+
+
+def diff_rows(diff: Document) -> list[tuple[str, str, str]]:
+    """Totals of both sides, side by side."""
+    here, there = diff["from"], diff["to"]
+    rows = [
+        ("pods that get a node", here["scheduled"], there["scheduled"]),
+        ("pods that keep waiting", here["unschedulable"] + here["errors"], there["unschedulable"] + there["errors"]),
+    ]
+    for code in dict.fromkeys((*here["waitingByReason"], *there["waitingByReason"])):
+        rows.append((f"  {code}", here["waitingByReason"].get(code, 0), there["waitingByReason"].get(code, 0)))
+    rows.append(("pods preempted", len(here["preempted"]), len(there["preempted"])))
+    rows.append(("nodes", here["nodes"], there["nodes"]))
+    for word, key in _DEVICE_ROWS:
+        rows.append((word, here["devices"][key], there["devices"][key]))
+    for word, key in _FRAGMENTATION_ROWS:
+        rows.append((word, here["fragmentation"][key], there["fragmentation"][key]))
+    return [(word, str(before), str(after)) for word, before, after in rows]
+
+
+_DEVICE_ROWS = (
+    ("devices", "all"),
+    ("devices used", "used"),
+    ("devices partly used", "partlyUsed"),
+    ("devices free", "free"),
+    ("devices blocked", "blocked"),
+)
+_FRAGMENTATION_ROWS = (
+    ("most free on one node", "mostFreeOnOneNode"),
+    ("nodes with nothing taken", "untouchedNodes"),
+    ("left of partly used devices", "leftInParts"),
+)
+
+
+def changed_pods(diff: Document) -> list[tuple[str, str, str]]:
+    return [
+        (f"{row['namespace']}/{row['name']}", _place_text(row["from"]), _place_text(row["to"])) for row in diff["pods"]
+    ]
+
+
+def _place_text(place: Document) -> str:
+    """Node and devices, or why there is none."""
+    if not place["node"]:
+        return f"{place['outcome']} ({place['code']})" if place["code"] else str(place["outcome"])
+    names = [name.rpartition("/")[2] for name in place["devices"]]
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{place['node']}: {shown}" if shown else str(place["node"])
+
+
+def _diff_lines(diff: Document) -> list[str]:
+    names = (diff["from"]["name"].upper(), diff["to"]["name"].upper())
+    lines = [columns(("COMPARED", *names), diff_rows(diff)), ""]
+    if not diff["pods"]:
+        return [*lines, "every pod is where it was"]
+    return [*lines, columns(("POD", *names), changed_pods(diff))]
