@@ -526,6 +526,33 @@ async def test_columns_and_selectable_fields(server: Client) -> None:
     assert (refused.status, refused.body["message"]) == (400, "field label not supported: spec.image")
 
 
+async def test_apply_names_fields_that_metadata_does_not_have(server: Client) -> None:
+    embedded = {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"spec": {"type": "object"}}}
+    spec = {"type": "object", "properties": {"template": embedded}}
+    await define(
+        server, a_definition(a_version(schema={"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}))
+    )
+    template = {"apiVersion": "v1", "kind": "Sub", "metadata": {"unknownInside": "x"}}
+    tab = a_tab(spec={"template": template})
+    tab["metadata"]["unknown"] = "x"
+    refused = await server.patch(f"{TABS}/t?fieldManager=one", tab, "apply")
+    assert refused.status == 400
+    assert ".metadata.unknown: field not declared in schema" in refused.body["message"]
+    assert ".spec.template.metadata.unknownInside: field not declared in schema" in refused.body["message"]
+
+
+async def test_a_key_that_is_applied_twice_is_named_with_its_line(server: Client) -> None:
+    await define(server)
+    text = f"apiVersion: {GROUP}/v1\nkind: CronTab\nmetadata:\n  name: t\nspec:\n  mode: once\n  mode: always\n"
+    path = f"{TABS}/t?fieldManager=one&fieldValidation=Strict"
+    refused = await server.send("PATCH", path, text.encode(), content_type="application/apply-patch+yaml")
+    assert refused.status == 400
+    assert refused.body["message"] == (
+        "error strict decoding YAML: error converting YAML to JSON: yaml: unmarshal errors:\n"
+        '  line 7: key "mode" already set in map'
+    )
+
+
 async def test_apply_merges_lists_by_the_keys_of_the_schema(server: Client) -> None:
     await define(server)
     one = a_tab(spec={"ports": [{"name": "a", "port": 1}], "labels": {"x": "1"}, "raw": {"k": {"one": 1}}})

@@ -15,7 +15,7 @@ from dray.api.schemas import struct, struct_names
 from dray.api.served_versions import served_versions
 from dray.apiserver.discovery import field_descriptions
 from dray.apiserver.discovery.field_descriptions import field_text, type_text, words_of
-from dray.apiserver.discovery.openapi import OpenApi
+from dray.apiserver.discovery.openapi import PRESERVES, OpenApi, in_version_2
 from dray.apiserver.request.request_info import Request
 from dray.apiserver.request.request_options import Query
 
@@ -228,3 +228,26 @@ def test_no_text_is_left_over() -> None:
         if types != field_descriptions.EVERY_TYPE:
             assert described.keys() <= set().union(*(fields[name] for name in types.split())), types
     assert texts["types"].keys() <= {*fields, *struct_names()}
+
+
+def test_version_2_leaves_out_what_kubectl_would_misunderstand() -> None:
+    schema = {
+        "type": "object",
+        "required": ["a", "b"],
+        "properties": {
+            "a": {"type": "string", "nullable": True},
+            "b": {"type": "array", "items": {"type": "object", PRESERVES: True, "properties": {"c": {}}}},
+            "d": {"type": "integer", "anyOf": [{"minimum": 1}], "not": {"minimum": 5}},
+            "e": {"type": "array", PRESERVES: True, "items": {"type": "string"}},
+        },
+    }
+    assert in_version_2(schema) == {
+        "type": "object",
+        "required": ["b"],
+        "properties": {
+            "a": {},
+            "b": {"type": "array", "items": {PRESERVES: True}},
+            "d": {"type": "integer"},
+            "e": {PRESERVES: True},
+        },
+    }

@@ -13,6 +13,7 @@ from tests.apiserver.conftest import CLAIMS, Client
 
 from dray.api.errors import DecodeError
 from dray.api.schemas import TypeRef, known_kinds, schema_for, struct
+from dray.apiserver.read import protobuf_encoding
 from dray.apiserver.read.protobuf_encoding import encode_object
 from dray.apiserver.request.request_info import LOOPBACK, Request
 from dray.apiserver.write import protobuf
@@ -267,3 +268,20 @@ def test_a_schema_that_is_a_list_or_a_bool_is_read() -> None:
 
 
 PROPS = "apiextensions.v1.JSONSchemaProps"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"type": "string"}},
+        {"items": {}},
+        {"items": [{"type": "string"}]},
+        {"additionalProperties": False},
+        {"additionalProperties": True},
+        {"additionalProperties": {"type": "string"}},
+        {"dependencies": {"a": ["b"]}},
+        {"dependencies": {"a": {"type": "object"}}},
+    ],
+)
+def test_schemas_of_definitions_survive_the_way_there_and_back(schema: dict[str, Any]) -> None:
+    assert protobuf._message(protobuf_encoding._message(schema, PROPS), PROPS, 0) == schema

@@ -74,3 +74,12 @@ async def test_a_token_request_names_its_own_account(server: Client) -> None:
         "must match the service account name if specified"
     )
     assert (await server.post(TOKEN, {"metadata": {"name": "default", "namespace": "default"}})).status == 201
+
+
+async def test_reviews_have_no_table(server: Client) -> None:
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    review = {"spec": {"nonResourceAttributes": PATH}}
+    refused = await server.post(f"{ACCESS}/selfsubjectaccessreviews", review, accept=accept)
+    assert (refused.status, refused.body["reason"]) == (406, "NotAcceptable")
+    either = f"{accept}, application/json"
+    assert (await server.post(f"{ACCESS}/selfsubjectaccessreviews", review, accept=either)).status == 201

@@ -1,9 +1,10 @@
 """Pods that belong to a ReplicaSet by their labels."""
 
-from dray.client import PODS, REPLICA_SETS
+from dray.client import PODS, QUOTAS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from dray.controllers.discovery import discover
 from dray.controllers.garbage_collector import GarbageCollector
 from dray.controllers.replica_sets import ReplicaSetController
+from tests.builders.manifests import a_quota
 from tests.controllers.builders import ns_pod
 from tests.controllers.test_workloads import a_workload, active, has_pods
 
@@ -96,3 +97,44 @@ async def test_of_two_sets_that_want_a_pod_one_gets_it(cluster):
     await cluster.start(ReplicaSetController)
     await has_pods(cluster, 2)
     assert len(owners(await cluster.pod("stray"))) == 1
+
+
+async def test_a_replication_controller_has_its_pods_by_its_labels(cluster):
+    await cluster.client.create(PODS, ns_pod("stray", labels={"app": "app"}))
+    await cluster.start(lambda context: ReplicaSetController(context, REPLICATION_CONTROLLERS, "rc-controller"))
+    template = {"metadata": {"labels": {"app": "app"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 2, "template": template}
+    await cluster.client.create(REPLICATION_CONTROLLERS, {"metadata": {"name": "rc", "namespace": "ns"}, "spec": spec})
+    await has_pods(cluster, 2)
+    assert owners(await cluster.pod("stray")) == ["rc"]
+
+    async def is_counted():
+        status = (await cluster.client.get(REPLICATION_CONTROLLERS, "rc", "ns")).status
+        return (status.replicas, status.fully_labeled_replicas, status.observed_generation) == (2, 2, 1)
+
+    await cluster.eventually(is_counted)
+
+
+async def test_a_set_says_that_its_pods_could_not_be_made_until_they_are(cluster):
+    quota = a_quota("quota", {"pods": "1"}, namespace="ns")
+    await cluster.client.create(QUOTAS, quota)
+    status = {"hard": {"pods": "1"}, "used": {"pods": "0"}}
+    await cluster.client.patch(QUOTAS, "quota", {"status": status}, "ns", subresource="status")
+    await cluster.start(ReplicaSetController)
+    await cluster.client.create(REPLICA_SETS, a_workload("ReplicaSet", replicas=2))
+
+    async def reasons():
+        found = (await cluster.client.get(REPLICA_SETS, "app", "ns")).status.conditions
+        return [(each.type, each.status, each.reason) for each in found]
+
+    async def has_failed():
+        return await reasons() == [("ReplicaFailure", "True", "FailedCreate")]
+
+    async def has_recovered():
+        return await reasons() == []
+
+    await cluster.eventually(has_failed)
+    await cluster.client.delete(QUOTAS, "quota", "ns")
+    await cluster.client.patch(REPLICA_SETS, "app", {"spec": {"replicas": 3}}, "ns")
+    await has_pods(cluster, 3)
+    await cluster.eventually(has_recovered)

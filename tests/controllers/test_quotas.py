@@ -116,3 +116,43 @@ async def test_namespaces_without_quotas_cost_nothing(cluster, quotas):
     await cluster.quiet()
     assert cluster.wire.writes == []
     assert quotas.queue.delayed == 0
+
+
+def a_service(name, kind, **spec):
+    ports = [{"port": 80}]
+    return {"metadata": {"name": name, "namespace": "ns"}, "spec": {"type": kind, "ports": ports, **spec}}
+
+
+async def test_ports_and_load_balancers_of_services_are_counted(cluster, quotas):
+    services = next(kind for kind in await discover(cluster.client) if kind.plural == "services")
+    limits = {"services": "10", "services.nodeports": "1", "services.loadbalancers": "1"}
+    await cluster.client.create(QUOTAS, ns_quota(limits))
+    await used(cluster, dict.fromkeys(limits, "0"))
+    await cluster.client.create(services, a_service("inside", "ClusterIP"))
+    await cluster.client.create(services, a_service("outside", "NodePort"))
+    await used(cluster, {"services": "2", "services.nodeports": "1", "services.loadbalancers": "0"})
+    with pytest.raises(ApiError, match=r"exceeded quota: quota, requested: services\.nodeports=1"):
+        await cluster.client.create(services, a_service("balanced", "LoadBalancer"))
+    without_ports = a_service("balanced", "LoadBalancer", allocateLoadBalancerNodePorts=False)
+    await cluster.client.create(services, without_ports)
+    await used(cluster, {"services": "3", "services.nodeports": "1", "services.loadbalancers": "1"})
+    await cluster.client.delete(services, "outside", "ns")
+    await used(cluster, {"services": "2", "services.nodeports": "0", "services.loadbalancers": "1"})
+
+
+async def test_storage_is_counted_by_class(cluster, quotas):
+    claims = next(kind for kind in await discover(cluster.client) if kind.plural == "persistentvolumeclaims")
+    fast = "fast.storageclass.storage.k8s.io/"
+    limits = {"persistentvolumeclaims": "5", "requests.storage": "10Gi", f"{fast}requests.storage": "2Gi"}
+    await cluster.client.create(QUOTAS, ns_quota(limits))
+    await used(cluster, dict.fromkeys(limits, "0"))
+
+    def a_volume_claim(name, size, storage_class):
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        return {"metadata": {"name": name, "namespace": "ns"}, "spec": spec | {"storageClassName": storage_class}}
+
+    await cluster.client.create(claims, a_volume_claim("a", "3Gi", "slow"))
+    await cluster.client.create(claims, a_volume_claim("b", "2Gi", "fast"))
+    await used(cluster, {"persistentvolumeclaims": "2", "requests.storage": "5Gi", f"{fast}requests.storage": "2Gi"})
+    with pytest.raises(ApiError, match="exceeded quota"):
+        await cluster.client.create(claims, a_volume_claim("c", "1Gi", "fast"))

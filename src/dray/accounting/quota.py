@@ -22,7 +22,11 @@ DEVICES_SUFFIX = ".deviceclass.resource.k8s.io/devices"
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 REQUESTS, LIMITS = "requests.", "limits."
 # Core kinds that quotas also know by their bare name.
-PLAIN_COUNTS = frozenset({"pods", "configmaps", "secrets", "resourcequotas", "services"})
+PLAIN_COUNTS = frozenset(
+    {"pods", "configmaps", "secrets", "resourcequotas", "services", "replicationcontrollers", "persistentvolumeclaims"}
+)
+NODE_PORTS, LOAD_BALANCERS = "services.nodeports", "services.loadbalancers"
+STORAGE = "requests.storage"
 _COMPUTE = frozenset({"cpu", "memory", "ephemeral-storage"})
 _ONE = Quantity.of(1)
 
@@ -49,10 +53,36 @@ def count_name(row: Resource) -> str:
     return f"count/{row.qualified_plural}"
 
 
-def object_usage(row: Resource) -> Usage:
+def object_usage(row: Resource, document: Document) -> Usage:
+    """What any object but a pod or a claim for devices uses."""
     usage = {count_name(row): _ONE}
     if not row.group and row.plural in PLAIN_COUNTS:
         usage[row.plural] = _ONE
+    if not row.group and row.plural == "services":
+        usage |= _service_usage(document)
+    if not row.group and row.plural == "persistentvolumeclaims":
+        usage |= _storage_usage(document)
+    return usage
+
+
+def _service_usage(service: Document) -> Usage:
+    """Ports count that the server allocates for it: it is charged before they are."""
+    kind, ports = text(service, "spec", "type"), mappings(service, "spec", "ports")
+    is_balanced = kind == "LoadBalancer"
+    if is_balanced and part(service, "spec", "allocateLoadBalancerNodePorts") is False:
+        ports = [each for each in ports if each.get("nodePort")]
+    has_ports = is_balanced or kind == "NodePort"
+    return {NODE_PORTS: Quantity.of(len(ports) if has_ports else 0), LOAD_BALANCERS: Quantity.of(int(is_balanced))}
+
+
+def _storage_usage(claim: Document) -> Usage:
+    """Also by its storage class, as `<class>.storageclass.storage.k8s.io/...` limits it."""
+    amount = mapping(claim, "spec", "resources", "requests").get("storage")
+    usage = {STORAGE: Quantity.parse(amount)} if isinstance(amount, str) else {}
+    if storage_class := text(claim, "spec", "storageClassName"):
+        prefix = f"{storage_class}.storageclass.storage.k8s.io/"
+        usage = {**usage, **{prefix + name: value for name, value in usage.items()}}
+        usage[f"{prefix}persistentvolumeclaims"] = _ONE
     return usage
 
 

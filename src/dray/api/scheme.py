@@ -273,6 +273,7 @@ RESOURCES: tuple[Resource, ...] = (
     served("admissionregistration.k8s.io/validatingadmissionpolicybindings"),
     # other kinds
     served("apiextensions.k8s.io/customresourcedefinitions"),
+    served("apiregistration.k8s.io/apiservices"),
     # questions to the server
     served("authentication.k8s.io/selfsubjectreviews"),
     served("authentication.k8s.io/tokenreviews"),

@@ -49,12 +49,27 @@ class ReplicaSetStatus(ApiStruct, frozen=True):
     ready_replicas: int = 0
     available_replicas: int = 0
     observed_generation: int = 0
+    conditions: tuple[WorkloadCondition, ...] = ()
 
 
 class ReplicaSet(ApiStruct, frozen=True, tag_field="kind", tag="ReplicaSet"):
     api_version: str = msgspec.field(default_factory=lambda: "apps/v1")
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: ReplicaSetSpec = msgspec.field(default_factory=ReplicaSetSpec)
+    status: ReplicaSetStatus = msgspec.field(default_factory=ReplicaSetStatus)
+
+
+class ReplicationControllerSpec(ApiStruct, frozen=True):
+    replicas: int | None = None
+    min_ready_seconds: int = 0
+    selector: dict[str, str] = {}
+    template: dict[str, Any] = {}
+
+
+class ReplicationController(ApiStruct, frozen=True, tag_field="kind", tag="ReplicationController"):
+    api_version: str = msgspec.field(default_factory=lambda: "v1")
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: ReplicationControllerSpec = msgspec.field(default_factory=ReplicationControllerSpec)
     status: ReplicaSetStatus = msgspec.field(default_factory=ReplicaSetStatus)
 
 

@@ -69,6 +69,8 @@ class YamlDocument:
     value: Any
     lines: Lines
     duplicate_fields: tuple[str, ...]
+    # Line and name of each key that its map had before.
+    duplicate_keys: tuple[tuple[int, str], ...] = ()
 
 
 def read_yaml(text: str | bytes) -> Iterator[YamlDocument]:
@@ -118,16 +120,17 @@ class _Builder:
         self.open: list[_Open] = []
         self.anchors: dict[str, tuple[Any, Lines, int]] = {}
         self.duplicates: list[str] = []
+        self.duplicate_keys: list[tuple[int, str]] = []
         self.nodes = 0
         self.done: tuple[Any, Lines] | None = None
 
     def documents(self, events: Any) -> Iterator[YamlDocument]:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent):
-                self.anchors, self.duplicates, self.done = {}, [], None
+                self.anchors, self.duplicates, self.duplicate_keys, self.done = {}, [], [], None
             elif isinstance(event, yaml.DocumentEndEvent):
                 value, lines = self.done or (None, Lines(event.start_mark.line + 1 if event.start_mark else 1))
-                yield YamlDocument(value, lines, tuple(self.duplicates))
+                yield YamlDocument(value, lines, tuple(self.duplicates), tuple(self.duplicate_keys))
             else:
                 self.node(event)
 
@@ -202,6 +205,7 @@ class _Builder:
         else:
             if holder.key in holder.value and len(self.duplicates) < 100:
                 self.duplicates.append(self.path_of_next())
+                self.duplicate_keys.append((holder.key_line, holder.key))
             holder.value[holder.key] = value
             # A finding about a field points at its name, which is where an editor should land.
             holder.lines.keys[holder.key] = Lines(holder.key_line, lines.keys, lines.items)

@@ -268,7 +268,7 @@ class Server:
         row, version = found
         handler = self._handler(row, info)
         streams = not info.name and row.is_stored and not info.subresource
-        wanted = response_format(request.headers.get("accept", ""), streams=streams)
+        wanted = response_format(request.headers.get("accept", ""), streams=streams, has_table=row.is_stored)
         if row.custom is not None and wanted.media_type == PROTOBUF:
             wanted = ResponseFormat()  # such kinds have no description in protobuf
         call = ApiCall(request, info, query, user, attributes, row, info.version, wanted)

@@ -24,7 +24,16 @@ from dray.api.resource import (
     ResourceSlice,
 )
 from dray.api.slice_text import SliceText
-from dray.api.workloads import ConfigMap, DaemonSet, Deployment, Job, PodGroup, ReplicaSet, ServiceAccount
+from dray.api.workloads import (
+    ConfigMap,
+    DaemonSet,
+    Deployment,
+    Job,
+    PodGroup,
+    ReplicaSet,
+    ReplicationController,
+    ServiceAccount,
+)
 from dray.client.errors import ApiError
 
 JSON = "application/json"
@@ -111,6 +120,7 @@ SERVICE_ACCOUNTS = view(ServiceAccount)
 CONFIG_MAPS = view(ConfigMap)
 
 REPLICA_SETS = view(ReplicaSet)
+REPLICATION_CONTROLLERS = view(ReplicationController)
 DEPLOYMENTS = view(Deployment)
 DAEMON_SETS = view(DaemonSet)
 JOBS = view(Job)

@@ -11,6 +11,7 @@ from typing import Any
 from dray.client import (
     POD_GROUPS,
     POOL_STATUS_REQUESTS,
+    REPLICATION_CONTROLLERS,
     TAINT_RULES,
     ApiError,
     CredentialsError,
@@ -36,6 +37,7 @@ from dray.controllers.taint_eviction import TaintEvictionController
 
 log = logging.getLogger(__name__)
 
+REPLICATION_CONTROLLER = "replicationcontroller-controller"
 RESTART_S = 1.0
 SERVER_RETRY_S = 1.0
 
@@ -102,6 +104,9 @@ BUILDERS: dict[str, Builder] = {
     ),
     NodeLifecycleController.name: lambda context, *_: NodeLifecycleController(context),
     ReplicaSetController.name: lambda context, *_: ReplicaSetController(context),
+    REPLICATION_CONTROLLER: lambda context, *_: ReplicaSetController(
+        context, REPLICATION_CONTROLLERS, REPLICATION_CONTROLLER
+    ),
     DeploymentController.name: lambda context, *_: DeploymentController(context),
     JobController.name: lambda context, *_: JobController(context),
     DaemonSetController.name: lambda context, *_: DaemonSetController(context),

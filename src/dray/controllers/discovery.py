@@ -19,6 +19,7 @@ from dray.client import (
     NODES,
     PODS,
     REPLICA_SETS,
+    REPLICATION_CONTROLLERS,
     SERVICE_ACCOUNTS,
     SLICES,
     TEMPLATES,
@@ -31,7 +32,7 @@ from dray.client import (
 # Kinds that other controllers watch whole anyway: one copy serves both.
 _TYPED: tuple[Kind[Any], ...] = (
     *(CLAIMS, DAEMON_SETS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS, REPLICA_SETS),
-    *(SERVICE_ACCOUNTS, SLICES, TEMPLATES),
+    *(REPLICATION_CONTROLLERS, SERVICE_ACCOUNTS, SLICES, TEMPLATES),
 )
 _NEEDED_VERBS = {"delete", "list", "watch"}
 # Events come and go by the thousand, own nothing, and expire by themselves.

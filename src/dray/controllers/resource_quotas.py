@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from dray.accounting.quota import (
+    LOAD_BALANCERS,
+    NODE_PORTS,
+    STORAGE,
     QuotaClasses,
     Usage,
     claim_usage,
@@ -41,6 +46,9 @@ from dray.client import (
 from dray.client.rest import Document
 from dray.controllers.context import ControllerContext
 
+# Amounts that are counted over the objects of a kind with another name.
+COUNTED_WITH = {NODE_PORTS: "services", LOAD_BALANCERS: "services", STORAGE: "persistentvolumeclaims"}
+STORAGE_CLASS = ".storageclass.storage.k8s.io/"
 WORKERS = 5
 # Many objects that end together are counted together.
 GATHER_S = 0.3
@@ -117,13 +125,24 @@ class QuotaController:
         usages += await self._claim_usages(namespace, pods)
         kinds = {kind.plural: kind for kind in map(self._counted_kind, hard) if kind is not None}
         for kind in kinds.values():
-            listing = await self._client.list(kind, namespace)
-            usages += [object_usage(kind.row)] * len(listing.items)
+            documents = await self._objects(kind, namespace)
+            usages += [object_usage(kind.row, each) for each in documents]
         return usages
 
+    async def _objects(self, kind: Kind[Any], namespace: str) -> list[Document]:
+        """Whole where the amounts depend on the object; of the others nothing but their number matters."""
+        if kind.plural not in COUNTED_WITH.values():
+            return [{}] * len((await self._client.list(kind, namespace)).items)
+        answer = await self._client.raw("GET", kind.path(namespace))
+        items: list[Document] = msgspec.json.decode(answer.body).get("items") or []
+        return items
+
     def _counted_kind(self, resource: str) -> Kind[Any] | None:
-        """The kind that `count/...`, or a plain name such as `configmaps`, counts; pods and claims are counted apart."""
-        name = resource if resource.startswith("count/") else f"count/{resource}"
+        """The kind whose objects are counted for an amount; pods and claims for devices are counted apart."""
+        plural = COUNTED_WITH.get(resource, resource)
+        if STORAGE_CLASS in resource:
+            plural = "persistentvolumeclaims"
+        name = plural if plural.startswith("count/") else f"count/{plural}"
         kind = self._kinds.get(name)
         return None if kind is None or kind.plural in (PODS.plural, CLAIMS.plural) else kind
 

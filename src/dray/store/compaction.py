@@ -6,9 +6,11 @@ that another server has dropped already is no error.
 
 from dray.clock import Clock
 from dray.store.errors import Compacted, FutureRevision, StoreError
-from dray.store.interface import Store
+from dray.store.interface import Put, Store
 
 INTERVAL_S = 300.0
+# Written once per interval. Without it a list that is read page by page would never expire in a store that nobody writes to.
+MARK = "/dray/history"
 
 
 async def keep_history(store: Store, clock: Clock, interval_s: float = INTERVAL_S) -> None:
@@ -16,7 +18,7 @@ async def keep_history(store: Store, clock: Clock, interval_s: float = INTERVAL_
     seen = await _revision(store)
     while True:
         await clock.sleep(interval_s)
-        now = await _revision(store)
+        now = await _mark(store)
         if seen:
             await _forget(store, seen)
         seen = now
@@ -26,6 +28,14 @@ async def _revision(store: Store) -> int:
     """The current revision, or 0 if the store does not answer: then this round compacts nothing."""
     try:
         return await store.current_revision()
+    except StoreError:
+        return 0
+
+
+async def _mark(store: Store) -> int:
+    """Writes the mark and returns its revision, or 0 as above."""
+    try:
+        return await store.commit([Put(MARK, b"")])
     except StoreError:
         return 0
 

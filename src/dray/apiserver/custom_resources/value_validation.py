@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dray.api.jsontext import go_json
+from dray.api.schemas import struct
 from dray.apiserver.custom_resources.pruning_and_defaults import IMPLICIT
 from dray.apiserver.custom_resources.schema_nodes import SchemaNode
 from dray.apiserver.custom_resources.value_formats import FORMATS
 from dray.apiserver.errors import OptionError
+from dray.apiserver.write.patching.schema_patches import struct_problems
 from dray.cel.errors import CelError
 from dray.cel.library import regex
 
@@ -287,6 +289,9 @@ def _check_unique(value: list[Any], node: SchemaNode, path: str, work: Work) -> 
         seen.add(key)
 
 
+OBJECT_META = "meta.v1.ObjectMeta"
+
+
 def typed_problems(tree: Any, node: SchemaNode, path: str = "", *, is_resource: bool = True) -> Iterator[str]:
     """Fields of an applied configuration that the schema does not have, or that have another type."""
     if tree is None:
@@ -298,6 +303,8 @@ def typed_problems(tree: Any, node: SchemaNode, path: str = "", *, is_resource: 
     elif isinstance(tree, dict):
         for name, entry in tree.items():
             if (is_resource or node.embedded) and name in IMPLICIT:
+                if name == "metadata":
+                    yield from struct_problems(entry, struct(OBJECT_META), f"{path}.{name}")
                 continue
             known = node.properties.get(name)
             if known is None and isinstance(node.additional, SchemaNode):

@@ -86,7 +86,7 @@ LIST_PARAMETERS = (
 )
 
 
-API_VERSION_TEXT = "The version of the schema that this object has."
+API_VERSION_TEXT = "APIVersion defines the version of the schema that this object has."
 KIND_TEXT = "The kind of this object."
 
 
@@ -96,6 +96,42 @@ def type_name(row: Resource, version: str) -> str:
         return ".".join([*reversed(row.group.split(".")), version, row.kind])
     schema = schema_for(group_version(row.group, version), row.kind)
     return schema.openapi_name if schema else ""
+
+
+PRESERVES = "x-kubernetes-preserve-unknown-fields"
+# What version 2 of OpenAPI cannot say, or kubectl misunderstands there.
+_NOT_IN_VERSION_2 = frozenset({"allOf", "anyOf", "oneOf", "not", "nullable"})
+
+
+def in_version_2(schema: Document) -> Document:
+    """The schema of a custom kind as version 2 can tell it: with less detail where the detail would mislead kubectl."""
+    shown = {key: value for key, value in schema.items() if key not in _NOT_IN_VERSION_2}
+    is_open, is_nullable = bool(schema.get(PRESERVES)), bool(schema.get("nullable"))
+    if is_open or is_nullable:
+        shown.pop("items", None)
+        shown.pop("properties", None)
+    if (
+        is_nullable
+        or (is_open and shown.get("type") == "object")
+        or ("items" not in shown and shown.get("type") == "array")
+    ):
+        shown.pop("type", None)
+    _convert_parts(shown)
+    return shown
+
+
+def _convert_parts(shown: Document) -> None:
+    properties: dict[str, Document] = shown.get("properties") or {}
+    if properties:
+        shown["properties"] = {name: in_version_2(inner) for name, inner in properties.items()}
+    required = [name for name in shown.get("required") or () if not properties.get(name, {}).get("nullable")]
+    if required != (shown.get("required") or []):
+        shown.pop("required")
+        if required:
+            shown["required"] = required
+    for part in ("items", "additionalProperties"):
+        if isinstance(shown.get(part), dict):
+            shown[part] = in_version_2(shown[part])
 
 
 def ref_name(name: str) -> str:
@@ -109,6 +145,7 @@ class DocumentWriter:
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
+        self._is_v3 = prefix.startswith("#/components")
         self.definitions: dict[str, Document] = {}
 
     def ref(self, name: str) -> Document:
@@ -134,19 +171,27 @@ class DocumentWriter:
         self.add_struct(meta)
         name = type_name(row, version)
         self.definitions[name] = {
-            **schema,
-            "properties": {
-                "apiVersion": {"type": "string", "description": API_VERSION_TEXT},
-                "kind": {"type": "string", "description": KIND_TEXT},
-                **(schema.get("properties") or {}),
-                "metadata": self._described_ref(meta),
-            },
+            **self._custom_schema(schema, meta),
             "x-kubernetes-group-version-kind": [{"group": row.group, "version": version, "kind": row.kind}],
         }
         self._add_list(row, version, name)
 
+    def _custom_schema(self, schema: Document, meta: StructSchema) -> Document:
+        if not self._is_v3:
+            if schema.get(PRESERVES):
+                # kubectl takes listed properties for the only ones.
+                return {"type": "object"}
+            schema = in_version_2(schema)
+        properties = {
+            "apiVersion": {"type": "string", "description": API_VERSION_TEXT},
+            "kind": {"type": "string", "description": KIND_TEXT},
+            **(schema.get("properties") or {}),
+            "metadata": self._described_ref(meta),
+        }
+        return {**schema, "properties": properties}
+
     def _described_ref(self, schema: StructSchema) -> Document:
-        if self._prefix.startswith("#/components"):
+        if self._is_v3:
             return {"description": "Metadata of every object.", "allOf": [self.ref(schema.openapi_name)]}
         return {"description": "Metadata of every object.", **self.ref(schema.openapi_name)}
 
@@ -179,7 +224,7 @@ class DocumentWriter:
 
     def _field(self, owner: StructSchema, name: str, field: FieldSchema) -> Document:
         shown = {"description": field_text(owner.name, name), **self._type(field.type)}
-        if "$ref" in shown and self._prefix.startswith("#/components"):
+        if "$ref" in shown and self._is_v3:
             shown = {"description": shown["description"], "allOf": [{"$ref": shown["$ref"]}], "default": {}}
         if field.default is not None:
             shown["default"] = field.default

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from dray.api.schemas import FieldSchema, TypeRef, schema_for, struct
+from dray.api.schemas import SCHEMA_OR_OTHER, FieldSchema, TypeRef, schema_for, struct
 
 Document = dict[str, Any]
 
@@ -106,6 +106,8 @@ def _around(numbers: tuple[int, ...], data: bytes) -> bytes:
 
 
 def _field(number: int, value: Any, ref: TypeRef) -> bytes:
+    if ref.name in SCHEMA_OR_OTHER and ref.shape == "struct":
+        return _block(number, _message(_schema_or_other(value, ref.name), ref.name))
     if ref.shape == "struct":
         return _block(number, _message(value, ref.name))
     if ref.shape == "scalar":
@@ -115,6 +117,14 @@ def _field(number: int, value: Any, ref: TypeRef) -> bytes:
     if ref.shape == "list":
         return b"".join([_field(number, entry, item) for entry in value])
     return b"".join([_block(number, _block(1, key.encode()) + _map_value(entry, item)) for key, entry in value.items()])
+
+
+def _schema_or_other(value: Any, type_name: str) -> Document:
+    """The message around something that JSON shows without it; a schema for further fields also allows them."""
+    other = SCHEMA_OR_OTHER[type_name]
+    if not isinstance(value, dict):
+        return {other: value}
+    return {"allows": True, "schema": value} if other == "allows" else {"schema": value}
 
 
 def _map_value(value: Any, ref: TypeRef) -> bytes:

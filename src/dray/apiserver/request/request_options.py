@@ -276,15 +276,18 @@ def _quality(text: str) -> float:
 
 
 @lru_cache(maxsize=512)
-def response_format(accept: str, *, streams: bool) -> ResponseFormat:
-    """The format that this Accept header asks for; raises 406. `streams` says that the path can also be watched."""
+def response_format(accept: str, *, streams: bool, has_table: bool = True) -> ResponseFormat:
+    """The format that this Accept header asks for; raises 406.
+
+    `streams` says that the path can also be watched, `has_table` that its objects can be shown as a table.
+    """
     found = clauses(accept or "*/*")
     if not any(clause.media_type in ("*/*", *OFFERED) for clause in found):
         offered = ", ".join(WATCHED if streams else OFFERED)
         raise _not_acceptable(f"406: Not Acceptable\n\nAvailable representations: {offered}", {})
     for clause in found:
         answer = _satisfies(clause)
-        if answer is not None:
+        if answer is not None and (has_table or answer.kind != "Table"):
             return answer
     raise _not_acceptable(f"only the following media types are accepted: {', '.join(OFFERED)}")
 

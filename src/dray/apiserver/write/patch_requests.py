@@ -13,6 +13,7 @@ from dray.api.scalars import Shaping
 from dray.api.schemas import StructSchema
 from dray.api.scheme import group_version
 from dray.api.shaping import empty_of, shape_of
+from dray.api.yamltext import read_yaml
 from dray.apiserver import errors
 from dray.apiserver.core import Core, in_thread_if_large
 from dray.apiserver.custom_resources import value_validation
@@ -242,12 +243,11 @@ class Patcher:
                 f"error decoding YAML: json: cannot unmarshal {_kind(tree)} into Go value of type map[string]interface {{}}"
             )
         if duplicates:
-            named = ", ".join(f'key "{path}" already set in map' for path in duplicates)
+            text = f"error strict decoding YAML: {_duplicate_keys(call.request.body)}"
             if options.field_validation == "Strict":
-                raise errors.bad_request(f"error strict decoding YAML: {named}")
+                raise errors.bad_request(text)
             if options.field_validation == "Warn":
-                for path in duplicates:
-                    call.warn(f'key "{path}" already set in map')
+                call.warn(text)
         metadata = tree.get("metadata") or {}
         if isinstance(metadata, dict) and metadata.get("managedFields"):
             raise errors.bad_request("metadata.managedFields must be nil")
@@ -362,6 +362,13 @@ def _invalid_patch(shown: str, why: str) -> ApiError:
 
 def _as_json(tree: Any) -> str:
     return go_json(tree)
+
+
+def _duplicate_keys(body: bytes) -> str:
+    """What a strict reader of YAML says about keys that occur twice in one map."""
+    found = next(iter(read_yaml(body))).duplicate_keys
+    lines = "\n".join(f'  line {line}: key "{key}" already set in map' for line, key in found)
+    return f"error converting YAML to JSON: yaml: unmarshal errors:\n{lines}"
 
 
 def _kind(value: Any) -> str:

@@ -176,7 +176,7 @@ def _value(value: int | bytes, ref: TypeRef, depth: int) -> Any:
     if ref.shape == "struct":
         message = _message(content(value), ref.name, depth + 1)
         other = SCHEMA_OR_OTHER.get(ref.name)
-        return message.get("schema") or message.get(other) if other else message
+        return message.get("schema", message.get(other)) if other else message
     return _SCALARS[ref.name](value)
 
 

@@ -238,6 +238,12 @@ CONTROLLER_ROLES: dict[str, list[Document]] = {
         rule(("create", "delete", "patch", *READ), "", "pods"),
         *EVENTS,
     ],
+    "replication-controller": [
+        rule(("get", "list", "update", "watch"), "", "replicationcontrollers"),
+        rule(("update",), "", "replicationcontrollers/status", "replicationcontrollers/finalizers"),
+        rule(("create", "delete", "patch", *READ), "", "pods"),
+        *EVENTS,
+    ],
     "daemon-set-controller": [
         rule(READ, "apps", "daemonsets"),
         rule(("update",), "apps", "daemonsets/status", "daemonsets/finalizers"),

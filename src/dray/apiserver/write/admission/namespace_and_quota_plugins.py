@@ -91,6 +91,7 @@ def _terminating(admission: Admission) -> errors.ApiError:
 
 
 CHARGE_ATTEMPTS = 20
+SERVICES, VOLUME_CLAIMS = ("", "services"), ("", "persistentvolumeclaims")
 CLAIMS = ("resource.k8s.io", "resourceclaims")
 PODS = ("", "pods")
 
@@ -129,7 +130,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
         if kind == PODS:
             also = ("status",) if self._counts_claims else ()
             return attributes.subresource in ("", "resize", *also)
-        return kind == CLAIMS and not attributes.subresource
+        return kind in (CLAIMS, SERVICES, VOLUME_CLAIMS) and not attributes.subresource
 
     async def _charged(self, admission: Admission, namespace: str) -> bool:
         """Check and charge every quota; False if one changed meanwhile and all must be looked at again."""
@@ -165,7 +166,7 @@ class ResourceQuotaAdmission(AdmissionPlugin):
             return pod_usage(document, with_claims=self._counts_claims)
         if _is_claim(admission):
             return claim_usage(document, classes, await self._paying_pod(document, admission.attributes.namespace))
-        return object_usage(row_of(admission))
+        return object_usage(row_of(admission), document)
 
     async def _paying_pod(self, claim: Document, namespace: str) -> Document | None:
         owner = owning_pod(claim)

@@ -325,10 +325,10 @@ MOST_PROBLEMS = 100
 
 def typed_problems(tree: Document, schema: StructSchema) -> list[str]:
     """Every value that is of another type than its field, every field that the kind does not have."""
-    return list(islice(_struct(tree, schema, ""), MOST_PROBLEMS))
+    return list(islice(struct_problems(tree, schema, ""), MOST_PROBLEMS))
 
 
-def _struct(value: Any, schema: StructSchema, path: str) -> Iterator[str]:
+def struct_problems(value: Any, schema: StructSchema, path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield _expected(path, "map", value)
         return
@@ -348,7 +348,7 @@ def _value(value: Any, ref: TypeRef, path: str) -> Iterator[str]:
     if value is None:
         return
     if ref.shape == "struct":
-        yield from _struct(value, struct(ref.name), path)
+        yield from struct_problems(value, struct(ref.name), path)
     elif ref.shape == "scalar":
         yield from _scalar(value, ref.name, path)
     elif ref.shape == "map" and isinstance(value, dict):
