@@ -20,7 +20,6 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 # Kinds that need machinery of their own, and those that only an alpha feature serves.
 NOT_SERVED = {
     "/componentstatuses",
-    "apiregistration.k8s.io/apiservices",
     "internal.apiserver.k8s.io/storageversions",
     "lifecycle.k8s.io/evictionrequests",
     "lifecycle.k8s.io/evictions",
