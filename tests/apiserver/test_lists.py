@@ -55,6 +55,16 @@ async def test_a_token_that_expired_comes_with_one_that_works(server: Client) ->
     assert names(rest) == ["c3", "c5", "c6"]
 
 
+async def test_a_token_expires_also_where_nothing_has_changed(server: Client) -> None:
+    await fill(server)
+    first = await server.get(f"{CLAIMS}?limit=3")
+    server.running.server.core.forget_history(int(first.body["metadata"]["resourceVersion"]) + 1)
+    expired = await server.get(f"{CLAIMS}?limit=3&continue={first.body['metadata']['continue']}")
+    assert (expired.status, expired.body["reason"]) == (410, "Expired")
+    rest = await server.get(f"{CLAIMS}?limit=3&continue={expired.body['metadata']['continue']}")
+    assert (names(rest), rest.body["metadata"]["remainingItemCount"]) == (["c3", "c4", "c5"], 1)
+
+
 async def test_exact_moments(server: Client) -> None:
     await fill(server, 2)
     then = (await server.get(CLAIMS)).body["metadata"]["resourceVersion"]

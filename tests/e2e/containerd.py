@@ -28,7 +28,12 @@ state = "{folder}/state"
   cdi_spec_dirs = ["{cdi_dir}"]
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "native"
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{folder}/cni"
 """
+# Pods of these tests are in the node's network; a kubelet asks for a network of their own all the same.
+NETWORK = '{"cniVersion": "1.0.0", "name": "loopback", "plugins": [{"type": "loopback"}]}'
 
 
 def why_not() -> str:
@@ -63,6 +68,8 @@ class Containerd:
     def start(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         (self._folder / "config.toml").write_text(self._config)
+        (self._folder / "cni").mkdir(exist_ok=True)
+        (self._folder / "cni/10-loopback.conflist").write_text(NETWORK)
         with self.log.open("ab") as output:
             command = ["containerd", "--config", str(self._folder / "config.toml")]
             self._process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)

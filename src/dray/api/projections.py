@@ -108,13 +108,13 @@ class ReferencingPod(msgspec.Struct, frozen=True, rename="camel"):
     status: ReferencingPodStatus | None = None
 
 
-class ClaimReference(msgspec.Struct, frozen=True, rename="camel"):
+class VolumeClaimReference(msgspec.Struct, frozen=True, rename="camel"):
     namespace: str = ""
     name: str = ""
 
 
 class ClaimedVolumeSpec(msgspec.Struct, frozen=True, rename="camel"):
-    claim_ref: ClaimReference | None = None
+    claim_ref: VolumeClaimReference | None = None
 
 
 class ClaimedVolume(msgspec.Struct, frozen=True, rename="camel"):

@@ -182,7 +182,7 @@ async def start_server(store: Store, options: ServerOptions, clock: Clock | None
     await followed.follower.start()
     await guard.repair()
     loops = [
-        asyncio.create_task(keep_history(store, clock)),
+        asyncio.create_task(keep_history(store, clock, forgotten=core.forget_history)),
         asyncio.create_task(signer.run()),
         asyncio.create_task(definition_controller.run()),
     ]

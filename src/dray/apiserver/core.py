@@ -148,10 +148,15 @@ class Core:
         self.check_commit = writes.check
         # KEP-5517 forbids to resize pods whose claims take cpu or memory; Kubernetes today does not.
         self.resize_with_claims = resize_with_claims
+        # Lists at an earlier revision have expired, also those that a cache could still serve.
+        self.history_start = 0
         self._follower = follower
         self._caches = caches
         self._second = self._next_second = datetime.min.replace(tzinfo=UTC)
         self._second_text = ""
+
+    def forget_history(self, before: int) -> None:
+        self.history_start = before
 
     async def stop(self) -> None:
         await self._follower.stop()

@@ -4,6 +4,8 @@ Several servers on one store need no coordination: each drops only history that 
 that another server has dropped already is no error.
 """
 
+from collections.abc import Callable
+
 from dray.clock import Clock
 from dray.store.errors import Compacted, FutureRevision, StoreError
 from dray.store.interface import Put, Store
@@ -13,14 +15,23 @@ INTERVAL_S = 300.0
 MARK = "/dray/history"
 
 
-async def keep_history(store: Store, clock: Clock, interval_s: float = INTERVAL_S) -> None:
-    """Runs until cancelled. History is always at least one interval deep, and at most about two."""
+async def keep_history(
+    store: Store,
+    clock: Clock,
+    interval_s: float = INTERVAL_S,
+    forgotten: Callable[[int], None] = lambda revision: None,
+) -> None:
+    """Runs until cancelled. History is always at least one interval deep, and at most about two.
+
+    `forgotten` is told the revision before which nothing is kept any more.
+    """
     seen = await _revision(store)
     while True:
         await clock.sleep(interval_s)
         now = await _mark(store)
         if seen:
             await _forget(store, seen)
+            forgotten(seen)
         seen = now
 
 

@@ -169,6 +169,9 @@ class Reader:
         if token.revision < 0:
             await self._core.fresh()
             return self._now(cache, selection, options.limit, token.start)
+        if token.revision < self._core.history_start:
+            gone = Compacted(token.revision, self._core.history_start)
+            raise self._expired(row, selection, token.start, gone)
         if cache.changed <= token.revision <= self._core.progress.revision:
             return self._now(cache, selection, options.limit, token.start, token.revision)
         return await self._at(row, selection, token.revision, token.start, options.limit)
