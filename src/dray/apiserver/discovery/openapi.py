@@ -88,6 +88,7 @@ LIST_PARAMETERS = (
 
 API_VERSION_TEXT = "APIVersion defines the version of the schema that this object has."
 KIND_TEXT = "The kind of this object."
+METADATA_TEXT = "Standard object's metadata: its name, labels, owners and history."
 
 
 def type_name(row: Resource, version: str) -> str:
@@ -192,8 +193,8 @@ class DocumentWriter:
 
     def _described_ref(self, schema: StructSchema) -> Document:
         if self._is_v3:
-            return {"description": "Metadata of every object.", "allOf": [self.ref(schema.openapi_name)]}
-        return {"description": "Metadata of every object.", **self.ref(schema.openapi_name)}
+            return {"description": METADATA_TEXT, "allOf": [self.ref(schema.openapi_name)]}
+        return {"description": METADATA_TEXT, **self.ref(schema.openapi_name)}
 
     def _add_list(self, row: Resource, version: str, name: str) -> None:
         self.definitions[ref_name(LIST_META)] = LIST_META_SCHEMA
