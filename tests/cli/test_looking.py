@@ -55,7 +55,7 @@ def test_the_first_line_is_the_answer(tmp_path: Path) -> None:
 def test_a_pod_that_fits(tmp_path: Path) -> None:
     result = asked("train", "-f", written(Cluster(), tmp_path))
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"default/train fits 1 of 1 nodes, for example node-1 with {DRIVER}/node-1/gpu-0")
+    assert result.stdout.startswith(f"default/train fits 1 of 1 nodes, node-1 with {DRIVER}/node-1/gpu-0")
 
 
 def test_a_pod_that_has_a_node(tmp_path: Path) -> None:

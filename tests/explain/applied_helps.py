@@ -96,6 +96,16 @@ class HelpApplier:
         rows = yaml.safe_load(f"[{text[text.index('{') : text.rindex('}') + 1]}]")
         self.edit_pod(lambda pod: pod["spec"].setdefault("tolerations", []).extend(rows))
 
+    def drop_node_selector(self, text: str) -> None:
+        words = text.removeprefix("remove ").partition(" from the pod's")[0].split(", ")
+        keys = [word.partition("=")[0] for word in words]
+
+        def change(pod: Document) -> None:
+            for key in keys:
+                del pod["spec"]["nodeSelector"][key]
+
+        self.edit_pod(change)
+
     def release(self, text: str) -> None:
         names = re.sub(r"\(.*?\)|, which.*", "", text.removeprefix("release claim").removeprefix("s"))
         self.edit(
@@ -175,6 +185,7 @@ class HelpApplier:
 APPLIERS: dict[str, Callable[[HelpApplier, str], None]] = {
     "uncordon": HelpApplier.uncordon,
     "label-node": HelpApplier.label_node,
+    "drop-node-selector": HelpApplier.drop_node_selector,
     "tolerate-node-taint": HelpApplier.tolerate_node_taint,
     "release-claim": HelpApplier.release,
     "release-claims": HelpApplier.release,

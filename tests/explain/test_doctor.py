@@ -240,7 +240,7 @@ def test_fields_of_switched_off_gates(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.request["capacity"] = {"requests": {"memory": "1Gi"}}
     found = findings(cluster, tmp_path, "--emulate", "1.34")
-    assert {"gate-off"} == {row["code"] for row in found}
+    assert {"gate-off", "pod-waits"} == {row["code"] for row in found}
     assert "DRAConsumableCapacity" in found[0]["message"]
 
 
@@ -276,3 +276,12 @@ def test_one_line_each_with_the_fix(tmp_path: Path) -> None:
         "error: claim default/left-gpu was made for pod left, which is gone [orphan-claim]; fix: "
     )
     assert lines[-1].startswith("1 errors, 0 warnings")
+
+
+def test_a_pod_that_fits_nowhere_is_explained(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    (found,) = [each for each in findings(cluster, tmp_path) if each["code"] == "pod-waits"]
+    assert found["subject"] == "pod default/train"
+    assert "wants 3: 2 exist" in found["message"]
+    assert found["fix"] == "ask for 2 instead of 3 in request gpu (then node-1 fits)"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from dray.cli.explain import explain
@@ -67,3 +76,55 @@ def test_all_waiting_pods_by_cause(tmp_path: Path) -> None:
     assert "1 pod: scheduling-gates" in result.output
     documents = json.loads(invoked(cluster, tmp_path, "--all", "-o", "json").stdout)
     assert len(documents) == 9
+
+
+def on_a_terminal(cluster: Cluster, path: Path, columns: int, **environment: str) -> str:
+    """What the command writes to a terminal of that width."""
+    file = path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": cluster.documents()}))
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    command = [sys.executable, "-c", "from dray.cli.main import main; main()", "explain", "pod/train", "-f", str(file)]
+    base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    process = subprocess.Popen(command, stdout=terminal, stderr=terminal, env={**base, "TERM": "xterm", **environment})
+    os.close(terminal)
+    written = b""
+    try:
+        while part := os.read(main, 65536):
+            written += part
+    except OSError:
+        pass  # The terminal is closed when the command has ended.
+    assert process.wait(30) == 1
+    os.close(main)
+    return written.decode().replace("\r\n", "\n")
+
+
+def test_bold_and_colours_on_a_terminal(tmp_path: Path) -> None:
+    text = on_a_terminal(many_nodes(), tmp_path, 100)
+    lines = text.splitlines()
+    assert lines[0].startswith("\x1b[1mdefault/train waits: ")
+    assert any(line.startswith("  \x1b[32m\x1b[1mhelps:\x1b[0m ") for line in lines)
+    assert any("\x1b[31mtoo-few-devices\x1b[0m" in line for line in lines)
+    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
+    head = shown[: shown.index("devices on node-1, request by request (< marks where too few are left):")]
+    assert max(map(len, head)) <= 100
+
+
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["no-color", "dumb"])
+def test_no_colours_where_they_are_not_wanted(tmp_path: Path, environment: dict[str, str]) -> None:
+    assert "\x1b" not in on_a_terminal(many_nodes(), tmp_path, 100, **environment)
+
+
+def test_no_colours_in_a_pipe(tmp_path: Path) -> None:
+    assert "\x1b" not in invoked(many_nodes(), tmp_path, "pod/train").output
+
+
+def test_pods_that_are_kept_from_starting_are_among_all(tmp_path: Path) -> None:
+    cluster = many_nodes()
+    claim = gpu_claim("hung-gpu")
+    pod = gpu_pod("hung", "hung-gpu", nodeName="node-2")
+    pod["status"] = {"phase": "Pending"}
+    cluster.add(claim, pod)
+    output = invoked(cluster, tmp_path, "--all").output
+    assert "1 pod: pod-without-devices" in output
+    assert "default/hung is on node node-2, but its claim hung-gpu has no devices" in output

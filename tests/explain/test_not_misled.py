@@ -309,7 +309,7 @@ def test_a_pod_that_has_its_devices_and_does_not_start_points_to_the_driver(tmp_
     verdict = placed(cluster, tmp_path)
     assert verdict["message"] == "default/train is on node node-1 with its devices, and has not started"
     assert verdict["fix"] == f"see what driver {DRIVER} says: kubectl describe pod/train -n default"
-    assert verdict["details"] == [f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]
+    assert verdict["details"] == [f"devices: claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]
 
 
 def test_a_driver_that_is_gone_is_named(tmp_path: Path) -> None:
@@ -330,9 +330,13 @@ def test_a_pod_that_was_put_on_a_node_by_hand_has_no_devices(tmp_path: Path) -> 
     assert "its claim train-gpu has no devices" in verdict["message"]
 
 
-def test_a_pod_that_runs_needs_no_more_words(tmp_path: Path) -> None:
+def test_a_pod_that_runs_is_told_with_its_devices(tmp_path: Path) -> None:
     cluster = Cluster()
     bound(cluster)
     cluster.pod["status"] = {"phase": "Running"}
     held(cluster.claim, "gpu-0", pod="train")
-    assert placed(cluster, tmp_path)["details"] == [f"claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0"]
+    assert placed(cluster, tmp_path)["details"] == [
+        "node: node-1 is the only one of 1 nodes that fits",
+        f"devices: claim train-gpu, request gpu: {DRIVER}/node-1/gpu-0 (2 would do; devices are tried in the order in "
+        "which they are published)",
+    ]

@@ -430,7 +430,7 @@ def binding_conditions(c: Cluster) -> None:
 Plant = Callable[[Cluster], None]
 
 CASES: list[tuple[Plant, str, list[str]]] = [
-    (wrong_class_name, "missing-class", ["gpus", "classes there are: gpu"]),
+    (wrong_class_name, "missing-class", ["gpus", "did you mean gpu?"]),
     (missing_claim, "claim-missing", ["default/train-gpu"]),
     (claim_being_deleted, "claim-being-deleted", ["train-gpu"]),
     (with_template, "template-missing", ["one-gpu"]),

@@ -176,6 +176,15 @@ def test_one_of_many_cordoned_nodes(tmp_path: Path) -> None:
     ]
 
 
+def test_a_node_selector_that_may_go(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["nodeSelector"] = {"zone": "a", "kubernetes.io/hostname": "node-2"}
+    held(cluster.claim, "gpu-0", pod="other")
+    assert texts(explained(cluster, tmp_path)) == [
+        "remove kubernetes.io/hostname=node-2 from the pod's nodeSelector (then node-1 fits)"
+    ]
+
+
 def test_the_label_command(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.pod["spec"]["nodeSelector"] = {"zone": "b"}

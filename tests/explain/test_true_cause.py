@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_request, gpu_slice, held
+from tests.explain.manifests import DRIVER, Cluster, gpu, gpu_claim, gpu_node, gpu_pod, gpu_request, gpu_slice, held
 from tests.explain.test_not_misled import explained
 
 ATTRIBUTES = f'device.attributes["{DRIVER}"]'
@@ -122,6 +122,49 @@ def test_devices_of_another_sort_are_neither_near_nor_misspelt(tmp_path: Path) -
     assert verdict["code"] == "class-selector"
     assert "wants 3: 6 exist, 2 match the class gpu (node node-1; 0 of 2 nodes fit)" in verdict["message"]
     assert [row["code"] for row in verdict["nodes"]] == ["class-selector", "class-selector"]
+
+
+def test_the_attribute_of_a_constraint_is_misspelt(tmp_path: Path) -> None:
+    cluster = constrained(matchAttribute="example.org/pcieRoot")
+    assert (
+        f"none of them publishes example.org/pcieRoot; did you mean {DRIVER}/pcieRoot?"
+        in explained(cluster, tmp_path)["message"]
+    )
+
+
+def test_the_taint_is_in_the_first_line(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0", taints=[{"key": "maintenance", "effect": "NoSchedule"}])]
+    assert (
+        "none are tolerated; taint maintenance:NoSchedule is not tolerated" in explained(cluster, tmp_path)["message"]
+    )
+
+
+def test_of_nodes_where_requests_compete_the_one_with_more_devices_is_nearer(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.claim["spec"]["devices"]["requests"] = [gpu_request("a", count=2), gpu_request("b", count=2)]
+    cluster.add(gpu_node("node-2"), gpu_slice("node-2", [gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2")]))
+    verdict = explained(cluster, tmp_path)
+    assert "together want 4 devices, and there are 3 that they could share out (node node-2;" in verdict["message"]
+    assert verdict["helps"][0]["text"] == "ask for 1 instead of 2 in request a (then node-2 fits)"
+
+
+def test_devices_of_others_are_not_near_an_incomplete_pool(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.slice["spec"]["pool"]["resourceSliceCount"] = 2
+    cluster.add(gpu_slice("other", [gpu("nic-0")], driver="nic.example.com", nodeName="node-1"))
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "incomplete-pool"
+    assert verdict["nodes"][0]["nearest"] is None
+
+
+def test_pods_on_a_node_that_is_too_small_are_not_the_cause(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "10"
+    cluster.add(gpu_pod("small", "", cpu="1", nodeName="node-1"))
+    message = explained(cluster, tmp_path)["message"]
+    assert "cpu: 10 asked, 7 of 8 free, so the node is too small even when it is empty" in message
+    assert "small (" not in message
 
 
 @pytest.mark.parametrize("mode", ["ExactCount", "All"])

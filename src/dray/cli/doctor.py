@@ -4,22 +4,31 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
+from dray.api.dra.pod_phase import is_waiting_for_node
 from dray.cli.cluster_source import LiveCluster, load_dump, refuse_two_sources, source_options
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import Coloured, show_line, write_document
+from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.doctor import CdiFileNames, examine
 from dray.explain.doctor.finding import (
     DoctorFinding,
     error,
+    named,
     warning,
 )
+from dray.sim.pod_explanation import ExplainedCluster, ExplainOptions
 from dray.validation import ValidationContext
 
+# Of a cluster with thousands of waiting pods, the first tell enough.
+MOST_EXPLAINED = 20
+# Somebody wants these pods to wait.
+_MEANT = frozenset({"scheduling-gates", "other-scheduler"})
 _COLOURS = {"error": "red", "warning": "yellow"}
 
 
@@ -56,7 +65,9 @@ def doctor(
     gates = gates_from(feature_gates, emulate)
     dump = load_dump(files, live, check=ValidationContext(), with_events=True)
     found = [_invalid(line) for line in dump.problems]
-    found += examine(dump.world(), gates=gates, cdi=_cdi_files(cdi_dir, node))
+    world = dump.world()
+    found += examine(world, gates=gates, cdi=_cdi_files(cdi_dir, node))
+    found += _waiting_pods(world, ExplainOptions(gates=gates, is_live=not files), found)
     found += [_old_spelling(line) for line in dump.old_spellings]
     if output in ("json", "yaml"):
         write_document({"findings": [finding.document() for finding in found]}, output)
@@ -64,6 +75,22 @@ def doctor(
         _print(found, len(dump), is_wide=output == "wide")
     if found:
         sys.exit(EXIT_NO)
+
+
+def _waiting_pods(
+    world: ClusterObjects, options: ExplainOptions, found: Sequence[DoctorFinding]
+) -> Iterator[DoctorFinding]:
+    """Pods that fit nowhere, with the answer of `dray explain`; those that a finding is about already are left out."""
+    told = {finding.subject for finding in found}
+    cluster = ExplainedCluster(world, options)
+    waiting = [pod for pod in world.pods if is_waiting_for_node(pod) and named(pod) not in told]
+    for pod in waiting[:MOST_EXPLAINED]:
+        verdict = cluster.explain(pod.metadata.namespace, pod.metadata.name)
+        if not verdict.is_well and verdict.code not in _MEANT:
+            yield warning("pod-waits", named(pod), f"waits: {verdict.why}", verdict.remedy, verdict.code)
+    if len(waiting) > MOST_EXPLAINED:
+        rest = f"{len(waiting) - MOST_EXPLAINED} more pods"
+        yield warning("pod-waits", rest, "wait and were not looked at", "see dray explain --all")
 
 
 def _cdi_files(directory: str | None, node: str) -> CdiFileNames | None:

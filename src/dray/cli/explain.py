@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import click
 
@@ -14,10 +15,11 @@ from dray.api.dra.pod_phase import is_active, is_bound
 from dray.cli.cluster_source import LiveCluster, fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from, output_option
-from dray.cli.output import show_line, write_document
+from dray.cli.output import show_line, show_painted, wants_colour, write_document
 from dray.explain.cluster_objects import ClusterObjects
+from dray.explain.doctor import held_up_pods
 from dray.explain.dump import Dump
-from dray.explain.pod_text import text_of, text_of_many
+from dray.explain.pod_text import plain, text_of, text_of_many
 from dray.explain.verdicts import PodNotFound, PodVerdict
 from dray.features import FeatureGates
 from dray.sim.pod_explanation import ExplainedCluster, ExplainOptions
@@ -29,7 +31,7 @@ _POD_WORDS = ("pod", "pods", "po")
 @click.argument("names", nargs=-1, metavar="[pod/NAME]")
 @source_options
 @click.option("-n", "--namespace", default=None, help="Default: as the kubeconfig says.")
-@click.option("--all", "every", is_flag=True, help="Every pod that waits, grouped by cause.")
+@click.option("--all", "every", is_flag=True, help="Every pod that waits or is kept from starting, grouped by cause.")
 @click.option("--node", "nodes", multiple=True, metavar="NAME", help="Look at this node in depth; may be repeated.")
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
 @output_option("wide shows every node.")
@@ -77,14 +79,17 @@ def explain(
     new_pods = {key for key in wanted if _is_new(given, key)}
     cluster = ExplainedCluster(world, ExplainOptions(nodes, gates, new_pods=new_pods, is_live=is_live))
     verdicts = [_explained(cluster, *key, nodes) for key in wanted]
+    paint = _painted if wants_colour(sys.stdout) else plain
     if output in ("json", "yaml"):
         documents = [verdict.document() for verdict in verdicts]
         write_document(documents[0] if len(documents) == 1 and not every else documents, output)
     elif every:
-        click.echo(text_of_many(verdicts, _width()) or "no pod waits")
+        show_painted(text_of_many(verdicts, _width(), paint) or "no pod waits")
     else:
-        texts = [text_of(verdict, wide=output == "wide", nodes=nodes, width=_width()) for verdict in verdicts]
-        click.echo("\n\n".join(texts))
+        texts = [
+            text_of(verdict, wide=output == "wide", nodes=nodes, width=_width(), paint=paint) for verdict in verdicts
+        ]
+        show_painted("\n\n".join(texts))
     for line in given.problems:
         show_line(f"left out: {line}", err=True)
     if not all(verdict.is_well for verdict in verdicts):
@@ -95,6 +100,20 @@ def _read(files: tuple[str, ...], gates: FeatureGates, keep_going: bool) -> Dump
     from dray.validation import ValidationContext
 
     return read_dump(files, check=ValidationContext(gates=gates), keep_going=keep_going)
+
+
+def _painted(role: str, text: str) -> str:
+    return click.style(text, **_STYLES[role])
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "headline": {"bold": True},
+    "remedy": {"fg": "green", "bold": True},
+    "label": {"fg": "cyan"},
+    "header": {"bold": True},
+    "good": {"fg": "green"},
+    "bad": {"fg": "red"},
+}
 
 
 def _width() -> int | None:
@@ -112,10 +131,12 @@ def _pod_named(names: tuple[str, ...]) -> str | None:
 
 
 def _waiting(world: ClusterObjects, namespace: str | None) -> list[tuple[str, str]]:
+    """Without a node, or kept from starting on it."""
+    waiting = [pod for pod in world.pods if not is_bound(pod) and is_active(pod)]
     return [
         (pod.metadata.namespace, pod.metadata.name)
-        for pod in world.pods
-        if not is_bound(pod) and is_active(pod) and namespace in (None, pod.metadata.namespace)
+        for pod in (*waiting, *held_up_pods(world))
+        if namespace in (None, pod.metadata.namespace)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import time
 from dataclasses import dataclass
@@ -80,6 +81,16 @@ def terminal_of(stream: TextIO) -> TextIO:
     return stream.terminal if isinstance(stream, VisibleStream) else stream
 
 
+def wants_colour(stream: TextIO) -> bool:
+    """On a terminal that knows colours, unless the user does not want any (NO_COLOR)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def show_painted(text: str) -> None:
+    """On standard output. The text has colours of its own, so whoever painted it has shown hidden characters before."""
+    click.echo(text, file=terminal_of(sys.stdout), color=wants_colour(sys.stdout))
+
+
 def show_line(*parts: str | Coloured, err: bool = False) -> None:
     """One line on standard output or error, whatever the parts contain."""
     shown = (
@@ -88,7 +99,8 @@ def show_line(*parts: str | Coloured, err: bool = False) -> None:
         else visible_on_one_line(part)
         for part in parts
     )
-    click.echo("".join(shown), file=terminal_of(sys.stderr if err else sys.stdout))
+    stream = terminal_of(sys.stderr if err else sys.stdout)
+    click.echo("".join(shown), file=stream, color=wants_colour(stream))
 
 
 def write_document(document: Any, output: str) -> None:

@@ -41,6 +41,7 @@ def node_remedies(pod: Pod, where: RefusingNode, code: str, rows: Sequence[Short
         yield _tolerating(pod, where.node)
     elif code in ("node-affinity", "not-considered"):
         yield from _labelled(pod, where.node)
+        yield from _less_selective(pod, where.node)
     elif rows and not any(row.claim for row in rows):
         yield from _for_short_rows(pod, where, rows)
 
@@ -87,6 +88,17 @@ def _labelled(pod: Pod, node: Node) -> Iterator[Remedy]:
     overwrite = " --overwrite" if any(value is not None and key in labels for key, value in wanted.items()) else ""
     text = f"kubectl label node {node.metadata.name} {' '.join(parts)}{overwrite}"
     yield Remedy("label-node", text, (replace(node, metadata=replace(node.metadata, labels=changed)),))
+
+
+def _less_selective(pod: Pod, node: Node) -> Iterator[Remedy]:
+    """Without the labels of the pod's node selector that the node does not have."""
+    wanted = pod.spec.node_selector
+    dropped = {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+    if dropped:
+        said = ", ".join(f"{key}={value}" for key, value in dropped.items())
+        kept = {key: value for key, value in wanted.items() if key not in dropped}
+        changed = replace(pod, spec=replace(pod.spec, node_selector=kept))
+        yield Remedy("drop-node-selector", f"remove {said} from the pod's nodeSelector", (changed,))
 
 
 def _labels_for(rows: Sequence[NodeSelectorRequirement], labels: dict[str, str]) -> dict[str, str | None] | None:

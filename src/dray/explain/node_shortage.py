@@ -33,6 +33,8 @@ class ShortRow:
         of_claims = f" ({self.asked_by_claims} of it through claims)" if self.asked_by_claims else ""
         pool = f" in the pool of claim {self.claim}" if self.claim else ""
         text = f"{self.resource}{pool}: {self.asked} asked{of_claims}, {self.free} of {self.allocatable} free"
+        if Quantity.parse(self.asked) > Quantity.parse(self.allocatable):
+            return f"{text}, so the node is too small even when it is empty" if self.takers else text
         return text + (f"; most is taken by {', '.join(self.takers)}" if self.takers else "")
 
     def document(self) -> dict[str, object]:

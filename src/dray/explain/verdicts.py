@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -76,12 +77,14 @@ class DeviceVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """`refusals` in the order in which the scheduler asks; the first one is what it reports."""
+    """`refusals` in the order in which the scheduler asks; the first one is what it reports. `scores` are the weighted points
+    of each plugin, for nodes that fit where several do."""
 
     node: str
     refusals: tuple[Refusal, ...] = ()
     devices: DeviceVerdict | None = None
     chosen: tuple[str, ...] = ()
+    scores: tuple[tuple[str, int], ...] = ()
 
     @property
     def fits(self) -> bool:
@@ -92,19 +95,25 @@ class NodeVerdict:
         return self.refusals[0].code if self.refusals else FITS
 
     @property
+    def score(self) -> int:
+        return sum(points for _, points in self.scores)
+
+    @property
     def message(self) -> str:
         return "; ".join(refusal.message for refusal in self.refusals)
 
     @property
-    def distance(self) -> tuple[int, int, int, float]:
+    def distance(self) -> tuple[int, int, int, float, int]:
         """How far the node is from taking the pod: by what is in the way, then by how many devices are missing where a
-        request is short, and after all tests, then by how much of the ledger's rows is missing."""
+        request is short, and after all tests, then by how much of the ledger's rows is missing, and where requests fail
+        together by how many devices each could have."""
         short = [counts for counts in self.devices.requests if counts.short_stage] if self.devices is not None else []
         return (
             sum(distance(refusal.code) for refusal in self.refusals),
             sum(counts.wanted - counts.by_stage[counts.short_stage] for counts in short),
             sum(counts.wanted - counts.by_stage["satisfy"] for counts in short),
             sum(row.missing_share for refusal in self.refusals for row in refusal.rows),
+            -sum(counts.by_stage["satisfy"] for counts in self.devices.requests) if self.devices is not None else 0,
         )
 
     def document(self) -> dict[str, object]:
@@ -119,6 +128,7 @@ class NodeVerdict:
             "nearest": devices.nearest.document() if devices is not None and devices.nearest is not None else None,
             "helps": [row.document() for row in devices.helps] if devices is not None else [],
             "devices": list(self.chosen),
+            "scores": dict(self.scores),
         }
 
 
@@ -147,6 +157,13 @@ class PodVerdict:
     def why(self) -> str:
         """The headline without the pod's name, for lists that have it in another column."""
         return self.headline.removeprefix(f"{self.namespace}/{self.name} ").removeprefix("waits: ")
+
+    @property
+    def remedy(self) -> str:
+        """The first thing to do about it: rehearsed, known for this cause in this cluster, or known in general."""
+        if self.fix or self.helps:
+            return self.fix or self.helps[0].text
+        return CODES[self.code].remedy if self.code in CODES else ""
 
     @property
     def cause(self) -> str:
@@ -200,7 +217,10 @@ def device_verdict(
         message = _failure(answer, report, cause, nearest)
     elif cause is not None:
         code, message = _short_request(*cause)
-        message += f"; {nearest.hints[0]}" if nearest is not None and nearest.hints else ""
+        if code == "incomplete-pool":
+            # What the other devices lack is no part of the answer.
+            nearest = None
+        message += _most_telling(code, nearest, cause[0]) if nearest is not None else ""
     else:
         code, message = _together(answer, question, report)
         example = answer.nearest_miss.device_id if answer.nearest_miss is not None else None
@@ -208,6 +228,33 @@ def device_verdict(
         what_would_help(allocator, question.claims, node, report, holders, conditions) if conditions is not None else []
     )
     return DeviceVerdict(code, message, tuple(all_counts), nearest, tuple(helps), example)
+
+
+def _most_telling(code: str, nearest: NearestMiss, request: RequestReport) -> str:
+    """What the nearest device adds to the counts: a name that is not published, the taint, the attribute of a constraint."""
+    if nearest.hints:
+        return f"; {nearest.hints[0]}"
+    if code == "taint":
+        return f"; {nearest.detail}"
+    if code == "constraint" and nearest.detail.startswith("has no attribute "):
+        return _missing_attribute(nearest.detail.removeprefix("has no attribute "), request)
+    return ""
+
+
+def _missing_attribute(attribute: str, request: RequestReport) -> str:
+    """A constraint over an attribute that none of the devices publishes, with the one that was meant."""
+    short = attribute.rpartition("/")[2]
+    found = {
+        name if "/" in name else f"{device.device_id.driver}/{name}"
+        for device in request.devices
+        if device.code in (USABLE, "constraint")
+        for name in device.kind.device.attributes
+    }
+    if attribute in found:
+        return ""
+    alike = [name for name in sorted(found) if name.rpartition("/")[2] == short]
+    near = alike or difflib.get_close_matches(attribute, sorted(found), n=1)
+    return f"; none of them publishes {attribute}" + (f"; did you mean {near[0]}?" if near else "")
 
 
 def _failure(

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec.structs import replace as changed
 
 from dray.allocator import Allocation
+from dray.allocator.node_report import report_on_node
 from dray.api.core import Node, Pod
 from dray.api.dra.claim_users import is_reserved_only_for
 from dray.api.dra.consumption import allocation_results
@@ -24,18 +25,22 @@ from dray.explain.cluster_objects import ClusterObjects
 from dray.explain.device_holders import DeviceHolders
 from dray.explain.doctor import why_not_started
 from dray.explain.node_remedies import RefusingNode, node_remedies
+from dray.explain.placement import device_names, why_these_devices, why_this_node
 from dray.explain.reason_codes import (
     FITS,
     SCHEDULED,
 )
 from dray.explain.recorded_causes import RecordedCause, unready_devices, why_no_claim
+from dray.explain.request_counts import RequestCounts, count_devices
 from dray.explain.verdicts import DeviceVerdict, NodeVerdict, PodNotFound, PodVerdict, Refusal, device_verdict
 from dray.explain.what_if import Remedy, WhatIfContext, all_of, step_limit
 from dray.features import FeatureGates
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.cycle import PreFiltered
+from dray.scheduler.framework.filtering import positions
 from dray.scheduler.framework.interface import CycleState, PluginStatus, StatusCode
 from dray.scheduler.framework.profile import SchedulingProfile
+from dray.scheduler.framework.scoring import ScoreRun
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.outcomes import PodRejection, SchedulingFailed
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import why_no_room
@@ -130,25 +135,25 @@ class ExplainedCluster:
         for found in held_up:
             code = (found.cause or found.code) if found.severity == "error" else SCHEDULED
             return replace(_settled(pod, code, f"{where} {found.message}"), fix=found.fix, details=self._devices(pod))
+        again = self._as_if_waiting(pod)
+        state = ", ".join([pod.status.phase or "Pending", *_waiting_containers(pod)])
         return replace(
-            _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({pod.status.phase or 'Pending'})"),
-            details=self._devices(pod),
-            nodes=self._as_if_waiting(pod).nodes,
-            notes=("verdicts below are as if the pod had no node and were placed now",),
+            _settled(pod, SCHEDULED, f"{where} is on node {pod.spec.node_name} ({state})"),
+            details=(f"node: {why_this_node(pod.spec.node_name, again.nodes)}", *self._devices(pod, again.requests)),
+            nodes=again.nodes,
+            notes=("the verdicts are as if the pod had no node and were placed now",),
         )
 
-    def _devices(self, pod: Pod) -> tuple[str, ...]:
-        claims = (
-            self._world.claims_by_name.get((pod.metadata.namespace, name)) for name in claim_names_of_entries(pod)
-        )
-        return tuple(
-            f"claim {claim.metadata.name}, request {row.request}: {device_id(row)}"
-            for claim in claims
-            if claim is not None
-            for row in allocation_results(claim)
-        )
+    def _devices(self, pod: Pod, counts: Sequence[RequestCounts] = ()) -> tuple[str, ...]:
+        """A line for each request: what it got."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for name in claim_names_of_entries(pod):
+            claim = self._world.claims_by_name.get((pod.metadata.namespace, name))
+            for row in allocation_results(claim) if claim is not None else ():
+                found.setdefault((f"{pod.metadata.namespace}/{name}", row.request), []).append(str(device_id(row)))
+        return tuple(f"devices: {why_these_devices(*key, devices, counts)}" for key, devices in found.items())
 
-    def _as_if_waiting(self, pod: Pod) -> PodVerdict:
+    def _as_if_waiting(self, pod: Pod) -> _PlacedAgain:
         """The verdict if the pod had no node, and the claims that only it uses had no devices."""
         cluster = self._simulation.cluster
         placed: Pod = cluster.get(Pod, pod.metadata.name, pod.metadata.namespace)
@@ -162,12 +167,30 @@ class ExplainedCluster:
         cluster.apply(_unbound(placed), *free)
         world = ClusterObjects.of((*replace(self._world, claims=()).objects(), *cluster.all(ResourceClaim)))
         try:
-            return _PodExplainer(
-                world, self._simulation, pod.metadata.name, pod.metadata.namespace, self._options
-            ).verdict()
+            explainer = _PodExplainer(world, self._simulation, pod.metadata.name, pod.metadata.namespace, self._options)
+            return _PlacedAgain(explainer.verdict().nodes, explainer.requests_on(pod.spec.node_name))
         finally:
             cluster.delete(placed)
             cluster.apply(*claims, placed)
+
+
+@dataclass(frozen=True, slots=True)
+class _PlacedAgain:
+    """`requests` are the devices of the pod's own node, request by request."""
+
+    nodes: tuple[NodeVerdict, ...]
+    requests: tuple[RequestCounts, ...]
+
+
+# Containers that wait for these are on their way.
+_ON_THE_WAY = ("", "ContainerCreating", "PodInitializing")
+
+
+def _waiting_containers(pod: Pod) -> Iterator[str]:
+    for row in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = row.state.waiting
+        if waiting is not None and waiting.reason not in _ON_THE_WAY:
+            yield f"container {row.name}: {': '.join(part for part in (waiting.reason, waiting.message) if part)}"
 
 
 def _settled(pod: Pod, code: str, headline: str) -> PodVerdict:
@@ -194,6 +217,7 @@ class _PodExplainer:
         self._pod = found
         self._holders = DeviceHolders(self._simulation.cluster.all(ResourceClaim))
         self._where = f"{namespace}/{name}"
+        self._cycle: CycleState | None = None
         self._device_verdicts: dict[Hashable, DeviceVerdicts] = {}
 
     def verdict(self) -> PodVerdict:
@@ -220,7 +244,8 @@ class _PodExplainer:
             return self._waits(allowed.reason.code, allowed.message)
         if isinstance(allowed, PodRejection):
             return self._refused_everywhere(allowed, profile, cycle)
-        return self._summed_up(self._node_verdicts(profile, cycle, allowed), profile)
+        verdicts = self._node_verdicts(profile, cycle, allowed)
+        return self._summed_up(self._scored(verdicts, profile, cycle), profile)
 
     # --- before any node is asked
 
@@ -375,6 +400,35 @@ class _PodExplainer:
             return ()
         return tuple(str(row.device_id) for devices in answer.devices() for row in devices)
 
+    def _scored(self, verdicts: list[NodeVerdict], profile: SchedulingProfile, cycle: CycleState) -> list[NodeVerdict]:
+        """Nodes that fit with the points of each plugin, the best first; a node that fits alone is not scored."""
+        fitting = {verdict.node for verdict in verdicts if verdict.fits}
+        self._cycle = cycle
+        if len(fitting) < 2:
+            return verdicts
+        snapshot = self._handle.snapshot
+        run = ScoreRun(cycle, self._pod, snapshot, snapshot.nodes.mask_of(fitting))
+        if run.pre_score(profile.at.pre_score) is not None:
+            return verdicts
+        rows = run.rows(profile.score_steps)
+        points: dict[str, list[tuple[str, int]]] = {name: [] for name in fitting}
+        for row in rows:
+            for score, nodes in row.nodes_by_score.items():
+                for position in positions(nodes & snapshot.nodes.mask_of(fitting)):
+                    points[snapshot.nodes[position].name].append((row.plugin, score * row.weight))
+        scored = [replace(verdict, scores=tuple(points.get(verdict.node, ()))) for verdict in verdicts]
+        return sorted(scored, key=lambda verdict: (verdict.distance, -verdict.score))
+
+    def requests_on(self, node_name: str) -> tuple[RequestCounts, ...]:
+        """How many devices of a node would serve each request, after `verdict`."""
+        state = self._handle.snapshot.nodes.get(node_name)
+        attempt = self._cycle.read(PodAttempt) if self._cycle is not None else None
+        question = attempt.on(state).question if attempt is not None and state is not None else None
+        if question is None or state is None:
+            return ()
+        report = report_on_node(self._handle.devices.allocator, question, state.node)
+        return tuple(count_devices(each) for each in report.requests)
+
     # --- the answer
 
     def _remedies(self, verdicts: Sequence[NodeVerdict]) -> Iterator[Remedy]:
@@ -421,8 +475,9 @@ class _PodExplainer:
         total = len(verdicts)
         fitting = [verdict for verdict in verdicts if verdict.fits]
         if fitting:
-            devices = f" with {', '.join(fitting[0].chosen)}" if fitting[0].chosen else ""
-            headline = f"{self._where} fits {len(fitting)} of {total} nodes, for example {fitting[0].node}{devices}"
+            devices = f" with {device_names(fitting[0].chosen)}" if fitting[0].chosen else ""
+            best = f"best {fitting[0].node}" if len(fitting) > 1 else fitting[0].node
+            headline = f"{self._where} fits {len(fitting)} of {total} nodes, {best}{devices}"
             return PodVerdict(namespace, name, FITS, headline, nodes=tuple(verdicts), notes=self._notes())
         helps = [] if self._options.is_brief else self._helps(verdicts, profile)
         verdicts = [_with_remedies(verdict, helps) for verdict in verdicts]

@@ -3,7 +3,7 @@
 `examine` runs all checks; `claim_findings`, `device_findings` and `pod_findings` hold them, `finding` what they share.
 """
 
-from dray.explain.doctor.examine import CdiFileNames, examine, why_not_started
+from dray.explain.doctor.examine import CdiFileNames, examine, held_up_pods, why_not_started
 from dray.explain.doctor.finding import DoctorFinding, error, warning
 
-__all__ = ["CdiFileNames", "DoctorFinding", "error", "examine", "warning", "why_not_started"]
+__all__ = ["CdiFileNames", "DoctorFinding", "error", "examine", "held_up_pods", "warning", "why_not_started"]

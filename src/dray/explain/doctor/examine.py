@@ -13,6 +13,7 @@ from dray.explain.doctor.device_findings import DEVICE_CHECKS
 from dray.explain.doctor.finding import (
     CheckedCluster,
     DoctorFinding,
+    named,
 )
 from dray.explain.doctor.pod_findings import (
     POD_CHECKS,
@@ -43,6 +44,13 @@ def examine(
         checked.cdi_names, checked.cdi_node = cdi.names, cdi.node
     found = [finding for check in CHECKS for finding in check(checked)]
     return sorted(found, key=lambda finding: (finding.severity != "error", finding.code, finding.subject))
+
+
+def held_up_pods(world: ClusterObjects) -> list[Pod]:
+    """Pods that have a node and are kept from starting there."""
+    checked = CheckedCluster(world, FeatureGates.default())
+    found = {row.subject for check in START_CHECKS for row in check(checked) if row.severity == "error"}
+    return [pod for pod in world.pods if pod.spec.node_name and pod.status.phase == "Pending" and named(pod) in found]
 
 
 def why_not_started(world: ClusterObjects, pod: Pod) -> list[DoctorFinding]:

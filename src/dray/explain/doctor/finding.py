@@ -41,8 +41,8 @@ def error(code: str, subject: str, message: str, fix: str, cause: str = "") -> D
     return DoctorFinding("error", code, subject, message, fix, cause)
 
 
-def warning(code: str, subject: str, message: str, fix: str) -> DoctorFinding:
-    return DoctorFinding("warning", code, subject, message, fix)
+def warning(code: str, subject: str, message: str, fix: str, cause: str = "") -> DoctorFinding:
+    return DoctorFinding("warning", code, subject, message, fix, cause)
 
 
 class CheckedCluster:
