@@ -28,6 +28,7 @@ from dray.client import DEVICE_CLASSES, PODS, TEMPLATES, ApiError, Client, Serve
 from dray.client.https import ssl_context
 from dray.client.kubeconfig import load_connection
 from dray.features import FeatureGates
+from dray.sim.node_pools import NodePool
 from dray.sim.nodes import NodesOptions, SimulatedNodes
 
 WINDOW_S = 5.0
@@ -78,7 +79,9 @@ class Storm:
     async def run(self, seconds: float) -> None:
         await self._start()
         client = connect(self._kubeconfig, component="storm")
-        nodes = SimulatedNodes(client, NodesOptions(20, ("gpu",), self._folder / "n", FeatureGates.default()))
+        nodes = SimulatedNodes(
+            client, NodesOptions(NodePool(count=20, devices=("gpu",)), self._folder / "n", FeatureGates.default())
+        )
         tasks: list[asyncio.Task[None]] = []
         try:
             await self._prepare(client, nodes)

@@ -1,6 +1,5 @@
 """A whole driver: desk fans, one of them broken. Run it on a node with: python fan_driver.py --node-name NODE"""
 
-from dray.api.quantity import Quantity
 from dray.driver import (
     ContainerEdits,
     Device,
@@ -11,6 +10,7 @@ from dray.driver import (
     Pool,
     PreparedDevice,
     PrepareError,
+    Quantity,
     run,
 )
 

@@ -136,12 +136,35 @@ def test_long_starts_show_how_far_they_are_on_a_terminal(tmp_path: Path) -> None
         (["--runtime-config", "what=ever"], "what"),
         (["--feature-gates", "Nonsense=true"], "Nonsense"),
         (["--nodes", "-1"], "-1"),
+        (["--node-pools", "no-such.yaml"], "no-such.yaml: No such file or directory"),
+        (["--node-pools", "pools.yaml", "--nodes", "3"], "--nodes and --devices say the same as --node-pools"),
     ],
 )
 def test_wrong_usage_is_said(options: list[str], said: str) -> None:
     result = CliRunner().invoke(cli, ["up", *options])
     assert result.exit_code == 2
     assert said in result.output
+
+
+async def test_nodes_of_several_kinds_come_from_a_file(ups: list[Up], tmp_path: Path) -> None:
+    """The file is the one that the page about tests shows."""
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
+    pools = page.partition("```yaml\n")[2].partition("```")[0]
+    (tmp_path / "pools.yaml").write_text(pools.replace("count: 50", "count: 5"))
+    up = Up(tmp_path, "--node-pools", "pools.yaml")
+    ups.append(up)
+    up.wait()
+    assert "8 nodes with devices of gpu, nic, fpga.example.com" in up.printed
+    client = up.client()
+    nodes = {each.metadata.name: each for each in (await client.list(NODES)).items}
+    assert sorted(nodes) == ["cpu-1", "cpu-2", "cpu-3", "cpu-4", "cpu-5", "fpga-1", "gpu-1", "gpu-2"]
+    assert nodes["gpu-2"].metadata.labels["zone"] == "a"
+    assert str(nodes["gpu-2"].status.allocatable["memory"]) == "64Gi"
+    assert "fpga" in [each.key for each in nodes["fpga-1"].spec.taints]
+    drivers = {(each.spec.driver, each.spec.node_name) for each in (await client.list(SLICES)).items}
+    assert {("fpga.example.com", "fpga-1"), ("gpu.example.com", "gpu-1"), ("nic.example.com", "gpu-2")} <= drivers
+    await client.close()
+    assert up.end() == 0
 
 
 def test_an_address_that_cannot_be_had_is_a_broken_world(tmp_path: Path) -> None:

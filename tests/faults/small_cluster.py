@@ -15,6 +15,7 @@ from dray.proof import History, ProofReport, RecordingTransport, WatchRecorder, 
 from dray.proof.recording import FOLLOWED
 from dray.scheduler.service import SchedulerService
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from dray.sim.node_pools import NodePool
 from dray.sim.nodes import NodesOptions, RealNodes
 from tests.torture.workload import Workload
 from tests.waiting import eventually
@@ -51,7 +52,9 @@ async def small_cluster(
         await plane.start()
         second = SchedulerService(plane.client("dray-scheduler-2"), gates=gates)
         rival = asyncio.create_task(second.run())
-        nodes = RealNodes(plane.plain_client(), NodesOptions(1, ("gpu", "nic"), Path(folder) / "n", gates, cpu="4"))
+        nodes = RealNodes(
+            plane.plain_client(), NodesOptions(NodePool(cpu="4", devices=("gpu", "nic")), Path(folder) / "n", gates)
+        )
         try:
             await nodes.start()
             yield plane

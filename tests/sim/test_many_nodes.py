@@ -15,6 +15,7 @@ from dray.features import FeatureGates
 from dray.kubelet.node import is_ready
 from dray.kubelet.simulated_kubelets import RENEW_ALL_S
 from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
+from dray.sim.node_pools import NodePool
 from dray.sim.nodes import NodesOptions, PoolTemplate, SimulatedNodes
 
 
@@ -27,7 +28,7 @@ async def plane(tmp_path):
 
 
 async def started(plane, tmp_path, count=12, drivers=("gpu", "nic")):
-    options = NodesOptions(count, drivers, Path(tmp_path) / "n", FeatureGates.default())
+    options = NodesOptions(NodePool(count=count, devices=drivers), Path(tmp_path) / "n", FeatureGates.default())
     nodes = SimulatedNodes(plane.client("test"), options)
     await nodes.start()
     return nodes

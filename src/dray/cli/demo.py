@@ -17,7 +17,7 @@ def demo(only: tuple[int, ...]) -> None:
     import time
 
     from dray.kubelet.node import NodeDescription
-    from dray.testing.cluster import cluster
+    from dray.testing.running_cluster import cluster
     from dray.testing.user_stories import StoryRunner, load_stories
 
     started = time.monotonic()

@@ -31,7 +31,8 @@ from dray.tasks import cancelled
 if TYPE_CHECKING:
     from dray.client.kubeconfig_file import ClusterEntry
     from dray.sim.loops_process import LoopsProcess
-    from dray.sim.nodes import RealNodes, SimulatedNodes
+    from dray.sim.node_pools import NodePool
+    from dray.sim.nodes import Nodes
     from dray.sim.running_clusters import ClusterRecord, Reservation, RunningClusters
 
 DEFAULT_DRIVERS = "gpu,cpu,nic"
@@ -40,8 +41,7 @@ DEFAULT_DRIVERS = "gpu,cpu,nic"
 @dataclass(frozen=True, slots=True)
 class UpOptions:
     serving: Serving
-    nodes: int
-    drivers: tuple[str, ...]
+    pools: "tuple[NodePool, ...]"
     data: Path
     kubeconfig: Path
     reservation: "Reservation"
@@ -49,6 +49,16 @@ class UpOptions:
     on_ready: Callable[[str], None] = click.echo
     processes: int | None = None
     verbosity: int = 0
+
+    @property
+    def nodes(self) -> int:
+        return sum(pool.count for pool in self.pools)
+
+    @property
+    def drivers(self) -> list[str]:
+        """Those that come with Dray by their short names, those of slices by their own."""
+        pools = [pool for pool in self.pools if pool.count]
+        return list(dict.fromkeys(name for pool in pools for name in pool.driver_names()))
 
 
 @click.command(epilog="Example: dray up --nodes 3 --devices gpu --kubeconfig ./kubeconfig")
@@ -67,6 +77,12 @@ class UpOptions:
     help="Drivers on every node: gpu, gpu-shared, cpu, nic; none for no devices.",
 )
 @click.option(
+    "--node-pools",
+    "node_pools",
+    metavar="FILE",
+    help="Nodes of several kinds instead, each with capacity, labels, taints, devices and slices of its own; see docs/testing.md.",
+)
+@click.option(
     "--processes",
     type=click.IntRange(1, 2),
     help="For debugging: 1 keeps controllers and scheduler in the server's process, 2 gives them one of their own. "
@@ -76,10 +92,13 @@ class UpOptions:
 @click.option("--detach", is_flag=True, help="Return once it is ready; `dray list` shows it, `dray down` ends it.")
 @serving_options(listen="127.0.0.1:0")
 @verbosity_option
+@click.pass_context
 def up(
+    context: click.Context,
     serving: Serving,
     nodes: int,
     devices: str,
+    node_pools: str | None,
     processes: int | None,
     name: str | None,
     detach: bool,
@@ -91,7 +110,6 @@ def up(
     directory. In a file that holds other clusters, one context is added and made current; at the end it is taken out again.
     Ctrl-C, SIGTERM or `dray down` ends it.
     """
-    from dray.sim.nodes import known_drivers
     from dray.sim.running_clusters import RunningClusters
     from dray.store.errors import StoreError
     from dray.telemetry import set_up_logging
@@ -99,10 +117,10 @@ def up(
     set_up_logging(verbosity)
     if not verbosity:
         logging.getLogger("dray").setLevel(logging.WARNING)
-    try:
-        drivers = known_drivers([name for name in devices.split(",") if name and name != "none"])
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+    given = {context.get_parameter_source(name) for name in ("nodes", "devices")}
+    if node_pools is not None and click.core.ParameterSource.COMMANDLINE in given:
+        raise click.UsageError("--nodes and --devices say the same as --node-pools; give one or the other")
+    pools = _chosen_pools(nodes, devices, node_pools)
     running = RunningClusters.of_user()
     with _reserved(running, name) as reservation:
         serving.check_kubeconfig(reservation.name)
@@ -117,15 +135,25 @@ def up(
             on_ready = child
         with serving.data_directory() as directory:
             kubeconfig = (serving.kubeconfig or directory / "kubeconfig").absolute()
-            options = UpOptions(
-                serving, nodes, drivers, directory, kubeconfig, reservation, log, on_ready, processes, verbosity
-            )
+            options = UpOptions(serving, pools, directory, kubeconfig, reservation, log, on_ready, processes, verbosity)
             spare_the_collector(YOUNG_OF_A_SERVER)
             raise_file_limit()
             try:
                 run_loop(_serve(options))
             except (StoreError, OSError) as error:
                 raise BrokenWorld(str(error)) from None
+
+
+def _chosen_pools(nodes: int, devices: str, file: str | None) -> "tuple[NodePool, ...]":
+    from dray.sim.node_pools import NodePool, NodePoolError, known_drivers, read_node_pools
+
+    try:
+        if file is not None:
+            return read_node_pools(Path(file))
+        names = known_drivers([name for name in devices.split(",") if name and name != "none"])
+    except NodePoolError as error:
+        raise click.UsageError(str(error)) from None
+    return (NodePool(count=nodes, devices=names),)
 
 
 @contextlib.contextmanager
@@ -144,7 +172,7 @@ async def _serve(options: UpOptions) -> None:
     from dray.dashboard import PREFIX, Dashboard, dashboard_url, new_token
     from dray.sim.control_plane import ControlPlane, ControlPlaneOptions
     from dray.sim.loops_process import LoopsProcess, processes_for
-    from dray.sim.nodes import NodesOptions, make_nodes
+    from dray.sim.nodes import make_nodes
     from dray.sim.pod_explanation import explain_live_pods
 
     stopping = stop_signal()
@@ -182,8 +210,7 @@ async def _serve(options: UpOptions) -> None:
     ca = plane.running.credentials.authority.certificate_pem
     # Sockets have short names, and so must their directory; it is gone with the process.
     with tempfile.TemporaryDirectory(prefix="dray-n", ignore_cleanup_errors=True) as root:
-        chosen = NodesOptions(options.nodes, options.drivers, Path(root), serving.gates, cluster_ca=ca)
-        nodes = make_nodes(plane.client("dray-up"), chosen)
+        nodes = make_nodes(plane.client("dray-up"), options.pools, Path(root), serving.gates, ca)
         starting = asyncio.create_task(_start(nodes, options.nodes, loops))
         stopped = asyncio.create_task(stopping.wait())
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -204,7 +231,7 @@ async def _serve(options: UpOptions) -> None:
         await plane.stop()
 
 
-async def _start(nodes: "RealNodes | SimulatedNodes", count: int, loops: "LoopsProcess | None") -> None:
+async def _start(nodes: "Nodes", count: int, loops: "LoopsProcess | None") -> None:
     with ProgressLine("starting", unit="nodes") as progress:
         await nodes.start(lambda done: progress.at(done, count))
     if loops:

@@ -10,8 +10,12 @@ against Dray's node agent and a real kubelet.
 Not here: choosing devices (the scheduler's `dray.allocator`) and running containers (`dray.kubelet`).
 """
 
-from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount
+from dray.api.cdi import ContainerEdits, DeviceNode, Hook, Mount, NetDevice
+from dray.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from dray.api.quantity import Quantity, QuantityError
 from dray.api.resource import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
     Counter,
     CounterSet,
     Device,
@@ -19,6 +23,10 @@ from dray.api.resource import (
     DeviceCapacity,
     DeviceCounterConsumption,
     DeviceTaint,
+    NodeAllocatableMapping,
+    NodeAllocatableOverhead,
+    NodeAllocatableResource,
+    NodeAllocatableResourceMapping,
 )
 from dray.driver.plugin import (
     AllocatedDevice,
@@ -27,6 +35,7 @@ from dray.driver.plugin import (
     DeviceConfig,
     DeviceHealth,
     Driver,
+    Health,
     Pool,
     PoolSlice,
     PreparedDevice,
@@ -40,6 +49,8 @@ from dray.driver.running_driver import (
 
 __all__ = [
     "AllocatedDevice",
+    "CapacityRequestPolicy",
+    "CapacityRequestPolicyRange",
     "ClaimReference",
     "ClaimToPrepare",
     "ContainerEdits",
@@ -55,12 +66,23 @@ __all__ = [
     "DeviceTaint",
     "Driver",
     "DriverPaths",
+    "Health",
     "Hook",
     "Mount",
+    "NetDevice",
+    "NodeAllocatableMapping",
+    "NodeAllocatableOverhead",
+    "NodeAllocatableResource",
+    "NodeAllocatableResourceMapping",
+    "NodeSelector",
+    "NodeSelectorRequirement",
+    "NodeSelectorTerm",
     "Pool",
     "PoolSlice",
     "PrepareError",
     "PreparedDevice",
+    "Quantity",
+    "QuantityError",
     "RunningDriver",
     "run",
 ]

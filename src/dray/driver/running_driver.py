@@ -273,9 +273,9 @@ class RunningDriver:
             raise ValueError(f"driver name {driver.name!r} must be a DNS subdomain of at most 63 characters")
         self.driver = driver
         self._client = client
-        self._node_name = node_name
+        self.node_name = node_name
         # gRPC takes the first part of a relative socket path for a host; CDI needs absolute paths as well.
-        paths = (paths or DriverPaths()).absolute()
+        self.paths = paths = (paths or DriverPaths()).absolute()
         data_dir = paths.data_dir(driver.name)
         private_folder(data_dir)
         self._data_dir = data_dir
@@ -303,7 +303,7 @@ class RunningDriver:
         await self.server.start()
         owner = await self._owner()
         self._in_background(self._give_back_leftovers(), f"leftovers of {self.driver.name}")
-        self.publisher = SlicePublisher(self._client, self.driver.name, self._node_name, owner)
+        self.publisher = SlicePublisher(self._client, self.driver.name, self.node_name, owner)
         await self.publisher.start()
         self.server.when_registered(self.publisher.kubelet_came)
         await self.republish()
@@ -343,7 +343,7 @@ class RunningDriver:
         wait_s = 1.0
         while True:
             try:
-                node = await self._client.get(NODES, self._node_name)
+                node = await self._client.get(NODES, self.node_name)
                 break
             except ServerUnreachable as error:
                 problem = str(error)
@@ -351,11 +351,11 @@ class RunningDriver:
                 if error.code < 500 and not error.is_not_found:
                     raise
                 problem = str(error)
-            log.warning("driver %s waits for node %s: %s", self.driver.name, self._node_name, problem)
+            log.warning("driver %s waits for node %s: %s", self.driver.name, self.node_name, problem)
             await self._client.clock.sleep(wait_s)
             wait_s = min(wait_s * 2, 10.0)
         return OwnerReference(
-            api_version="v1", kind="Node", name=self._node_name, uid=node.metadata.uid, controller=True
+            api_version="v1", kind="Node", name=self.node_name, uid=node.metadata.uid, controller=True
         )
 
     async def _give_back_leftovers(self) -> None:
@@ -377,7 +377,7 @@ class RunningDriver:
         self.driver.published_pools = pools
 
     async def _pools(self) -> tuple[Pool, ...]:
-        return tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self._node_name))))
+        return tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self.node_name))))
 
     async def published(self) -> None:
         """Wait until the API has every device as described."""

@@ -10,8 +10,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from msgspec import to_builtins
+
 from dray import __version__
-from dray.api.core import Lease, LeaseSpec, Node
+from dray.api.core import Lease, LeaseSpec, Node, Taint
 from dray.api.meta import ObjectMeta, OwnerReference
 from dray.api.quantity import Quantity
 from dray.client import LEASES, NODES, STRATEGIC_PATCH, ApiError, Client
@@ -33,7 +35,7 @@ def declared_features(gates: FeatureGates) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """Name, address, labels and capacity of a node."""
+    """Name, address, labels, taints and capacity of a node."""
 
     name: str
     capacity: Mapping[str, Quantity]
@@ -42,6 +44,8 @@ class NodeDescription:
     port: int = 0
     runtime: str = "process"
     declared_features: tuple[str, ...] = ()
+    # Set when the node is made, and left alone from then on.
+    taints: tuple[Taint, ...] = ()
 
     @classmethod
     def simple(cls, name: str, cpu: str, memory: str, pods: int = MAX_PODS) -> "NodeDescription":
@@ -90,7 +94,10 @@ def node_document(description: NodeDescription) -> dict[str, Any]:
         "kubernetes.io/arch": _architecture(),
         **description.labels,
     }
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": description.name, "labels": labels}}
+    document = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": description.name, "labels": labels}}
+    if description.taints:
+        document["spec"] = {"taints": to_builtins(description.taints)}
+    return document
 
 
 ENOUGH_MEMORY = ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available")

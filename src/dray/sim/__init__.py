@@ -2,7 +2,7 @@
 
 `control_plane` assembles the API server, controllers and scheduler (`control_loops`) as `dray up`, `dray demo` and
 `dray.testing` start them. `loops_process` starts controllers and scheduler in a second process (`loops_main`), which calls the server
-through a pipe (`pipe_server`). `nodes` adds node agents with drivers, or simulated nodes. `running_clusters` lists those of this machine.
+through a pipe (`pipe_server`). `nodes` adds the nodes of `node_pools`: agents with drivers, or simulated ones. `running_clusters` lists those of this machine.
 `bench` measures whole clusters.
 
 Offline, `simulation` runs the real scheduler over a copy of a cluster's objects (`memory_cluster`) on simulated time, after

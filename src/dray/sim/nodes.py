@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,16 @@ import msgspec
 
 from dray.api import codec
 from dray.api.meta import OwnerReference
-from dray.api.quantity import Quantity
 from dray.api.resource import ResourceSlice
 from dray.client import SLICES, Client
 from dray.driver import Driver, DriverPaths, RunningDriver
-from dray.driver.example import DRIVERS
 from dray.driver.slices import Publisher, plan_pool
 from dray.features import FeatureGates
-from dray.kubelet.node import NodeDescription, declared_features
+from dray.kubelet.node import NodeDescription
 from dray.kubelet.runtime.process import ProcessRuntime
 from dray.kubelet.server import Kubelet, KubeletOptions
 from dray.kubelet.simulated_kubelets import SimulatedKubelets
+from dray.sim.node_pools import NodePool
 from dray.telemetry import Registry
 
 log = logging.getLogger(__name__)
@@ -45,26 +45,13 @@ def _nobody(done: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodesOptions:
-    count: int
-    drivers: tuple[str, ...]
+    pool: NodePool
     root: Path
     gates: FeatureGates
-    cpu: str = "8"
-    memory: str = "32Gi"
-    prefix: str = "node"
     cluster_ca: bytes = b""
 
     def descriptions(self) -> list[NodeDescription]:
-        capacity = {
-            "cpu": Quantity.parse(self.cpu),
-            "memory": Quantity.parse(self.memory),
-            "pods": Quantity.parse("110"),
-        }
-        features = declared_features(self.gates)
-        return [
-            NodeDescription(f"{self.prefix}-{number}", capacity, declared_features=features, runtime="process")
-            for number in range(1, self.count + 1)
-        ]
+        return self.pool.descriptions(self.gates)
 
 
 class RealNodes:
@@ -96,12 +83,13 @@ class RealNodes:
         await kubelet.start()
         self.kubelets.append(kubelet)
         self.registries[f"kubelet/{description.name}"] = kubelet.metrics.registry
+        paths = DriverPaths(root, cdi_dir)
         await asyncio.gather(
-            *(self._start_driver(name, description.name, DriverPaths(root, cdi_dir)) for name in self._options.drivers)
+            *(self._start_driver(each, description.name, paths) for each in self._options.pool.make_drivers())
         )
 
-    async def _start_driver(self, name: str, node_name: str, paths: DriverPaths) -> None:
-        driver = RunningDriver(DRIVERS[name](), self._client.named(f"driver-{name}"), node_name, paths)
+    async def _start_driver(self, made: Driver, node_name: str, paths: DriverPaths) -> None:
+        driver = RunningDriver(made, self._client.named(f"driver-{made.name}"), node_name, paths)
         self.drivers.append(driver)
         await driver.start()
         await driver.published()
@@ -136,7 +124,7 @@ class SimulatedNodes:
         await self._kubelets.start()
         if not self._descriptions:
             return
-        drivers = [DRIVERS[name]() for name in self._options.drivers]
+        drivers = self._options.pool.make_drivers()
         templates = {each.name: PoolTemplate.of(each, self._descriptions[0].name) for each in drivers}
         existing: dict[tuple[str, str], list[ResourceSlice]] = {}
         for each in (await self._client.list(SLICES)).items:
@@ -179,16 +167,51 @@ class SimulatedNodes:
         await self._kubelets.stop()
 
 
-def make_nodes(client: Client, options: NodesOptions) -> RealNodes | SimulatedNodes:
-    return RealNodes(client, options) if options.count <= MOST_REAL_NODES else SimulatedNodes(client, options)
+class Nodes:
+    """The nodes of several pools, started and stopped together."""
+
+    def __init__(self, parts: Sequence[RealNodes | SimulatedNodes]) -> None:
+        self._parts = parts
+
+    @property
+    def kubelets(self) -> list[Kubelet]:
+        return [kubelet for part in self._parts if isinstance(part, RealNodes) for kubelet in part.kubelets]
+
+    @property
+    def drivers(self) -> list[RunningDriver]:
+        return [driver for part in self._parts if isinstance(part, RealNodes) for driver in part.drivers]
+
+    @property
+    def registries(self) -> dict[str, Registry]:
+        return {name: registry for part in self._parts for name, registry in part.registries.items()}
+
+    async def start(self, tell: Tell = _nobody) -> None:
+        """`tell` is called with the number of nodes that have all they need."""
+        done = [0] * len(self._parts)
+
+        def tell_of(number: int, count: int) -> None:
+            done[number] = count
+            tell(sum(done))
+
+        await asyncio.gather(*(part.start(partial(tell_of, number)) for number, part in enumerate(self._parts)))
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(part.stop() for part in self._parts))
 
 
-def known_drivers(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, if all are known; ValueError says which is not."""
-    for name in names:
-        if name not in DRIVERS:
-            raise ValueError(f"{name}: no such devices; known are {', '.join(sorted(DRIVERS))}")
-    return tuple(names)
+def make_nodes(
+    client: Client, pools: Sequence[NodePool], root: Path, gates: FeatureGates, cluster_ca: bytes = b""
+) -> Nodes:
+    """Pools that do not say it have simulated nodes if they are too many together."""
+    are_many = sum(pool.count for pool in pools if pool.simulated is None) > MOST_REAL_NODES
+    return Nodes(
+        [
+            (SimulatedNodes if (are_many if pool.simulated is None else pool.simulated) else RealNodes)(
+                client, NodesOptions(pool, root, gates, cluster_ca)
+            )
+            for pool in pools
+        ]
+    )
 
 
 _SHARED = ("devices", "sharedCounters")

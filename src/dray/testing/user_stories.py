@@ -17,7 +17,7 @@ from dray.client import CLAIMS, NODES, PODS, ApiError
 from dray.explain.pod_text import short_text_of
 from dray.features import FeatureGates
 from dray.sim.live_explanation import explain_in_cluster
-from dray.testing.cluster import Cluster, TimedOut
+from dray.testing.running_cluster import Cluster, TimedOut
 
 WAIT_S = 15.0
 Say = Callable[[str], None]
