@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.waiting import eventually_blocking
 
 IMAGE = "dray.local/busybox:1"
-PROGRAMS = ("sh", "env", "sleep", "cat", "echo")
+PROGRAMS = ("sh", "env", "sleep", "cat", "echo", "id")
 
 CONFIG = """
 version = 2

@@ -24,9 +24,18 @@ spec:
       requests: [{{name: card, exactly: {{deviceClassName: gpu}}}}]
 ---
 apiVersion: v1
+kind: ConfigMap
+metadata: {{name: settings}}
+data: {{greeting: hello from a volume}}
+---
+apiVersion: v1
 kind: Pod
 metadata: {{name: {name}}}
 spec:
+  securityContext: {{fsGroup: 2345}}
+  volumes:
+  - {{name: settings, configMap: {{name: settings}}}}
+  - {{name: scratch, emptyDir: {{}}}}
   hostNetwork: true
   terminationGracePeriodSeconds: 2
   resourceClaims: [{{name: gpu, resourceClaimTemplateName: one-card}}]
@@ -38,7 +47,10 @@ spec:
     resources: {{claims: [{{name: gpu}}]}}
   - name: other
     image: {image}
-    command: [sh, -c, 'env; echo ready; exec sleep 1000']
+    command: [sh, -c, 'env; id; cat /settings/greeting; echo kept > /scratch/file && cat /scratch/file; cat $TOKENS/namespace; echo; echo no > /file; echo ready; exec sleep 1000']
+    env: [{{name: TOKENS, value: /var/run/secrets/kubernetes.io/serviceaccount}}]
+    volumeMounts: [{{name: settings, mountPath: /settings}}, {{name: scratch, mountPath: /scratch}}]
+    securityContext: {{runAsUser: 1234, readOnlyRootFilesystem: true}}
 """
 
 
@@ -123,8 +135,16 @@ def test_a_runtime_that_does_not_know_cdi_starts_containers_without_their_device
     assert "OWN=mine" in output
     assert "GPU_DEVICE" not in output
     assert len(checkpoint(cluster)) == 1
+    check_volumes(cluster.kubectl("logs", "bare", "-c", "other"))
     check_streams(cluster, "bare")
     delete_pod(cluster, "bare")
+
+
+def check_volumes(output):
+    """A ConfigMap, a folder that the pod's group may write to, and the files of the service account; a user, and nothing else to write to."""
+    for line in ("hello from a volume", "kept", "default", "uid=1234 gid=0 groups=0,2345"):
+        assert line in output
+    assert "can't create /file: Read-only file system" in output
 
 
 def check_streams(cluster, pod):

@@ -9,6 +9,7 @@ import pytest
 
 from dray.accounting import CgroupValues
 from dray.api.cdi import ContainerEdits
+from dray.api.codec import to_object
 from dray.api.core import Pod, PodSpec
 from dray.api.meta import ObjectMeta
 from dray.kubelet.errors import ContainerError
@@ -367,3 +368,60 @@ async def test_a_kubelet_that_takes_over_finds_what_it_looks_for(rig, tmp_path):
         "io.kubernetes.container.terminationMessagePolicy": "File",
         "io.kubernetes.pod.terminationGracePeriod": "7",
     }
+
+
+def secured(container=None, **pod):
+    containers = [{"name": "c", "image": "img", **({"securityContext": container} if container else {})}]
+    document = {"metadata": {"name": "p", "namespace": "ns", "uid": "pod-uid"}, "spec": {"containers": containers}}
+    document["spec"] |= {"securityContext": pod}
+    return to_object({"apiVersion": "v1", "kind": "Pod", **document}, Pod)
+
+
+async def started(rig, tmp_path, pod):
+    runtime, contract = rig
+    sandbox = await runtime.start_pod(pod, None)
+    await runtime.start_container(pod, sandbox, a_spec(tmp_path))
+    [container] = contract.containers.values()
+    return contract.sandboxes[sandbox].linux.security_context, container["config"].linux.security_context
+
+
+async def test_security_contexts_reach_the_runtime(rig, tmp_path):
+    own = {
+        "capabilities": {"add": ["NET_ADMIN"], "drop": ["ALL"]},
+        "runAsUser": 7,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    pod = secured(own, runAsUser=5, runAsGroup=6, supplementalGroups=[8], fsGroup=9, runAsNonRoot=True)
+    sandbox, container = await started(rig, tmp_path, pod)
+    assert (sandbox.run_as_user.value, sandbox.run_as_group.value, list(sandbox.supplemental_groups)) == (5, 6, [8, 9])
+    assert (container.run_as_user.value, container.run_as_group.value) == (7, 6)
+    assert list(container.supplemental_groups) == [8, 9]
+    assert list(container.capabilities.add_capabilities) == ["NET_ADMIN"]
+    assert list(container.capabilities.drop_capabilities) == ["ALL"]
+    assert (container.readonly_rootfs, container.no_new_privs, container.privileged) == (True, True, False)
+    assert container.seccomp.profile_type == cri.SecurityProfile.RuntimeDefault
+    assert "/proc/kcore" in container.masked_paths
+    assert "/proc/sys" in container.readonly_paths
+
+
+async def test_a_privileged_container_is_not_confined(rig, tmp_path):
+    sandbox, container = await started(rig, tmp_path, secured({"privileged": True}))
+    assert (sandbox.privileged, container.privileged) == (True, True)
+    assert not container.masked_paths
+    assert not container.readonly_paths
+    assert container.seccomp.profile_type == cri.SecurityProfile.Unconfined
+
+
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"runAsNonRoot": True, "runAsUser": 0}, "container's runAsUser breaks non-root policy"),
+        ({"runAsNonRoot": True}, "container has runAsNonRoot and image will run as root"),
+    ],
+)
+async def test_a_container_that_must_not_be_root_is_not_started_as_root(rig, tmp_path, own, message):
+    with pytest.raises(ContainerError, match=message) as caught:
+        await started(rig, tmp_path, secured(own))
+    assert caught.value.reason == "CreateContainerConfigError"

@@ -163,6 +163,37 @@ class ContainerPort(ApiStruct, frozen=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
+class Capabilities(ApiStruct, frozen=True):
+    add: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+
+class SeccompProfile(ApiStruct, frozen=True):
+    type: str = ""
+    localhost_profile: str | None = None
+
+
+class SecurityContext(ApiStruct, frozen=True):
+    capabilities: Capabilities | None = None
+    privileged: bool | None = None
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    read_only_root_filesystem: bool | None = None
+    allow_privilege_escalation: bool | None = None
+    proc_mount: str | None = None
+    seccomp_profile: SeccompProfile | None = None
+
+
+class PodSecurityContext(ApiStruct, frozen=True):
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+    supplemental_groups: tuple[int, ...] = ()
+    fs_group: int | None = None
+    seccomp_profile: SeccompProfile | None = None
+
+
 class VolumeMount(ApiStruct, frozen=True):
     name: str = ""
     read_only: bool = False
@@ -185,6 +216,7 @@ class Container(ApiStruct, frozen=True):
     image_pull_policy: str = ""
     termination_message_path: str = ""
     termination_message_policy: str = ""
+    security_context: SecurityContext | None = None
 
 
 class EphemeralContainer(ApiStruct, frozen=True):
@@ -216,8 +248,54 @@ class DownwardAPIProjection(ApiStruct, frozen=True):
     items: tuple[DownwardAPIVolumeFile, ...] = ()
 
 
+class KeyToPath(ApiStruct, frozen=True):
+    key: str = ""
+    path: str = ""
+    mode: int | None = None
+
+
+class ObjectProjection(ApiStruct, frozen=True):
+    """Keys of a ConfigMap or Secret as files."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    optional: bool | None = None
+
+
+class ServiceAccountTokenProjection(ApiStruct, frozen=True):
+    audience: str = ""
+    expiration_seconds: int | None = None
+    path: str = ""
+
+
 class VolumeProjection(ApiStruct, frozen=True):
     downward_api: DownwardAPIProjection | None = msgspec.field(default=None, name="downwardAPI")
+    config_map: ObjectProjection | None = None
+    secret: ObjectProjection | None = None
+    service_account_token: ServiceAccountTokenProjection | None = None
+
+
+class ConfigMapVolumeSource(ApiStruct, frozen=True):
+    name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int | None = None
+    optional: bool | None = None
+
+
+class SecretVolumeSource(ApiStruct, frozen=True):
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] = ()
+    default_mode: int | None = None
+    optional: bool | None = None
+
+
+class EmptyDirVolumeSource(ApiStruct, frozen=True):
+    medium: str = ""
+
+
+class HostPathVolumeSource(ApiStruct, frozen=True):
+    path: str = ""
+    type: str | None = None
 
 
 class ProjectedVolumeSource(ApiStruct, frozen=True):
@@ -229,6 +307,10 @@ class Volume(ApiStruct, frozen=True):
     """`spec.volumes[]`: only the types that the node agent serves."""
 
     name: str = ""
+    empty_dir: EmptyDirVolumeSource | None = None
+    host_path: HostPathVolumeSource | None = None
+    config_map: ConfigMapVolumeSource | None = None
+    secret: SecretVolumeSource | None = None
     downward_api: DownwardAPIVolumeSource | None = msgspec.field(default=None, name="downwardAPI")
     projected: ProjectedVolumeSource | None = None
 
@@ -259,6 +341,7 @@ class PodSpec(ApiStruct, frozen=True):
     active_deadline_seconds: int | None = None
     node_selector: dict[str, str] = {}
     readiness_gates: tuple[PodReadinessGate, ...] = ()
+    security_context: PodSecurityContext | None = None
     service_account_name: str = ""
     node_name: str = ""
     host_network: bool = False

@@ -8,7 +8,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import os
 import shutil
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,10 +39,11 @@ from dray.api.resource import Device, ResourceClaim
 from dray.atomic_files import make_folder, private_folder
 from dray.client import CLAIMS, ApiError, Client, ServerUnreachable
 from dray.kubelet.claims import ClaimCache, ClaimRefused, created_claims
-from dray.kubelet.environment import CONFIG_ERROR, EnvironmentSources, container_environment, downward_value, expand
+from dray.kubelet.environment import EnvironmentSources, container_environment, downward_value, expand
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.prepare import devices_of_container
 from dray.kubelet.runtime.interface import ContainerSpec, VolumeFiles
+from dray.kubelet.volumes import PodVolumes, inside, write_file
 
 DEFAULT_MODE = 0o644
 
@@ -94,7 +94,7 @@ class VolumeFolders:
         for item, mode in downward_items(volume):
             value = downward_value(pod, container, item, sources)
             if value is not None:
-                _write_file(_inside(folder, item.path), value, mode)
+                write_file(inside(folder, item.path), value.encode(), mode)
         return folder
 
     def remove(self, pod_uid: str) -> None:
@@ -102,21 +102,6 @@ class VolumeFolders:
 
     def pod_uids(self) -> set[str]:
         return {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
-
-
-def _inside(folder: Path, path: str) -> Path:
-    if not path or path.startswith("/") or ".." in path.split("/"):
-        raise ContainerError(CONFIG_ERROR, f'volume item path "{path}": must be a relative path without ".."')
-    return folder / path
-
-
-def _write_file(path: Path, content: str, mode: int) -> None:
-    """A reader sees the old content or the new one, nothing between."""
-    make_folder(path.parent, 0o755)
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(content)
-    fresh.chmod(mode)
-    os.replace(fresh, path)
 
 
 log = logging.getLogger(__name__)
@@ -222,12 +207,15 @@ class ContainerSpecs:
         device_attributes_enabled: bool = True,
         enforcement: Enforcement = Enforcement.KEP,
         counts_claims: bool = True,
+        serves_volumes: bool = False,
     ) -> None:
         self._client = client
         self._cache = cache
         self._cdi = cdi
         self._log_root = log_root
         self.volumes = VolumeFolders(volume_root)
+        # All kinds of volumes, for containers with a file system of their own; else files of the downward API only.
+        self._pod_volumes = PodVolumes(client, volume_root, self._document) if serves_volumes else None
         self._look_up_device = look_up_device
         self._sources = EnvironmentSources(
             host_ip=host_ip,
@@ -245,6 +233,12 @@ class ContainerSpecs:
             name.removeprefix("hugepages-") for name in self._sources.node_allocatable if name.startswith("hugepages-")
         ]
         return pod_cgroup(pod, self._enforcement, self._charges, page_sizes=sizes)
+
+    def forget(self, pod_uid: str) -> None:
+        """Removes the files of a pod that has left."""
+        if self._pod_volumes is not None:
+            self._pod_volumes.forget(pod_uid)
+        self.volumes.remove(pod_uid)
 
     def charges_of(self, pod: Pod) -> Sequence[ClaimCharge]:
         """What the pod's claims bring along, as far as this node counts it."""
@@ -284,6 +278,8 @@ class ContainerSpecs:
     async def _write_volumes(
         self, pod: Pod, container: Container, sources: EnvironmentSources
     ) -> tuple[VolumeFiles, ...]:
+        if self._pod_volumes is not None:
+            return await self._pod_volumes.mounts(pod, container, sources)
         # Most containers have no such volume, and start without the detour over a thread.
         if not mounted_volumes(pod, container):
             return ()

@@ -325,7 +325,7 @@ class PodWorker:
             await self._report.write()
         await self._unprepare()
         await self._context.runtime.stop_pod(self.pod.metadata.uid)
-        self._context.specs.volumes.remove(self.pod.metadata.uid)
+        self._context.specs.forget(self.pod.metadata.uid)
         self._context.admission.release(self.pod)
         self._report.change(is_finished=True, has_sandbox=False)
         if not is_finished(self.pod):

@@ -270,6 +270,7 @@ class Kubelet:
             device_attributes_enabled=options.gates.enabled("DRADownwardDeviceAttributes"),
             enforcement=options.enforcement,
             counts_claims=counts_claims,
+            serves_volumes=self._runtime.pulls_images,
         )
         return NodeContext(
             client=self._client,
@@ -437,7 +438,7 @@ class Kubelet:
         for uid in await self._runtime.known_pods() - set(self._workers):
             await self._runtime.stop_pod(uid)
         for uid in self._context.specs.volumes.pod_uids() - set(self._workers):
-            self._context.specs.volumes.remove(uid)
+            self._context.specs.forget(uid)
         known = {pod.metadata.uid for pod in self._pods} | set(self._workers)
         remove_logs_of_deleted_pods(self._options.log_root, known)
 

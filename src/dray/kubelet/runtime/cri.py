@@ -18,6 +18,7 @@ from dray.atomic_files import private_folder
 from dray.clock import rfc3339
 from dray.kubelet.errors import ContainerError
 from dray.kubelet.runtime.cgroup import CgroupTree
+from dray.kubelet.runtime.cri_security import check_user, container_security, sandbox_security
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer
 from dray.proto import cri_v1_pb2 as cri
 from dray.proto import cri_v1_pb2_grpc
@@ -73,7 +74,7 @@ def sandbox_config(
     """`attempt` tells a sandbox from the ones the same pod had before: runtimes refuse a name that was used before."""
     metadata = pod.metadata
     linux = cri.LinuxPodSandboxConfig(
-        cgroup_parent=cgroup_parent, security_context=cri.LinuxSandboxSecurityContext(namespace_options=namespaces(pod))
+        cgroup_parent=cgroup_parent, security_context=sandbox_security(pod, namespaces(pod))
     )
     if cgroup is not None:
         linux.resources.CopyFrom(resources(cgroup, None))
@@ -103,13 +104,11 @@ def container_config(pod: Pod, spec: ContainerSpec) -> Any:
         annotations=container_annotations(pod, spec),
         log_path=f"{spec.name}/{spec.attempt}.log",
         mounts=[
-            cri.Mount(container_path=each.mount_path, host_path=str(each.folder), readonly=True)
+            cri.Mount(container_path=each.mount_path, host_path=str(each.folder), readonly=each.is_read_only)
             for each in spec.volumes
         ],
         CDI_devices=[cri.CDIDevice(name=name) for name in spec.cdi_device_ids],
-        linux=cri.LinuxContainerConfig(
-            security_context=cri.LinuxContainerSecurityContext(namespace_options=namespaces(pod))
-        ),
+        linux=cri.LinuxContainerConfig(security_context=container_security(pod, spec.name, namespaces(pod))),
     )
     if spec.cgroup is not None:
         config.linux.resources.CopyFrom(resources(spec.cgroup, spec.oom_score_adj))
@@ -313,9 +312,12 @@ class CriRuntime:
     # --- images
 
     async def has_image(self, image: str) -> bool:
+        return bool((await self._image(image)).id)
+
+    async def _image(self, image: str) -> Any:
         request = cri.ImageStatusRequest(image=cri.ImageSpec(image=image, user_specified_image=image))
         known = await _call("ImageStatus", self._images.ImageStatus(request, timeout=CALL_TIMEOUT_S))
-        return bool(known.HasField("image") and known.image.id)
+        return known.image
 
     async def pull_image(self, image: str) -> None:
         spec = cri.ImageSpec(image=image, user_specified_image=image)
@@ -329,6 +331,8 @@ class CriRuntime:
 
     async def start_container(self, pod: Pod, sandbox: str, spec: ContainerSpec) -> RunningContainer:
         config = self._configs[pod.metadata.uid]
+        image = await self._image(spec.image)
+        check_user(pod, spec.name, image.uid.value if image.HasField("uid") else None, image.username)
         if config.log_directory:
             # The runtime makes the file, and nobody but us its directory.
             private_folder(Path(config.log_directory, spec.name))

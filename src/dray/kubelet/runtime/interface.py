@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VolumeFiles:
-    """A folder with the files of a volume, to be mounted read-only. A container does not start without a required one."""
+    """A folder or file of a volume, to be mounted. A container does not start without a required one."""
 
     folder: Path
     mount_path: str
     is_required: bool = False
+    is_read_only: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class RunningContainer(Protocol):
 class Runtime(Protocol):
     name: str
     pulls_images: bool
-    """Whether images mean something here: then they are looked for and pulled before a container starts."""
+    """Whether containers have a file system of their own, made from an image: then images are pulled, and all kinds of volumes served."""
     applies_cdi: bool
     """Whether CDI files are read behind this border; else containers come with the edits found in them."""
     writes_cri_logs: bool

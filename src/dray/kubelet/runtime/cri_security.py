@@ -1,0 +1,101 @@
+"""Security contexts of pods and containers, as CRI runtimes take them."""
+
+from typing import Any, TypeVar
+
+from dray.api.core import Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext
+from dray.kubelet.errors import ContainerError
+from dray.proto import cri_v1_pb2 as cri
+
+T = TypeVar("T")
+
+CONFIG_ERROR = "CreateContainerConfigError"
+MASKED = (
+    *("/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware"),
+    "/sys/devices/virtual/powercap",
+)
+READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+def sandbox_security(pod: Pod, namespaces: Any) -> Any:
+    shared = pod.spec.security_context or PodSecurityContext()
+    context = cri.LinuxSandboxSecurityContext(
+        namespace_options=namespaces,
+        privileged=any(_own(each).privileged for each in pod.spec.containers),
+        supplemental_groups=_groups(shared),
+        seccomp=_seccomp(shared.seccomp_profile),
+    )
+    if shared.run_as_user is not None:
+        context.run_as_user.value = shared.run_as_user
+    if shared.run_as_group is not None:
+        context.run_as_group.value = shared.run_as_group
+    return context
+
+
+def container_security(pod: Pod, name: str, namespaces: Any) -> Any:
+    """What the container says counts before what its pod says."""
+    container = next((each for each in (*pod.spec.containers, *pod.spec.init_containers) if each.name == name), None)
+    own, shared = _own(container), pod.spec.security_context or PodSecurityContext()
+    is_privileged, is_unmasked = bool(own.privileged), own.proc_mount == "Unmasked"
+    context = cri.LinuxContainerSecurityContext(
+        namespace_options=namespaces,
+        privileged=is_privileged,
+        readonly_rootfs=bool(own.read_only_root_filesystem),
+        no_new_privs=own.allow_privilege_escalation is False,
+        supplemental_groups=_groups(shared),
+        masked_paths=() if is_unmasked or is_privileged else MASKED,
+        readonly_paths=() if is_unmasked or is_privileged else READ_ONLY,
+        seccomp=_seccomp(None if is_privileged else own.seccomp_profile or shared.seccomp_profile),
+    )
+    if own.capabilities is not None:
+        added, dropped = own.capabilities.add, own.capabilities.drop
+        context.capabilities.CopyFrom(cri.Capability(add_capabilities=added, drop_capabilities=dropped))
+    user, group = _user(own, shared), _first(own.run_as_group, shared.run_as_group)
+    if user is not None:
+        context.run_as_user.value = user
+    if group is not None:
+        context.run_as_group.value = group
+    return context
+
+
+def check_user(pod: Pod, name: str, image_user: int | None, image_user_name: str) -> None:
+    """Refuses a container that must not run as root and would, or of which nobody can tell."""
+    container = next((each for each in (*pod.spec.containers, *pod.spec.init_containers) if each.name == name), None)
+    own, shared = _own(container), pod.spec.security_context or PodSecurityContext()
+    if not _first(own.run_as_non_root, shared.run_as_non_root):
+        return
+    user = _user(own, shared)
+    if user == 0:
+        raise ContainerError(CONFIG_ERROR, "container's runAsUser breaks non-root policy")
+    if user is not None:
+        return
+    if image_user_name:
+        text = f"container has runAsNonRoot and image has non-numeric user ({image_user_name}), cannot verify user is non-root"
+        raise ContainerError(CONFIG_ERROR, text)
+    if not image_user:
+        raise ContainerError(CONFIG_ERROR, "container has runAsNonRoot and image will run as root")
+
+
+def _own(container: Container | None) -> SecurityContext:
+    return (container.security_context if container is not None else None) or SecurityContext()
+
+
+def _user(own: SecurityContext, shared: PodSecurityContext) -> int | None:
+    return _first(own.run_as_user, shared.run_as_user)
+
+
+def _first(*values: T | None) -> T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _groups(shared: PodSecurityContext) -> list[int]:
+    return [*shared.supplemental_groups, *([shared.fs_group] if shared.fs_group is not None else [])]
+
+
+def _seccomp(profile: SeccompProfile | None) -> Any:
+    if profile is None or profile.type == "Unconfined":
+        return cri.SecurityProfile(profile_type=cri.SecurityProfile.Unconfined)
+    if profile.type == "RuntimeDefault":
+        return cri.SecurityProfile(profile_type=cri.SecurityProfile.RuntimeDefault)
+    path = f"/var/lib/kubelet/seccomp/{profile.localhost_profile}"
+    return cri.SecurityProfile(profile_type=cri.SecurityProfile.Localhost, localhost_ref=path)

@@ -1,0 +1,255 @@
+"""Volumes of pods in real containers: empty folders, folders of the node, ConfigMaps, Secrets, tokens and the downward API as files.
+
+A container mounts them through its runtime. Files are written when a container starts, so that a restart sees values as they are then;
+tokens are renewed before they end.
+"""
+
+import asyncio
+import base64
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dray.api import scheme
+from dray.api.core import Container, HostPathVolumeSource, KeyToPath, Pod, ServiceAccountTokenProjection, Volume
+from dray.atomic_files import make_folder, private_folder
+from dray.client import ApiError, Client, ServerUnreachable
+from dray.kubelet.environment import CONFIG_ERROR, EnvironmentSources, downward_value
+from dray.kubelet.errors import ContainerError
+from dray.kubelet.runtime.interface import VolumeFiles
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MODE = 0o644
+TOKEN_S = 3600
+# As a kubelet: a token is renewed when four fifths of its time are over.
+RENEW_AT = 0.8
+RENEW_RETRY_S = 30.0
+
+ReadDocument = Callable[[str, str, str], Awaitable[dict[str, Any] | None]]
+"""The object of (kind, name, namespace); None if there is none."""
+
+
+class PodVolumes:
+    """The volumes of this node's pods, below one folder for each pod."""
+
+    def __init__(self, client: Client, root: Path, read: ReadDocument) -> None:
+        self._client = client
+        self._root = root
+        self._read = read
+        self._renewals: dict[tuple[str, Path], asyncio.Task[None]] = {}
+
+    async def mounts(self, pod: Pod, container: Container, sources: EnvironmentSources) -> tuple[VolumeFiles, ...]:
+        volumes = {each.name: each for each in pod.spec.volumes}
+        found = []
+        for mount in container.volume_mounts:
+            path = await self._path(pod, container, volumes[mount.name], sources)
+            if mount.sub_path:
+                path = await asyncio.to_thread(_below, path, mount.sub_path)
+            is_writable = volumes[mount.name].empty_dir is not None or volumes[mount.name].host_path is not None
+            found.append(
+                VolumeFiles(path, mount.mount_path, is_required=True, is_read_only=mount.read_only or not is_writable)
+            )
+        return tuple(found)
+
+    def forget(self, pod_uid: str) -> None:
+        """Stops renewing the tokens of a pod that has left."""
+        for key in [key for key in self._renewals if key[0] == pod_uid]:
+            self._renewals.pop(key).cancel()
+
+    async def _path(self, pod: Pod, container: Container, volume: Volume, sources: EnvironmentSources) -> Path:
+        if volume.host_path is not None:
+            return await asyncio.to_thread(host_path, volume.host_path, volume.name)
+        folder = self._root / pod.metadata.uid / volume.name
+        group = pod.spec.security_context.fs_group if pod.spec.security_context is not None else None
+        if volume.empty_dir is not None:
+            await asyncio.to_thread(self._make, folder, 0o777, group)
+            return folder
+        files = await self._files(pod, container, volume, sources, folder)
+        await asyncio.to_thread(self._write, folder, files, group)
+        return folder
+
+    def _make(self, folder: Path, mode: int, group: int | None) -> None:
+        private_folder(self._root)
+        make_folder(folder, mode)
+        folder.chmod(mode)
+        if group is not None:
+            os.chown(folder, -1, group)
+            folder.chmod(mode | stat.S_ISGID)
+
+    def _write(self, folder: Path, files: Mapping[str, tuple[bytes, int]], group: int | None) -> None:
+        self._make(folder, 0o755, group)
+        for path, (content, mode) in files.items():
+            write_file(inside(folder, path), content, mode if group is None else mode | 0o040, group)
+
+    # --- contents
+
+    async def _files(
+        self, pod: Pod, container: Container, volume: Volume, sources: EnvironmentSources, folder: Path
+    ) -> dict[str, tuple[bytes, int]]:
+        """Path to content and mode."""
+        namespace = pod.metadata.namespace
+        if volume.config_map is not None:
+            own = volume.config_map
+            data = await self._data("ConfigMap", own.name, namespace, bool(own.optional))
+            return dict(_chosen(data, own.items, own.default_mode, f"configmap {own.name}", bool(own.optional)))
+        if volume.secret is not None:
+            kept = volume.secret
+            data = await self._data("Secret", kept.secret_name, namespace, bool(kept.optional))
+            return dict(_chosen(data, kept.items, kept.default_mode, f"secret {kept.secret_name}", bool(kept.optional)))
+        if volume.downward_api is not None:
+            items = volume.downward_api.items
+            return dict(_downward(pod, container, items, volume.downward_api.default_mode, sources))
+        if volume.projected is not None:
+            return await self._projected(pod, container, volume, sources, folder)
+        text = f'volume "{volume.name}" is of a type that this node agent does not serve'
+        raise ContainerError(CONFIG_ERROR, text)
+
+    async def _projected(
+        self, pod: Pod, container: Container, volume: Volume, sources: EnvironmentSources, folder: Path
+    ) -> dict[str, tuple[bytes, int]]:
+        assert volume.projected is not None
+        mode, namespace = volume.projected.default_mode, pod.metadata.namespace
+        files: dict[str, tuple[bytes, int]] = {}
+        for source in volume.projected.sources:
+            for kind, chosen in (("ConfigMap", source.config_map), ("Secret", source.secret)):
+                if chosen is not None:
+                    data = await self._data(kind, chosen.name, namespace, bool(chosen.optional))
+                    what = f"{kind.lower()} {chosen.name}"
+                    files |= dict(_chosen(data, chosen.items, mode, what, bool(chosen.optional)))
+            if source.downward_api is not None:
+                files |= dict(_downward(pod, container, source.downward_api.items, mode, sources))
+            if source.service_account_token is not None:
+                wanted = source.service_account_token
+                token = await self._token(pod, wanted)
+                files[wanted.path] = (token.encode(), mode if mode is not None else DEFAULT_MODE)
+                self._renew(pod, wanted, inside(folder, wanted.path))
+        return files
+
+    async def _data(self, kind: str, name: str, namespace: str, is_optional: bool) -> dict[str, bytes]:
+        document = await self._read(kind, name, namespace)
+        if document is None:
+            if is_optional:
+                return {}
+            raise ContainerError(CONFIG_ERROR, f'{kind.lower()} "{name}" not found')
+        encoded = "data" if kind == "Secret" else "binaryData"
+        data = {key: base64.b64decode(value) for key, value in (document.get(encoded) or {}).items()}
+        if kind == "ConfigMap":
+            data |= {key: value.encode() for key, value in (document.get("data") or {}).items()}
+        return data
+
+    # --- tokens
+
+    async def _token(self, pod: Pod, wanted: ServiceAccountTokenProjection) -> str:
+        metadata = pod.metadata
+        account = pod.spec.service_account_name or "default"
+        path = scheme.by_kind("ServiceAccount", "").path(metadata.namespace, account, "token")
+        spec = {
+            "audiences": [wanted.audience] if wanted.audience else [],
+            "expirationSeconds": wanted.expiration_seconds or TOKEN_S,
+            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid},
+        }
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        try:
+            answer = await self._client.raw("POST", path, body=msgspec.json.encode(body))
+        except (ApiError, ServerUnreachable) as error:
+            raise ContainerError(CONFIG_ERROR, f"token of service account {account}: {error}") from error
+        token: str = msgspec.json.decode(answer.body)["status"]["token"]
+        return token
+
+    def _renew(self, pod: Pod, wanted: ServiceAccountTokenProjection, path: Path) -> None:
+        key = pod.metadata.uid, path
+        if key not in self._renewals:
+            self._renewals[key] = asyncio.create_task(self._keep_renewed(pod, wanted, path), name=f"token {path}")
+
+    async def _keep_renewed(self, pod: Pod, wanted: ServiceAccountTokenProjection, path: Path) -> None:
+        wait_s = RENEW_AT * (wanted.expiration_seconds or TOKEN_S)
+        while True:
+            await self._client.clock.sleep(wait_s)
+            try:
+                token = await self._token(pod, wanted)
+                status = await asyncio.to_thread(path.stat)
+                await asyncio.to_thread(write_file, path, token.encode(), stat.S_IMODE(status.st_mode), status.st_gid)
+            except (ContainerError, OSError) as error:
+                log.warning("pod %s: its token could not be renewed: %s", pod.metadata.name, error)
+                wait_s = RENEW_RETRY_S
+            else:
+                wait_s = RENEW_AT * (wanted.expiration_seconds or TOKEN_S)
+
+
+def _chosen(
+    data: Mapping[str, bytes], items: Sequence[KeyToPath], mode: int | None, what: str, is_optional: bool
+) -> Iterator[tuple[str, tuple[bytes, int]]]:
+    """All keys, or those that the volume lists, with the paths that it gives them."""
+    shared = mode if mode is not None else DEFAULT_MODE
+    if not items:
+        yield from ((key, (content, shared)) for key, content in data.items())
+    for item in items:
+        if item.key in data:
+            yield item.path, (data[item.key], item.mode if item.mode is not None else shared)
+        elif not is_optional:
+            raise ContainerError(CONFIG_ERROR, f"{what} references non-existent key: {item.key}")
+
+
+def _downward(
+    pod: Pod, container: Container, items: Sequence[Any], mode: int | None, sources: EnvironmentSources
+) -> Iterator[tuple[str, tuple[bytes, int]]]:
+    for item in items:
+        value = downward_value(pod, container, item, sources)
+        if value is not None:
+            own = item.mode if item.mode is not None else mode
+            yield item.path, (value.encode(), own if own is not None else DEFAULT_MODE)
+
+
+_CHECKS: dict[str, tuple[Callable[[Path], bool], str]] = {
+    "Directory": (Path.is_dir, "is not a directory"),
+    "File": (Path.is_file, "is not a file"),
+    "Socket": (Path.is_socket, "is not a socket file"),
+    "CharDevice": (Path.is_char_device, "is not a character device"),
+    "BlockDevice": (Path.is_block_device, "is not a block device"),
+}
+
+
+def host_path(source: HostPathVolumeSource, volume: str) -> Path:
+    """The path on the node, made if the volume says so."""
+    path, wanted = Path(source.path), source.type or ""
+    if wanted == "DirectoryOrCreate" and not path.exists():
+        path.mkdir(0o755, parents=True)
+    if wanted == "FileOrCreate" and not path.exists():
+        path.touch(0o644)
+    check = _CHECKS.get(wanted.removesuffix("OrCreate"))
+    if check is not None and not check[0](path):
+        raise ContainerError(CONFIG_ERROR, f'hostPath of volume "{volume}": {path} {check[1]}')
+    return path
+
+
+def inside(folder: Path, path: str) -> Path:
+    if not path or path.startswith("/") or ".." in path.split("/"):
+        raise ContainerError(CONFIG_ERROR, f'volume item path "{path}": must be a relative path without ".."')
+    return folder / path
+
+
+def _below(folder: Path, sub_path: str) -> Path:
+    """A path inside of a volume, made if it is not there; never one that leads out of it through a link."""
+    path = inside(folder, sub_path)
+    if not path.exists():
+        path.mkdir(0o755, parents=True)
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise ContainerError(CONFIG_ERROR, f'subPath "{sub_path}": must not lead out of the volume')
+    return path
+
+
+def write_file(path: Path, content: bytes, mode: int, group: int | None = None) -> None:
+    """A reader sees the old content or the new one, nothing between."""
+    make_folder(path.parent, 0o755)
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(content)
+    fresh.chmod(mode)
+    if group is not None:
+        os.chown(fresh, -1, group)
+    os.replace(fresh, path)
