@@ -1,4 +1,4 @@
-"""InterchangeableDevices of devices and shapes of pools: what selectors and rules can see, shared by all devices and pools that are alike.
+"""Kinds of devices and shapes of pools: what selectors and rules can see, shared by all devices and pools that are alike.
 
 Devices that are equal in everything but their name have one `DeviceKind`. Pools whose devices have equal kinds in equal
 order have one `Shape`. The allocator computes an answer once per kind or shape and uses it for all of them.
@@ -59,7 +59,13 @@ class DeviceKind:
     )
 
     def __init__(
-        self, driver: str, device: Device, capacity: CapacityPlan, taints: tuple[DeviceTaint, ...], skips: bool
+        self,
+        driver: str,
+        device: Device,
+        capacity: CapacityPlan,
+        consumes: tuple[Consumption, ...],
+        taints: tuple[DeviceTaint, ...],
+        skips: bool,
     ) -> None:
         self.driver = driver
         self.device = device
@@ -68,7 +74,7 @@ class DeviceKind:
         self.allows_multiple = bool(device.allow_multiple_allocations)
         self.has_binding_conditions = bool(device.binding_conditions)
         self.skips_node_operations = skips
-        self.consumes: tuple[Consumption, ...] = _consumption(device)
+        self.consumes = consumes
         self._base: Hashable = None
         self.cel_device: Any = None
         # Selector to True, False or the error it ends in; filled when first asked.
@@ -97,15 +103,15 @@ class DeviceKind:
 
 
 def _consumption(device: Device) -> tuple[Consumption, ...]:
-    if not device.consumes_counters:
-        return ()
     return tuple(
-        (
-            drawn.counter_set,
-            tuple(sorted((name, counter.value.nanos) for name, counter in drawn.counters.items())),
-            drawn.compatibility_groups,
-        )
-        for drawn in device.consumes_counters
+        [
+            (
+                drawn.counter_set,
+                tuple(sorted([(name, counter.value.nanos) for name, counter in drawn.counters.items()])),
+                drawn.compatibility_groups,
+            )
+            for drawn in device.consumes_counters
+        ]
     )
 
 
@@ -120,7 +126,7 @@ class KindList(list[DeviceKind]):
 
 
 class KindTable:
-    """Finds the kind of a device. InterchangeableDevices nobody publishes any more vanish by themselves."""
+    """Finds the kind of a device. Kinds nobody publishes any more vanish by themselves."""
 
     def __init__(self) -> None:
         self._kinds: WeakValueDictionary[Hashable, DeviceKind] = WeakValueDictionary()
@@ -137,19 +143,20 @@ class KindTable:
         return kinds
 
     def kind_of(self, driver: str, device: Device, taints: tuple[DeviceTaint, ...], skips: bool) -> DeviceKind:
+        consumes = _consumption(device) if device.consumes_counters else ()
         key = (
             driver,
             frozenset(device.attributes.items()),
             frozenset(device.capacity.items()) if device.capacity else None,
             device.allow_multiple_allocations,
             tuple([(taint.key, taint.value, taint.effect) for taint in taints]) if taints else None,
-            _consumption(device) if device.consumes_counters else None,
+            consumes,
             not device.binding_conditions,
             skips,
         )
         kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = DeviceKind(driver, device, self._plan(device), taints, skips)
+            kind = self._kinds[key] = DeviceKind(driver, device, self._plan(device), consumes, taints, skips)
         return kind
 
     def _plan(self, device: Device) -> CapacityPlan:
@@ -276,7 +283,7 @@ class ShapeTable:
         self._columns: WeakValueDictionary[Hashable, KindColumn] = WeakValueDictionary()
 
     def shape_of(self, kinds: tuple[DeviceKind, ...]) -> Shape:
-        # InterchangeableDevices are interned and the shape keeps them alive, so identity is equality here.
+        # Kinds are interned and the shape keeps them alive, so identity is equality here.
         shape = self._shapes.get(kinds)
         if shape is None:
             shape = self._shapes[kinds] = Shape(kinds, self)

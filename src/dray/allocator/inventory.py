@@ -8,7 +8,7 @@ from dray.allocator.change_log import ChangeLog
 from dray.allocator.device_kinds import KindTable, ShapeTable
 from dray.allocator.ledger import Ledger, PoolUse
 from dray.allocator.node_selectors import node_matches
-from dray.allocator.pools import CompiledSlice, CountersTable, Pool, PoolState, PoolView, is_offered
+from dray.allocator.pools import CompiledSlice, CountersTable, Pool, PoolState, PoolView
 from dray.allocator.types import Features
 from dray.api.core import Node, NodeSelector
 from dray.api.dra.pools import PoolID
@@ -154,7 +154,7 @@ class Inventory:
         if pool is None:
             pool = self._pools[pool_id] = Pool(pool_id)
         pool.slices[name] = compiled
-        if is_offered(published, self.features):
+        if compiled.is_offered(self.features):
             where = self._wide if not spec.node_name else self._local.setdefault(spec.node_name, {})
             where.setdefault(pool_id, set()).add(name)
         self._touch(pool)
@@ -242,7 +242,7 @@ class Inventory:
 
     def _offered(self, pool_id: PoolID) -> frozenset[str]:
         slices = self._pools[pool_id].slices if pool_id in self._pools else {}
-        return frozenset([name for name, compiled in slices.items() if is_offered(compiled.slice, self.features)])
+        return frozenset([name for name, compiled in slices.items() if compiled.is_offered(self.features)])
 
     def pools_on(self, node: Node) -> NodePools:
         """The pools that `node` can reach, in the order in which the search tries them."""

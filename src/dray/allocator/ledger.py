@@ -96,16 +96,10 @@ class PoolUse:
         log.append(device)
         self.version += 1
 
-    def add_consumed(self, result: DeviceRequestAllocationResult, sign: int) -> None:
-        """Adds what one share consumes, or takes it away again. Sums of zero are not kept."""
-        if not result.consumed_capacity:
-            return
-        sums = self.consumed.setdefault(result.device, {})
-        add_consumed(sums, result, sign)
-        if 0 in sums.values():
-            self.consumed[result.device] = sums = {name: amount for name, amount in sums.items() if amount}
-            if not sums:
-                del self.consumed[result.device]
+    def drop_zeros(self, device: str) -> None:
+        sums = {name: amount for name, amount in self.consumed.pop(device).items() if amount}
+        if sums:
+            self.consumed[device] = sums
 
     def _changes_since(self, seen: int) -> Iterable[str] | None:
         return None if seen < self.log_start else self.log[seen - self.log_start :]
@@ -238,7 +232,7 @@ class Ledger:
         self._entries[key] = entry
         for result in entry.results:
             if not result.admin_access:
-                self._book(result)
+                self._book(result, 1)
 
     def _drop(self, key: tuple[str, str]) -> None:
         entry = self._entries.pop(key, None)
@@ -246,29 +240,26 @@ class Ledger:
             return
         for result in entry.results:
             if not result.admin_access:
-                self._unbook(result)
+                self._book(result, -1)
 
-    def _book(self, result: DeviceRequestAllocationResult) -> None:
+    def _book(self, result: DeviceRequestAllocationResult, sign: int) -> None:
+        """Adds a device or a share, or takes it away again. What comes to nothing is not kept."""
         pool, device = (result.driver, result.pool), result.device
         use = self.use(pool)
-        if result.share_id is not None and self.features.consumable_capacity:
-            use.shares[device] = use.shares.get(device, 0) + 1
-            use.add_consumed(result, 1)
+        is_share = result.share_id is not None and self.features.consumable_capacity
+        counts = use.shares if is_share else use.dedicated
+        number = counts.get(device, 0) + sign
+        if number > 0:
+            counts[device] = number
         else:
-            use.dedicated[device] = use.dedicated.get(device, 0) + 1
+            del counts[device]
+        if is_share and result.consumed_capacity:
+            sums = use.consumed.setdefault(device, {})
+            add_consumed(sums, result, sign)
+            if 0 in sums.values():
+                use.drop_zeros(device)
         use.changed(device)
         self.changes.append(pool)
-
-    def _unbook(self, result: DeviceRequestAllocationResult) -> None:
-        use = self.use((result.driver, result.pool))
-        device = result.device
-        if result.share_id is not None and self.features.consumable_capacity:
-            _count_down(use.shares, device)
-            use.add_consumed(result, -1)
-        else:
-            _count_down(use.dedicated, device)
-        use.changed(device)
-        self.changes.append((result.driver, result.pool))
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -318,10 +309,3 @@ class Ledger:
             for pool_id, use in sorted(self._uses.items())
             if use.dedicated or use.shares or use.consumed
         }
-
-
-def _count_down(counts: dict[str, int], key: str) -> None:
-    if counts[key] == 1:
-        del counts[key]
-    else:
-        counts[key] -= 1

@@ -180,14 +180,17 @@ class DeviceFilter:
         return with_published_names(self.capacity, kind.device, kind.driver)
 
     def amounts(self, kind: DeviceKind) -> RequestedCapacity:
-        requests, key = self.capacity_on(kind), self.capacity_key
-        if requests is not self.capacity:
-            key = capacity_key_of(requests, self.features)
-        plan = kind.capacity
-        known: RequestedCapacity | None = plan.amounts.get(key)
+        known: RequestedCapacity | None = kind.capacity.amounts.get(self.capacity_key)
+        return known if known is not None else self._new_amounts(kind)
+
+    def _new_amounts(self, kind: DeviceKind) -> RequestedCapacity:
+        """Names that the device does not publish as they stand may mean other capacities with another driver."""
+        requests, amounts = self.capacity_on(kind), kind.capacity.amounts
+        key = self.capacity_key if requests is self.capacity else (kind.driver, self.capacity_key)
+        known: RequestedCapacity | None = amounts.get(key)
         if known is None:
             known = requested_capacity_on(kind.device, requests, self.features.fractional_capacity_range)
-            kind.remember(plan.amounts, key, known)
+            kind.remember(amounts, key, known)
         return known
 
     def untolerated(self, shape: Shape) -> int:

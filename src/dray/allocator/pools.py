@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from enum import Enum
+from itertools import chain
+from operator import attrgetter
 from weakref import WeakValueDictionary
 
 from dray.allocator.device_kinds import DeviceKind, KindTable, Shape, ShapeTable
@@ -12,11 +14,14 @@ from dray.api.dra.pools import DeviceID, PoolID, newest_by
 from dray.api.dra.taints import selects_device
 from dray.api.resource import Device, DeviceTaint, DeviceTaintRule, ResourceSlice
 
+_draws_of = attrgetter("consumes_counters")
+_groups_of = attrgetter("compatibility_groups")
+
 
 class CompiledSlice:
     """One slice with its devices' kinds, and the taints that rules add."""
 
-    __slots__ = ("devices", "kinds", "name", "slice", "spec")
+    __slots__ = ("devices", "has_groups", "kinds", "name", "slice", "spec")
 
     def __init__(self, published: ResourceSlice, kinds: KindTable, rules: Iterable[DeviceTaintRule]) -> None:
         self.slice = published
@@ -24,6 +29,7 @@ class CompiledSlice:
         self.name = published.metadata.name
         # Slices with counter sets carry no devices that could be allocated.
         self.devices = () if spec.shared_counters else spec.devices
+        self.has_groups = any(map(_groups_of, chain.from_iterable(map(_draws_of, spec.devices))))
         skips = bool(spec.skip_node_operations)
         rules = [rule for rule in rules if _concerns_slice(rule, published)]
         self.kinds: list[DeviceKind] = (
@@ -31,6 +37,15 @@ class CompiledSlice:
             if rules
             else kinds.kinds_of(spec.driver, self.devices, skips)
         )
+
+    def is_offered(self, features: Features) -> bool:
+        """Whether its devices may be used. Otherwise it needs a feature that is off, and only counts for its pool."""
+        is_partitioned = self.spec.per_device_node_selection is not None or self.spec.shared_counters
+        return (features.partitionable_devices or not is_partitioned) and self.is_counted(features)
+
+    def is_counted(self, features: Features) -> bool:
+        """Whether it makes its pool complete. While groups are off, a pool with groups stays incomplete."""
+        return features.compatibility_groups or not self.has_groups
 
 
 def taint_rule_matches(rule: DeviceTaintRule, driver: str, pool: str, device: str) -> bool:
@@ -51,23 +66,6 @@ def _taints(device: Device, rules: list[DeviceTaintRule]) -> tuple[DeviceTaint, 
         if wanted is None or wanted.device in (None, device.name):
             added.append(rule.spec.taint)
     return (*device.taints, *added)
-
-
-def is_offered(published: ResourceSlice, features: Features) -> bool:
-    """Whether devices of the slice may be used. Otherwise it needs a feature that is off, and only counts for its pool."""
-    spec = published.spec
-    is_partitioned = spec.per_device_node_selection is not None or bool(spec.shared_counters)
-    return not (is_partitioned and not features.partitionable_devices) and is_counted(published, features)
-
-
-def is_counted(published: ResourceSlice, features: Features) -> bool:
-    """Whether the slice makes its pool complete. While groups are off, a pool with groups stays incomplete."""
-    if not features.compatibility_groups:
-        for device in published.spec.devices:
-            for drawn in device.consumes_counters:
-                if drawn.compatibility_groups:
-                    return False
-    return True
 
 
 class PoolState(Enum):
@@ -270,9 +268,7 @@ class Pool:
         kept = sorted(newest_by(seen, lambda one: one.spec.pool.generation), key=_by_name)
         newest = kept[0].spec.pool.generation
         everywhere = [
-            one
-            for one in self.slices.values()
-            if one.spec.pool.generation == newest and is_counted(one.slice, features)
+            one for one in self.slices.values() if one.spec.pool.generation == newest and one.is_counted(features)
         ]
         wanted = kept[0].spec.pool.resource_slice_count
         if len(kept) != wanted:

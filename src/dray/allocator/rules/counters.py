@@ -83,7 +83,8 @@ class CompetingDevices:
 
     def exactly_fit(self, mask: int, most: int) -> int:
         """The same, all counters together; `most` is what one knows already."""
-        if most <= 1 or len(self._drawing) == 1:
+        # Where each counter suffices for all of them, all of them fit.
+        if most <= 1 or len(self._drawing) == 1 or most == mask.bit_count():
             return most
         left = self._budget.left
         counters = sorted(self._drawing)

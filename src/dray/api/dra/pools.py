@@ -40,6 +40,8 @@ def device_id(result: DeviceRequestAllocationResult) -> DeviceID:
 def newest_by(items: Iterable[T], generation: Callable[[T], int]) -> list[T]:
     """Those of the highest generation, in their order; for slices in any form. All must be of one pool."""
     items = list(items)
+    if len(items) == 1:
+        return items
     newest = max(map(generation, items), default=0)
     return [item for item in items if generation(item) == newest]
 
