@@ -155,13 +155,12 @@ def served(
     versions: tuple[Version, ...] = (Version("v1"),),
     *,
     columns: tuple[Column, ...] = (),
-    without: tuple[str, ...] = (),
     gate: str = "",
     storage_prefix: str = "",
 ) -> Resource:
     """The row of a resource, `GROUP/PLURAL`, as `dray.api.schemas` describes it, in the versions that we serve.
 
-    `columns` are ours where they differ from Kubernetes', `without` names subresources that are not served.
+    `columns` are ours where they differ from Kubernetes'.
     """
     row = resource_descriptions()[key]
     printed = tuple(_column(text) for text in row["columns"]) or (_DEFAULT_COLUMNS if "get" in row["verbs"] else ())
@@ -174,9 +173,7 @@ def served(
         verbs=tuple(row["verbs"]),
         short_names=tuple(row.get("shortNames", ())),
         categories=tuple(row.get("categories", ())),
-        subresources=tuple(
-            _subresource(name, found, row["kind"]) for name, found in row["subresources"].items() if name not in without
-        ),
+        subresources=tuple(_subresource(name, found, row["kind"]) for name, found in row["subresources"].items()),
         columns=columns or printed,
         gate=gate,
         storage_prefix=storage_prefix,
@@ -216,7 +213,7 @@ RESOURCES: tuple[Resource, ...] = (
     served("/replicationcontrollers", storage_prefix="controllers"),
     served("/resourcequotas"),
     served("/secrets"),
-    served("/services", without=("proxy",), storage_prefix="services/specs"),
+    served("/services", storage_prefix="services/specs"),
     served("/serviceaccounts", columns=(_NAME, Column("Secrets"), _AGE)),
     # workloads
     served("apps/controllerrevisions"),

@@ -86,6 +86,7 @@ from dray.telemetry import Registry, Sample
 
 if TYPE_CHECKING:
     from dray.apiserver.subresources.pod_streams import PodStreams
+    from dray.apiserver.subresources.proxies import Proxies
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,8 @@ VERBS = {
     "get": "GET", "list": "LIST", "watch": "WATCH", "create": "POST", "update": "PUT", "patch": "PATCH",
     "delete": "DELETE", "deletecollection": "DELETECOLLECTION",
 }  # fmt: skip
+# They wait for others than this server, and hold no seat meanwhile; their number has limits of its own.
+LONG_RUNNING = frozenset(("attach", "exec", "portforward", "proxy"))
 # Label for kinds that are not served: with the client's own text it could add series without end.
 UNKNOWN = "other"
 UNREADABLE = RequestInfo("", "", "other")
@@ -171,11 +174,13 @@ class Server:
             ("pods", "exec"): self._pod_stream,
             ("pods", "attach"): self._pod_stream,
             ("pods", "portforward"): self._pod_stream,
-            ("pods", "proxy"): self._no_tunnel,
-            ("nodes", "proxy"): self._no_tunnel,
+            ("pods", "proxy"): self._proxy,
+            ("nodes", "proxy"): self._proxy,
+            ("services", "proxy"): self._proxy,
         }
         self._tasks: list[Callable[[], Awaitable[None]]] = []
         self._pod_streams: PodStreams | None = None
+        self._proxies: Proxies | None = None
 
     def on_stop(self, action: Callable[[], Awaitable[None]]) -> None:
         """Calls `action` when the server stops; the last one registered is called first."""
@@ -214,7 +219,8 @@ class Server:
         except Exception:
             log.exception("%s %s", request.method, request.path)
             response = failure(errors.internal("the server failed; its log says why"))
-        self.metrics.observe(info, response.status, time.perf_counter() - started, streams=response.stream is not None)
+        streams = response.stream is not None or response.tunnel is not None
+        self.metrics.observe(info, response.status, time.perf_counter() - started, streams=streams)
         return response
 
     async def has_credentials(self, request: Request) -> bool:
@@ -242,7 +248,7 @@ class Server:
     ) -> Response:
         """Starts when the request's priority level has a seat for it, and holds that seat until there is a response."""
         level, turn = flow.level, None
-        if level is None:
+        if level is None or info.subresource in LONG_RUNNING:
             flow.dispatched += 1
             return await self._authorized(request, query, info, attributes)
         try:
@@ -268,7 +274,9 @@ class Server:
         row, version = found
         handler = self._handler(row, info)
         streams = not info.name and row.is_stored and not info.subresource
-        wanted = response_format(request.headers.get("accept", ""), streams=streams, has_table=row.is_stored)
+        # What a proxied server accepts is between the client and it.
+        accept = request.headers.get("accept", "") if info.subresource != "proxy" else ""
+        wanted = response_format(accept, streams=streams, has_table=row.is_stored)
         if row.custom is not None and wanted.media_type == PROTOBUF:
             wanted = ResponseFormat()  # such kinds have no description in protobuf
         call = ApiCall(request, info, query, user, attributes, row, info.version, wanted)
@@ -487,11 +495,12 @@ class Server:
             self._pod_streams = PodStreams(self._agents())
         return await self._pod_streams.open(call, pod)
 
-    async def _no_tunnel(self, call: ApiCall) -> Response:
-        await self._reader.get(call)
-        raise errors.bad_request(
-            f"{call.info.subresource} is not available: Dray does not tunnel to containers or nodes"
-        )
+    async def _proxy(self, call: ApiCall) -> Response:
+        from dray.apiserver.subresources.proxies import Proxies
+
+        if self._proxies is None:
+            self._proxies = Proxies(self.core, self._agents())
+        return await self._proxies.answer(call)
 
     async def _review(self, call: ApiCall) -> Response:
         options = write_options(call.query, "CreateOptions")
@@ -539,6 +548,7 @@ class ServerMetrics:
             labels = (VERBS.get(info.verb, UNKNOWN), "", "", UNKNOWN, "", "")
         else:
             verb = "WATCH" if streams else VERBS.get(info.verb, UNKNOWN)
+            verb = "CONNECT" if info.subresource in LONG_RUNNING else verb
             scope = "resource" if info.name else "namespace" if info.namespace else "cluster"
             labels = (verb, info.group, info.version, info.plural, info.subresource, scope)
         self._requests.inc(*labels, str(status))

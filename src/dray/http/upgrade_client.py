@@ -49,7 +49,7 @@ async def request_upgrade(asked: UpgradeRequest) -> UpgradeAnswer:
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             await pair.write(_head(asked))
-            status, headers = _parsed(await reader.readuntil(b"\r\n\r\n"))
+            status, headers = parsed_head(await reader.readuntil(b"\r\n\r\n"))
             if status == 101:
                 return UpgradeAnswer(status, headers, connection=pair)
             answer = UpgradeAnswer(status, headers, await _text(reader, headers))
@@ -75,7 +75,8 @@ def _lines(headers: Iterable[tuple[str, str]]) -> Iterable[str]:
     return (f"{name}: {value}" for name, value in headers if "\r" not in value and "\n" not in value)
 
 
-def _parsed(head: bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
+def parsed_head(head: bytes) -> tuple[int, tuple[tuple[str, str], ...]]:
+    """Status and headers of an answer; ValueError if it is none."""
     first, *lines = head.decode("latin-1").split("\r\n")
     version, _, rest = first.partition(" ")
     if not version.startswith("HTTP/1.") or not rest[:3].isdigit():

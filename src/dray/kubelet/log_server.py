@@ -38,6 +38,7 @@ class LogSource:
     waits_for: Callable[[str, str, str], str] = lambda namespace, pod, container: ""
     # The pod (namespace, name) as streams need it.
     find_pod: Callable[[str, str], StreamTarget | None] = lambda namespace, pod: None
+    metrics: Callable[[], str] = str
 
 
 class LogServer:
@@ -60,12 +61,15 @@ class LogServer:
         path, query = request.path_and_query()
         parts = [unquote(part) for part in path.split("/")[1:]]
         is_stream = len(parts) in STREAM_PATHS.get(parts[0], ())
-        if not is_stream and (len(parts) != 4 or parts[0] != "containerLogs"):
+        is_page = path in ("/healthz", "/metrics")
+        if not is_stream and not is_page and (len(parts) != 4 or parts[0] != "containerLogs"):
             return not_found()
         if request.peer.common_name not in API_SERVER_NAMES:
             return _refusal(403, "only the API server may ask here")
         if is_stream:
             return self._node_streams().answer(request, parts)
+        if is_page:
+            return Response(200, self._source.metrics().encode() if path == "/metrics" else b"ok", TEXT)
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "logs can only be read")
         try:

@@ -205,6 +205,7 @@ class Kubelet:
             self._is_written,
             self._waits_for,
             self._stream_target,
+            self.metrics.registry.text,
         )
         self._logs = LogServer(source, serving.tls, node.address)
         await self._logs.start()
