@@ -299,6 +299,32 @@ def test_autoscaling_with_a_named_policy_tries_no_other(tmp_path: Path) -> None:
     assert [row["policy"] for row in document["summary"]["autoscale"]["tried"]] == ["default"]
 
 
+def test_autoscaling_counts_on_pods_that_found_a_node_before_it_began(tmp_path: Path) -> None:
+    """Half of the pods want 4 cpu and a device. So the last one leaves the new small node to such a pod, although it is fuller."""
+    kinds = {"old": "4", "small": "5", "large": "16"}
+    nodes = {name: gpu_node(name) for name in kinds}
+    for name, cpu in kinds.items():
+        nodes[name]["status"]["allocatable"]["cpu"] = cpu
+        nodes[name]["metadata"]["labels"]["kind"] = name
+    templates = []
+    for name in ("small", "large"):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all([nodes[name], gpu_slice(name)]))
+        templates += ["--add-nodes", f"{tmp_path / name}.yaml=1"]
+    first = a_waiting_pod("first", created="2026-01-01T00:00:00Z")
+    first["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4"
+    others = [
+        gpu_pod("one", "", cpu="1", nodeSelector={"kind": "small"}),
+        gpu_pod("two", "", cpu="8"),
+        gpu_pod("last", "", cpu="2"),
+    ]
+    for number, pod in enumerate(others):
+        pod["metadata"]["creationTimestamp"] = f"2026-01-01T00:01:0{number}Z"
+    documents = [nodes["old"], gpu_slice("old"), a_class(), gpu_template(), first, *others]
+    options = ("--autoscale", *templates, "--policy", "least-fragmentation")
+    found = where(simulated(tmp_path, documents, *options))
+    assert found == {"first": "old", "one": "small-new-1", "two": "large-new-1", "last": "large-new-1"}
+
+
 def test_autoscaling_gives_up_on_pods_that_fit_nowhere(tmp_path: Path) -> None:
     documents = [*BASE[:3], gpu_template("nine", gpu_request(count=9)), a_waiting_pod("huge", template="nine")]
     document = simulated(tmp_path, documents, "--autoscale")

@@ -19,9 +19,10 @@ from dray.scheduler.framework.filtering import (
     steps_to_nth,
     windows,
 )
-from dray.scheduler.framework.interface import NodeFacet, error, unresolvable, unschedulable
-from dray.scheduler.framework.scoring import WeightedScores, best_node, totals
+from dray.scheduler.framework.interface import CycleState, NodeFacet, error, unresolvable, unschedulable
+from dray.scheduler.framework.scoring import ScoreRun, WeightedScores, first_from, score_steps, totals
 from dray.scheduler.nodes import NodeList
+from dray.scheduler.snapshot import Snapshot
 
 
 @pytest.mark.parametrize(
@@ -79,9 +80,45 @@ def test_totals_prefer_the_highest_sum_then_the_first_met():
     rows = [WeightedScores("a", 2, {100: 0b0011, 75: 0b1100}), WeightedScores("b", 1, {0: 0b0101, 60: 0b1010})]
     cells = totals(0b1111, rows)
     assert cells == {200: 0b0001, 260: 0b0010, 150: 0b0100, 210: 0b1000}
-    assert best_node(cells, 0) == 1
-    assert best_node({5: 0b1010}, 2) == 3
-    assert best_node({5: 0b1010}, 4) == 1
+    assert first_from(0b1010, 0) == 1
+    assert first_from(0b1010, 2) == 3
+    assert first_from(0b1010, 4) == 1
+
+
+class Points:
+    """A score plugin with given points; it normalizes to tens where `normalizes`."""
+
+    def __init__(self, name, points, *, normalizes=False):
+        self.name = name
+        self._points = points
+        if normalizes:
+            self.normalize = lambda scores: {score: score // 10 * 10 for score in scores}
+
+    def score(self, cycle, pod, node):
+        return self._points[node.position]
+
+
+@given(
+    points=st.lists(st.lists(st.integers(-5, 25), min_size=6, max_size=6), max_size=3),
+    weights=st.lists(st.sampled_from([1, 2, 100]), min_size=3, max_size=3),
+    normalizes=st.booleans(),
+    feasible=st.integers(1, 63),
+)
+def test_the_best_nodes_have_the_highest_sum_of_all_plugins(points, weights, normalizes, feasible):
+    snapshot = Snapshot()
+    for number in range(6):
+        snapshot.set_node(a_node(f"node-{number}"))
+    snapshot.refresh()
+    plugins = tuple(Points(str(at), row, normalizes=normalizes) for at, row in enumerate(points))
+    steps = score_steps(plugins, {str(at): weight for at, weight in enumerate(weights)})
+    best = ScoreRun(CycleState(), a_pod("pod"), snapshot, feasible).best(steps)
+
+    def total(position):
+        each = [(row[position] // 10 * 10 if normalizes else row[position]) for row in points]
+        return sum(weight * score for weight, score in zip(weights, each, strict=False))
+
+    highest = max(total(position) for position in positions(feasible))
+    assert set(positions(best)) == {position for position in positions(feasible) if total(position) == highest}
 
 
 def test_only_changed_nodes_are_asked_again():
@@ -108,10 +145,16 @@ def test_only_changed_nodes_are_asked_again():
 def test_scores_are_kept_and_replaced():
     log = NodeChangeLog()
     answers = ScoreAnswers(log, frozenset({NodeFacet.RESOURCES}))
-    assert answers.ask(0b111, lambda position: position % 2) == {0: 0b101, 1: 0b010}
-    log.add(NodeFacet.RESOURCES, 0b001)
+    answers.ask(0b111, lambda position: position % 2)
+    assert answers.sorted_by_score(0b111) == {0: 0b101, 1: 0b010}
+    assert (answers.highest(0b111), answers.highest(0b101)) == ((1, 0b010), (0, 0b101))
+    log.add(NodeFacet.RESOURCES, 0b011)
     answers.bring_forward()
-    assert answers.ask(0b111, lambda position: 9) == {0: 0b100, 1: 0b010, 9: 0b001}
+    answers.ask(0b111, lambda position: 9 - position)
+    assert answers.sorted_by_score(0b111) == {0: 0b100, 8: 0b010, 9: 0b001}
+    assert (answers.highest(0b111), answers.highest(0b110)) == ((9, 0b001), (8, 0b010))
+    with pytest.raises(LookupError):
+        answers.highest(0b1000)
 
 
 def test_reader_that_fell_behind_starts_over():

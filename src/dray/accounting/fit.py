@@ -1,6 +1,6 @@
 """The answers to "does it fit?": what is short, and which claim may not be shared."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 
 from dray.accounting.charges import ClaimCharge
@@ -24,6 +24,11 @@ class Shortage:
     def is_unresolvable(self) -> bool:
         """It would not fit on the empty node either."""
         return self.resource != PODS and self.asked > self.capacity
+
+    @property
+    def in_short(self) -> Hashable:
+        """Equal where reasons are equal, and whether they are resolvable: how full the node is does not matter."""
+        return self.resource, self.asked, self.claim, self.is_unresolvable
 
     def reason(self, code: str = "node-resources") -> Reason:
         """`code` tells who asks for the room; a node that holds all the pods it may has a code of its own."""
@@ -56,6 +61,10 @@ class SharedClaim:
     claim: str
     is_unresolvable: bool = True
 
+    @property
+    def in_short(self) -> Hashable:
+        return self.claim
+
     def reason(self, code: str = "") -> Reason:
         """Ignores `code`: this reason has a code of its own."""
         return sharing_reason(self.claim.rpartition("/")[2])
@@ -87,6 +96,11 @@ class DoesNotFit:
     """Why not: everything that is short, in the order cpu, memory, storage, the rest."""
 
     refusals: tuple[Refusal, ...]
+
+    @property
+    def in_short(self) -> Hashable:
+        """Equal for nodes that refuse with equal reasons."""
+        return tuple([refusal.in_short for refusal in self.refusals])
 
     @property
     def reasons(self) -> tuple[Reason, ...]:

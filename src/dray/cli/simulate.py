@@ -14,6 +14,7 @@ from dray.cli.main import EXIT_NO
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import ProgressLine, show_line, write_document
 from dray.clock import RealClock
+from dray.event_loop import spare_the_collector
 from dray.explain.cluster_objects import ClusterObjects
 from dray.features import FeatureGates
 from dray.scheduler.config import POLICIES
@@ -114,6 +115,7 @@ def simulate(
         raise click.UsageError(f"{report}: there is no such folder")
     if prices and not autoscale:
         raise click.UsageError("--price is for --autoscale")
+    spare_the_collector()
     gates = gates_from(feature_gates, emulate)
     run = _Invocation(gates, keep_going)
     world = run.read(files)
@@ -206,6 +208,9 @@ class _Invocation:
         self, world: ClusterObjects, shapes: list[NodeShape], policies: list[str], *, priced: bool
     ) -> tuple[Autoscaled, Document]:
         """The best answer over the policies, and its document."""
+        # Pods that find a node before any is added enter no queue again, but the mix has seen them.
+        waiting = [row for row in pods_with_claims(world, self._gates) if not row[0].spec.node_name]
+        self.mix = (*self.mix, *waiting)
         with ProgressLine("scaling", unit="attempts") as progress:
             tried = [
                 autoscale_nodes(policy, world, shapes, partial(self._new, policy=policy), progress.step)

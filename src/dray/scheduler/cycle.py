@@ -25,7 +25,7 @@ from dray.scheduler.framework.interface import (
     unschedulable,
 )
 from dray.scheduler.framework.profile import SchedulingProfile
-from dray.scheduler.framework.scoring import ScoreRun, best_node
+from dray.scheduler.framework.scoring import ScoreRun, first_from
 from dray.scheduler.handle import Handle
 from dray.scheduler.metrics import PluginTimer, PointTimes, Stopwatches
 from dray.scheduler.node_demand import DemandByNode
@@ -179,9 +179,10 @@ class Decider:
         note("PreScore", _word(failure))
         if failure is not None:
             return failure
-        totals = run.totals(profile.score_steps)
+        best = run.best(profile.score_steps)
         note("Score", "Success")
-        return self.snapshot.nodes[best_node(totals, start)].name
+        # Among equals the node that is met first in this attempt's walk.
+        return self.snapshot.nodes[first_from(best, start)].name
 
     # --- Reserve
 

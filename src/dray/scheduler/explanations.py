@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from dray.api.core import Pod
@@ -148,12 +149,9 @@ def _turned_away(rejection: PodRejection, nodes: NodeList) -> tuple[NodesTurnedA
 
 
 def _names(mask: int, nodes: NodeList) -> tuple[str, ...]:
-    found: list[str] = []
-    for position in positions(mask):
-        if len(found) == NODES_NAMED or position >= len(nodes):
-            break
-        found.append(nodes[position].name)
-    return tuple(found)
+    states = nodes.in_order
+    named = islice(positions(mask & nodes.everything), NODES_NAMED)
+    return tuple([states[position].node.metadata.name for position in named])
 
 
 def _device_verdicts(

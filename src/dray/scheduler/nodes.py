@@ -1,6 +1,6 @@
 """Nodes as the scheduler sees them: the object, the pods placed there, and what is left."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dray.accounting.demand import Demand, PodRef
@@ -107,6 +107,11 @@ class NodeList:
 
     def __iter__(self) -> Iterator[NodeState]:
         return iter(self._in_order)
+
+    @property
+    def in_order(self) -> Sequence[NodeState]:
+        """By position."""
+        return self._in_order
 
     @property
     def everything(self) -> int:

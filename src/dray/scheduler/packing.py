@@ -255,7 +255,7 @@ class Fragmentation:
         self.asks = [(ask, share / arrivals) for ask, share in asks]
         self.outlooks: dict[Hashable, dict[tuple[Amounts, int], float]] = {}
         self.bins: list[Bin] = []
-        self._kinds: dict[Hashable, BinKind] = {}
+        self._kinds: dict[Hashable, BinKind | None] = {}
         self._rooms: dict[Hashable, Room] = {}
         self._several = [(1 << index, ask.count) for index, (ask, _) in enumerate(self.asks) if ask.count > 1]
         self._wanted = list(self._asks_of_shapes())
@@ -320,12 +320,13 @@ class Fragmentation:
     # --- placing
 
     def score(self, room: Room, shape: PodShape) -> int:
-        """Points for placing such a pod here: the less waste it adds, the more. Among equals, fuller nodes get more."""
-        known = room.scores.get(shape)
-        if known is None:
-            added = self._with(room, shape) - room.waste
-            known = room.scores[shape] = -round((added + room.free * 1e-6) * UNITS) - room.cpu // 1000
-        return known
+        """Points for placing such a pod here: the less waste it adds, the more. Among equals, fuller nodes get more.
+
+        The room remembers them.
+        """
+        added = self._with(room, shape) - room.waste
+        points = room.scores[shape] = -round((added + room.free * 1e-6) * UNITS) - room.cpu // 1000
+        return points
 
     def _with(self, room: Room, shape: PodShape) -> float:
         cpu, memory, bins = room.cpu - shape.cpu, room.memory - shape.memory, list(room.bins)
@@ -375,28 +376,33 @@ class Fragmentation:
 
     def _bins_of_pool(self, view: PoolView, offset: int, ledger: Ledger) -> Iterator[tuple[tuple[int, ...], Bin]]:
         taken = ledger.taken(view)
-        for place, kind in enumerate(view.shape.kinds):
-            if kind.consumes and view.counters is not None:
+        for place, device in enumerate(view.shape.kinds):
+            if device.consumes and view.counters is not None:
                 continue
             if taken.dedicated >> place & 1:
                 continue
-            if not kind.allows_multiple:
-                yield (offset + place,), self._kind(kind, ("device",), (1,)).bin((1,))
+            kind = self._kinds[device] if device in self._kinds else self._kind(device)
+            if kind is None:
                 continue
-            totals = {name: each.value.nanos for name, each in kind.device.capacity.items() if each.value.nanos > 0}
-            if totals:
-                used = taken.consumed.get(place, {})
-                left = tuple([max(0, total - used.get(name, 0)) for name, total in totals.items()])
-                yield (offset + place,), self._kind(kind, tuple(totals), tuple(totals.values())).bin(left)
+            left, used = kind.totals, taken.consumed.get(place)
+            if used and kind.is_shared:
+                left = tuple(
+                    [max(0, all_of - used.get(name, 0)) for name, all_of in zip(kind.names, left, strict=True)]
+                )
+            yield (offset + place,), kind.bin(left)
         if view.counters is not None and view.shape.consumes:
             yield from self._counter_bins(view, offset, ledger)
 
-    def _kind(self, kind: DeviceKind, names: tuple[str, ...], totals: Amounts) -> BinKind:
-        known = self._kinds.get(kind)
-        if known is None:
-            use = DrawingDevice(kind, None if kind.allows_multiple else (1,))
-            known = self._kinds[kind] = BinKind(self, names, totals, (use,))
-        return known
+    def _kind(self, device: DeviceKind) -> BinKind | None:
+        """A device as a bin; None for one that any number of claims may have, since it has no capacity that they divide."""
+        totals = {"device": 1}
+        if device.allows_multiple:
+            capacity = device.device.capacity
+            totals = {name: each.value.nanos for name, each in capacity.items() if each.value.nanos > 0}
+        use = DrawingDevice(device, None if device.allows_multiple else (1,))
+        kind = BinKind(self, tuple(totals), tuple(totals.values()), (use,)) if totals else None
+        self._kinds[device] = kind
+        return kind
 
     def _counter_bins(self, view: PoolView, offset: int, ledger: Ledger) -> Iterator[tuple[tuple[int, ...], Bin]]:
         """One bin for each group of counters that devices draw from together."""

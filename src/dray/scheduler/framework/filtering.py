@@ -5,9 +5,11 @@ node, by position in the node list. The change log says which nodes changed in w
 which it has read the log.
 """
 
+from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from dray.api.core import Pod
@@ -17,6 +19,7 @@ from dray.scheduler.framework.interface import (
     FilterPlugin,
     NodeFacet,
     PluginStatus,
+    PreparedFilter,
     RememberedFilter,
     StatusCode,
     error,
@@ -145,13 +148,15 @@ class FilterAnswers:
 class ScoreAnswers:
     """What one score plugin gave each node, before normalizing."""
 
-    __slots__ = ("_of_node", "_reader", "by_score", "known")
+    __slots__ = ("_in_order", "_of_node", "_reader", "by_score", "known")
 
     def __init__(self, log: NodeChangeLog, facets: frozenset[NodeFacet]) -> None:
         self._reader = ChangeReader(log, facets)
         self.known = 0
         self.by_score: dict[int, int] = {}
         self._of_node: dict[int, int] = {}
+        # The keys of `by_score`, lowest first.
+        self._in_order: list[int] = []
 
     def bring_forward(self) -> None:
         changed = self._reader.changed()
@@ -161,6 +166,7 @@ class ScoreAnswers:
             self.known = 0
             self.by_score.clear()
             self._of_node.clear()
+            self._in_order.clear()
             return
         for position in positions(changed & self.known):
             score = self._of_node.pop(position)
@@ -169,17 +175,33 @@ class ScoreAnswers:
                 self.by_score[score] = left
             else:
                 del self.by_score[score]
+                del self._in_order[bisect_left(self._in_order, score)]
         self.known &= ~changed
 
-    def ask(self, nodes: int, question: Callable[[int], int]) -> dict[int, int]:
-        """`nodes` sorted by their score."""
+    def ask(self, nodes: int, question: Callable[[int], int]) -> None:
+        """Asks about those of `nodes` that are not known yet."""
         for position in positions(nodes & ~self.known):
             score = question(position)
             bit = 1 << position
             self._of_node[position] = score
-            self.by_score[score] = self.by_score.get(score, 0) | bit
+            if score in self.by_score:
+                self.by_score[score] |= bit
+            else:
+                self.by_score[score] = bit
+                insort(self._in_order, score)
             self.known |= bit
+
+    def sorted_by_score(self, nodes: int) -> dict[int, int]:
+        """`nodes`, all of them known, by score."""
         return {score: both for score, mask in self.by_score.items() if (both := mask & nodes)}
+
+    def highest(self, nodes: int) -> tuple[int, int]:
+        """The highest score among `nodes`, of which at least one is known, and those that have it."""
+        for score in reversed(self._in_order):
+            both = self.by_score[score] & nodes
+            if both:
+                return score, both
+        raise LookupError("no score is known for any of these nodes")
 
 
 A = TypeVar("A", FilterAnswers, ScoreAnswers)
@@ -264,6 +286,7 @@ class FilterStep:
     plugin: FilterPlugin
     bulk: BulkFilterPlugin | None
     remembered: RememberedFilter | None
+    prepared: PreparedFilter | None
 
 
 def filter_steps(plugins: tuple[FilterPlugin, ...]) -> tuple[FilterStep, ...]:
@@ -273,6 +296,7 @@ def filter_steps(plugins: tuple[FilterPlugin, ...]) -> tuple[FilterStep, ...]:
             plugin,
             plugin if isinstance(plugin, BulkFilterPlugin) else None,
             plugin if isinstance(plugin, RememberedFilter) else None,
+            plugin if isinstance(plugin, PreparedFilter) else None,
         )
         for plugin in plugins
     )
@@ -319,11 +343,14 @@ class FilterRun:
         return self._snapshot.filter_answers.for_shape(step.name, shape, remembered.filter_depends_on)
 
     def _question(self, step: FilterStep) -> Question:
-        nodes, cycle, pod, name = self._snapshot.nodes, self._cycle, self._pod, step.name
-        ask = step.plugin.filter
+        nodes, name = self._snapshot.nodes.in_order, step.name
+        if step.prepared is not None:
+            ask = step.prepared.filter_of(self._cycle, self._pod)
+        else:
+            ask = partial(step.plugin.filter, self._cycle, self._pod)
 
         def question(position: int) -> PluginStatus | None:
-            status = ask(cycle, pod, nodes[position])
+            status = ask(nodes[position])
             return None if status is None else status.by(name)
 
         return question

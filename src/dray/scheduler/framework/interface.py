@@ -6,7 +6,7 @@ A plugin implements the extension points that it needs; the runner finds them by
 import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
@@ -50,6 +50,13 @@ class PluginStatus:
     reasons: tuple[Reason, ...] = ()
     plugin: str = ""
     is_transient: bool = False
+    _hash: int = field(default=0, init=False, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        """Worked out once: a status stands for many nodes, and is looked up for each of them."""
+        if not self._hash:
+            object.__setattr__(self, "_hash", hash((self.code, self.reasons, self.plugin, self.is_transient)))
+        return self._hash
 
     @property
     def is_rejected(self) -> bool:
@@ -292,6 +299,19 @@ class FilterPlugin(Protocol):
     name: str
 
     def filter(self, cycle: CycleState, pod: Pod, node: "NodeState") -> PluginStatus | None: ...
+
+
+NodeQuestion = Callable[["NodeState"], PluginStatus | None]
+"""What a filter says about one node."""
+
+
+@runtime_checkable
+class PreparedFilter(Protocol):
+    """A filter that works out once for each attempt what does not depend on the node; the answers are those of `filter`."""
+
+    name: str
+
+    def filter_of(self, cycle: CycleState, pod: Pod) -> NodeQuestion: ...
 
 
 @runtime_checkable

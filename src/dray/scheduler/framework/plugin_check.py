@@ -21,6 +21,7 @@ from dray.scheduler.framework.interface import (
     PreBindPlugin,
     PreEnqueuePlugin,
     PreFilterPlugin,
+    PreparedFilter,
     PreScorePlugin,
     QueueSortPlugin,
     RememberedFilter,
@@ -35,6 +36,7 @@ _PROTOCOLS: tuple[type[Any], ...] = (
     EnqueuePlugin,
     PreFilterPlugin,
     FilterPlugin,
+    PreparedFilter,
     BulkFilterPlugin,
     RememberedFilter,
     PostFilterPlugin,
@@ -54,6 +56,7 @@ _PROTOCOLS: tuple[type[Any], ...] = (
 
 _NEEDS: dict[str, tuple[str, ...]] = {
     # A method, and those of which one must be there, too.
+    "filter_of": ("filter",),
     "reject": ("filter",),
     "filter_shape": ("filter",),
     "score_shape": ("score",),

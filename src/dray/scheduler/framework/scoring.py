@@ -1,6 +1,6 @@
 """Which of the feasible nodes is best: the scores of many plugins become one total per node."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -66,11 +66,6 @@ def first_from(mask: int, start: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-def best_node(cells: Mapping[int, int], start: int) -> int:
-    """The node with the highest total; among equals the one met first in this attempt's walk."""
-    return first_from(cells[max(cells)], start)
-
-
 _NO_CHANGES = NodeChangeLog()
 
 
@@ -132,27 +127,52 @@ class ScoreRun:
             self._cycle.skipped_scores.add(plugin.name)
         return None
 
-    def rows(self, steps: tuple[ScoreStep, ...]) -> list[WeightedScores]:
-        skipped = self._cycle.skipped_scores
-        return [
-            WeightedScores(step.name, step.weight, self._scores(step)) for step in steps if step.name not in skipped
-        ]
+    def rows(self, steps: Sequence[ScoreStep]) -> list[WeightedScores]:
+        return [WeightedScores(step.name, step.weight, self._scores(step)) for step in self._asked(steps)]
 
-    def totals(self, steps: tuple[ScoreStep, ...]) -> dict[int, int]:
-        return totals(self._feasible, self.rows(steps))
+    def _asked(self, steps: Sequence[ScoreStep]) -> list[ScoreStep]:
+        return [step for step in steps if step.name not in self._cycle.skipped_scores]
+
+    def best(self, steps: tuple[ScoreStep, ...]) -> int:
+        """The nodes with the highest total.
+
+        Of the plugin that is asked last only the highest scores matter, so one that gives every node another score costs no more.
+        """
+        asked = self._asked(steps)
+        if not asked:
+            return self._feasible
+        last = asked[-1]
+        if last.single is None or last.normalizing is not None or last.weight <= 0:
+            cells = totals(self._feasible, self.rows(asked))
+            return cells[max(cells)]
+        cells = totals(self._feasible, self.rows(asked[:-1]))
+        answers = self._known_scores(last)
+        self._note(last)
+        return _best_of(cells, answers, last.weight)
 
     def _scores(self, step: ScoreStep) -> dict[int, int]:
         if step.bulk is not None:
             scores = step.bulk.scores(self._cycle, self._pod, self._snapshot, self._feasible)
         elif step.single is not None:
-            scores = self._answers(step).ask(self._feasible, self._question(step.single))
+            scores = self._known_scores(step).sorted_by_score(self._feasible)
         else:
             raise TypeError(f"{step.name} has neither score nor scores")
         if step.normalizing is not None:
             scores = _normalized(step.normalizing, scores)
+        self._note(step)
+        return scores
+
+    def _known_scores(self, step: ScoreStep) -> ScoreAnswers:
+        """What the plugin gives every feasible node, before normalizing."""
+        assert step.single is not None
+        answers = self._answers(step)
+        if self._feasible & ~answers.known:
+            answers.ask(self._feasible, self._question(step.single))
+        return answers
+
+    def _note(self, step: ScoreStep) -> None:
         if self._timer is not None:
             self._timer(step.name, "Score", "Success")
-        return scores
 
     def _answers(self, step: ScoreStep) -> ScoreAnswers:
         remembered = step.remembered
@@ -162,12 +182,22 @@ class ScoreRun:
         return self._snapshot.score_answers.for_shape(step.name, shape, remembered.score_depends_on)
 
     def _question(self, plugin: ScorePlugin) -> Callable[[int], int]:
-        nodes, cycle, pod, score = self._snapshot.nodes, self._cycle, self._pod, plugin.score
+        nodes, cycle, pod, score = self._snapshot.nodes.in_order, self._cycle, self._pod, plugin.score
 
         def question(position: int) -> int:
             return score(cycle, pod, nodes[position])
 
         return question
+
+
+def _best_of(cells: Mapping[int, int], answers: ScoreAnswers, weight: int) -> int:
+    """The nodes with the highest total of a cell's and their own score."""
+    best: dict[int, int] = {}
+    for total, members in cells.items():
+        score, nodes = answers.highest(members)
+        total += score * weight
+        best[total] = best.get(total, 0) | nodes
+    return best[max(best)]
 
 
 def _normalized(plugin: NormalizePlugin, raw: dict[int, int]) -> dict[int, int]:

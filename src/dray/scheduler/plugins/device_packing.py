@@ -91,7 +91,8 @@ class DevicePacking:
         self._expected: tuple[ExpectedPod, ...] = tuple(args.get("mix", ()))
         self._shapes: dict[ShapeKey, PodShape] = {}
         self._fragmentation = Fragmentation(())
-        self._rooms: dict[str, Room] = {}
+        # By position of the node; when positions move, every node counts as changed.
+        self._rooms: dict[int, Room] = {}
         self._reader = ChangeReader(handle.snapshot.log, self.score_depends_on)
         self._now: PodShape | None = None
         handle.devices.preferred = self.preferred
@@ -147,24 +148,24 @@ class DevicePacking:
             self._rooms.clear()
         elif changed:
             for position in positions(changed & snapshot.nodes.everything):
-                self._rooms.pop(snapshot.nodes[position].name, None)
+                self._rooms.pop(position, None)
 
     def score_shape(self, cycle: CycleState, pod: Pod) -> Hashable:
         # A shape is made anew when the mix is measured anew.
         return self._now
 
     def score(self, cycle: CycleState, pod: Pod, node: NodeState) -> int:
-        assert self._now is not None
-        return self._fragmentation.score(self._room(node), self._now)
+        shape, room = self._now, self._rooms.get(node.position) or self._measured(node)
+        assert shape is not None
+        known = room.scores.get(shape)
+        return known if known is not None else self._fragmentation.score(room, shape)
 
-    def _room(self, node: NodeState) -> Room:
-        room = self._rooms.get(node.name)
-        if room is None:
-            devices, ledger = self._handle.devices, node.ledger
-            bins = self._fragmentation.bins_on(devices.inventory.pools_on(node.node), devices.ledger)
-            room = self._rooms[node.name] = self._fragmentation.room(
-                ledger.allocatable_milli_cpu - ledger.milli_cpu, ledger.allocatable_memory - ledger.memory, bins
-            )
+    def _measured(self, node: NodeState) -> Room:
+        devices, ledger = self._handle.devices, node.ledger
+        bins = self._fragmentation.bins_on(devices.inventory.pools_on(node.node), devices.ledger)
+        room = self._rooms[node.position] = self._fragmentation.room(
+            ledger.allocatable_milli_cpu - ledger.milli_cpu, ledger.allocatable_memory - ledger.memory, bins
+        )
         return room
 
     # --- the devices

@@ -22,6 +22,7 @@ from dray.scheduler.framework.interface import (
     EventResource,
     Hint,
     NodeFacet,
+    NodeQuestion,
     PluginStatus,
     StatusCode,
 )
@@ -135,9 +136,7 @@ def is_extended(name: str) -> bool:
     return name != "pods" and not is_node_allocatable(name)
 
 
-def as_status(answer: Fits | DoesNotFit) -> PluginStatus | None:
-    if isinstance(answer, Fits):
-        return None
+def as_status(answer: DoesNotFit) -> PluginStatus:
     reasons = tuple(refusal.reason() for refusal in answer.refusals)
     return PluginStatus(StatusCode.UNRESOLVABLE if answer.is_unresolvable else StatusCode.UNSCHEDULABLE, reasons)
 
@@ -165,13 +164,29 @@ class NodeResourcesFit:
         return (cycle.expect(SpecDemand).demand, _delegated(cycle), _is_left_to_claims(cycle))
 
     def filter(self, cycle: CycleState, pod: Pod, node: NodeState) -> PluginStatus | None:
-        demand = cycle.expect(SpecDemand).demand
-        delegated = _delegated(cycle)
-        if delegated:
-            demand = _without(demand, {name for name in delegated if not node.ledger.allocatable(name)})
+        return self.filter_of(cycle, pod)(node)
+
+    def filter_of(self, cycle: CycleState, pod: Pod) -> NodeQuestion:
+        asked = cycle.expect(SpecDemand).demand
         if _is_left_to_claims(cycle):
-            demand = _extended_part(demand)
-        return as_status(node.ledger.fits(demand))
+            asked = _extended_part(asked)
+        delegated = _delegated(cycle)
+        # Most nodes that refuse a pod lack the same.
+        known: dict[Hashable, PluginStatus] = {}
+
+        def question(node: NodeState) -> PluginStatus | None:
+            demand = asked
+            if delegated:
+                demand = _without(demand, {name for name in delegated if not node.ledger.allocatable(name)})
+            answer = node.ledger.fits(demand)
+            if isinstance(answer, Fits):
+                return None
+            status = known.get(answer.in_short)
+            if status is None:
+                status = known[answer.in_short] = as_status(answer).by(self.name)
+            return status
+
+        return question
 
     def _is_ignored(self, name: str) -> bool:
         return name in self._ignored or name.partition("/")[0] in self._ignored_groups
