@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.builders.manifests import a_claim, a_node, a_pod, a_slice
 
-from dray.proof import History, Listed, ObjectKey, Opened, SeenEvent, Write
+from dray.proof import History, Listed, ObjectKey, Opened, Read, SeenEvent, Write
 
 Document = dict[str, Any]
 
@@ -108,3 +108,7 @@ def listed(stream: str, revision: int, **revisions: int) -> Listed:
 
 def wrote(name: str, revision: int, verb: str = "update", **fields: Any) -> Write:
     return Write(ObjectKey("configmaps", "ns", name), verb, revision, f"uid-{name}", 0.0, **fields)
+
+
+def read(name: str, revision: int, began: float, at: float) -> Read:
+    return Read(ObjectKey("configmaps", "ns", name), revision, began, at, "reader")

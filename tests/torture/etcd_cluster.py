@@ -12,6 +12,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.torture.proxy import Proxy
+
 
 def free_port() -> int:
     """Below those that the kernel gives to connections: nobody takes it while its server is down for a moment."""
@@ -33,13 +35,15 @@ class Member:
     def __init__(self, folder: Path, name: str) -> None:
         self.name = name
         self.client_port, self.peer_port = free_port(), free_port()
+        self.peer_proxy = Proxy(self.peer_port)
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.initial_cluster = ""
 
     @property
     def peer_url(self) -> str:
-        return f"http://127.0.0.1:{self.peer_port}"
+        """Where the other members find it: behind its proxy, if that was opened."""
+        return f"http://127.0.0.1:{self.peer_proxy.port or self.peer_port}"
 
     def start(self) -> None:
         client_url = f"http://127.0.0.1:{self.client_port}"
@@ -48,7 +52,8 @@ class Member:
                 [
                     *(etcd_binary(), "--name", self.name, "--data-dir", str(self._folder / self.name)),
                     *("--listen-client-urls", client_url, "--advertise-client-urls", client_url),
-                    *("--listen-peer-urls", self.peer_url, "--initial-advertise-peer-urls", self.peer_url),
+                    *("--listen-peer-urls", f"http://127.0.0.1:{self.peer_port}"),
+                    *("--initial-advertise-peer-urls", self.peer_url),
                     *("--initial-cluster", self.initial_cluster, "--initial-cluster-state", "new"),
                     *("--log-level", "error", "--heartbeat-interval", "50", "--election-timeout", "500"),
                 ],
@@ -81,18 +86,30 @@ class EtcdCluster:
     def __init__(self, folder: Path, size: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.members = [Member(folder, f"etcd-{index}") for index in range(size)]
-        names = ",".join(f"{member.name}={member.peer_url}" for member in self.members)
-        for member in self.members:
-            member.initial_cluster = names
+
+    @property
+    def peer_proxies(self) -> list[Proxy]:
+        return [member.peer_proxy for member in self.members]
 
     @property
     def url(self) -> str:
         return "etcd://" + ",".join(f"127.0.0.1:{member.client_port}" for member in self.members)
 
+    async def open_proxies(self) -> None:
+        """Before the start: from then on members can be kept from each other."""
+        for proxy in self.peer_proxies:
+            await proxy.start()
+
+    async def close_proxies(self) -> None:
+        for proxy in self.peer_proxies:
+            await proxy.stop()
+
     def start(self) -> None:
+        names = ",".join(f"{member.name}={member.peer_url}" for member in self.members)
         for member in self.members:
+            member.initial_cluster = names
             member.start()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not self.is_healthy():
             assert time.monotonic() < deadline, "etcd did not become healthy"
             time.sleep(0.2)

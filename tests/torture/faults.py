@@ -36,21 +36,23 @@ class Faults:
             faults += [(3, self._slow_disk), (2, self._fill_disk)]
         else:
             faults += [(4, self._kill_etcd_member), (2, self._pause_etcd_member)]
+            faults.append((3, self._cut_off_from_etcd))
             if len(self._rig.etcd.members) > 1:
-                faults.append((2, self._lose_quorum))
+                faults += [(2, self._lose_quorum), (3, self._part_etcd)]
         (chosen,) = self._chance.choices([fault for _, fault in faults], [weight for weight, _ in faults])
         await chosen()
 
     async def _kill(self) -> None:
-        name = self._chance.choice([each for each in self._rig.parts if each != "apiserver"])
+        name = self._chance.choice([each for each in self._rig.parts if each not in self._rig.apiserver_names])
         self._count(f"kill -9 {name}")
         await self._rig.restart(name, self._chance.uniform(0.0, MAX_DOWN_S))
 
     async def _kill_apiserver(self) -> None:
-        self._count("kill -9 apiserver")
+        name = self._chance.choice(self._rig.apiserver_names)
+        self._count(f"kill -9 {name}")
         # A full disk at its start would rightly end it.
-        self._rig.parts["apiserver"].set_weather(disk_is_full=False)
-        await self._rig.restart("apiserver", self._chance.uniform(0.0, 1.0))
+        self._rig.parts[name].set_weather(disk_is_full=False)
+        await self._rig.restart(name, self._chance.uniform(0.0, 1.0))
 
     async def _pause(self) -> None:
         name = self._chance.choice(list(self._rig.parts))
@@ -93,7 +95,7 @@ class Faults:
 
     async def _hurt_watches(self) -> None:
         """Events reach one part late, and some of them twice."""
-        name = self._chance.choice([each for each in self._rig.parts if each != "apiserver"])
+        name = self._chance.choice([each for each in self._rig.parts if each not in self._rig.apiserver_names])
         self._count(f"late and repeated events {name}")
         self._rig.parts[name].set_weather(events_hurt=self._chance.uniform(0.1, 0.6))
         await asyncio.sleep(self._chance.uniform(1.0, 6.0))
@@ -143,6 +145,29 @@ class Faults:
         await asyncio.sleep(self._chance.uniform(0.5, MAX_DOWN_S))
         for member in dying:
             member.start()
+
+    async def _cut_off_from_etcd(self) -> None:
+        """One API server reaches no member: it must neither answer from the past nor stay away when they are back."""
+        name = self._chance.choice(self._rig.apiserver_names)
+        self._count(f"cut off {name} from etcd")
+        ways = self._rig.ways_to_etcd[name]
+        for way in ways:
+            way.hold()
+        await asyncio.sleep(self._chance.uniform(0.5, 6.0))
+        for way in ways:
+            way.heal()
+            if self._chance.random() < 0.5:
+                way.cut()
+
+    async def _part_etcd(self) -> None:
+        """Nothing reaches one member from the others, while it may still reach them."""
+        assert self._rig.etcd is not None
+        proxy = self._chance.choice(self._rig.etcd.peer_proxies)
+        self._count("partition between etcd members")
+        proxy.hold()
+        await asyncio.sleep(self._chance.uniform(0.5, 5.0))
+        proxy.heal()
+        proxy.cut()
 
     def _count(self, fault: str) -> None:
         self.counts[fault] += 1

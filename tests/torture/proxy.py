@@ -9,10 +9,13 @@ CHUNK = 64 * 1024
 
 
 class Proxy:
-    """Between one component and the API server. It sees bytes only: TLS goes through untouched."""
+    """Between one component and its servers. It sees bytes only: TLS goes through untouched.
 
-    def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+    Each connection goes to one of the targets, and to another if that one does not listen, as a load balancer would do it.
+    """
+
+    def __init__(self, *target_ports: int) -> None:
+        self._target_ports = list(target_ports)
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -67,9 +70,8 @@ class Proxy:
         self.connections += 1
         try:
             await self._flows.wait()
-            try:
-                upstream = await asyncio.open_connection("127.0.0.1", self._target_port)
-            except OSError:
+            upstream = await self._reach()
+            if upstream is None:
                 writer.transport.abort()
                 return
             self._writers |= {writer, upstream[1]}
@@ -88,6 +90,15 @@ class Proxy:
                     each_writer.close()
         finally:
             self._tasks.discard(task)
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+        """The next target that listens; they take turns."""
+        for _ in self._target_ports:
+            port = self._target_ports[0]
+            self._target_ports.append(self._target_ports.pop(0))
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", port)
+        return None
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

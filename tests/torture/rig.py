@@ -32,6 +32,11 @@ CAPACITY = ("cpu=4", "memory=8Gi", "pods=30")
 class RigOptions:
     store: str = "sqlite"  # sqlite, etcd, etcd3
     schedulers: int = 2
+    # Several need an etcd.
+    apiservers: int = 1
+    controllers: int = 1
+    # Schedulers and controllers choose a leader; otherwise all schedulers are active.
+    elects: bool = False
     drivers: tuple[tuple[str, tuple[str, ...]], ...] = tuple(DRIVERS.items())
 
 
@@ -98,13 +103,15 @@ class TortureRig:
         self.nodes = dict(options.drivers)
         self.parts: dict[str, Part] = {}
         self.proxies: dict[str, Proxy] = {}
+        self.ways_to_etcd: dict[str, list[Proxy]] = {}
+        # Of the workload, and never hurt: each of its connections goes to the next server.
+        self.balancer: Proxy | None = None
         self.etcd: EtcdCluster | None = None
-        self.port = free_port()
+        self.ports = [free_port() for _ in range(options.apiservers)]
         # Parts that ended by themselves, as a service manager would count them.
         self.exits: Counter[str] = Counter()
         self._supervisor: asyncio.Task[None] | None = None
         self._admin = folder / "kubeconfig"
-        self._ready = folder / "ready"
         if options.store != "sqlite":
             self.etcd = EtcdCluster(folder / "etcd", 3 if options.store == "etcd3" else 1)
 
@@ -112,10 +119,14 @@ class TortureRig:
 
     async def start(self) -> None:
         if self.etcd is not None:
-            self.etcd.start()
-        await self._start_apiserver()
+            await self.etcd.open_proxies()
+            await asyncio.to_thread(self.etcd.start)
+        await self._start_apiservers()
         await self._make_proxy("follower", "torture", "system:masters")
-        await self._make_proxy("controllers", "system:kube-controller-manager")
+        await self._make_proxy("workload", "torture", "system:masters")
+        self.balancer = self.proxies.pop("workload")
+        for name in self.controller_names:
+            await self._make_proxy(name, "system:kube-controller-manager")
         for name in self.scheduler_names:
             await self._make_proxy(name, "system:kube-scheduler")
         for node in self.nodes:
@@ -135,23 +146,38 @@ class TortureRig:
                     self.exits[f"{name} with exit code {part.exit_code}"] += 1
                     part.start()
 
-    async def _start_apiserver(self) -> None:
-        store = ("--store", self.etcd.url) if self.etcd is not None else ()
-        self.parts["apiserver"] = Part(
-            self.folder,
-            "apiserver",
-            *("apiserver", "--listen", f"127.0.0.1:{self.port}", "--data", str(self.folder / "data"), *store),
-            *("--kubeconfig", str(self._admin), "--ready-file", str(self._ready)),
-        )
-        self.parts["apiserver"].start()
-        await self._until(self._ready.exists, "the API server to be ready")
+    async def _start_apiservers(self) -> None:
+        """One after the other: the first makes the keys, the others take them from the store."""
+        for name, port in zip(self.apiserver_names, self.ports, strict=True):
+            ready = self.folder / f"{name}.ready"
+            store = ("--store", await self._way_to_etcd(name)) if self.etcd is not None else ()
+            self.parts[name] = Part(
+                self.folder,
+                name,
+                *("apiserver", "--listen", f"127.0.0.1:{port}", "--data", str(self.data(name)), *store),
+                *("--kubeconfig", str(self.kubeconfig() if name == self.apiserver_names[0] else self.kubeconfig(name))),
+                *("--ready-file", str(ready)),
+            )
+            self.parts[name].start()
+            await self._until(ready.exists, f"{name} to be ready")
+
+    async def _way_to_etcd(self, name: str) -> str:
+        """Each server reaches each member through a proxy of its own, so that it can be cut off from all of them."""
+        assert self.etcd is not None
+        ways = []
+        for member in self.etcd.members:
+            proxy = Proxy(member.client_port)
+            await proxy.start()
+            self.ways_to_etcd.setdefault(name, []).append(proxy)
+            ways.append(f"127.0.0.1:{proxy.port}")
+        return "etcd://" + ",".join(ways)
 
     async def _make_proxy(self, name: str, user: str, *groups: str) -> None:
         """A way to the server that can be hurt, and the certificate of who goes there: each part is only what it is."""
-        proxy = Proxy(self.port)
+        proxy = Proxy(*self.ports)
         await proxy.start()
         self.proxies[name] = proxy
-        authority = local_authority(self.folder / "data")
+        authority = local_authority(self.data(self.apiserver_names[0]))
         pair = authority.issue_client(user, groups)
         server = f"https://127.0.0.1:{proxy.port}"
         write_private(
@@ -159,8 +185,9 @@ class TortureRig:
         )
 
     def _make_parts(self) -> None:
-        common = ("--secure-port", "0", "--no-leader-elect")
-        self._part("controllers", "controller-manager", *self._config("controllers"), *common)
+        common = ("--secure-port", "0", *(() if self.options.elects else ("--no-leader-elect",)))
+        for name in self.controller_names:
+            self._part(name, "controller-manager", *self._config(name), *common)
         for name in self.scheduler_names:
             self._part(name, "scheduler", *self._config(name), *common)
         for node, drivers in self.nodes.items():
@@ -181,19 +208,26 @@ class TortureRig:
     async def stop(self) -> None:
         if self._supervisor is not None:
             self._supervisor.cancel()
-        for name, part in reversed(self.parts.items()):
-            if name != "apiserver":
-                part.stop()
-        self.parts["apiserver"].stop()
-        for proxy in self.proxies.values():
+        for part in reversed(self.parts.values()):
+            part.stop()
+        for proxy in self._all_proxies():
             await proxy.stop()
         for pid in self.processes_left():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if self.etcd is not None:
             self.etcd.stop()
+            await self.etcd.close_proxies()
 
     # --- where things are
+
+    @property
+    def apiserver_names(self) -> list[str]:
+        return _names("apiserver", self.options.apiservers)
+
+    @property
+    def controller_names(self) -> list[str]:
+        return _names("controllers", self.options.controllers)
 
     @property
     def scheduler_names(self) -> list[str]:
@@ -204,6 +238,9 @@ class TortureRig:
 
     def _config(self, name: str) -> tuple[str, str]:
         return "--kubeconfig", str(self.kubeconfig(name))
+
+    def data(self, apiserver: str) -> Path:
+        return self.folder / "data" / apiserver
 
     def root(self, node: str) -> Path:
         return self.folder / f"n{node}"
@@ -223,19 +260,31 @@ class TortureRig:
 
     async def heal(self) -> None:
         """Everything runs, nothing is held back."""
-        for proxy in self.proxies.values():
+        for proxy in self._all_proxies():
             proxy.heal()
         if self.etcd is not None:
             for member in self.etcd.members:
                 member.resume()
                 if member.pid is None:
                     member.start()
-            await self._until(self.etcd.is_healthy, "etcd to be healthy")
+            deadline = asyncio.get_running_loop().time() + 60
+            while not await asyncio.to_thread(self.etcd.is_healthy):
+                assert asyncio.get_running_loop().time() < deadline, "etcd is not healthy again"
         for part in self.parts.values():
             part.calm_weather()
             part.resume()
             if not part.is_running:
                 part.start()
+
+    def _all_proxies(self) -> list[Proxy]:
+        between_members = self.etcd.peer_proxies if self.etcd is not None else []
+        balancer = [self.balancer] if self.balancer is not None else []
+        return [
+            *balancer,
+            *self.proxies.values(),
+            *(way for ways in self.ways_to_etcd.values() for way in ways),
+            *between_members,
+        ]
 
     # --- looking
 
@@ -280,7 +329,7 @@ class TortureRig:
             answer = self.etcd.control("get", "--prefix", "--keys-only", "/dray/guard/")
             nodes = {f"/dray/guard/nodes/{node}" for node in self.nodes}
             return [line for line in answer.stdout.split() if line not in nodes]
-        with sqlite3.connect(f"file:{self.folder / 'data' / 'dray.db'}?mode=ro", uri=True) as database:
+        with sqlite3.connect(f"file:{self.data(self.apiserver_names[0]) / 'dray.db'}?mode=ro", uri=True) as database:
             rows = database.execute("SELECT key FROM current").fetchall()
         return [str(key) for (key,) in rows if "/guard/" in str(key)]
 
@@ -316,6 +365,10 @@ class TortureRig:
         while not holds():
             assert asyncio.get_running_loop().time() < deadline, f"waited {timeout_s:g} s for {what}\n{self.logs()}"
             await asyncio.sleep(0.1)
+
+
+def _names(part: str, count: int) -> list[str]:
+    return [part] if count == 1 else [f"{part}-{number}" for number in range(1, count + 1)]
 
 
 def command_of(pid: int) -> str:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dray.client import CLAIMS, CONFIG_MAPS, PODS, ApiError, Client, ServerUnreachable
@@ -77,7 +77,7 @@ async def torture(folder: Path, seed: int, seconds: float, options: RigOptions |
 
 
 async def _torture(rig: TortureRig, history: History, seed: int, seconds: float) -> Outcome:
-    plain = rig.client()
+    plain = rig.client("workload")
     client = Client(RecordingTransport(plain.transport, history, actor="workload"))
     kinds = (*FOLLOWED, CONFIG_MAPS)
     followers = [
@@ -98,7 +98,8 @@ async def _torture(rig: TortureRig, history: History, seed: int, seconds: float)
     for follower in followers:
         await follower.finish()
     await plain.close()
-    rig.parts["apiserver"].stop()
+    for name in rig.apiserver_names:
+        rig.parts[name].stop()
     problems += [f"guard keeps {key}" for key in rig.guard_keys()]
     problems += workload.surprises
     problems += [f"{name} ended by itself" for name in sorted(rig.exits)]
@@ -112,7 +113,7 @@ async def _torture(rig: TortureRig, history: History, seed: int, seconds: float)
         rig.exits,
         problems,
         converged_s,
-        rig.tracebacks("apiserver"),
+        [text for name in rig.apiserver_names for text in rig.tracebacks(name)],
     )
 
 
@@ -197,6 +198,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--store", choices=["sqlite", "etcd", "etcd3"], default="sqlite")
     parser.add_argument("--schedulers", type=int, default=2)
+    parser.add_argument("--apiservers", type=int, default=1, help="several need an etcd")
+    parser.add_argument("--controllers", type=int, default=1)
+    parser.add_argument("--elect", action="store_true", help="schedulers and controllers choose a leader")
+    parser.add_argument("--nodes", type=int, default=0, help="this many nodes, alike; default: the usual two")
     parser.add_argument("--keep", type=Path, default=None, help="folder for logs and history")
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
@@ -204,7 +209,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="dray-x", ignore_cleanup_errors=True) as folder:
         where = options.keep or Path(folder)
         where.mkdir(parents=True, exist_ok=True)
-        rig_options = RigOptions(options.store, options.schedulers)
+        rig_options = RigOptions(
+            options.store, options.schedulers, options.apiservers, options.controllers, options.elect
+        )
+        if options.nodes:
+            rig_options = replace(
+                rig_options, drivers=tuple((f"n{number}", ("gpu",)) for number in range(options.nodes))
+            )
         outcome = asyncio.run(torture(where, seed, options.seconds, rig_options))
     print(outcome, flush=True)
     sys.exit(0 if outcome.is_clean else 1)

@@ -4,6 +4,7 @@ import os
 import random
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,11 +19,11 @@ def seed_of_this_run() -> int:
     return int(text) if text else random.SystemRandom().randrange(10**6)
 
 
-async def run(store: str, seconds: float, schedulers: int = 2) -> None:
+async def run(store: str, seconds: float, schedulers: int = 2, **more: Any) -> None:
     seed = seed_of_this_run()
     print(f"seed {seed}: repeat with python -m tests.torture.run --seed {seed} --store {store} --seconds {seconds:g}")
     with tempfile.TemporaryDirectory(prefix="dray-x", ignore_cleanup_errors=True) as folder:
-        outcome = await torture(Path(folder), seed, seconds, RigOptions(store, schedulers))
+        outcome = await torture(Path(folder), seed, seconds, RigOptions(store, schedulers, **more))
     print(outcome)
     assert outcome.is_clean, str(outcome)
     assert outcome.report.allocations > 0
@@ -41,3 +42,10 @@ async def test_a_short_run():
 )
 async def test_a_long_run(store, schedulers):
     await run(store, LONG_S, schedulers)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(LONG_S + 600)
+@pytest.mark.parametrize("elects", [True, False])
+async def test_a_long_run_with_many_servers(elects):
+    await run("etcd3", LONG_S, apiservers=3, controllers=2 if elects else 1, elects=elects)

@@ -63,6 +63,7 @@ class Workload:
             (5, self._steal_a_device),
             (5, self._write_stale_status),
             (6, self._note),
+            (8, self._read_note),
         ]
         (chosen,) = self._chance.choices([step for _, step in steps], [weight for weight, _ in steps])
         await self._attempt(chosen)
@@ -116,6 +117,10 @@ class Workload:
         name = f"note{self._chance.randrange(5)}"
         document = {"metadata": {"name": name, "namespace": shapes.NAMESPACE}, "data": {"n": str(self._number)}}
         await self._client.apply(CONFIG_MAPS, document, field_manager="torture", force=True)
+
+    async def _read_note(self) -> None:
+        """Whichever server answers, it must know what another one has acknowledged."""
+        await self._client.get_document(CONFIG_MAPS, f"note{self._chance.randrange(5)}", shapes.NAMESPACE)
 
     # --- operators
 

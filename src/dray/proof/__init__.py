@@ -10,14 +10,14 @@
 `history` is plain data. `recording` fills it from a client's calls and watches. `replay` rebuilds the cluster change by change.
 Each rule checks one promise: `devices` (no device is given twice, no capacity or counter is overdrawn), `node_ledger` (no node
 holds more than its allocatable), `claim_use` (a running pod has its claims and keeps them). `watch_streams` compares watch
-streams with each other, `acknowledged_writes` compares them with acknowledged writes. `check` runs all of them over a history;
+streams with each other, `acknowledged_writes` compares them with acknowledged writes, `reads` compares answers by time. `check` runs all of them over a history;
 `online` runs them while a cluster runs. `object_past` tells what happened before to the objects of a broken promise.
 
 Oddities that break no promise belong to `dray.explain` and `dray doctor`; injected faults belong to the tests.
 """
 
 from dray.proof.check import ProofReport, check
-from dray.proof.history import History, Listed, ObjectKey, Opened, SeenEvent, Write
+from dray.proof.history import History, Listed, ObjectKey, Opened, Read, SeenEvent, Write
 from dray.proof.object_past import ObjectPast, ObjectPasts
 from dray.proof.online import OnlineCheck, watch_cluster
 from dray.proof.recording import RecordingTransport, WatchRecorder
@@ -33,6 +33,7 @@ __all__ = [
     "OnlineCheck",
     "Opened",
     "ProofReport",
+    "Read",
     "RecordingTransport",
     "Replay",
     "SeenEvent",

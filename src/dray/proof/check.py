@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dray.proof.acknowledged_writes import check_writes
 from dray.proof.history import History, Listed, SeenEvent, Write
+from dray.proof.reads import check_reads
 from dray.proof.replay import (
     Replay,
     in_order,
@@ -22,6 +23,7 @@ class ProofReport:
 
     violations: tuple[Violation, ...]
     writes: int
+    reads: int
     events: int
     changes: int
     allocations: int
@@ -34,14 +36,16 @@ class ProofReport:
     def __str__(self) -> str:
         by_rule = Counter(each.rule for each in self.violations)
         found = ", ".join(f"{count} {rule}" for rule, count in sorted(by_rule.items())) or "no violation"
-        looked_at = f"{self.writes} acknowledged writes, {self.events} watch events, {self.changes} changes"
+        looked_at = (
+            f"{self.writes} acknowledged writes, {self.reads} reads, {self.events} watch events, {self.changes} changes"
+        )
         return f"{found} ({looked_at}, {self.allocations} allocations, {self.overbound} bound beyond allocatable)"
 
 
 def check(history: History, *, bound_must_fit: bool = False) -> ProofReport:
     ledger = LedgerRule(bound_must_fit=bound_must_fit)
     replay = Replay([DeviceRule(), ledger, UseRule()])
-    violations = [*check_watches(history), *check_writes(history)]
+    violations = [*check_watches(history), *check_writes(history), *check_reads(history)]
     allocations: set[tuple[str, str]] = set()
     for record in in_order(history):
         if isinstance(record, Listed):
@@ -53,6 +57,7 @@ def check(history: History, *, bound_must_fit: bool = False) -> ProofReport:
             allocations.add((str(record.key), str(record.document["metadata"].get("uid"))))
     return ProofReport(
         tuple(sorted(violations, key=lambda each: each.revision)),
+        reads=sum(1 for _ in history.reads),
         writes=sum(isinstance(each, Write) for each in history.records),
         events=sum(isinstance(each, SeenEvent) for each in history.records),
         changes=replay.changes,

@@ -1,6 +1,6 @@
-"""The history of a cluster as plain data: acknowledged writes, lists, and watch events stream by stream.
+"""The history of a cluster as plain data: acknowledged writes, reads, lists, and watch events stream by stream.
 
-Documents are kept as the server sent them. Times are seconds of the recorder's clock; no rule depends on them.
+Documents are kept as the server sent them. Times are seconds of the recorder's clock; only `reads` compares them.
 """
 
 from __future__ import annotations
@@ -44,6 +44,18 @@ class Write(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
     subresource: str = ""
     request: msgspec.Raw = msgspec.Raw(b"null")
     answer: Document | None = None
+    # When the call was made.
+    began: float = 0.0
+
+
+class Read(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
+    """One object was asked for as it is now, and answered. `revision` is 0 if there was none."""
+
+    key: ObjectKey
+    revision: int
+    began: float
+    at: float
+    actor: str = ""
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True, tag_field="record"):
@@ -76,7 +88,7 @@ class SeenEvent(msgspec.Struct, frozen=True, tag="Seen", tag_field="record"):
     document: Document
 
 
-Record = Write | Listed | Opened | SeenEvent
+Record = Write | Read | Listed | Opened | SeenEvent
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
@@ -98,11 +110,15 @@ class History:
     def writes(self) -> Iterator[Write]:
         return (each for each in self.records if isinstance(each, Write))
 
+    @property
+    def reads(self) -> Iterator[Read]:
+        return (each for each in self.records if isinstance(each, Read))
+
     def streams(self) -> dict[tuple[str, str], list[Listed | Opened | SeenEvent]]:
         """The records of each stream and resource, in order."""
         streams: dict[tuple[str, str], list[Listed | Opened | SeenEvent]] = {}
         for record in self.records:
-            if isinstance(record, Write):
+            if isinstance(record, Write | Read):
                 continue
             resource = record.key.resource if isinstance(record, SeenEvent) else record.resource
             streams.setdefault((record.stream, resource), []).append(record)

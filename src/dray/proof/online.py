@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dray.client import Client
-from dray.proof.history import Listed, Record, SeenEvent, Write
+from dray.proof.history import Listed, Read, Record, SeenEvent, Write
 from dray.proof.object_past import ObjectPasts
 from dray.proof.recording import FOLLOWED, Sink, WatchRecorder
 from dray.proof.replay import (
@@ -38,7 +38,7 @@ class OnlineCheck:
         self.events = 0
 
     def add(self, record: Record) -> None:
-        if isinstance(record, Write):
+        if isinstance(record, Write | Read):
             return
         self.pasts.take(record)
         self._tell(self._streams.take(record))

@@ -18,6 +18,7 @@ from dray.proof.history import (
     Listed,
     ObjectKey,
     Opened,
+    Read,
     Record,
     SeenEvent,
     Write,
@@ -50,9 +51,12 @@ class RecordingTransport:
         self._clock = clock or RealClock()
 
     async def request(self, call: Call) -> Answer:
+        began = self._clock.monotonic()
         answer = await self._inner.request(call)
         if call.method in VERBS and answer.status < 300 and "dryRun" not in call.query:
-            self._record(call, answer)
+            self._record(call, answer, began)
+        elif call.method == "GET" and answer.status in (200, 404) and not call.query:
+            self._record_read(call, answer, began)
         return answer
 
     def stream(self, call: Call) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -61,7 +65,14 @@ class RecordingTransport:
     async def close(self) -> None:
         await self._inner.close()
 
-    def _record(self, call: Call, answer: Answer) -> None:
+    def _record_read(self, call: Call, answer: Answer, began: float) -> None:
+        where = _target(call.path)
+        if where is None or not where[0].name or where[1]:
+            return
+        revision = revision_of(msgspec.json.decode(answer.body)) if answer.status == 200 else 0
+        self._history.add(Read(where[0], revision, began, self._clock.monotonic(), self._actor))
+
+    def _record(self, call: Call, answer: Answer, began: float) -> None:
         where = _target(call.path)
         if where is None:
             return
@@ -86,6 +97,7 @@ class RecordingTransport:
                 if call.content_type.endswith("json")
                 else msgspec.Raw(b"null"),
                 answer=body if is_object else None,
+                began=began,
             )
         )
 

@@ -16,6 +16,7 @@ PROMISES = {
     "deallocated-in-use": "a claim is deallocated only when nothing uses it",
     "lost-write": "what the API server acknowledged survives",
     "resurrected": "what was deleted does not come back",
+    "stale-read": "an answer shows nothing older than what was answered before it was asked for",
     "watch-order": "a watch shows changes in order",
     "watch-gap": "a watch shows every change",
     "watch-disagrees": "watches and lists show the same",
