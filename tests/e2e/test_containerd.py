@@ -51,6 +51,8 @@ spec:
     env: [{{name: TOKENS, value: /var/run/secrets/kubernetes.io/serviceaccount}}]
     volumeMounts: [{{name: settings, mountPath: /settings}}, {{name: scratch, mountPath: /scratch}}]
     securityContext: {{runAsUser: 1234, readOnlyRootFilesystem: true}}
+    lifecycle: {{postStart: {{exec: {{command: [sh, -c, 'echo hooked > /scratch/hook']}}}}}}
+    readinessProbe: {{exec: {{command: [cat, /scratch/ready]}}, periodSeconds: 1, failureThreshold: 1}}
 """
 
 
@@ -136,6 +138,7 @@ def test_a_runtime_that_does_not_know_cdi_starts_containers_without_their_device
     assert "GPU_DEVICE" not in output
     assert len(checkpoint(cluster)) == 1
     check_volumes(cluster.kubectl("logs", "bare", "-c", "other"))
+    check_probes(cluster, "bare")
     check_streams(cluster, "bare")
     delete_pod(cluster, "bare")
 
@@ -145,6 +148,17 @@ def check_volumes(output):
     for line in ("hello from a volume", "kept", "default", "uid=1234 gid=0 groups=0,2345"):
         assert line in output
     assert "can't create /file: Read-only file system" in output
+
+
+def check_probes(cluster, pod):
+    def is_ready():
+        found = cluster.ask(f"/api/v1/namespaces/default/pods/{pod}")["status"]["containerStatuses"]
+        return {each["name"]: each["ready"] for each in found}
+
+    assert is_ready() == {"main": True, "other": False}
+    assert cluster.kubectl("exec", pod, "-c", "other", "--", "cat", "/scratch/hook").strip() == "hooked"
+    cluster.kubectl("exec", pod, "-c", "other", "--", "sh", "-c", "echo > /scratch/ready")
+    wait_until(lambda: all(is_ready().values()), "the readiness probe to succeed", cluster)
 
 
 def check_streams(cluster, pod):

@@ -94,6 +94,10 @@ class ContractRuntime(cri_v1_pb2_grpc.RuntimeServiceServicer, cri_v1_pb2_grpc.Im
         container["state"] = cri.CONTAINER_RUNNING
         return cri.StartContainerResponse()
 
+    async def ExecSync(self, request, context):
+        text = f"{' '.join(request.cmd)} within {request.timeout} s".encode()
+        return cri.ExecSyncResponse(stdout=text, stderr=b"!", exit_code=4)
+
     async def StopContainer(self, request, context):
         self.containers[request.container_id] |= {"state": cri.CONTAINER_EXITED, "code": 143, "grace": request.timeout}
         return cri.StopContainerResponse()
@@ -425,3 +429,10 @@ async def test_a_container_that_must_not_be_root_is_not_started_as_root(rig, tmp
     with pytest.raises(ContainerError, match=message) as caught:
         await started(rig, tmp_path, secured(own))
     assert caught.value.reason == "CreateContainerConfigError"
+
+
+async def test_commands_of_probes_run_in_the_container(rig, tmp_path):
+    runtime, _ = rig
+    sandbox = await runtime.start_pod(POD, None)
+    running = await runtime.start_container(POD, sandbox, a_spec(tmp_path))
+    assert await running.run_command(["look", "here"], 3.0) == (4, "look here within 3 s!")

@@ -59,6 +59,8 @@ class ScriptedRuntime:
         self.sandboxes = set()
         self.memory = {}
         self.sandbox_ends = asyncio.Event()
+        # What commands of probes and hooks answer, by their first word: exit code and output.
+        self.commands = {}
 
     async def sandbox_end(self, sandbox):
         await self.sandbox_ends.wait()
@@ -94,7 +96,7 @@ class ScriptedRuntime:
         self.running[spec.name] = container
         if self.ends[spec.name]:
             container.end(self.ends[spec.name].pop(0))
-        return Stopped(container, spec.name, self.log)
+        return Stopped(container, spec.name, self.log, self.commands)
 
     async def find_container(self, pod, name):
         return None
@@ -114,11 +116,16 @@ class ScriptedRuntime:
 
 
 class Stopped:
-    """A container that notes when it is stopped."""
+    """A container that notes when it is stopped, and which commands it runs."""
 
-    def __init__(self, container, name, log):
+    def __init__(self, container, name, log, commands=()):
         self._container, self._name, self._log = container, name, log
+        self._commands = commands
         self.id, self.started_at = container.id, container.started_at
+
+    async def run_command(self, command, timeout_s):
+        self._log.append(f"run {command[0]}")
+        return self._commands[command[0]]
 
     async def wait(self):
         return await self._container.wait()

@@ -163,6 +163,62 @@ class ContainerPort(ApiStruct, frozen=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
+class ExecAction(ApiStruct, frozen=True):
+    command: tuple[str, ...] = ()
+
+
+class HTTPHeader(ApiStruct, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class HTTPGetAction(ApiStruct, frozen=True):
+    path: str = ""
+    port: int | str = 0
+    host: str = ""
+    scheme: str = ""
+    http_headers: tuple[HTTPHeader, ...] = ()
+
+
+class TCPSocketAction(ApiStruct, frozen=True):
+    port: int | str = 0
+    host: str = ""
+
+
+class GRPCAction(ApiStruct, frozen=True):
+    port: int = 0
+    service: str | None = None
+
+
+class SleepAction(ApiStruct, frozen=True):
+    seconds: int = 0
+
+
+class Probe(ApiStruct, frozen=True):
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    tcp_socket: TCPSocketAction | None = None
+    grpc: GRPCAction | None = None
+    initial_delay_seconds: int = 0
+    timeout_seconds: int = 0
+    period_seconds: int = 0
+    success_threshold: int = 0
+    failure_threshold: int = 0
+    termination_grace_period_seconds: int | None = None
+
+
+class LifecycleHandler(ApiStruct, frozen=True):
+    exec: ExecAction | None = None
+    http_get: HTTPGetAction | None = None
+    tcp_socket: TCPSocketAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(ApiStruct, frozen=True):
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+
+
 class Capabilities(ApiStruct, frozen=True):
     add: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
@@ -217,6 +273,10 @@ class Container(ApiStruct, frozen=True):
     termination_message_path: str = ""
     termination_message_policy: str = ""
     security_context: SecurityContext | None = None
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    lifecycle: Lifecycle | None = None
 
 
 class EphemeralContainer(ApiStruct, frozen=True):

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dray.api.core import Container, Pod
+from dray.api.core import Container, Pod, Probe
 from dray.clock import Clock, rfc3339
 from dray.kubelet.errors import ContainerError, SandboxGone
 from dray.kubelet.pod_status import (
@@ -13,14 +13,28 @@ from dray.kubelet.pod_status import (
     state_document,
 )
 from dray.kubelet.pod_status_writer import PodStatusWriter
+from dray.kubelet.probes import (
+    HOOK_TIMEOUT_S,
+    CommandableContainer,
+    ContainerProbes,
+    Handlers,
+    ProbeFailure,
+    stop_with_hook,
+)
 from dray.kubelet.runtime.interface import ContainerSpec, Exit, RunningContainer, Runtime
 
 RESTART_START_S = 10.0
 RESTART_CAP_S = 300.0
 # A container that ran this long was healthy: its next crash is its first again.
 RESTART_RESET_S = 600.0
+DEFAULT_GRACE_S = 30.0
 
 Restarts = Callable[[Exit], bool]
+
+
+def _is_looked_after(container: Container) -> bool:
+    probes = (container.startup_probe, container.readiness_probe, container.liveness_probe, container.lifecycle)
+    return any(each is not None for each in probes)
 
 
 class DescribeContainer(Protocol):
@@ -64,13 +78,16 @@ class ContainerRunner:
                     started_at=running.started_at,
                     exit=None,
                     restarts=attempt,
+                    has_started=container.startup_probe is None or not isinstance(running, CommandableContainer),
+                    passes_probes=(container.startup_probe is None and container.readiness_probe is None)
+                    or not isinstance(running, CommandableContainer),
                 ),
             )
             if started is not None:
                 started.set()
             begun = self.clock.monotonic()
             await report.write()
-            ended = await running.wait()
+            ended = await self._end_of(container, running)
             self.running.pop(container.name, None)
             report.note(container.name, replace(report.of(container), exit=ended))
             if not restarts(ended):
@@ -81,6 +98,53 @@ class ContainerRunner:
             await self._wait_for_restart(container, wait_s)
             wait_s = min(wait_s * 2, RESTART_CAP_S) if attempt else wait_s
             attempt += 1
+
+    async def _end_of(self, container: Container, running: RunningContainer) -> Exit:
+        """Waits for the end, and looks after the container meanwhile as its probes and hooks say."""
+        if not _is_looked_after(container) or not isinstance(running, CommandableContainer):
+            return await running.wait()
+        care = asyncio.create_task(self._look_after(container, running), name=f"probes of {container.name}")
+        try:
+            return await running.wait()
+        finally:
+            care.cancel()
+            await asyncio.gather(care, return_exceptions=True)
+
+    async def _look_after(self, container: Container, running: CommandableContainer) -> None:
+        report, address = self.report, self.report.progress.pod_ip
+        handlers = Handlers(container, running, address)
+
+        def warn(reason: str, text: str) -> None:
+            report.warn(reason, text, container)
+
+        hook = container.lifecycle.post_start if container.lifecycle is not None else None
+        if hook is not None:
+            try:
+                await handlers.run(hook, HOOK_TIMEOUT_S)
+            except ProbeFailure as failure:
+                warn("FailedPostStartHook", f"PostStartHook failed: {failure}")
+                report.tell("Killing", "FailedPostStartHook", container)
+                await running.stop(self._grace_s(None))
+                return
+
+        def changed(has_started: bool, is_ready: bool) -> None:
+            progress = replace(report.of(container), has_started=has_started, passes_probes=is_ready)
+            report.note(container.name, progress)
+            writes.append(asyncio.ensure_future(report.write()))
+
+        writes: list[asyncio.Future[None]] = []
+        probes = ContainerProbes(handlers, self.clock, changed, lambda text: warn("Unhealthy", text))
+        failed = await probes.run()
+        text = f"Container {container.name} failed {failed} probe, will be restarted"
+        report.tell("Killing", text, container)
+        probe = container.startup_probe if failed == "startup" else container.liveness_probe
+        await stop_with_hook(running, container, address, self._grace_s(probe), warn)
+
+    def _grace_s(self, probe: Probe | None) -> float:
+        own = probe.termination_grace_period_seconds if probe is not None else None
+        spec = self.report.pod.spec
+        found = own if own is not None else spec.termination_grace_period_seconds
+        return float(found if found is not None else DEFAULT_GRACE_S)
 
     async def _wait_for_restart(self, container: Container, wait_s: float) -> None:
         report = self.report

@@ -22,10 +22,17 @@ class ContainerProgress:
     last: Document | None = None
     restarts: int = 0
     resources_status: tuple[Document, ...] = ()
+    # What probes have said; without probes a container that runs has started and is ready.
+    has_started: bool = True
+    passes_probes: bool = True
 
     @property
     def is_running(self) -> bool:
         return self.started_at is not None and self.exit is None
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_running and self.passes_probes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +77,7 @@ def container_status(container: Container, progress: ContainerProgress, *, is_re
         "restartCount": progress.restarts,
         "image": container.image,
         "imageID": "",
-        "started": progress.is_running,
+        "started": progress.is_running and progress.has_started,
     }
     if progress.last is not None:
         document["lastState"] = progress.last
@@ -148,7 +155,7 @@ def _statuses(pod: Pod, containers: Sequence[Container], progress: PodProgress) 
     for container in containers:
         each = _progress(pod, progress, container)
         is_done = each.exit is not None and each.exit.code == 0
-        is_ready = is_done if are_init and container.restart_policy != "Always" else each.is_running
+        is_ready = is_done if are_init and container.restart_policy != "Always" else each.is_ready
         found.append(container_status(container, each, is_ready=is_ready))
     return found
 
@@ -222,7 +229,7 @@ def _containers_ready(pod: Pod, progress: PodProgress, phase: str) -> Verdict:
 
 
 def is_ready(progress: PodProgress, container: Container) -> bool:
-    return progress.containers.get(container.name, ContainerProgress()).is_running
+    return progress.containers.get(container.name, ContainerProgress()).is_ready
 
 
 def _gates_ready(pod: Pod) -> Verdict:

@@ -14,7 +14,7 @@ from dray.client import Client, Recorder
 from dray.clock import Clock, rfc3339
 from dray.kubelet.admission import AdmissionRejection, PodAdmission
 from dray.kubelet.claims import ClaimRefused
-from dray.kubelet.container_restarts import ContainerRunner
+from dray.kubelet.container_restarts import DEFAULT_GRACE_S, ContainerRunner
 from dray.kubelet.container_specs import ContainerSpecs
 from dray.kubelet.errors import ContainerError, DriverError, SandboxGone
 from dray.kubelet.pod_status import ContainerProgress
@@ -23,6 +23,7 @@ from dray.kubelet.pod_status_writer import (
     PodStatusWriter,
 )
 from dray.kubelet.prepare import PodClaims
+from dray.kubelet.probes import CommandableContainer, stop_with_hook
 from dray.kubelet.runtime.interface import Exit, RunningContainer, Runtime
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,6 @@ log = logging.getLogger(__name__)
 RETRY_START_S = 1.0
 PREPARE_RETRY_CAP_S = 60.0
 UNPREPARE_RETRY_CAP_S = 15.0
-DEFAULT_GRACE_S = 30.0
 LEAST_GRACE_S = 2.0
 LOOK_AT_DEADLINE_EVERY_S = 10.0
 
@@ -379,7 +379,13 @@ class PodWorker:
             each for each in (*self.pod.spec.containers, *self.pod.spec.init_containers) if each.name == name
         )
         self._report.tell("Killing", f"Stopping container {name}", container)
-        await running.stop(grace_s)
+        if container.lifecycle is not None and isinstance(running, CommandableContainer):
+            address = self._report.progress.pod_ip
+            await stop_with_hook(
+                running, container, address, grace_s, lambda reason, text: self._report.warn(reason, text, container)
+            )
+        else:
+            await running.stop(grace_s)
         ended = await running.wait()
         self._running.pop(name, None)
         self._report.note(name, replace(self._report.of(container), exit=ended))

@@ -79,6 +79,11 @@ class RuntimeServiceStub:
                 request_serializer=dray_dot_proto_dot_cri__v1__pb2.StartContainerRequest.SerializeToString,
                 response_deserializer=dray_dot_proto_dot_cri__v1__pb2.StartContainerResponse.FromString,
                 _registered_method=True)
+        self.ExecSync = channel.unary_unary(
+                '/runtime.v1.RuntimeService/ExecSync',
+                request_serializer=dray_dot_proto_dot_cri__v1__pb2.ExecSyncRequest.SerializeToString,
+                response_deserializer=dray_dot_proto_dot_cri__v1__pb2.ExecSyncResponse.FromString,
+                _registered_method=True)
         self.StopContainer = channel.unary_unary(
                 '/runtime.v1.RuntimeService/StopContainer',
                 request_serializer=dray_dot_proto_dot_cri__v1__pb2.StopContainerRequest.SerializeToString,
@@ -178,6 +183,12 @@ class RuntimeServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartContainer(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExecSync(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -284,6 +295,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.StartContainer,
                     request_deserializer=dray_dot_proto_dot_cri__v1__pb2.StartContainerRequest.FromString,
                     response_serializer=dray_dot_proto_dot_cri__v1__pb2.StartContainerResponse.SerializeToString,
+            ),
+            'ExecSync': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExecSync,
+                    request_deserializer=dray_dot_proto_dot_cri__v1__pb2.ExecSyncRequest.FromString,
+                    response_serializer=dray_dot_proto_dot_cri__v1__pb2.ExecSyncResponse.SerializeToString,
             ),
             'StopContainer': grpc.unary_unary_rpc_method_handler(
                     servicer.StopContainer,
@@ -574,6 +590,33 @@ class RuntimeService:
             '/runtime.v1.RuntimeService/StartContainer',
             dray_dot_proto_dot_cri__v1__pb2.StartContainerRequest.SerializeToString,
             dray_dot_proto_dot_cri__v1__pb2.StartContainerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExecSync(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/runtime.v1.RuntimeService/ExecSync',
+            dray_dot_proto_dot_cri__v1__pb2.ExecSyncRequest.SerializeToString,
+            dray_dot_proto_dot_cri__v1__pb2.ExecSyncResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -176,6 +176,9 @@ class CriContainer:
     async def stop(self, grace_s: float) -> None:
         await self._runtime.stop_container(self._id, grace_s)
 
+    async def run_command(self, command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+        return await self._runtime.run_command(self._id, command, timeout_s)
+
     async def execute(self, command: Sequence[str], streams: CommandStreams) -> int:
         from dray.kubelet.runtime.cri_streams import run_command
 
@@ -375,6 +378,11 @@ class CriRuntime:
                 return None
             raise
         return response.status
+
+    async def run_command(self, container_id: str, command: Sequence[str], timeout_s: float) -> tuple[int, str]:
+        request = cri.ExecSyncRequest(container_id=container_id, cmd=command, timeout=max(1, int(timeout_s)))
+        answer = await _call("ExecSync", self._runtime.ExecSync(request, timeout=timeout_s + CALL_TIMEOUT_S))
+        return answer.exit_code, (answer.stdout + answer.stderr).decode(errors="replace")
 
     async def stop_container(self, container_id: str, grace_s: float) -> None:
         request = cri.StopContainerRequest(container_id=container_id, timeout=int(grace_s))
