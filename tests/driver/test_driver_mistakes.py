@@ -1,12 +1,15 @@
 """Mistakes that driver authors make, each in a driver of its own, and what `dray driver test` says of them."""
 
+import re
 import subprocess
 import sys
 
 import pytest
 from tests.driver.test_conformance import PREPARES, REGISTERS, problems, raw_driver
 
-from dray.driver import DeviceHealth
+from dray.driver import Device, DeviceCapacity, DeviceHealth, Driver, Pool
+from dray.driver.slices import PoolError, check_pool
+from dray.testing import cluster
 from dray.testing.driver_checks import check_driver
 from dray.testing.driver_process import Target, UnknownTarget
 from dray.testing.logged_exceptions import exceptions_in
@@ -55,6 +58,14 @@ NO_ANSWER = """
 FIRST_ONLY = """
     def prepare(self, claim):
         return [env(claim.devices[0])]
+"""
+NOTHING = """
+    def prepare(self, claim):
+        pass
+"""
+NAMES = """
+    def prepare(self, claim):
+        return [device.device for device in claim.devices]
 """
 RAISES = """
     def prepare(self, claim):
@@ -197,6 +208,38 @@ def test_a_state_of_health_that_does_not_exist_is_refused_where_it_is_made():
         DeviceHealth("pool", "fan-0", "Sick")
 
 
+@pytest.mark.parametrize(
+    ("devices", "text"),
+    [
+        (["fan-0"], "pool p: its devices must be Device, not str"),
+        ([Device(name="a", attributes={"model": "x"})], "attribute model must be a DeviceAttribute, not 'x'"),
+        ([Device(name="a", capacity={"memory": "1Gi"})], "capacity memory must be a DeviceCapacity, not '1Gi'"),
+        (
+            [Device(name="a", capacity={"memory": DeviceCapacity(value="1Gi")})],
+            "pool p, device a: capacity memory must be a Quantity: Quantity.parse('1Gi')",
+        ),
+    ],
+)
+def test_values_of_other_types_are_refused_in_words(devices, text):
+    with pytest.raises(PoolError, match=re.escape(text)):
+        check_pool(Pool("p", tuple(devices)))
+
+
+class NoPools(Driver):
+    name = "mistake.example.com"
+
+    def pools(self, node_name):
+        return [Device(name="a")]
+
+
+def test_devices_in_place_of_pools_are_refused_in_words():
+    with (
+        pytest.raises(PoolError, match=r"pools\(\) of driver mistake.example.com must answer with a list of Pool"),
+        cluster(drivers=[NoPools()]),
+    ):
+        pass
+
+
 TRACEBACK = """2026-01-01 E dray.driver.prepare: prepare claim default/c: the driver failed
 Traceback (most recent call last):
   File "{dray}/driver/prepare.py", line 172, in _prepare_one
@@ -213,7 +256,7 @@ Traceback (most recent call last):
     raise Wrong(quantity("x"))
   File "{dray}/api/quantity.py", line 10, in parse
     raise ValueError(text)
-ValueError: x
+my.errors.Wrong: x
 2026-01-01 I dray.driver: goes on
   File "/home/me/fan.py", line 3
     def f(
@@ -226,7 +269,7 @@ def test_exceptions_are_placed_in_the_authors_own_code():
 
     found = exceptions_in(TRACEBACK.format(dray=dray.__path__[0]))
     assert list(map(str, found)) == [
-        "ValueError: x (/home/me/fan.py, line 33, in prepare)",
+        "Wrong: x (/home/me/fan.py, line 33, in prepare)",
         "SyntaxError: '(' was never closed (/home/me/fan.py, line 3)",
     ]
 
@@ -260,6 +303,8 @@ async def test_an_exception_at_the_start_has_file_and_line(tmp_path):
 @pytest.mark.parametrize(
     ("mistake", "check", "text"),
     [
+        pytest.param(NOTHING, PREPARES, "the driver answered for 0 of 1 devices", id="none"),
+        pytest.param(NAMES, PREPARES, "must answer with a list of PreparedDevice, not of str", id="names"),
         pytest.param(SICK, HEALTH, "must be Healthy, Unhealthy, Unknown (", id="unknown-state"),
         pytest.param(SLOW, PREPARES, "NodePrepareResources gave no answer within 4 s (--timeout)", id="time-limit"),
         pytest.param(MISSING_FILE, PREPARES, "device node /dev/no-such-device does not exist", id="missing-file"),

@@ -90,6 +90,12 @@ def test_delete_waits_and_does_not_mind_what_is_gone(lamps):
         lamps.delete("lamp/one")
 
 
+@pytest.mark.parametrize("document", [{"kind": "Pod"}, {"apiVersion": "v1", "kind": "Pod", "metadata": "p"}])
+def test_what_is_no_object_is_refused(lamps, document):
+    with pytest.raises(ValueError, match=r"an object needs apiVersion, kind and metadata\.name: "):
+        lamps.apply(document)
+
+
 def test_a_driver_of_ones_own_is_at_hand(lamps, ending):
     assert isinstance(lamps.driver("lamp.example.com"), LampDriver)
     with pytest.raises(LookupError, match=r"no driver lamp\.example\.com serves on node-7"):
@@ -177,6 +183,15 @@ def test_without_nodes(dray_cluster, dray_namespace):
 
 def test_of_a_missing_pod(dray_cluster):
     dray_cluster.pod("nobody")
+
+def test_of_a_missing_file(dray_cluster):
+    dray_cluster.apply("no-such.yaml")
+
+def test_of_an_unknown_kind(dray_cluster):
+    dray_cluster.apply({"apiVersion": "v1", "kind": "Podd", "metadata": {"name": "p"}})
+
+def test_of_a_wrong_object(dray_cluster):
+    dray_cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"container": []}})
 """
 
 
@@ -188,11 +203,14 @@ def run_pytest(folder, *arguments):
 def test_a_traceback_has_the_test_alone(tmp_path):
     (tmp_path / "test_it.py").write_text(TESTS)
     done = run_pytest(tmp_path, "--strict-markers", "--tb=short", "test_it.py")
-    assert "2 failed" in done.stdout
+    assert "5 failed" in done.stdout
     places = re.findall(r"^(\S+\.py):\d+: in ", done.stdout, re.MULTILINE)
-    assert places == ["test_it.py"] * 2, done.stdout
+    assert places == ["test_it.py"] * 5, done.stdout
     assert "TimedOut: waited 0.3 s for pod p to be Running" in done.stdout
     assert "there are no nodes" in done.stdout
+    assert "No such file or directory: 'no-such.yaml'" in done.stdout
+    assert "ValueError: Podd p: the API server knows no Podd of v1" in done.stdout
+    assert ".spec.container: field not declared in schema" in done.stdout
 
 
 def test_the_plugin_costs_nothing_until_it_is_used(tmp_path):

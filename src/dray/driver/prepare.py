@@ -192,8 +192,7 @@ class ClaimPreparer:
             self._refuse_devices_of_others(claim)
             if self._driver.leaves_traces:
                 self._checkpoint.begin(claim.uid, StoredClaim(claim.reference.namespace, claim.reference.name, ()))
-            prepared = list(await _call(self._driver.prepare, claim))
-            _check_answer(claim, prepared)
+            prepared = _checked_answer(claim, await _call(self._driver.prepare, claim))
             return self._store(claim, prepared)
         except (PrepareError, CdiError) as error:
             log.warning("prepare claim %s: %s", claim.reference, error)
@@ -259,8 +258,12 @@ class ClaimPreparer:
         return ""
 
 
-def _check_answer(claim: ClaimToPrepare, prepared: Sequence[PreparedDevice]) -> None:
+def _checked_answer(claim: ClaimToPrepare, answer: Iterable[PreparedDevice] | None) -> list[PreparedDevice]:
+    """What the driver's `prepare` answered; a plain mistake in it is told in words of the kit."""
+    prepared = list(answer or ())
     for item in prepared:
+        if not isinstance(item, PreparedDevice):
+            raise PrepareError(f"the driver must answer with a list of PreparedDevice, not of {type(item).__name__}")
         if item.device not in claim.devices:
             raise PrepareError(
                 f"the driver answered with device {item.device.pool}/{item.device.device}, which the claim was not given"
@@ -274,6 +277,7 @@ def _check_answer(claim: ClaimToPrepare, prepared: Sequence[PreparedDevice]) -> 
             f"the driver answered for {len(claim.devices) - len(missing)} of {len(claim.devices)} devices, without "
             f"{', '.join(missing)}: each device of the claim needs a PreparedDevice, even if it changes nothing in a container"
         )
+    return prepared
 
 
 def _unique_names(prepared: Iterable[PreparedDevice]) -> list[str]:

@@ -28,7 +28,7 @@ from dray.driver.claim_files import CdiFiles, Checkpoint, DeviceMetadata, Stored
 from dray.driver.plugin import AllocatedDevice, ClaimReference, DeviceHealth, Driver, Pool
 from dray.driver.prepare import ClaimError, ClaimNotFound, ClaimPreparer
 from dray.driver.publisher import SlicePublisher
-from dray.driver.slices import split_pool
+from dray.driver.slices import PoolError, split_pool
 from dray.driver.sockets import OwnSocket, listen, socket_paths
 from dray.http.health import HealthAndMetrics, HealthChecks
 from dray.http.server import HttpServer
@@ -377,7 +377,12 @@ class RunningDriver:
         self.driver.published_pools = pools
 
     async def _pools(self) -> tuple[Pool, ...]:
-        return tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self.node_name))))
+        pools = tuple(await asyncio.to_thread(lambda: list(self.driver.pools(self.node_name))))
+        for pool in pools:
+            if not isinstance(pool, Pool):
+                kind = type(pool).__name__
+                raise PoolError(f"pools() of driver {self.driver.name} must answer with a list of Pool, not of {kind}")
+        return pools
 
     async def published(self) -> None:
         """Wait until the API has every device as described."""

@@ -11,7 +11,16 @@ from datetime import datetime
 from msgspec import structs
 
 from dray.api.meta import ObjectMeta, OwnerReference
-from dray.api.resource import Device, DeviceTaint, ResourcePool, ResourceSlice, ResourceSliceSpec
+from dray.api.quantity import Quantity
+from dray.api.resource import (
+    Device,
+    DeviceAttribute,
+    DeviceCapacity,
+    DeviceTaint,
+    ResourcePool,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from dray.driver.plugin import Pool, PoolSlice
 
 MAX_DEVICES = 128
@@ -76,7 +85,8 @@ def _has_details(device: Device) -> bool:
 
 
 def check_pool(pool: Pool) -> None:
-    """Raise PoolError where devices or counters of the pool cannot belong together."""
+    """Raise PoolError where devices or counters of the pool cannot belong together, or are something else than they must be."""
+    _refuse_wrong_types(pool)
     slices = split_pool(pool)
     _refuse_duplicates(pool.name, "device", [device.name for each in slices for device in each.devices])
     _refuse_duplicates(pool.name, "counter set", [s.name for each in slices for s in each.shared_counters])
@@ -93,6 +103,22 @@ def check_pool(pool: Pool) -> None:
                     raise PoolError(
                         f"pool {pool.name}, device {device.name}: counter {counter} does not exist in counter set {consumption.counter_set}"
                     )
+
+
+def _refuse_wrong_types(pool: Pool) -> None:
+    """What a dynamic language lets slip; later it would fail far from its cause."""
+    for device in (*pool.devices, *(device for each in pool.slices for device in each.devices)):
+        if not isinstance(device, Device):
+            raise PoolError(f"pool {pool.name}: its devices must be Device, not {type(device).__name__}")
+        where = f"pool {pool.name}, device {device.name}"
+        for name, attribute in device.attributes.items():
+            if not isinstance(attribute, DeviceAttribute):
+                raise PoolError(f"{where}: attribute {name} must be a DeviceAttribute, not {attribute!r}")
+        for name, capacity in device.capacity.items():
+            if not isinstance(capacity, DeviceCapacity):
+                raise PoolError(f"{where}: capacity {name} must be a DeviceCapacity, not {capacity!r}")
+            if not isinstance(capacity.value, Quantity):
+                raise PoolError(f"{where}: capacity {name} must be a Quantity: Quantity.parse({capacity.value!r})")
 
 
 def _refuse_duplicates(pool: str, what: str, names: Sequence[str]) -> None:

@@ -231,7 +231,12 @@ class Rig:
 
     def end(self) -> str:
         """How the driver ended."""
-        why = self.process.fatal_exception() or self.process.last_words() or "no output"
+        silent = (
+            "no output"
+            if self.process.exit_code
+            else "no output; a driver must serve until SIGTERM, such as by run(...)"
+        )
+        why = self.process.fatal_exception() or self.process.last_words() or silent
         return f"the driver ended with exit code {self.process.exit_code}: {why}"
 
     async def restart(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import dray
 
 _FRAME = re.compile(r'\s*File "(?P<file>.+)", line (?P<line>\d+)(?:, in (?P<function>.+))?')
+_MODULE = re.compile(r"^(?:\w+\.)+(?=\w+(?::|$))")
 _HEADER = "Traceback (most recent call last):"
 # Between the tracebacks of a chain; the last one is what was raised in the end.
 _CHAINS = (
@@ -20,7 +21,7 @@ _OTHERS = (str(Path(dray.__file__).parent), *{sysconfig.get_path(name) for name 
 
 @dataclass(frozen=True, slots=True)
 class LoggedException:
-    """`text` is the traceback's last line, such as `KeyError: 'speed'`."""
+    """`text` is the traceback's last line without the exception's module, such as `KeyError: 'speed'`."""
 
     text: str
     file: str
@@ -64,7 +65,7 @@ def _exception(text: str, frames: list[re.Match[str]]) -> LoggedException:
     """At the innermost line of the author's own code, if there is one."""
     own = [frame for frame in frames if not frame["file"].startswith((*_OTHERS, "<"))]
     frame = (own or frames)[-1]
-    return LoggedException(text, frame["file"], int(frame["line"]), frame["function"] or "")
+    return LoggedException(_MODULE.sub("", text), frame["file"], int(frame["line"]), frame["function"] or "")
 
 
 def _kind(text: str) -> str:

@@ -28,11 +28,17 @@ class ObjectPath:
 
     @classmethod
     def of(cls, document: Document, namespace: str) -> "ObjectPath":
-        group, _, version = document["apiVersion"].rpartition("/")
-        row = scheme.by_kind(document["kind"], group)
-        metadata = document["metadata"]
-        where = metadata.get("namespace", namespace) if row.namespaced else ""
-        return cls(row, version, where, metadata["name"])
+        try:
+            group, _, version = document["apiVersion"].rpartition("/")
+            kind, metadata = document["kind"], document["metadata"]
+            name = metadata["name"]
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError(f"an object needs apiVersion, kind and metadata.name: {document}") from None
+        try:
+            row = scheme.by_kind(kind, group)
+        except KeyError:
+            raise ValueError(f"{kind} {name}: the API server knows no {kind} of {document['apiVersion']}") from None
+        return cls(row, version, metadata.get("namespace", namespace) if row.namespaced else "", name)
 
     @classmethod
     def parse(cls, text: str, namespace: str) -> "ObjectPath":
@@ -51,8 +57,12 @@ class ObjectPath:
         return f"{self.row.kind.lower()}/{self.name}"
 
 
-def documents_of(manifest: Manifest) -> list[Document]:
-    """What a file, a text of several lines or a document holds."""
+def documents_of(manifests: Iterable[Manifest]) -> list[Document]:
+    """What files, texts of several lines and documents hold, in order."""
+    return [document for manifest in manifests for document in _documents(manifest)]
+
+
+def _documents(manifest: Manifest) -> list[Document]:
     if isinstance(manifest, dict):
         return [manifest]
     is_text = isinstance(manifest, str) and "\n" in manifest
@@ -65,4 +75,4 @@ def paths_of(manifests: Iterable[Manifest], namespace: str) -> Iterator[ObjectPa
         if isinstance(manifest, str) and "\n" not in manifest and Path(manifest).suffix not in _OF_FILES:
             yield ObjectPath.parse(manifest, namespace)
         else:
-            yield from (ObjectPath.of(document, namespace) for document in documents_of(manifest))
+            yield from (ObjectPath.of(document, namespace) for document in _documents(manifest))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import yaml
 
 from dray.api import scheme
 from dray.api.core import Event, Pod
@@ -84,13 +85,16 @@ class Cluster:
     def apply(self, *manifests: Manifest, namespace: str = "default") -> list[dict[str, Any]]:
         """Server-side apply of files, YAML text or documents, in order; the answer holds them as stored."""
         __tracebackhide__ = True
-        documents = [document for each in manifests for document in documents_of(each)]
-        return [self._ask(self._apply(document, namespace)) for document in documents]
+        stored = []
+        for path, document in _read(
+            lambda: [(ObjectPath.of(each, namespace), each) for each in documents_of(manifests)]
+        ):
+            stored.append(self._ask(self._apply(path, document)))
+        return stored
 
-    async def _apply(self, document: dict[str, Any], namespace: str) -> dict[str, Any]:
+    async def _apply(self, path: ObjectPath, document: dict[str, Any]) -> dict[str, Any]:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        path = ObjectPath.of(document, namespace).url
-        call = Call("PATCH", path, query, msgspec.json.encode(document), APPLY_PATCH)
+        call = Call("PATCH", path.url, query, msgspec.json.encode(document), APPLY_PATCH)
         answer = await self.client.transport.request(call)
         if answer.status >= 400:
             raise ApiError.from_answer(answer.status, answer.body)
@@ -103,7 +107,7 @@ class Cluster:
         Objects that are not there are fine.
         """
         __tracebackhide__ = True
-        paths = list(paths_of(manifests, namespace))[::-1]
+        paths = _read(lambda: list(paths_of(manifests, namespace))[::-1])
         for path in paths:
             self._ask(self._delete(path))
         for path in paths:
@@ -152,8 +156,10 @@ class Cluster:
     def claims_of(self, name: str, namespace: str = "default") -> list[ResourceClaim]:
         """The claims of a pod, in the order of its spec."""
         __tracebackhide__ = True
-        pod = self.pod(name, namespace)
-        return [self._ask(self.client.get(CLAIMS, each, namespace)) for each in claim_names_of_entries(pod)]
+        claims = []
+        for each in claim_names_of_entries(self.pod(name, namespace)):
+            claims.append(self._ask(self.client.get(CLAIMS, each, namespace)))
+        return claims
 
     def devices_of(self, name: str, namespace: str = "default") -> list[str]:
         """What a pod was given: `driver/pool/device`, claim by claim."""
@@ -265,7 +271,7 @@ class Cluster:
             if time.monotonic() > deadline:
                 why = state()
                 text = f"waited {timeout_s:g} s for {what}"
-                raise TimedOut(f"{text}\n{why}" if "\n" in why else f"{text}: {why}" if why else text)
+                raise TimedOut(f"{text}\n{why}" if "\n" in why else f"{text}: {why.strip()}" if why else text)
             time.sleep(0.02)
 
     def _why(self, name: str, namespace: str) -> str:
@@ -285,6 +291,15 @@ class Cluster:
             return self.logs(name, namespace)
         except ApiError:
             return ""
+
+
+def _read(read: Callable[[], T]) -> T:
+    """What is read of manifests, without the way of an exception through Dray."""
+    __tracebackhide__ = True
+    try:
+        return read()
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise error.with_traceback(None) from None
 
 
 # --- start and end --------------------------------------------------------------------------------------------------------
