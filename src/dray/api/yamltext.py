@@ -26,8 +26,8 @@ _FLOAT = re.compile(r"[-+]?(?:[0-9][0-9_]*)?(?:\.[0-9_]*)?(?:[eE][-+]?[0-9]+)?",
 _NOT_A_NUMBER = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)", re.ASCII).fullmatch
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
-    **{case(word): True for word in ("true", "yes", "on") for case in (str.lower, str.capitalize, str.upper)},
-    **{case(word): False for word in ("false", "no", "off") for case in (str.lower, str.capitalize, str.upper)},
+    **{case(word): True for word in ("true", "yes", "y", "on") for case in (str.lower, str.capitalize, str.upper)},
+    **{case(word): False for word in ("false", "no", "n", "off") for case in (str.lower, str.capitalize, str.upper)},
 }
 
 
@@ -193,7 +193,7 @@ class _Builder:
             holder.value.append(value)
             holder.lines.items.append(lines)
         elif holder.awaits_key:
-            holder.key, holder.key_line, holder.awaits_key = _key(value, lines.line), lines.line, False
+            holder.key, holder.key_line, holder.awaits_key = key_text(value, lines.line), lines.line, False
         else:
             self.put_field(holder, value, lines)
 
@@ -212,7 +212,7 @@ class _Builder:
         holder.key, holder.awaits_key = None, True
 
 
-def _key(value: Any, line: int) -> str:
+def key_text(value: Any, line: int) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -230,6 +230,11 @@ def _scalar(event: Any, line: int) -> Any:
         return text
     if event.tag == "tag:yaml.org,2002:binary":
         return "".join(text.split())
+    return plain_scalar(text, line)
+
+
+def plain_scalar(text: str, line: int) -> Any:
+    """The value of a scalar without quotes and tag."""
     if text in _WORDS:
         return _WORDS[text]
     first = text[0]

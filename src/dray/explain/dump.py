@@ -17,6 +17,7 @@ from dray.api.errors import DecodeError
 from dray.api.jsontext import read_json
 from dray.api.kep_field_names import uses_old_spelling
 from dray.api.manifests import Manifest, read_manifests
+from dray.api.plain_yaml import NOT_PLAIN, read_plain_yaml
 from dray.api.resource import (
     API_VERSION,
     DeviceClass,
@@ -148,6 +149,12 @@ def _documents(name: str, data: bytes, on_bytes: Callable[[int], None] | None) -
                 on_bytes(len(data))
             return
     for part in parts_of_yaml(data):
+        plain = read_plain_yaml(part)
+        if plain is not NOT_PLAIN:
+            yield from _opened(plain)
+            if on_bytes is not None:
+                on_bytes(len(part))
+            continue
         try:
             found = list(read_manifests(part))
         except DecodeError as problem:
@@ -218,6 +225,45 @@ def add_document(dump: Dump, document: Document, check: ValidationContext | None
     return ""
 
 
+# No question is answered with these, and people put passwords into them.
+_NOT_SHARED_OF_CONTAINERS = (
+    "command",
+    "args",
+    "env",
+    "envFrom",
+    "lifecycle",
+    "livenessProbe",
+    "readinessProbe",
+    "startupProbe",
+)
+_NOT_SHARED_OF_METADATA = ("managedFields",)
+_NOT_SHARED_ANNOTATIONS = ("kubectl.kubernetes.io/last-applied-configuration",)
+
+
+def without_secrets(document: Document) -> Document:
+    """The document as it may be shown to others; everything that an answer depends on stays."""
+    metadata = _less(document.get("metadata") or {}, _NOT_SHARED_OF_METADATA)
+    if metadata.get("annotations"):
+        metadata["annotations"] = _less(metadata["annotations"], _NOT_SHARED_ANNOTATIONS)
+    shared = {**document, "metadata": metadata}
+    if document.get("kind") == "Pod":
+        shared["spec"] = _pod_spec_without_secrets(document.get("spec") or {})
+    return shared
+
+
+def _pod_spec_without_secrets(spec: Document) -> Document:
+    containers = {
+        name: [_less(each, _NOT_SHARED_OF_CONTAINERS) for each in spec[name]]
+        for name in ("containers", "initContainers", "ephemeralContainers")
+        if spec.get(name)
+    }
+    return {**spec, **containers}
+
+
+def _less(mapping: Document, names: tuple[str, ...]) -> Document:
+    return {key: value for key, value in mapping.items() if key not in names}
+
+
 def _in_namespace(document: Document, kind: str) -> Document:
     metadata = document.get("metadata")
     if not is_namespaced(kind) or not isinstance(metadata, dict) or metadata.get("namespace"):
@@ -238,23 +284,32 @@ def parts_of_yaml(data: bytes) -> Iterator[bytes]:
         yield from _yaml_items(document)
 
 
+# The patterns begin with the end of the line before, which is found ten times faster than the beginning of a line.
+_SEPARATOR = re.compile(rb"\n---(?=\s|$)")
+_ITEMS = re.compile(rb"\nitems:\r?\n(?=- )")
+_AFTER_ITEMS = re.compile(rb"\n(?=[^\s#-])")
+_ITEM = re.compile(rb"\n(?=- )")
+
+
 def _yaml_documents(data: bytes) -> Iterator[bytes]:
-    start = 0
-    for separator in re.finditer(rb"^---(?=\s|$)", data, re.MULTILINE):
-        yield data[start : separator.start()]
+    start = 3 if re.match(rb"---(?=\s|$)", data) else 0
+    for separator in _SEPARATOR.finditer(data):
+        yield data[start : separator.start() + 1]
         start = separator.end()
     yield data[start:]
 
 
 def _yaml_items(document: bytes) -> Iterator[bytes]:
     """Each item with the text around the list: the kind of the list may stand before or after its items."""
-    begins = re.search(rb"^items:\r?\n(?=- )", document, re.MULTILINE)
+    begins = re.match(rb"items:\r?\n(?=- )", document) or _ITEMS.search(document)
     if begins is None:
         yield document
         return
-    ends = re.compile(rb"^[^\s#-]", re.MULTILINE).search(document, begins.end())
-    end = ends.start() if ends is not None else len(document)
-    frame = document[: begins.start()] + document[end:] + b"\nitems:\n"
-    bounds = [item.start() for item in re.compile(rb"^- ", re.MULTILINE).finditer(document, begins.end(), end)]
+    # From the end of the line `items:` on, so that every item begins after the end of a line.
+    first = begins.end() - 1
+    ends = _AFTER_ITEMS.search(document, first)
+    end = ends.end() if ends is not None else len(document)
+    frame = document[: begins.start()] + b"\n" + document[end:] + b"\nitems:\n"
+    bounds = [item.end() for item in _ITEM.finditer(document, first, end)]
     for begin, until in zip(bounds, [*bounds[1:], end], strict=True):
         yield frame + document[begin:until]
