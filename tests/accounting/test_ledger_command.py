@@ -89,13 +89,13 @@ def test_dump_from_standard_input_as_json():
 
 
 def test_dump_of_a_folder(tmp_path):
-    (tmp_path / "nodes.yaml").write_text("{kind: Node, apiVersion: v1, metadata: {name: n}}")
+    (tmp_path / "nodes.yaml").write_text("{kind: Node, apiVersion: v1, metadata: {name: node}}")
     (tmp_path / "readme.txt").write_text("not an object")
     pod = {"metadata": {"name": "p"}, "spec": {"nodeName": "elsewhere"}}
     (tmp_path / "pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": [pod]}))
     result = run("-f", str(tmp_path), "-o", "json")
     document = json.loads(result.stdout)
-    assert [node["name"] for node in document["nodes"]] == ["n"]
+    assert [node["name"] for node in document["nodes"]] == ["node"]
     assert document["warnings"] == ["node elsewhere is not among the objects, but has pods"]
 
 
@@ -120,22 +120,22 @@ def test_bad_objects_are_named_and_the_rest_is_shown(tmp_path):
         """
 apiVersion: v1
 kind: Node
-metadata: {name: n}
+metadata: {name: node}
 status: {allocatable: {cpu: "4", pods: "10"}}
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: bad, namespace: default}
-spec: {nodeName: n, containers: [{name: c, resources: {requests: {cpu: "-1"}}}]}
+spec: {nodeName: node, containers: [{name: c, resources: {requests: {cpu: "-1"}}}]}
 ---
 apiVersion: v1
 kind: Pod
 metadata: {name: good, namespace: default}
-spec: {nodeName: n, containers: [{name: c, resources: {requests: {cpu: "1"}}}]}
+spec: {nodeName: node, containers: [{name: c, resources: {requests: {cpu: "1"}}}]}
 """
     )
     result = run("-f", str(dump))
-    assert lines(result.stdout)[1] == ["n", "cpu", "4", "1", "0", "1", "3"]
+    assert lines(result.stdout)[1] == ["node", "cpu", "4", "1", "0", "1", "3"]
     assert "warning: pod default/bad is not counted: c: cpu -1 is below zero" in result.stderr
     dump.write_text("kind: Node\nmetadata: [")
     assert run("-f", str(dump)).exit_code == 2

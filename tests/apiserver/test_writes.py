@@ -249,7 +249,7 @@ async def test_a_method_in_small_letters_is_answered(server: Client) -> None:
 
 
 async def test_yaml_in_and_out(server: Client) -> None:
-    text = b"metadata: {name: y}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: gold}}]}}\n"
+    text = b"metadata: {name: y1}\nspec: {devices: {requests: [{name: r, exactly: {deviceClassName: gold}}]}}\n"
     made = await server.post(CLAIMS, text, content_type="application/yaml", accept="application/yaml")
     assert (made.status, made.headers["content-type"]) == (201, "application/yaml")
     assert b"deviceClassName: gold" in made.body

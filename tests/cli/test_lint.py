@@ -33,9 +33,57 @@ def write(tmp_path: Path):
     return write
 
 
-def test_a_good_manifest_says_nothing(write):
+def test_a_good_manifest_says_only_that_it_was_read(write):
     result = run("-f", write("class.yaml", GOOD))
-    assert (result.output, result.exit_code) == ("", 0)
+    assert (result.stdout, result.stderr, result.exit_code) == ("", "1 object, no problems\n", 0)
+
+
+def test_the_number_of_objects_and_problems_is_said(write):
+    write("many/twelve.yaml", "---\n".join(GOOD.replace("name: gpu", f"name: gpu-{n}") for n in range(12)))
+    folder = str(Path(write("many/empty.yaml", "")).parent)
+    assert run("-f", folder).stderr == "12 objects, no problems\n"
+    write("many/wrong.yaml", GOOD.replace("name: gpu", "name: GPU"))
+    result = run("-f", folder)
+    assert (result.stderr, result.exit_code) == ("13 objects, 1 error\n", 1)
+
+
+@pytest.mark.parametrize("word", ["n", "N", "y", "no", "No", "yes", "on", "OFF", "true", "1e3", "012"])
+def test_a_name_that_yaml_does_not_read_as_text_is_an_error(write, word):
+    path = write("class.yaml", GOOD.replace("name: gpu", f"name: {word}"))
+    result = run("-f", path)
+    assert result.exit_code == 1
+    assert result.stdout.startswith(f"{path}:4: error: metadata.name: ")
+    assert result.stdout.rstrip().endswith("write it in quotes")
+    assert run("-f", write("quoted.yaml", GOOD.replace("name: gpu", f"name: {word.lower()!r}"))).exit_code == 0
+
+
+def test_every_bare_word_of_a_file_is_found(write):
+    labelled = GOOD.replace("metadata:\n", "metadata:\n  labels: {a: y, b: 'n'}\n  annotations:\n    c: off\n")
+    found = run("-f", write("class.yaml", labelled)).stdout
+    assert [row.split(": ")[2] for row in found.splitlines()] == ["metadata.labels[a]", "metadata.annotations[c]"]
+    assert "false is a boolean, as YAML reads n, no, off and false: write it in quotes" in found
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "said"),
+    [
+        (
+            "resource.k8s.io/v1",
+            "DeviceClas",
+            'no kind "DeviceClas" in version "resource.k8s.io/v1", did you mean DeviceClass?',
+        ),
+        ("resource.k8s.io/v1", "Resourceclaim", "did you mean ResourceClaim?"),
+        ("v1", "pod", "did you mean Pod?"),
+        ("apps/v1", "Deploymnet", "did you mean Deployment?"),
+        ("v1", "Banana", 'no kind "Banana" in version "v1"'),
+        ("resource.k8s.oi/v1", "DeviceClass", "did you mean resource.k8s.io?"),
+    ],
+)
+def test_a_misspelt_kind_is_an_error(version, kind, said):
+    result = run("-f", "-", stdin=f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
+    assert result.exit_code == 1
+    assert said in result.stdout
+    assert ": error: " in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -91,7 +139,7 @@ def test_gates_tell_what_the_server_drops(write):
         "apiVersion: resource.k8s.io/v1\nkind: ResourceClaim\nmetadata: {name: c}\nspec:\n  devices:\n    requests:\n"
         "    - name: a\n      exactly:\n        deviceClassName: gpu\n        tolerations: [{operator: Exists}]\n",
     )
-    assert run("-f", path).output == ""
+    assert run("-f", path).stdout == ""
     result = run("-f", path, "--emulate", "1.34")
     assert "claim.yaml:10: warning: " in result.output
     assert "feature gate DRADeviceTaints is off" in result.output
@@ -106,7 +154,7 @@ def test_old_spellings_and_versions_are_pointed_out(write):
     path = write(
         "slice.yaml",
         "apiVersion: resource.k8s.io/v1beta1\nkind: ResourceSlice\nmetadata: {name: s}\nspec:\n  driver: Gpu.example.com\n"
-        "  nodeName: n\n  pool: {name: n, resourceSliceCount: 1}\n  devices:\n  - name: d\n    basic:\n"
+        "  nodeName: n1\n  pool: {name: n1, resourceSliceCount: 1}\n  devices:\n  - name: d\n    basic:\n"
         "      nativeResourceMappings:\n        cpu: {quantityFrom: {perInstanceQuantity: 2}}\n",
     )
     result = run("-f", path)
@@ -130,7 +178,7 @@ def test_admin_access_needs_a_labelled_namespace_only_where_we_see_it(write):
 
 def test_json_output(write):
     path = write("class.yaml", GOOD.replace("name: gpu", "name: GPU"))
-    (finding,) = json.loads(run("-f", path, "-o", "json").output)
+    (finding,) = json.loads(run("-f", path, "-o", "json").stdout)
     assert finding["file"] == path
     assert (finding["line"], finding["severity"], finding["path"]) == (4, "error", "metadata.name")
 

@@ -95,13 +95,13 @@ def slice_with(devices: int) -> Document:
 
 
 def yaml_list(size: int) -> bytes:
-    lines = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\nitems:\n"
+    lines = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y1\nitems:\n"
     return lines + b"- a: b\n" * ((size - len(lines)) // 7)
 
 
 def yaml_flow(size: int) -> bytes:
     return (
-        b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y}\ndata: {"
+        b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: y1}\ndata: {"
         + b"".join(b"k%d: v," % n for n in range(size // 9))
         + b"}\n"
     )

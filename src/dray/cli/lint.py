@@ -1,14 +1,15 @@
 """`dray lint`: manifests checked without a server."""
 
-import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from dray.cli.options import gate_options, gates_from
-from dray.cli.output import Coloured, show_line
+from dray.cli.options import gate_options, gates_from, output_option
+from dray.cli.output import Coloured, show_line, write_document
 from dray.features import FeatureGates
 from dray.validation.lint import LintFinding
 from dray.validation.lint import lint as lint_manifest
@@ -21,14 +22,15 @@ _COLOURS = {"error": "red", "warning": "yellow", "hint": "cyan"}
 @click.command()
 @click.option("-f", "--filename", "filenames", multiple=True, help="File, directory, or - for standard input.")
 @gate_options
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print findings.")
+@output_option("wide shows the expression of a CEL finding, too.")
 @click.argument("more", nargs=-1, type=click.Path())
 def lint(
     filenames: tuple[str, ...], emulate: str | None, feature_gates: str, output: str, more: tuple[str, ...]
 ) -> None:
     """Check manifests without a server: validation, unknown fields, CEL, gates, old spellings.
 
-    Prints one line per finding, "file:line: severity: path: message". Exit status 1 says that there are errors.
+    Prints one line per finding, "file:line: severity: path: message", and what was checked on standard error. Exit
+    status 1 says that there are errors.
 
     \b
     Examples:
@@ -40,17 +42,37 @@ def lint(
     places = [*filenames, *more]
     if not places:
         raise click.UsageError("name a file, a directory, or - for standard input with -f")
-    found = [row for place in places for row in _findings(place, gates)]
-    if output == "json":
-        click.echo(json.dumps([_as_json(source, finding) for source, finding in found], indent=2))
+    checked = [file for place in places for file in _checked(place, gates)]
+    found = [(each.name, finding) for each in checked for finding in each.findings]
+    if output in ("json", "yaml"):
+        write_document([_document(source, finding) for source, finding in found], output)
     else:
         for source, finding in found:
-            _show(source, finding)
+            _show(source, finding, is_wide=output == "wide")
+        click.echo(_summary(checked), err=True)
     if any(finding.severity == "error" for _, finding in found):
         sys.exit(1)
 
 
-def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, LintFinding]]:
+@dataclass(frozen=True, slots=True)
+class _CheckedFile:
+    name: str
+    objects: int
+    findings: list[LintFinding]
+
+
+def _summary(checked: list[_CheckedFile]) -> str:
+    objects = sum(each.objects for each in checked)
+    counts: Counter[str] = Counter(finding.severity for each in checked for finding in each.findings)
+    words = [_counted(counts[severity], severity) for severity in _COLOURS if counts[severity]]
+    return f"{_counted(objects, 'object')}, {', '.join(words) or 'no problems'}"
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _checked(place: str, gates: FeatureGates) -> Iterator[_CheckedFile]:
     sources = list(_sources(place))
     files = [(name, *read_with_hints(data)) for name, data in sources]
     namespaces = {
@@ -63,7 +85,7 @@ def _findings(place: str, gates: FeatureGates) -> Iterator[tuple[str, LintFindin
         found = [LintFinding(line, "error", "", message) for line, message in broken]
         for manifest in manifests:
             found.extend(lint_manifest(manifest, gates, namespaces))
-        yield from ((name, finding) for finding in sorted(found, key=lambda finding: finding.line))
+        yield _CheckedFile(name, len(manifests), sorted(found, key=lambda finding: finding.line))
 
 
 def _sources(place: str) -> Iterator[tuple[str, bytes]]:
@@ -81,14 +103,17 @@ def _sources(place: str) -> Iterator[tuple[str, bytes]]:
             raise click.UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
-def _show(source: str, finding: LintFinding) -> None:
+def _show(source: str, finding: LintFinding, *, is_wide: bool) -> None:
     severity = Coloured(finding.severity, _COLOURS[finding.severity])
     path = f"{finding.path}: " if finding.path else ""
-    # A CEL message goes on with the expression and a caret; here each finding has one line.
-    show_line(f"{source}:{finding.line}: ", severity, f": {path}{finding.message.splitlines()[0]}")
+    # A CEL message goes on with the expression and a caret.
+    first, *more = finding.message.splitlines()
+    show_line(f"{source}:{finding.line}: ", severity, f": {path}{first}")
+    for line in more if is_wide else ():
+        show_line(f"  {line}")
 
 
-def _as_json(source: str, finding: LintFinding) -> dict[str, object]:
+def _document(source: str, finding: LintFinding) -> dict[str, object]:
     return {
         "file": source,
         "line": finding.line,

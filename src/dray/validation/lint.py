@@ -139,12 +139,7 @@ def _old_spelling(document: Document) -> Iterator[Said]:
 
 
 def _suggestion(field: UnknownField) -> str:
-    known = list(struct(field.struct).fields)
-    lowered = {name.lower(): name for name in known}
-    if (name := lowered.get(field.name.lower())) is not None:
-        return f", did you mean {name}?"
-    near = difflib.get_close_matches(field.name, known, n=1, cutoff=0.7)
-    return f", did you mean {near[0]}?" if near else ""
+    return _nearest(field.name, list(struct(field.struct).fields))
 
 
 def _likely_version(manifest: Manifest) -> str:
@@ -175,8 +170,30 @@ def _unknown_kind(manifest: Manifest) -> Iterator[Said]:
     if any(version.rpartition("/")[0] == group for version in versions):
         others = ", ".join(version for version in versions if version.rpartition("/")[0] == group)
         yield "error", "apiVersion", f'no kind "{manifest.kind}" in version "{manifest.api_version}", but in {others}'
+        return
+    yield from _misspelt_kind(manifest.api_version, manifest.kind, group)
+
+
+def _misspelt_kind(api_version: str, kind: str, group: str) -> Iterator[Said]:
+    """A kind that no Kubernetes has in one of its own groups is an error; in a group of others it may be a custom resource."""
+    groups = dict.fromkeys(version.rpartition("/")[0] for version, _ in known_kinds())
+    if group in groups:
+        # The kinds of lists are not among the known ones.
+        if not kind.endswith("List"):
+            known = [name for version, name in known_kinds() if version.rpartition("/")[0] == group]
+            yield "error", "kind", f'no kind "{kind}" in version "{api_version}"{_nearest(kind, known)}'
+        return
+    near = difflib.get_close_matches(group, list(groups), n=1, cutoff=0.85)
+    if near and any(name == kind for version, name in known_kinds() if version.rpartition("/")[0] == near[0]):
+        yield "error", "apiVersion", f'no group "{group}" has a {kind}, did you mean {near[0]}?'
     else:
-        yield "hint", "kind", f"{manifest.api_version} {manifest.kind} is not a kind we know, so it was not checked"
+        yield "hint", "kind", f"{api_version} {kind} is not a kind we know, so it was not checked"
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    lowered = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.7)
+    return f", did you mean {lowered[near[0]]}?" if near else ""
 
 
 def _old_version(manifest: Manifest) -> Iterator[Said]:

@@ -1,6 +1,7 @@
 """Shorthands that people write and the API does not take, with what to write instead.
 
-The KEPs' own examples have them: a selector as a bare string, attributes and capacities as bare values.
+The KEPs' own examples have them: a selector as a bare string, attributes and capacities as bare values. Texts without
+quotes that YAML reads as a boolean or a number are told here, too.
 """
 
 from __future__ import annotations
@@ -34,13 +35,25 @@ def repair(document: Document, schema: StructSchema) -> tuple[Document, list[Sho
 def _value(value: Any, ref: TypeRef, path: str, hints: list[ShorthandHint]) -> Any:
     if ref.shape == "struct":
         return _struct(value, ref.name, path, hints)
-    if ref.item is None or ref.item.shape == "scalar":
+    if ref.shape == "scalar":
+        return _quoted(value, path, hints) if ref.name == "string" else value
+    if ref.item is None:
         return value
     if ref.shape == "list" and isinstance(value, list):
         return [_value(inner, ref.item, f"{path}[{i}]", hints) for i, inner in enumerate(value)]
     if ref.shape == "map" and isinstance(value, dict):
         return {key: _value(inner, ref.item, f"{path}[{key}]", hints) for key, inner in value.items()}
     return value
+
+
+def _quoted(value: Any, path: str, hints: list[ShorthandHint]) -> Any:
+    """A name such as `no` or `1e3` without quotes is a boolean or a number in YAML."""
+    if not isinstance(value, bool | int | float):
+        return value
+    words = "y, yes, on and true" if value else "n, no, off and false"
+    meaning = f"a boolean, as YAML reads {words}" if isinstance(value, bool) else "a number"
+    hints.append(ShorthandHint(path, f"{_shown(value)} is {meaning}: write it in quotes"))
+    return _shown(value)
 
 
 def _struct(value: Any, name: str, path: str, hints: list[ShorthandHint]) -> Any:
