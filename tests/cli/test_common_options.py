@@ -14,7 +14,7 @@ from dray.cli.main import COMMANDS, cli
 CONTEXT = click.Context(cli)
 # These write a kubeconfig, or hand all options on to a parser of their own.
 WRITE_A_KUBECONFIG = {"up", "apiserver", "kubeconfig"}
-PRINT_OBJECTS = ("cel", "devices", "doctor", "explain", "ledger", "simulate")
+PRINT_OBJECTS = ("cel", "devices", "doctor", "explain", "ledger", "lint", "list", "simulate")
 
 
 def options_of(name: str) -> dict[str, click.Parameter]:
@@ -57,7 +57,6 @@ QUESTIONS = (
     ["ledger"],
     ["cel", "true"],
     ["doctor"],
-    ["doctor", "--watch"],
     ["explain", "pod/a"],
     ["top"],
     ["dashboard"],

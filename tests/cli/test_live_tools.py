@@ -80,3 +80,72 @@ def test_the_others_look_at_the_same_cluster(asks: Any) -> None:
     checked = asks("doctor")
     assert (checked.exit_code, checked.stdout.startswith("nothing looks wrong")) == (0, True), checked.output
     assert asks("ledger").exit_code == 0
+
+
+SECRETS = {
+    "command": ["sh", "-c", "login --password=hunter2"],
+    "args": ["hunter2"],
+    "env": [{"name": "PASSWORD", "value": "hunter2"}],
+}
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_a_dump_answers_as_the_cluster_does(running: Cluster, asks: Any, tmp_path: Path, form: str) -> None:
+    for document in a_pod_for_nics("hoarder", 20):
+        if document["kind"] == "Pod":
+            document["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "hunter2"}
+            document["spec"]["containers"][0].update(SECRETS)
+        running.apply(document)
+    running.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"a": "hunter2"}})
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"}, "spec": {"hard": {"pods": "50"}}}
+    running.apply(quota)
+    running.wait_until_unschedulable("hoarder")
+    dumped = asks("dump", "-o", form)
+    assert dumped.exit_code == 0, dumped.output
+    assert "hunter2" not in dumped.stdout
+    assert "managedFields" not in dumped.stdout
+    kinds = {item["kind"] for item in yaml.safe_load(dumped.stdout)["items"]}
+    assert kinds >= {"Node", "Pod", "ResourceSlice", "DeviceClass", "ResourceClaimTemplate", "ResourceQuota", "Event"}
+    file = tmp_path / f"dump.{form}"
+    file.write_text(dumped.stdout)
+    for question in (
+        ["explain", "pod/hoarder", "-n", "default", "-o", "json"],
+        ["devices", "-o", "json"],
+        ["ledger", "-o", "json"],
+        ["cel", 'device.driver == "nic.example.com"', "-o", "json"],
+    ):
+        live, offline = asks(*question), asks(*question, "-f", str(file))
+        assert (offline.exit_code, json.loads(offline.stdout)) == (live.exit_code, json.loads(live.stdout)), question
+    for question in (["doctor"], ["simulate"], ["top"], ["explain", "--all"], ["lint"]):
+        assert asks(*question, "-f", str(file)).exit_code in (0, 1), question
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        pytest.param("dray explain pod/gr", "pod/greedy", id="pod"),
+        pytest.param("dray explain gr", "greedy", id="bare-pod"),
+        pytest.param("dray explain -n kube-sys", "kube-system", id="namespace"),
+        pytest.param("dray devices --node no", "node-1", id="node"),
+        pytest.param("dray cel --class wi", "wire", id="class"),
+        pytest.param("dray cel --context nowhere --class wi", "", id="no-such-cluster"),
+    ],
+)
+def test_names_of_the_cluster_are_completed(running: Cluster, asks: Any, words: str, offered: str) -> None:
+    for document in a_pod_for_nics("greedy", 20):
+        running.apply(document)
+    count = str(len(words.split()) - 1)
+    environment = {"_DRAY_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": count}
+    result = CliRunner().invoke(cli, prog_name="dray", env=environment)
+    assert [line.partition(",")[2] for line in result.output.split()] == ([offered] if offered else [])
+
+
+def test_a_class_is_evaluated_by_name(running: Cluster, asks: Any) -> None:
+    for document in a_pod_for_nics("greedy", 20):
+        running.apply(document)
+    result = asks("cel", "--class", "wire", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["expression"] == 'device.driver == "nic.example.com"'
+    assert "no device class named wires" in asks("cel", "--class", "wires").output
+    assert asks("cel").exit_code == 2
+    assert asks("cel", "true", "--class", "wire").exit_code == 2

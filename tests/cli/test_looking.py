@@ -252,3 +252,20 @@ def test_a_tiny_terminal_gets_what_fits(tmp_path: Path) -> None:
     for lines in (1, 3, 10, 24):
         assert len(text_of(view, lines).splitlines()) <= lines
     assert "... 44 more" in text_of(view, 24)
+
+
+def test_attributes_keep_their_types_in_json(tmp_path: Path) -> None:
+    cluster = Cluster()
+    attributes = {
+        "smtEnabled": {"bool": False},
+        "index": {"int": 3},
+        "model": {"string": "3"},
+        "driverVersion": {"version": "1.2.3"},
+        "sizes": {"ints": [1, 2]},
+    }
+    cluster.slice["spec"]["devices"] = [gpu("gpu-0", attributes=attributes)]
+    file = written(cluster, tmp_path)
+    (row,) = json.loads(CliRunner().invoke(devices, ["-f", file, "-o", "json"]).stdout)["devices"]
+    expected = {"smtEnabled": False, "index": 3, "model": "3", "driverVersion": "1.2.3", "sizes": [1, 2]}
+    assert {name: value for name, value in row["attributes"].items() if name in expected} == expected
+    assert "smtEnabled=false" in CliRunner().invoke(devices, ["-f", file, "-o", "wide"]).stdout

@@ -12,6 +12,7 @@ import click
 from dray.api.dra.pod_phase import is_waiting_for_node
 from dray.cli.cluster_source import LiveCluster, load_dump, refuse_two_sources, source_options
 from dray.cli.main import EXIT_NO
+from dray.cli.name_completion import ObjectName
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import Coloured, show_line, write_document
 from dray.explain.cluster_objects import ClusterObjects
@@ -39,7 +40,13 @@ _COLOURS = {"error": "red", "warning": "yellow"}
     type=click.Path(exists=True, file_okay=False),
     help="Also look for lost CDI files here, such as /var/run/cdi.",
 )
-@click.option("--node", default="", help="Whose CDI directory it is; default: any node's.")
+@click.option(
+    "--node",
+    default="",
+    metavar="NAME",
+    type=ObjectName("Node"),
+    help="Whose CDI directory it is; default: any node's.",
+)
 @output_option("wide shows each fix on a line of its own.")
 @gate_options
 def doctor(

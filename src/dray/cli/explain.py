@@ -14,6 +14,7 @@ from dray.api.core import Pod
 from dray.api.dra.pod_phase import is_active, is_bound
 from dray.cli.cluster_source import LiveCluster, fetch_dump, read_dump, source_options
 from dray.cli.main import EXIT_NO
+from dray.cli.name_completion import ObjectName
 from dray.cli.options import gate_options, gates_from, output_option
 from dray.cli.output import show_line, show_painted, wants_colour, write_document
 from dray.explain.cluster_objects import ClusterObjects
@@ -28,11 +29,25 @@ _POD_WORDS = ("pod", "pods", "po")
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[pod/NAME]")
+@click.argument("names", nargs=-1, metavar="[pod/NAME]", type=ObjectName("Pod", prefix="pod/"))
 @source_options
-@click.option("-n", "--namespace", default=None, help="Default: as the kubeconfig says.")
+@click.option(
+    "-n",
+    "--namespace",
+    default=None,
+    metavar="NAME",
+    type=ObjectName("Namespace"),
+    help="Default: as the kubeconfig says.",
+)
 @click.option("--all", "every", is_flag=True, help="Every pod that waits or is kept from starting, grouped by cause.")
-@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Look at this node in depth; may be repeated.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    type=ObjectName("Node"),
+    help="Look at this node in depth; may be repeated.",
+)
 @click.option("--keep-going", is_flag=True, help="Leave out objects that are not valid instead of stopping.")
 @output_option("wide shows every node.")
 @gate_options

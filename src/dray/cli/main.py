@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor:doctor", "Known traps of a cluster, one line each with the fix."),
     "driver": ("driver:driver", "Run a driver that comes with Dray on a node."),
     "kubelet": ("kubelet:kubelet", "Run the node agent of one node."),
+    "dump": ("dump:dump", "Print the objects that the other commands read with -f."),
     "ledger": ("ledger:ledger", "What each node can give, what pods and claims take from it, and why."),
     "kubeconfig": ("kubeconfig:kubeconfig", "Make a kubeconfig for another user, a part of the cluster or a node."),
     "lint": ("lint:lint", "Check manifests without a server: validation, unknown fields, spelling hints."),

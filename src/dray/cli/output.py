@@ -112,6 +112,23 @@ def write_document(document: Any, output: str) -> None:
     sys.stdout.write(text + "\n")
 
 
+def kubectl_yaml(document: Any) -> str:
+    """Block style, texts of several lines after a bar, and no line is folded."""
+    return str(yaml.dump(document, Dumper=_KubectlDumper, default_flow_style=False, width=2**30))
+
+
+class _KubectlDumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """The C library where it is there."""
+
+
+def _represent_text(dumper: Any, text: str) -> yaml.ScalarNode:
+    node: yaml.ScalarNode = dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    return node
+
+
+_KubectlDumper.add_representer(str, _represent_text)
+
+
 class ProgressLine:
     """One line on a terminal that says how far long work has come; nothing in a pipe."""
 

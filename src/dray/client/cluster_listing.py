@@ -33,6 +33,25 @@ async def list_cluster(client: Client, *, with_events: bool = False) -> list[Any
         try:
             found += (await client.list(kind)).items
         except ApiError as problem:
-            if kind in _NEEDED or not (problem.is_not_found or problem.code == 403):
-                raise
+            _pass_over(kind, problem)
     return found
+
+
+async def list_cluster_documents(client: Client) -> tuple[list[dict[str, Any]], list[str]]:
+    """The same with quotas, events and every field; and what is missing, since this user may not list it."""
+    found: list[dict[str, Any]] = []
+    missing: list[str] = []
+    for kind in (*_NEEDED, *_OPTIONAL, QUOTAS, EVENTS):
+        said = {"apiVersion": kind.api_version, "kind": kind.name}
+        try:
+            found += ({**said, **item} for item in await client.list_documents(kind))
+        except ApiError as problem:
+            _pass_over(kind, problem)
+            missing.append(f"{kind.plural}: {problem}")
+    return found, missing
+
+
+def _pass_over(kind: Kind[Any], problem: ApiError) -> None:
+    """Raises the problem unless the cluster can be looked at without that kind."""
+    if kind in _NEEDED or not (problem.is_not_found or problem.code == 403):
+        raise problem

@@ -24,6 +24,9 @@ GONE = "gone"
 NOT_HELD = frozenset({Use.FREE, Use.TAINTED})
 
 
+AttributeValue = str | int | bool | list[str | int | bool]
+
+
 class DeviceRow(NamedTuple):
     """`state` is a `Use`, or gone for a device that a claim holds and nobody publishes any more."""
 
@@ -33,7 +36,7 @@ class DeviceRow(NamedTuple):
     holders: tuple[DeviceHolder, ...]
     capacity: dict[str, str]
     consumed: dict[str, str]
-    attributes: dict[str, str]
+    attributes: dict[str, AttributeValue]
     taints: tuple[str, ...]
 
     def document(self) -> dict[str, object]:
@@ -130,7 +133,7 @@ def _by_id(row: DeviceRow) -> DeviceID:
 @dataclass(frozen=True, slots=True)
 class _Texts:
     capacity: dict[str, str]
-    attributes: dict[str, str]
+    attributes: dict[str, AttributeValue]
 
     @classmethod
     def of(cls, device: Device) -> _Texts:
@@ -144,14 +147,20 @@ def _taint(key: str, value: str, effect: str) -> str:
     return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
 
 
-def _value(attribute: object) -> str:
+def _value(attribute: object) -> AttributeValue:
     for name in ("string", "int", "bool", "version", "strings", "ints", "bools", "versions"):
         value = getattr(attribute, name, None)
         if value is None:
             value = getattr(attribute, f"{name}_", None)
         if value is not None and value != ():
-            return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            return list(value) if isinstance(value, tuple) else value
     return ""
+
+
+def _shown(value: AttributeValue) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def devices_text(rows: list[DeviceRow], *, wide: bool) -> str:
@@ -166,7 +175,10 @@ def devices_text(rows: list[DeviceRow], *, wide: bool) -> str:
         name = f"{name} and {more} more" if more else name
         cells = [driver, pool, name, row.node, row.state, _capacity(row), claims, pods]
         if wide:
-            cells += [", ".join(f"{name}={value}" for name, value in row.attributes.items()), ", ".join(row.taints)]
+            cells += [
+                ", ".join(f"{name}={_shown(value)}" for name, value in row.attributes.items()),
+                ", ".join(row.taints),
+            ]
         table.append(cells)
     return columns(header, table)
 
