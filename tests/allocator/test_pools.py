@@ -5,7 +5,7 @@ import gc
 import msgspec
 import pytest
 
-from dray.allocator import Allocation, Failure, Features, NoFit, allocate
+from dray.allocator import Allocation, Failure, Features, NoFit, allocate_on
 from dray.allocator.device_kinds import KindTable
 from dray.allocator.pools import CompiledSlice
 from dray.api.meta import ObjectMeta
@@ -24,7 +24,7 @@ ONE = claim_object(any_request())
 
 
 def ask(slices, claim=ONE, node=None):
-    return allocate(node or node_object(zone="a"), [claim], slices=slices, classes=[class_object()])
+    return allocate_on(node or node_object(zone="a"), [claim], slices=slices, classes=[class_object()])
 
 
 def names(answer) -> list[str]:
@@ -174,10 +174,10 @@ def test_only_devices_that_draw_counters_are_left_out_while_counters_are_off():
     drawing = a_device("drawing", consumesCounters=[{"counterSet": "set", "counters": {"c": {"value": "1"}}}])
     published = slice_object([drawing, "plain"])
     off = Features(partitionable_devices=False)
-    answer = allocate(node_object(), [claim_object()], slices=[published], classes=[class_object()], features=off)
+    answer = allocate_on(node_object(), [claim_object()], slices=[published], classes=[class_object()], features=off)
     assert isinstance(answer, Allocation)
     assert answer.devices()[0][0].device_id.device == "plain"
-    answer = allocate(
+    answer = allocate_on(
         node_object(), [claim_object(any_request(count=2))], slices=[published], classes=[class_object()], features=off
     )
     assert isinstance(answer, NoFit)
@@ -190,5 +190,5 @@ def test_a_slice_with_counter_sets_completes_its_pool_while_counters_are_off():
         slice_object([], name="slice-2", count=2, sharedCounters=[{"name": "set", "counters": {"c": {"value": "1"}}}]),
     ]
     off = Features(partitionable_devices=False)
-    answer = allocate(node_object(), [claim_object()], slices=slices, classes=[class_object()], features=off)
+    answer = allocate_on(node_object(), [claim_object()], slices=slices, classes=[class_object()], features=off)
     assert isinstance(answer, Allocation)

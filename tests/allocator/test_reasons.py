@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.allocator import NoFit, allocate
+from dray.allocator import NoFit, allocate_on
 from tests.allocator.builders import any_request, claim_object, class_object, holder_object, node_object, slice_object
 from tests.builders.manifests import a_device
 
@@ -13,7 +13,7 @@ TAINT = [{"key": "sick", "value": "yes", "effect": "NoSchedule"}]
 
 
 def why(devices, *requests, held=(), classes=None, slices=(), **claim) -> NoFit:
-    answer = allocate(
+    answer = allocate_on(
         node_object(),
         [claim_object(*requests, **claim)],
         slices=[slice_object(devices, count=1 + len(slices)), *slices],
@@ -116,7 +116,7 @@ def test_constraint_says_both_values():
 
 
 def test_incomplete_pools_are_mentioned():
-    answer = allocate(node_object(), [claim_object()], slices=[slice_object(2, count=3)], classes=[class_object()])
+    answer = allocate_on(node_object(), [claim_object()], slices=[slice_object(2, count=3)], classes=[class_object()])
     assert isinstance(answer, NoFit)
     assert [reason.code for reason in answer.reasons] == ["no-devices", "incomplete-pool"]
     assert "1 of 3 slices" in str(answer)

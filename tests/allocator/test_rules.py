@@ -2,7 +2,7 @@
 
 import pytest
 
-from dray.allocator import Allocation, Failure, Features, NoFit, allocate
+from dray.allocator import Allocation, Failure, Features, NoFit, allocate_on
 from dray.allocator.policies import POLICIES
 from tests.allocator.builders import (
     an_option,
@@ -17,7 +17,7 @@ from tests.builders.manifests import a_device
 
 
 def ask(devices, *requests, held=(), node=None, features=None, policy="first-fit", slices=(), **claim):
-    return allocate(
+    return allocate_on(
         node or node_object(),
         [claim_object(*requests, **claim)],
         slices=[slice_object(devices, count=1 + len(slices)), *slices],
@@ -185,7 +185,7 @@ def test_admin_access_and_the_order_of_claims():
     published = [slice_object(2)]
     admin, normal = claim_object(any_request(adminAccess=True), name="admin"), claim_object(name="normal")
     for claims, expected in (([normal, admin], ["dev-0", "dev-0"]), ([admin, normal], ["dev-0", "dev-1"])):
-        answer = allocate(node_object(), claims, slices=published, classes=[class_object()])
+        answer = allocate_on(node_object(), claims, slices=published, classes=[class_object()])
         assert [devices[0].device_id.device for devices in answer.devices()] == expected
 
 

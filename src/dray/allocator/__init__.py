@@ -32,13 +32,15 @@ clock, no I/O, nothing random. Nothing here writes: the caller stores what it is
     allocation.devices()                       just the devices; allocation.score is what scheduling adds for alternatives
     no_fit.reasons, no_fit.nearest_miss        worked out when first asked, on the state as it is then
 
-`allocate(node, claims, slices=..., classes=..., allocated=...)` does all of it once, for scripts and tests.
+`allocate_on(node, claims, slices=..., classes=..., allocated=...)` does all of it once. `allocate(objects, claim)` does it with plain
+documents, defaults applied, and asks every node: for scripts.
 
 An answer is about the moment it was given: after a claim or slice event ask again. Answers of `Question.on` are remembered
 per node until something on that node changes, so asking again is cheap.
 """
 
-from dray.allocator.allocator import Allocator, Question, TimeLimits, allocate
+from dray.allocator.allocator import Allocator, Question, TimeLimits, allocate_on
+from dray.allocator.documents import Allocated, NotAllocated, allocate
 from dray.allocator.inventory import Inventory
 from dray.allocator.ledger import Ledger, LedgerError
 from dray.allocator.results import Allocation, Answer
@@ -59,6 +61,7 @@ from dray.api.dra.pools import DeviceID
 __all__ = [
     "INVALID_POOLS",
     "TIMED_OUT",
+    "Allocated",
     "Allocation",
     "Allocator",
     "Answer",
@@ -72,9 +75,11 @@ __all__ = [
     "LedgerError",
     "Miss",
     "NoFit",
+    "NotAllocated",
     "Paused",
     "Question",
     "ShareIDs",
     "TimeLimits",
     "allocate",
+    "allocate_on",
 ]

@@ -337,7 +337,7 @@ class Question:
         return text
 
 
-def allocate(
+def allocate_on(
     node: Node,
     claims: Sequence[ResourceClaim],
     *,
