@@ -173,3 +173,52 @@ def test_an_incomplete_pool_names_its_driver(tmp_path: Path, mode: str) -> None:
     cluster.slice["spec"]["pool"]["resourceSliceCount"] = 2
     cluster.request["allocationMode"] = mode
     assert f"driver {DRIVER} has to publish the rest" in explained(cluster, tmp_path)["message"]
+
+
+def beside_a_pod(**affinity: object) -> Cluster:
+    cluster = Cluster()
+    term = {"labelSelector": {"matchLabels": {"app": "big"}}, "topologyKey": "kubernetes.io/hostname"}
+    for kind in affinity:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+        cluster.pod["spec"]["affinity"] = {kind: required}
+    return cluster
+
+
+def test_the_pod_that_anti_affinity_keeps_away_from_is_named(tmp_path: Path) -> None:
+    cluster = beside_a_pod(podAntiAffinity=True)
+    cluster.add(gpu_pod("big", "", nodeName="node-1"))
+    verdict = explained(cluster, tmp_path)
+    assert verdict["code"] == "pod-affinity"
+    assert "keeps the pod away from pod default/big, which is in the same kubernetes.io/hostname" in verdict["message"]
+
+
+def test_the_pod_that_affinity_wants_is_named(tmp_path: Path) -> None:
+    cluster = beside_a_pod(podAffinity=True)
+    verdict = explained(cluster, tmp_path)
+    assert "wants a pod in the same kubernetes.io/hostname as this node that matches app=big" in verdict["message"]
+
+
+def test_anti_affinity_of_another_pod(tmp_path: Path) -> None:
+    cluster = Cluster()
+    other = gpu_pod("big", "", nodeName="node-1")
+    term = {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "kubernetes.io/hostname"}
+    other["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cluster.add(other)
+    message = explained(cluster, tmp_path)["message"]
+    assert "anti-affinity of pod default/big keeps the pod out of its kubernetes.io/hostname" in message
+
+
+def test_what_usually_helps_is_told_for_all_that_is_in_the_way(tmp_path: Path) -> None:
+    cluster = beside_a_pod(podAntiAffinity=True)
+    cluster.add(gpu_pod("big", "", nodeName="node-1"))
+    cluster.node["spec"]["unschedulable"] = True
+    verdict = explained(cluster, tmp_path)
+    assert verdict["helps"] == []
+    assert verdict["remedy"] == "uncordon the node; and see the affinity terms"
+
+
+def test_preemption_that_is_under_way(tmp_path: Path) -> None:
+    cluster = Cluster()
+    cluster.request["count"] = 3
+    cluster.pod["status"] = {"nominatedNodeName": "node-1"}
+    assert explained(cluster, tmp_path)["notes"] == ["the scheduler is freeing node node-1 for the pod by preemption"]

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from dray.explain.overview import natural
 from dray.explain.placement import device_names
-from dray.explain.reason_codes import CODES
 from dray.explain.request_counts import STAGES
 from dray.explain.text_columns import columns
 from dray.explain.verdicts import NodeVerdict, PodVerdict
@@ -106,8 +105,7 @@ def _what_to_do(verdict: PodVerdict) -> list[str]:
     if verdict.fix or verdict.helps:
         fix = [f"fix:     {verdict.fix}"] if verdict.fix else []
         return [*fix, *(f"helps:   {row.text}" for row in verdict.helps)]
-    code = CODES.get(verdict.code)
-    return [f"usually: {code.remedy}"] if code is not None and not verdict.is_well else []
+    return [f"usually: {verdict.usually}"] if verdict.usually and not verdict.is_well else []
 
 
 def text_of_many(verdicts: Sequence[PodVerdict], width: int | None = None, paint: Paint = plain) -> str:

@@ -163,7 +163,13 @@ class PodVerdict:
         """The first thing to do about it: rehearsed, known for this cause in this cluster, or known in general."""
         if self.fix or self.helps:
             return self.fix or self.helps[0].text
-        return CODES[self.code].remedy if self.code in CODES else ""
+        return self.usually
+
+    @property
+    def usually(self) -> str:
+        """What helps with the cause in general; with all of them where several things are in the way on the nearest node."""
+        codes = [refusal.code for refusal in self.nodes[0].refusals] if self.nodes else []
+        return "; and ".join(dict.fromkeys(CODES[code].remedy for code in codes or [self.code] if code in CODES))
 
     @property
     def cause(self) -> str:
@@ -180,7 +186,7 @@ class PodVerdict:
             "code": self.code,
             "message": self.headline,
             "meaning": CODES[self.code].meaning if self.code in CODES else "",
-            "remedy": CODES[self.code].remedy if self.code in CODES else "",
+            "remedy": self.usually,
             "node": self.node,
             "fix": self.fix,
             "details": list(self.details),

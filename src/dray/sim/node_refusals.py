@@ -13,7 +13,7 @@ from dray.accounting import (
     pod_requests,
 )
 from dray.allocator import Allocation
-from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod
+from dray.api.core import NodeSelector, NodeSelectorRequirement, Pod, PodAffinityTerm
 from dray.api.dra.pools import device_id
 from dray.api.dra.taints import HARD_EFFECTS, untolerated
 from dray.api.matching import host_ports, matches_node, matches_requirement, only_names, required_nodes
@@ -24,6 +24,7 @@ from dray.scheduler.handle import Handle
 from dray.scheduler.nodes import NodeState
 from dray.scheduler.plugins.dynamic_resources.node_allocatable import charges_on
 from dray.scheduler.plugins.dynamic_resources.pod_claims import PodAttempt
+from dray.scheduler.plugins.inter_pod_affinity import required_affinity, required_anti_affinity, term_matches
 from dray.scheduler.plugins.node_resources_fit import spec_demand
 
 Detail = Callable[["RefusalDetails"], str]
@@ -161,6 +162,50 @@ def _spread(on_node: RefusalDetails) -> str:
     return "; ".join(f"maxSkew {row.max_skew} over {row.topology_key} would be passed" for row in hard)
 
 
+def _between_pods(on_node: RefusalDetails) -> str:
+    """The pods that keep each other apart, or the ones that are wanted and not there."""
+    pod, labels = on_node.pod, on_node.node.labels
+    namespaces = on_node.handle.snapshot.namespace_labels
+    for term in required_affinity(pod):
+        if not any(term_matches(term, pod, other, namespaces) for other in _pods_in(term, on_node)):
+            where = f"in the same {term.topology_key} as this node" if term.topology_key in labels else "there"
+            return f"affinity wants a pod {where} that matches {_selected(term)}, and there is none"
+    for term in required_anti_affinity(pod):
+        for other in _pods_in(term, on_node):
+            if term_matches(term, pod, other, namespaces):
+                return (
+                    f"anti-affinity keeps the pod away from {_named(other)}, which is in the same {term.topology_key}"
+                )
+    for state in on_node.handle.snapshot.nodes:
+        for placed in state.pods.values():
+            for term in required_anti_affinity(placed.pod):
+                alike = labels.get(term.topology_key, "") == state.labels.get(term.topology_key)
+                if alike and term_matches(term, placed.pod, pod, namespaces):
+                    return f"anti-affinity of {_named(placed.pod)} keeps the pod out of its {term.topology_key}"
+    return ""
+
+
+def _pods_in(term: PodAffinityTerm, on_node: RefusalDetails) -> Iterator[Pod]:
+    """Pods in the same domain of the term's topology as the node."""
+    domain = on_node.node.labels.get(term.topology_key)
+    for state in on_node.handle.snapshot.nodes if domain is not None else ():
+        if state.labels.get(term.topology_key) == domain:
+            yield from (placed.pod for placed in state.pods.values())
+
+
+def _selected(term: PodAffinityTerm) -> str:
+    selector = term.label_selector
+    if selector is None:
+        return "nothing"
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    parts += [f"{row.key} {row.operator} {', '.join(row.values)}".strip() for row in selector.match_expressions]
+    return ", ".join(parts) or "anything"
+
+
+def _named(pod: Pod) -> str:
+    return f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+
+
 def _budget(on_node: RefusalDetails) -> str:
     """The numbers behind Kubernetes' sentence."""
     level = on_node.pod.spec.resources
@@ -187,6 +232,7 @@ _DETAILS: dict[str, Detail] = {
     "host-port": _ports,
     "claim-elsewhere": _elsewhere,
     "topology-spread": _spread,
+    "pod-affinity": _between_pods,
     "too-many-pods": lambda on_node: (
         f"the node holds {on_node.node.ledger.pod_count} of {on_node.node.ledger.allocatable('pods')} pods"
     ),

@@ -303,7 +303,10 @@ class _PodExplainer:
         return ""
 
     def _notes(self) -> tuple[str, ...]:
-        """Kinds that nobody handed in make an answer doubtful."""
+        """Kinds that nobody handed in make an answer doubtful; preemption may be about to make it untrue."""
+        nominated = self._pod.status.nominated_node_name
+        if nominated:
+            return (f"the scheduler is freeing node {nominated} for the pod by preemption",)
         if not self._pod.spec.resource_claims:
             return ()
         kinds = {
