@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-again check fix bench torture mutants clean
+.PHONY: setup demo test test-again check fix bench torture mutants docs release clean
 
 setup: $(STAMP)
 
@@ -47,6 +47,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_api.py --check
 	$(BIN)/python scripts/reference.py --check
+	$(BIN)/python scripts/chart.py --check
 	$(BIN)/python scripts/check_docs.py
 	$(BIN)/python scripts/check_dependencies.py
 	$(BIN)/python scripts/lock.py --check
@@ -57,6 +58,15 @@ fix: setup
 	$(BIN)/ruff check --fix src tests benchmarks scripts
 	$(BIN)/ruff format src tests benchmarks scripts
 	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/chart.py
+
+# The documentation as a site, in build/site; needs no network once it is set up.
+docs: setup
+	$(BIN)/python scripts/site.py build/site
+
+# Wheel, sdist, chart, plugin for krew, notes and checksums, in dist.
+release: setup
+	$(BIN)/python scripts/release.py --out dist
 
 bench: setup
 	$(BIN)/python benchmarks/run.py $(ROOMS)
