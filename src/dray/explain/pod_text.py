@@ -49,9 +49,9 @@ def text_of(
         if hidden:
             parts.append(f"... and {hidden} more nodes; -o wide shows them")
     if any(row.scores for row in verdict.nodes):
-        parts += ["", _score_table(verdict, rows, wide, paint)]
+        parts += ["", *_score_lines(verdict, rows, wide, width, paint)]
     for row in _with_requests(verdict, nodes):
-        parts += ["", *_request_lines(row, paint)]
+        parts += ["", *_request_lines(row, width, paint)]
     return "\n".join(parts)
 
 
@@ -159,7 +159,9 @@ def _node_table(shown: Sequence[Sequence[NodeVerdict]], wide: bool, width: int |
     return "\n".join(painted)
 
 
-def _score_table(verdict: PodVerdict, rows: Sequence[Sequence[NodeVerdict]], wide: bool, paint: Paint) -> str:
+def _score_lines(
+    verdict: PodVerdict, rows: Sequence[Sequence[NodeVerdict]], wide: bool, width: int | None, paint: Paint
+) -> list[str]:
     """The points of the best nodes, and of the one that the pod is on."""
     fitting = [alike for alike in rows if alike[0].scores]
     own = [alike for alike in fitting if any(row.node == verdict.node for row in alike)]
@@ -170,8 +172,22 @@ def _score_table(verdict: PodVerdict, rows: Sequence[Sequence[NodeVerdict]], wid
         (_names(alike), str(alike[0].score), *(str(dict(alike[0].scores).get(plugin, 0)) for plugin in plugins))
         for alike in shown
     ]
-    header, *lines = columns(("NODE", "POINTS", *plugins), cells).splitlines()
-    return "\n".join(["points of each plugin, by its weight:", paint("header", header), *lines])
+    return ["points of each plugin, by its weight:", *_table(("NODE", "POINTS", *plugins), cells, width, paint)]
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None, paint: Paint) -> list[str]:
+    """A table, or where it would be wider than the terminal a few lines for each row: its first cell, then the others by name."""
+    titles, *lines = columns(header, rows).splitlines()
+    if width is None or max(map(len, (titles, *lines))) <= width:
+        return [paint("header", titles), *lines]
+    return [
+        _wrapped(visible_on_one_line(f"{row[0]}: " + ", ".join(map(_cell, header[1:], row[1:]))), width, "    ")
+        for row in rows
+    ]
+
+
+def _cell(name: str, value: str) -> str:
+    return f"{name} {value}"
 
 
 def _names(alike: Sequence[NodeVerdict]) -> str:
@@ -199,7 +215,7 @@ def _with_requests(verdict: PodVerdict, nodes: Sequence[str]) -> list[NodeVerdic
     return found if nodes else found[:1]
 
 
-def _request_lines(verdict: NodeVerdict, paint: Paint) -> list[str]:
+def _request_lines(verdict: NodeVerdict, width: int | None, paint: Paint) -> list[str]:
     assert verdict.devices is not None
     header = ("REQUEST", "CLAIM", "CLASS", "WANTED", *(_TITLES[stage] for stage in STAGES))
     rows = [
@@ -215,9 +231,9 @@ def _request_lines(verdict: NodeVerdict, paint: Paint) -> list[str]:
         )
         for counts in verdict.devices.requests
     ]
-    titles, *lines = columns(header, rows).splitlines()
     said = f"devices on {visible_on_one_line(verdict.node)}, request by request (< marks where too few are left):"
-    return [said, paint("header", titles), *(line.replace(" <", f" {paint('bad', '<')}") for line in lines)]
+    lines = [line.replace(" <", f" {paint('bad', '<')}") for line in _table(header, rows, width, paint)]
+    return [_wrapped(said, width, "    "), *lines]
 
 
 _TITLES = {
